@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from agentmagic import settings
 from agentmagic.approval.policy import PolicyLike, policy_of
-from agentmagic.class_settings import class_settings
+from agentmagic.classroom import class_settings
 from agentmagic.errors import UsageError
 from agentmagic.events import TRIES
 from agentmagic.json_schema import check_schema, readable

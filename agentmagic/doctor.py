@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from agentmagic import settings
-from agentmagic.class_settings import VARIABLE, class_settings
+from agentmagic.classroom import VARIABLE, class_settings
 from agentmagic.errors import AgentMagicError, MissingExtra, requirement
 from agentmagic.providers.local import downloads
 from agentmagic.providers.registry import Provider, providers

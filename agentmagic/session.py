@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from agentmagic.agent import Agent, Connections, check_limit
 from agentmagic.approval.approvals import Approvals
-from agentmagic.class_settings import class_settings
+from agentmagic.classroom import class_settings
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import ReplayMismatch, SessionBusy, UsageError
 from agentmagic.events import (
@@ -30,7 +30,6 @@ from agentmagic.events import (
 from agentmagic.history.history import History, Match, Turn
 from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
-from agentmagic.history.undo_stack import Undone, put_back
 from agentmagic.log import logger
 from agentmagic.loop.step import Budget, Preview, TurnContext, preview
 from agentmagic.loop.tool_calls import call_by_hand
@@ -47,10 +46,11 @@ from agentmagic.settings import Replay, learn_secrets, overrides
 from agentmagic.text import clip, counted
 from agentmagic.tools.base import Toolset, list_sources
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
+from agentmagic.undo.stack import Undone, put_back
 
 if TYPE_CHECKING:
     from agentmagic.providers.catalog import ModelInfo
-    from agentmagic.tools.notebook.snapshots import VariableKeeper
+    from agentmagic.undo.snapshots import VariableKeeper
 
 
 undo_tellers: list[Callable[["Session", bool], None]] = []
@@ -453,7 +453,7 @@ class Session:
         A second call moves the same panel. In nbconvert and papermill it leaves the conversation so far, in a
         terminal it says where panels work. Raises UsageError in a script.
         """
-        from agentmagic.jupyter import panel
+        from agentmagic.jupyter.panel.panels import panels as panel
 
         panel.show(self)
 

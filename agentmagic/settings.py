@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from agentmagic import secrets
-from agentmagic.class_settings import MODES, Replay, class_settings
+from agentmagic.classroom import MODES, Replay, class_settings
 from agentmagic.errors import AuthenticationMissing, UsageError
 from agentmagic.text import cut_middle
 

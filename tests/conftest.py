@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from agentmagic import secrets
-from agentmagic.class_settings import class_settings
+from agentmagic.classroom import class_settings
 from agentmagic.providers.registry import providers
 
 HERE = Path(__file__).parent

@@ -21,7 +21,7 @@ from agentmagic.events import PartDelta, PartFinished, PartStarted, ToolFinished
 from agentmagic.loop import retry
 from agentmagic.messages import Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
-from agentmagic.providers.gemini import gemini_model
+from agentmagic.providers.gemini import model as gemini_model
 from agentmagic.providers.openai import chat_completions, responses
 from agentmagic.serialization import decode_log, encode
 from agentmagic.testing import invalid_history

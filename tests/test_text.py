@@ -13,8 +13,8 @@ from agentmagic.display import terminal as plain
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import ApprovalAsked, Notice, PartDelta, PartStarted
 from agentmagic.export import to_markdown
-from agentmagic.jupyter.questions import describe
-from agentmagic.jupyter.screens import TerminalScreen
+from agentmagic.jupyter.cell.questions import describe
+from agentmagic.jupyter.cell.screens import TerminalScreen
 from agentmagic.messages import Text, ToolCall
 from agentmagic.tools.mcp import config, trust
 from agentmagic.widgets.sync import Feed

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentmagic import settings
 from agentmagic.approval.policy import Policy, Voice, checked
-from agentmagic.class_settings import class_settings
+from agentmagic.classroom import class_settings
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event, Intent, Notice, QuestionAsked
 from agentmagic.messages import NOTEBOOK, ResultStatus, Text, ToolCall, ToolDef, ToolKey, ToolResult
 from agentmagic.runtime.engine import engine, void

@@ -10,7 +10,7 @@ from agentmagic.history.history import Turn
 from agentmagic.history.repair import repaired
 from agentmagic.messages import Message
 from agentmagic.providers.base import Request
-from agentmagic.providers.gemini import gemini_model
+from agentmagic.providers.gemini import model as gemini_model
 from agentmagic.providers.openai import chat_completions, responses
 from agentmagic.secrets import redact
 from agentmagic.text import encodable

@@ -21,7 +21,6 @@ from agentmagic.events import (
 from agentmagic.history.journal import Journal
 from agentmagic.history.journal_reader import Saved, amended
 from agentmagic.history.repair import unfold
-from agentmagic.history.undo_stack import UndoStack
 from agentmagic.messages import (
     NOTEBOOK,
     Message,
@@ -40,6 +39,7 @@ from agentmagic.secrets import redact
 from agentmagic.serialization import InDoubt
 from agentmagic.text import one_line, written_json
 from agentmagic.tools.notebook.proposals import open_proposals
+from agentmagic.undo.stack import UndoStack
 
 _AROUND = 60
 """Characters shown on each side of what was found."""

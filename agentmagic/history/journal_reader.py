@@ -23,10 +23,10 @@ from agentmagic.events import (
     fold,
 )
 from agentmagic.history.repair import repaired
-from agentmagic.history.undo_stack import UndoStack
 from agentmagic.messages import ToolKey, Usage
 from agentmagic.serialization import LONGEST_HEADER, LONGEST_LINE, InDoubt, Record, begins_journal, decode_record
 from agentmagic.text import one_line
+from agentmagic.undo.stack import UndoStack
 
 _EXCERPT = 60
 

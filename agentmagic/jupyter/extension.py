@@ -11,19 +11,19 @@ from IPython.core.magic import needs_local_scope, no_var_expand
 
 from agentmagic import log
 from agentmagic.errors import UsageError
-from agentmagic.jupyter import panel
-from agentmagic.jupyter.agent_commands import AgentCommands, agent_magic
-from agentmagic.jupyter.capture import OutputCapture
-from agentmagic.jupyter.cell_errors import CellErrors
-from agentmagic.jupyter.completion import matcher
+from agentmagic.jupyter.cell.live_runs import AnswerText, LiveRuns
+from agentmagic.jupyter.cell.runner import Runner, one_line
 from agentmagic.jupyter.frontend import Keyboard, front_end, in_kernel, say
-from agentmagic.jupyter.live_runs import AnswerText, LiveRuns
-from agentmagic.jupyter.mcp_commands import McpCommands, mcp_magic
-from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
-from agentmagic.jupyter.notebook_file import KnownNotebook
-from agentmagic.jupyter.notebook_kernel import KernelNotebook
-from agentmagic.jupyter.options import Ask, Help, LineMagic, ask_parser, fill_line, parse_ask
-from agentmagic.jupyter.runner import Runner, one_line
+from agentmagic.jupyter.magics.agent_commands import AgentCommands, agent_magic
+from agentmagic.jupyter.magics.completion import matcher
+from agentmagic.jupyter.magics.mcp_commands import McpCommands, mcp_magic
+from agentmagic.jupyter.magics.options import Ask, Help, LineMagic, ask_parser, fill_line, parse_ask
+from agentmagic.jupyter.notebook.capture import OutputCapture
+from agentmagic.jupyter.notebook.file import KnownNotebook
+from agentmagic.jupyter.notebook.kernel import KernelNotebook
+from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
+from agentmagic.jupyter.panel.panels import panels as panel
+from agentmagic.jupyter.prompt.cell_errors import CellErrors
 from agentmagic.messages import Message, user
 from agentmagic.plan import RESUMED
 from agentmagic.providers.registry import preload
@@ -33,7 +33,7 @@ from agentmagic.tools.notebook.base import attach
 from agentmagic.widgets.busy_kernel import answer_pages_anytime, take_messages_anywhere
 
 if TYPE_CHECKING:
-    from agentmagic.jupyter.lab import LabLink
+    from agentmagic.jupyter.panel.lab import LabLink
 
 LAB = "agentmagic.lab"
 """The target of the comm by which the JupyterLab extension finds a kernel."""
@@ -219,7 +219,7 @@ def _find_pages(
     def receive(message: Mapping[str, Any]) -> None:
         with first:
             if not links:
-                from agentmagic.jupyter.lab import LabLink  # loads what only a page with the extension needs
+                from agentmagic.jupyter.panel.lab import LabLink  # loads what only a page with the extension needs
 
                 links.append(LabLink(comm, shell, namespace))
                 at_unload(links[0].close)

@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic.text import shown
 
 if TYPE_CHECKING:
-    from agentmagic.jupyter.screens import TurnScreen
+    from agentmagic.jupyter.cell.screens import TurnScreen
     from agentmagic.widgets.static_html import Publish
 
 
@@ -39,7 +39,7 @@ class FrontEnd:
 
     def screen(self, *, large: bool = False) -> "TurnScreen":
         """Return a new screen for this cell, with `large` in type for a projector."""
-        from agentmagic.jupyter.screens import BatchScreen, FallbackScreen, LiveScreen, TerminalScreen
+        from agentmagic.jupyter.cell.screens import BatchScreen, FallbackScreen, LiveScreen, TerminalScreen
 
         match self.kind:
             case Kind.LIVE:

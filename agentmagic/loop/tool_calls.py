@@ -50,8 +50,8 @@ from agentmagic.tools.base import (
     traceback_text,
     with_output,
 )
-from agentmagic.tools.notebook.variables import Ledger
 from agentmagic.tools.output_cache import READER
+from agentmagic.undo.variables import Ledger
 
 MOST_INNER = 1000
 """Calls that one call of a tool may make itself: each one is kept in the history's log, and shown."""

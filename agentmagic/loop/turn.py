@@ -13,7 +13,7 @@ from agentmagic import log
 from agentmagic.agent import REPAIRS, TIMEOUT, TOOL_CHOICES
 from agentmagic.approval.approvals import Ask, Gate, ask_no_one
 from agentmagic.approval.policy import policy_of
-from agentmagic.class_settings import class_settings
+from agentmagic.classroom import class_settings
 from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, said
 from agentmagic.events import (
     Event,

@@ -7,7 +7,7 @@ from inspect import Parameter
 from typing import Any, Protocol, Self, TypedDict, TypeVar, cast
 
 from agentmagic.agent import MAX_ITERATIONS, TIMEOUT, Agent, Output
-from agentmagic.class_settings import class_settings
+from agentmagic.classroom import class_settings
 from agentmagic.errors import UsageError
 from agentmagic.events import Event, PromptValue
 from agentmagic.plan import Judging, PlanOptions, open_plan

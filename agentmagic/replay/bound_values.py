@@ -21,10 +21,10 @@ from agentmagic.replay.exchange import Json, blanked
 from agentmagic.runtime.engine import engine, session_loop
 from agentmagic.secrets import redact
 from agentmagic.text import listed, one_line
-from agentmagic.tools import values
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.notebook.base import attached
-from agentmagic.tools.notebook.variables import summary, user_variables
+from agentmagic.undo.variables import summary, user_variables
+from agentmagic.values import describe as values
 
 LARGEST_KEPT = 1_000_000
 """Characters of a variable on the tape."""

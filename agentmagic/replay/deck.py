@@ -8,7 +8,7 @@ from typing import Any
 
 from agentmagic import settings
 from agentmagic.agent import Agent
-from agentmagic.class_settings import class_settings
+from agentmagic.classroom import class_settings
 from agentmagic.errors import CassetteError, UsageError
 from agentmagic.events import Notice, PromptValue
 from agentmagic.messages import Message, Text

@@ -20,7 +20,7 @@ from agentmagic.runtime.engine import caller, engine, outcome, session_loop, voi
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.runtime.main_thread import Output
 from agentmagic.tools.base import STILL_RUNNING, TIMEOUT, Completion, Done, Tool, ToolContext, result
-from agentmagic.tools.values import collect, snapshot, to_outputs
+from agentmagic.values.describe import collect, snapshot, to_outputs
 
 Function = Callable[..., Any]
 T = TypeVar("T")
@@ -160,7 +160,7 @@ def _variables(options: ToolOptions) -> Mapping[str, Any] | None:
 
 def _values(options: ToolOptions, classes: Sequence[type]) -> dict[str, Any]:
     """Return the variables of some classes; it runs no code of the values."""
-    from agentmagic.tools.notebook.variables import user_variables
+    from agentmagic.undo.variables import user_variables
 
     variables = user_variables(_variables(options) or {})
     return {name: value for name, value in variables.items() if any(one in classes for one in type(value).__mro__)}

@@ -320,7 +320,7 @@ export class View {
   async #startAgain() {
     const { kernel, model } = this
     const call = `start_again(${JSON.stringify(this.#known.state.title)}, ${JSON.stringify(model.get("name"))})`
-    const code = `__import__("agentmagic.jupyter.panel", fromlist=["start_again"]).${call}`
+    const code = `__import__("agentmagic.jupyter.panel.panels", fromlist=["start_again"]).${call}`
     const [cell] = model.widget_manager?.context?.model?.cells ?? [] // by which the kernel finds a notebook that was renamed
     try {
       const { content } = (await kernel?.requestExecute({ code, store_history: false }, true, { cellId: cell?.id ?? "" }).done) ?? {}

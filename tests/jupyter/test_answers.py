@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from agentmagic.agent import output_schema
 from agentmagic.events import RunResult
-from agentmagic.jupyter.answers import AnswerVariable, framed
+from agentmagic.jupyter.cell.answers import AnswerVariable, framed
 from agentmagic.messages import Usage
 
 

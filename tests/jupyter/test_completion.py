@@ -8,12 +8,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from pydantic import create_model
 
 from agentmagic import Agent, ScriptedModel, Session, tool
-from agentmagic.jupyter import options
-from agentmagic.jupyter.agent_commands import agent_magic
-from agentmagic.jupyter.completion import matcher
-from agentmagic.jupyter.mcp_commands import mcp_magic
-from agentmagic.jupyter.namespace import Namespace
-from agentmagic.jupyter.notebook_file import VS_CODE_SAYS, KnownNotebook
+from agentmagic.jupyter.magics import options
+from agentmagic.jupyter.magics.agent_commands import agent_magic
+from agentmagic.jupyter.magics.completion import matcher
+from agentmagic.jupyter.magics.mcp_commands import mcp_magic
+from agentmagic.jupyter.notebook.file import VS_CODE_SAYS, KnownNotebook
+from agentmagic.jupyter.notebook.namespace import Namespace
 from tests.jupyter.harness import OBLIGING, RAW
 
 

@@ -7,9 +7,9 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic import Agent, Session
 from agentmagic.events import CellProposed
-from agentmagic.jupyter.lab import LabLink
-from agentmagic.jupyter.namespace import Namespace
-from agentmagic.jupyter.notebook_file import KnownNotebook
+from agentmagic.jupyter.notebook.file import KnownNotebook
+from agentmagic.jupyter.notebook.namespace import Namespace
+from agentmagic.jupyter.panel.lab import LabLink
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.tools.base import ToolContext

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from agentmagic.history.journal import FOLDER
-from agentmagic.jupyter import formatting
-from agentmagic.jupyter.notebook_file import (
+from agentmagic.jupyter.magics import formatting
+from agentmagic.jupyter.notebook.file import (
     RECORD,
     SERVER_SAYS,
     UNKNOWN,

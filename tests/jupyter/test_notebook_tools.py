@@ -7,8 +7,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.events import CellProposed
-from agentmagic.jupyter.notebook_file import KnownNotebook
-from agentmagic.jupyter.notebook_kernel import KernelNotebook
+from agentmagic.jupyter.notebook.file import KnownNotebook
+from agentmagic.jupyter.notebook.kernel import KernelNotebook
 from tests.jupyter.harness import BATCH, CONSOLE
 from tests.turns import AT_ONCE
 

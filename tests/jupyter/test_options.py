@@ -9,14 +9,14 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic import ModelSettings
 from agentmagic.errors import UsageError
-from agentmagic.jupyter import options
-from agentmagic.jupyter.agent_commands import _how_to_load, agent_magic
 from agentmagic.jupyter.extension import AgentMagics
-from agentmagic.jupyter.mcp_commands import mcp_magic
-from agentmagic.jupyter.namespace import Namespace
-from agentmagic.jupyter.notebook_file import KnownNotebook
-from agentmagic.jupyter.options import Help, ParsedLine
-from agentmagic.jupyter.panel import ShellNotebook
+from agentmagic.jupyter.magics import options
+from agentmagic.jupyter.magics.agent_commands import _how_to_load, agent_magic
+from agentmagic.jupyter.magics.mcp_commands import mcp_magic
+from agentmagic.jupyter.magics.options import Help, ParsedLine
+from agentmagic.jupyter.notebook.file import KnownNotebook
+from agentmagic.jupyter.notebook.namespace import Namespace
+from agentmagic.jupyter.panel.panels import ShellNotebook
 
 AGENT, MCP = agent_magic(), mcp_magic()
 PAGE = Path(__file__).parent.parent.parent / "docs" / "magics.md"

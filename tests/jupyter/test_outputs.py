@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from agentmagic.jupyter.attachments import UNKNOWN, Attachables, Attacher
-from agentmagic.jupyter.outputs import AskAboutOutput, attached_output
+from agentmagic.jupyter.prompt.attachments import UNKNOWN, Attachables, Attacher
+from agentmagic.jupyter.prompt.outputs import AskAboutOutput, attached_output
 from agentmagic.messages import Media
 from agentmagic.secrets import BLANK
 

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 
 from agentmagic import Agent, Session
 from agentmagic.errors import UsageError
-from agentmagic.jupyter.attachments import UNKNOWN, Attachables, Attacher
-from agentmagic.jupyter.prompt import MOST_ATTACHED, _resources, fill, prompt_of
+from agentmagic.jupyter.prompt.attachments import UNKNOWN, Attachables, Attacher
+from agentmagic.jupyter.prompt.references import MOST_ATTACHED, _resources, fill, prompt_of
 from agentmagic.messages import Media, as_prompt
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import BLANK

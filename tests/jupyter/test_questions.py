@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, QuestionAsked, Reply, Stop
-from agentmagic.jupyter.questions import LONGEST_ARGUMENTS, Questions, approval, describe, stepped
+from agentmagic.jupyter.cell.questions import LONGEST_ARGUMENTS, Questions, approval, describe, stepped
 from agentmagic.messages import ToolCall
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import BLANK

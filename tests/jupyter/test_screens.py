@@ -12,7 +12,7 @@ from agentmagic import secrets
 from agentmagic.agent import Agent
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import ApprovalAsked, Approve, PartDelta, PartFinished, PartStarted, StepStarted, ToolStarted
-from agentmagic.jupyter.screens import FRAME, LiveHtml, LiveScreen, TerminalScreen
+from agentmagic.jupyter.cell.screens import FRAME, LiveHtml, LiveScreen, TerminalScreen
 from agentmagic.messages import Reasoning
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine

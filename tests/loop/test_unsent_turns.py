@@ -10,7 +10,7 @@ from agentmagic.display import html, terminal
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import AgentMagicError, AuthenticationFailed
 from agentmagic.export import save
-from agentmagic.jupyter import formatting
+from agentmagic.jupyter.magics import formatting
 from agentmagic.messages import user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Faulty, Stalled, run

@@ -14,11 +14,11 @@ from agentmagic.errors import ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Message, Text, ToolResult, user
 from agentmagic.providers import ollama
-from agentmagic.providers.anthropic import anthropic_encoder
-from agentmagic.providers.anthropic.anthropic_decoder import Decoder as Anthropic
+from agentmagic.providers.anthropic import encoder as anthropic_encoder
+from agentmagic.providers.anthropic.decoder import Decoder as Anthropic
 from agentmagic.providers.base import ModelEvent, ModelFinished, Request
-from agentmagic.providers.gemini import gemini_encoder
-from agentmagic.providers.gemini.gemini_decoder import Decoder as Gemini
+from agentmagic.providers.gemini import encoder as gemini_encoder
+from agentmagic.providers.gemini.decoder import Decoder as Gemini
 from agentmagic.providers.local import llama
 from agentmagic.providers.openai import chat_completions, responses
 from agentmagic.providers.openai.chat_decoder import Decoder as Chat

@@ -20,10 +20,11 @@ from agentmagic.errors import BadRequest, ContextTooLong, ProviderError, StreamB
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Example, Media, Message, Resource, Text, ToolCall, ToolDef, ToolResult, Usage, user
 from agentmagic.providers.base import FewTools, Model, ModelFinished, OutputSchema, PlanQuestion, Preparing, Request
-from agentmagic.providers.local import downloads, llama, local_model, prompts, tool_texts
+from agentmagic.providers.local import downloads, llama, prompts, tool_texts
+from agentmagic.providers.local import model as local_model
 from agentmagic.providers.local.downloads import Stopped, shown
 from agentmagic.providers.local.llama import Finished, RefusedForm, Runtime
-from agentmagic.providers.local.local_model import LocalModel, make
+from agentmagic.providers.local.model import LocalModel, make
 from agentmagic.providers.local.narrow import narrow
 from agentmagic.providers.local.prompts import GenerationRequest, Made, Talk
 from agentmagic.providers.local.rows import compact, in_rows

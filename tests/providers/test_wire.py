@@ -15,7 +15,7 @@ from agentmagic.events import PartFinished, PartStarted
 from agentmagic.messages import Text, user
 from agentmagic.providers import wire
 from agentmagic.providers.failures import certificate_fault
-from agentmagic.providers.openai.openai_client import NAME, is_strict
+from agentmagic.providers.openai.client import NAME, is_strict
 from agentmagic.providers.wire import clean, fit_id, fit_name, kept, retry_after
 
 ANY_TEXT = st.text(st.characters(categories=("L", "N", "P", "Cs", "Zs")), max_size=8)

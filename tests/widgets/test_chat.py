@@ -11,11 +11,11 @@ import pytest
 from agentmagic import Agent, Session, tool
 from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.events import PromptValue
+from agentmagic.jupyter.panel.chat import MOST_KEPT, Chat
 from agentmagic.messages import Resource
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Recorder, Stalled, run
-from agentmagic.widgets.chat import MOST_KEPT, Chat
 from agentmagic.widgets.commands import Attachment, Notebook, choose_model
 from agentmagic.widgets.page_messages import SendPrompt
 from tests.turns import calls

@@ -10,7 +10,7 @@ BASE_URL = "ANTHROPIC_BASE_URL"
 PROVIDERS = (
     Provider(
         name="anthropic",
-        make="agentmagic.providers.anthropic.anthropic_model:Anthropic",
+        make="agentmagic.providers.anthropic.model:Anthropic",
         about="Anthropic Claude, and any server that speaks its Messages API (ANTHROPIC_BASE_URL)",
         default="claude-sonnet-5-5",
         keys=(KEY,),

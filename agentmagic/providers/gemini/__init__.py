@@ -11,7 +11,7 @@ KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 PROVIDERS = (
     Provider(
         name="gemini",
-        make="agentmagic.providers.gemini.gemini_model:Gemini",
+        make="agentmagic.providers.gemini.model:Gemini",
         about="Google Gemini",
         default="gemini-3.5-flash",
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),

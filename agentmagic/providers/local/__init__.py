@@ -10,7 +10,7 @@ CONTEXT = 8192
 PROVIDERS = (
     Provider(
         name="local",
-        make="agentmagic.providers.local.local_model:make",
+        make="agentmagic.providers.local.model:make",
         about="a small model on this machine, no key (1.1 GB, fetched once)",
         default="qwen2.5-coder-1.5b",
         package="xllamacpp",

@@ -20,7 +20,7 @@ from agentmagic.messages import (
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request, merged
 from agentmagic.providers.openai import PROVIDERS
 from agentmagic.providers.openai.chat_decoder import PROVIDER, Decoder
-from agentmagic.providers.openai.openai_client import (
+from agentmagic.providers.openai.client import (
     CHOICES,
     IMAGES,
     NAME,

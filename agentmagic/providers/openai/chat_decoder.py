@@ -13,7 +13,7 @@ from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import ProviderData, Reasoning, ToolCall
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import broken
-from agentmagic.providers.openai.openai_client import filtered, read_usage
+from agentmagic.providers.openai.client import filtered, read_usage
 from agentmagic.providers.wire import (
     Json,
     PartWriter,

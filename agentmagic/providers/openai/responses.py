@@ -26,7 +26,7 @@ from agentmagic.messages import (
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merged
 from agentmagic.providers.failures import Fault, broken
 from agentmagic.providers.openai import PROVIDERS
-from agentmagic.providers.openai.openai_client import (
+from agentmagic.providers.openai.client import (
     CHOICES,
     IMAGES,
     NAME,

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from agentmagic.class_settings import class_settings
+from agentmagic.classroom import class_settings
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from agentmagic.errors import UsageError
 from agentmagic.tools.base import Tool
 from agentmagic.tools.notebook.base import RunningNotebook, attached
+from agentmagic.tools.notebook.cells import look_tools
 from agentmagic.tools.notebook.code import program_tool
-from agentmagic.tools.notebook.notebook_cells import look_tools
 from agentmagic.tools.notebook.proposals import proposal_tool
 
 

@@ -16,8 +16,8 @@ from agentmagic.text import clip, one_line
 from agentmagic.tools.base import Tool, ToolContext, result
 from agentmagic.tools.functions import function_tool
 from agentmagic.tools.notebook.base import RunningNotebook
-from agentmagic.tools.notebook.program import OFFERED, analyse
-from agentmagic.tools.notebook.variables import noting
+from agentmagic.undo.program import OFFERED, analyse
+from agentmagic.undo.variables import noting
 
 MOST_FUNCTIONS = 60
 """Functions that the description of the tool names."""

@@ -12,7 +12,7 @@ import type { BlockContext, InlineContext, Line, MarkdownConfig, MarkdownParser 
 
 /** The first line; where %%agent is taken, it is %%magent. */
 const HEAD = /^%%m?agent(?=\s|$)/
-/** As agentmagic/jupyter/prompt.py has them: what may stand between braces, LaTeX before them, and names behind an @. */
+/** As agentmagic/jupyter/prompt/references.py has them: what may stand between braces, LaTeX before them, and names behind an @. */
 const LONGEST = 500
 const EXPRESSION = /^\{\s*[\p{L}_([][^]*\}$/u
 const LATEX = /(?:[\^_]|\\[A-Za-z]+(?:\{[^{}]*\})*)$/

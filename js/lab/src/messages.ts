@@ -1,4 +1,4 @@
-// What travels between the page and the kernel; MESSAGES in agentmagic/jupyter/lab.py is the kernel's side.
+// What travels between the page and the kernel; MESSAGES in agentmagic/jupyter/panel/lab.py is the kernel's side.
 
 /** What the page sends, by type; the kernel drops what is not in its own table. */
 export interface ToKernel {

@@ -14,7 +14,7 @@ from agentmagic.messages import user
 from agentmagic.providers.base import Request
 from agentmagic.providers.failures import LONGEST_QUOTE, Fault
 from agentmagic.providers.openai.chat_completions import OpenAIChat
-from agentmagic.providers.openai.openai_client import error_for
+from agentmagic.providers.openai.client import error_for
 from agentmagic.providers.openai.responses import OpenAIResponses
 from agentmagic.secrets import register_secret
 from tests.providers.loopback import Exchange, Loopback, ask, sse

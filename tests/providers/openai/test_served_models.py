@@ -6,7 +6,7 @@ import pytest
 
 from agentmagic.providers.clients import LIST_BYTES, LISTED
 from agentmagic.providers.openai import BASE_URL, KEY
-from agentmagic.providers.openai.openai_client import served_models
+from agentmagic.providers.openai.client import served_models
 from tests.providers.loopback import Exchange, Loopback
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from agentmagic.json_schema import check_schema, compiles
 from agentmagic.messages import ToolDef
 from agentmagic.providers import ollama
-from agentmagic.providers.anthropic import anthropic_encoder
-from agentmagic.providers.gemini import gemini_encoder
+from agentmagic.providers.anthropic import encoder as anthropic_encoder
+from agentmagic.providers.gemini import encoder as gemini_encoder
 from agentmagic.providers.local.narrow import narrow
 from agentmagic.providers.openai import chat_completions, responses
 from agentmagic.tools.mcp import keywords, limits

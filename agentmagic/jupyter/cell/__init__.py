@@ -1,0 +1,1 @@
+"""The turns of cells: run, shown, asked about, answered."""

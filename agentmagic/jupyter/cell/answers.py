@@ -1,0 +1,114 @@
+"""The answer of a cell as a variable: `-o NAME` binds it, `--as TYPE` says what it is."""
+
+import ast
+import builtins
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, cast
+
+from agentmagic.agent import Output, output_schema
+from agentmagic.errors import UsageError
+from agentmagic.events import RunResult
+from agentmagic.jupyter.frontend import say
+from agentmagic.jupyter.notebook.namespace import Variables, check_name
+from agentmagic.session import Session
+
+_TYPE = (
+    *(ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.Constant, ast.Load),
+    *(ast.BinOp, ast.BitOr),
+)
+"""The nodes that the expression of a type may have: none of them calls a function."""
+
+_KEPT = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[oid]h")
+"""The names under which IPython keeps inputs and results."""
+
+
+def check_variable(name: str | None) -> None:
+    """Raise UsageError for a name to which no answer can be bound."""
+    check_name(name, "take an answer")
+    if name is not None and _KEPT.fullmatch(name):
+        raise UsageError(f"{name!r} cannot take an answer: IPython keeps inputs and results under it.")
+
+
+def read_type(written: str, variables: Mapping[str, Any]) -> Output:
+    """Return the type, or the JSON Schema, that an expression of names and brackets means.
+
+    Raises UsageError if it means neither.
+    """
+    try:
+        kind = _evaluate(written, variables)
+        output_schema(kind)
+    except UsageError as error:
+        reason = str(error)
+    except Exception as error:  # noqa: BLE001  (a subscript of the user's class may raise anything)
+        reason = f"{type(error).__name__}: {error}"
+    else:
+        return kind
+    raise UsageError(
+        f"--as {written[:80]} is no type of an answer: {reason.rstrip('.')}. Name a pydantic model, a dataclass, a "
+        "TypedDict, a list[...] of one, or a variable that holds a JSON Schema."
+    )
+
+
+def _evaluate(written: str, variables: Mapping[str, Any]) -> Any:
+    tree = ast.parse(written, mode="eval")
+    if not all(isinstance(node, _TYPE) for node in ast.walk(tree)):
+        raise UsageError("it may hold names, brackets and | only")
+    code = compile(tree, "<type>", "eval")
+    return eval(code, {"__builtins__": vars(builtins)}, dict(variables))  # noqa: S307  (the user's own line; it calls nothing)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerVariable:
+    """The variable that takes the answer of a turn, as a `str`, or as a value of the type that was asked for."""
+
+    name: str
+    output: Output | None
+    variables: Variables
+
+    def __post_init__(self) -> None:
+        if isinstance(self.variables.get(self.name), Session):
+            raise UsageError(f"{self.name} is a session and stays. Choose another name for the answer.")
+
+    def bind(self, result: RunResult) -> None:
+        """Bind the answer of a turn; after a turn without one the variable stays as it was."""
+        if result.stop_reason not in ("answer", "done", "limit") or (self.output is None and not result.final_text):
+            return
+        if self.output is None:
+            self.variables[self.name] = result.final_text
+        elif result.value is None and result.stop_reason != "answer":
+            ended = "a tool ended the turn" if result.stop_reason == "done" else "the turn reached its limit of steps"
+            say(f"{self.name} stays as it was: {ended}, so there is no answer of the form asked for.")
+        else:
+            self.variables[self.name] = framed(self.name, result.value, output_schema(self.output).schema)
+
+
+def framed(name: str, value: object, schema: Mapping[str, Any]) -> object:
+    """Return a data frame of a list of records, if pandas is installed; any other value itself."""
+    records = cast("list[Any]", value) if isinstance(value, list) else None
+    columns = _columns(schema)
+    if records is None or columns is None:
+        return cast("object", value)
+    if find_spec("pandas") is None:
+        say(f"{name} is a list: pandas, which would make a data frame of it, is not installed.")
+        return records
+    return cast("Any", import_module("pandas")).DataFrame(list(map(_record, records)), columns=columns or None)
+
+
+def _columns(schema: Mapping[str, Any]) -> list[str] | None:
+    """Return the columns of the records that a schema asks for, none if they are open, or None for another value."""
+    listed: Mapping[str, Any] = schema.get("properties", {}).get("value", {})
+    items: dict[str, Any] = listed.get("items", {}) if listed.get("type") == "array" else {}
+    name = str(items.get("$ref", "")).rpartition("/")[2]
+    items = next((schema[key][name] for key in ("$defs", "definitions") if name in schema.get(key, ())), items)
+    return list(items.get("properties", ())) if items.get("type") == "object" else None
+
+
+def _record(item: Any) -> Any:
+    dump: Callable[[], Any] | None = getattr(item, "model_dump", None)
+    if dump is not None:
+        return dump()
+    return dataclasses.asdict(item) if dataclasses.is_dataclass(item) and not isinstance(item, type) else item

@@ -1,0 +1,123 @@
+"""Shows the runs that code begins in a cell live, as a `%%agent` cell does, and results and sessions as transcripts."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+from IPython.core.interactiveshell import InteractiveShell
+from markupsafe import Markup
+
+from agentmagic import settings
+from agentmagic.display import html
+from agentmagic.display.transcript import Transcript
+from agentmagic.events import Event, RunResult, TurnFinished
+from agentmagic.history.history import Turn
+from agentmagic.jupyter.cell.runner import CellView
+from agentmagic.jupyter.frontend import front_end, running_cell, say
+from agentmagic.messages import Message
+from agentmagic.replay.deck import begin_run
+from agentmagic.run import Run, viewers
+from agentmagic.runtime.engine import engine
+from agentmagic.session import Session, undo_tellers
+from agentmagic.widgets import commands
+
+MOST_TURNS = 10
+"""Turns of a session that its display shows, the last ones."""
+LONGEST_HTML = 2_000_000
+"""Characters of HTML after which no earlier turn of a session is added."""
+
+
+class AnswerText(str):
+    """The answer of `%agent ask`: a `str` that the cell which asked does not show a second time."""
+
+    __slots__ = ()
+
+
+class LiveRuns:
+    """Shows the runs that the code of a shell's cells begins, each in its cell."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._in_cell = True  # the extension is loaded by a cell
+        self._views: list[CellView] = []
+        self._told: list[object] = []
+
+    def load(self, at_unload: Callable[[Callable[[], object]], object]) -> None:
+        """Watch the cells from now on, until what is passed to `at_unload` is called."""
+        shell = cast("Any", self._shell)
+        for event, function in (("pre_run_cell", self._enter), ("post_run_cell", self._leave)):
+            shell.events.register(event, function)
+            at_unload(lambda event=event, function=function: shell.events.unregister(event, function))
+        viewers.append(self.view)
+        at_unload(lambda: viewers.remove(self.view))
+        undo_tellers.append(self._tell_undone)
+        at_unload(lambda: undo_tellers.remove(self._tell_undone))
+        formatters, silent = shell.display_formatter.formatters, shell.display_formatter.ipython_display_formatter
+        for kind, write in _DISPLAYS.items():
+            formatters["text/html"].for_type(kind, write)
+            at_unload(lambda kind=kind: formatters["text/html"].pop(kind, None))
+        for kind in (Run, RunResult, AnswerText, Message):
+            silent.for_type(kind, self._show_unless_told)
+            at_unload(lambda kind=kind: silent.pop(kind, None))
+
+    def view(self, session: Session) -> CellView | None:
+        """Return a view in the running cell; None if none runs, if a tool begins the run, or if the setting says no."""
+        here = threading.current_thread() is threading.main_thread()
+        if not (here and self._in_cell and not engine().main.working and settings.shows_runs()):
+            return None
+        view = CellView(front_end(self._shell), session)
+        self._views.append(view)
+        return view
+
+    def tell(self, value: object) -> None:
+        """Note that the running cell has shown a value."""
+        self._told.append(value)
+
+    def _tell_undone(self, session: Session, redo: bool) -> None:
+        """Print what an undo or redo by code came to; its value, the prompt, is not shown a second time."""
+        say(commands.undone(session, redo=redo))
+        if session.undone is not None and session.undone.prompt is not None:
+            self.tell(session.undone.prompt)
+
+    def _enter(self, _info: object) -> None:
+        self._in_cell = True
+        self._views, self._told = [], []
+        begin_run(running_cell(self._shell))
+
+    def _leave(self, _result: object) -> None:
+        """Write the static output of finished runs: a program that runs notebooks takes no output after the cell."""
+        self._in_cell = False
+        for view in self._views:
+            if view.run is not None and view.run.done:
+                view.finish()
+
+    def _show_unless_told(self, value: object) -> None:
+        """Show nothing if the view of this cell shows it already; else leave it to the other formatters."""
+        runs = [view.run for view in self._views if view.run is not None]
+        results = [run.events[-1].result for run in runs if run.done and isinstance(run.events[-1], TurnFinished)]
+        if not any(value is one for one in (*self._told, *runs, *results)):
+            raise NotImplementedError
+
+
+def _page(events: Iterable[Event]) -> Markup:
+    return html.render(Transcript(events), prompt=True)
+
+
+def _page_of_session(session: Session) -> str:
+    """Return the last turns as HTML, below a line with what the session is."""
+    pages: list[Markup] = []
+    turns: Sequence[Turn] = session.turns
+    for turn in reversed(turns[-MOST_TURNS:]):
+        if sum(map(len, pages)) < LONGEST_HTML:
+            pages.insert(0, _page(turn.events))
+    left_out = len(turns) - len(pages)
+    note = f" The first {left_out} are left out: %agent history lists all." if left_out else ""
+    return Markup("<p><small>{}</small></p>").format(f"{session!r}{note}") + Markup().join(pages)
+
+
+_DISPLAYS: dict[type, Callable[[Any], str]] = {
+    RunResult: lambda result: _page((*result.events, TurnFinished(result))),
+    Turn: lambda turn: _page(turn.events),
+    Run: lambda run: _page(run.events),
+    Session: _page_of_session,
+}

@@ -1,0 +1,183 @@
+"""Asks approvals and questions of a turn with `input` in the main thread, if they cannot be clicked."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from agentmagic import events
+from agentmagic.display.words import restored, written_out
+from agentmagic.events import Approve, Deny, Event, Intent, Reply, Stop
+from agentmagic.jupyter.cell.screens import BROKEN
+from agentmagic.log import logger
+from agentmagic.run import Run
+from agentmagic.runtime.engine import engine
+from agentmagic.secrets import redact
+from agentmagic.text import cut, exact, shown, written_json
+
+LONGEST_ARGUMENTS = 20_000
+"""Characters that are shown of a call's arguments, as JSON, before they are edited."""
+
+Ask = Callable[[str], str]
+
+CHOICES = "[y]es, [a]lways, [e]dit, [n]o and why: "
+STEPS = "[g]o on, [e]dit, [s]kip, [r]un to the end, [q]uit: "
+PAUSED = "[g]o on, [e]dit the prompt, [r]un to the end, [q]uit: "
+EDIT = "The arguments to run it with instead, as JSON (nothing goes back): "
+
+
+class Questions:
+    """Answers a run's approvals and questions by asking the user at the keyboard, one at a time.
+
+    `feed` is called on the engine with every event of the run; `ask` in the main thread, with a prompt. `typed`
+    returns why answers are typed, or None if they are clicked: then nothing is asked here. `brief` leaves the
+    arguments out of the prompt, as the screen shows them.
+    """
+
+    def __init__(
+        self, run: Run, typed: Callable[[], Awaitable[str | None]], *, brief: bool = False, ask: Ask = input
+    ) -> None:
+        self._run = run
+        self._is_typed = typed
+        self._told = False
+        self._brief = brief
+        self._ask = ask
+        self._turn = asyncio.Lock()
+        self._settled: dict[str, asyncio.Event] = {}
+        self._open: set[asyncio.Task[None]] = set()
+
+    def feed(self, event: Event) -> None:
+        """Take an event of the run, and ask if it is an approval or a question."""
+        match event:
+            case events.ApprovalGiven():
+                self._settled.setdefault(event.id, asyncio.Event()).set()
+            case events.ApprovalAsked() | events.QuestionAsked():
+                task = asyncio.get_running_loop().create_task(self._put(event))
+                self._open.add(task)
+                task.add_done_callback(self._open.discard)
+            case events.TurnFinished():
+                for task in self._open:
+                    task.cancel()
+            case _:
+                pass
+
+    async def _put(self, event: events.ApprovalAsked | events.QuestionAsked) -> None:
+        """Ask when the questions before this one are settled; deny if that fails."""
+        try:
+            await self._put_in_turn(event)
+        except Exception as error:  # noqa: BLE001  (else the turn would wait for ever)
+            logger.exception("a question could not be put")
+            self._run.send(Deny(event.id, f"it could not be asked: {type(error).__name__}"))
+
+    async def _put_in_turn(self, event: events.ApprovalAsked | events.QuestionAsked) -> None:
+        settled = self._settled.setdefault(event.id, asyncio.Event())
+        async with self._turn:
+            why = await self._is_typed()
+            # An "always" to an earlier question settles this one too, and so does a click.
+            if settled.is_set() or why is None:
+                return
+            self._run.send(await engine().main.run(lambda: self._answer(event, why)))
+            if isinstance(event, events.ApprovalAsked):
+                await settled.wait()  # until the gate has taken the answer, which may settle later questions
+
+    def _answer(self, event: events.ApprovalAsked | events.QuestionAsked, why: str) -> Intent:
+        before = f"({why})\n" if why and not self._told else ""
+        self._told = True
+        if isinstance(event, events.QuestionAsked) and event.step:
+            return self._paused(event, before)
+        if isinstance(event, events.QuestionAsked):
+            suggested = f"\n{shown(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
+            typed = self._typed(f"{before}{shown(event.text)}{suggested} ").strip()
+            return Reply(event.id, typed or event.suggested)
+        asking = before + describe(event, brief=self._brief and why != BROKEN)
+        while True:
+            typed = self._typed(asking).strip()
+            word, _, rest = typed.partition(" ")
+            if word.lower() not in ("e", "edit") or (rest and not rest.lstrip().startswith("{")):
+                return (stepped if event.step else approval)(event.id, typed)
+            if (edited := self._edited(event, rest.strip())) is not None:
+                return Approve(event.id, arguments=edited)
+
+    def _paused(self, event: events.QuestionAsked, before: str) -> Intent:
+        """Return how the turn goes on from before a request."""
+        choices = PAUSED if event.suggested else PAUSED.replace("[e]dit the prompt, ", "")
+        typed = self._typed(f"{before}{shown(event.text)}\n{choices}").strip()
+        word, _, rest = typed.partition(" ")
+        if event.suggested and word.lower() in ("e", "edit"):
+            edited = rest or self._typed(f"It is now: {shown(event.suggested)}\nThe prompt instead (nothing goes on): ")
+            return Reply(event.id, edited)
+        return stepped(event.id, typed)
+
+    def _edited(self, event: events.ApprovalAsked, typed: str) -> dict[str, Any] | None:
+        """Return other arguments, which may have been typed with the answer; None if nothing is typed."""
+        typed = typed or self._typed(f"They are now: {_now(event.call.arguments)}\n{EDIT}").strip()
+        while typed:
+            try:
+                edited = json.loads(typed, parse_constant=_no_number)
+            except (ValueError, RecursionError) as error:
+                problem = f"That is no JSON ({error})."
+            else:
+                if isinstance(edited, dict):
+                    return restored(edited, event.call.arguments, redact)  # JSON undoes the escapes
+                problem = 'That is no JSON object, {"name": value}.'
+            typed = self._typed(f"{problem}\n{EDIT}").strip()
+        return None
+
+    def _typed(self, prompt: str) -> str:
+        """Return a typed line; "", which means no, if the input has ended or fails."""
+        try:
+            return self._ask(prompt)
+        except EOFError:
+            return ""
+        except Exception:  # noqa: BLE001  (front ends raise their own errors, and the turn must not wait for ever)
+            logger.exception("a question could not be put")
+            return ""
+
+
+def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
+    """Return the prompt for an approval: the reason, the tool, its arguments unless brief, the choices."""
+    shown_lines = (*written_out(event.call.arguments).splitlines(), *map(exact, event.effects))
+    lines = [] if brief else [f"  {line}\n" for line in shown_lines]
+    # A reason that lists changes in a definition has several lines.
+    end = "\n" if "\n" in event.reason else " "
+    reason = f"{exact(event.reason)}{end}" if event.reason else ""
+    usual = CHOICES.replace("[a]lways", "[a]lways this program") if event.effects else CHOICES
+    choices = STEPS if event.step else usual
+    what = f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({exact(event.server)})"
+    return f"{what} with\n{''.join(lines)}{choices}" if lines else f"{what}{':' if event.step else '?'} {choices}"
+
+
+def approval(question: str, typed: str) -> Approve | Deny:
+    """Return the intent of a typed answer: "yes" and "always" stand alone; any other text is a no, and its reason."""
+    word, _, rest = typed.strip().partition(" ")
+    match word.lower(), rest.strip():
+        case (("y" | "yes"), ""):
+            return Approve(question)
+        case (("a" | "always"), ""):
+            return Approve(question, always=True)
+        case no, reason if no.rstrip(",.:;") in ("n", "no"):
+            return Deny(question, reason)
+        case _:
+            return Deny(question, typed.strip())
+
+
+def stepped(question: str, typed: str) -> Intent:
+    """Return the intent of an answer in step mode; nothing, or an unknown word, goes on with what the policy allows."""
+    word, _, rest = typed.strip().partition(" ")
+    match word.lower():
+        case "s" | "skip":
+            return Deny(question, rest.strip())
+        case "r" | "run":
+            return Approve(question, always=True)
+        case "q" | "quit" | "stop":
+            return Stop()
+        case _:
+            return Approve(question)
+
+
+def _now(arguments: Mapping[str, Any]) -> str:
+    return cut(exact(written_json(arguments)), LONGEST_ARGUMENTS)
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"JSON has no {word}")

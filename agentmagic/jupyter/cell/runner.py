@@ -1,0 +1,417 @@
+"""Runs one `%%agent` cell: from its options and body to the output or the error that it leaves."""
+
+import asyncio
+import contextvars
+import sys
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial, wraps
+from getpass import getpass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import clear_output
+
+from agentmagic import settings
+from agentmagic.agent import Agent
+from agentmagic.approval.policy import policy_of
+from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy, UsageError
+from agentmagic.events import Event, RunResult, ToolFinished, TurnFinished
+from agentmagic.jupyter.cell.answers import AnswerVariable, read_type
+from agentmagic.jupyter.cell.questions import Questions
+from agentmagic.jupyter.cell.turn_queue import QueuedTurn, TurnQueue
+from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end, say
+from agentmagic.jupyter.magics import formatting
+from agentmagic.jupyter.magics.options import Ask, read_settings
+from agentmagic.jupyter.notebook.capture import open_figures
+from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
+from agentmagic.jupyter.prompt.references import TypedPrompt, prompt_of
+from agentmagic.messages import Message, Prompt, as_prompt
+from agentmagic.providers.registry import providers
+from agentmagic.run import Run, RunView
+from agentmagic.runtime.engine import engine, in_thread
+from agentmagic.secrets import redact
+from agentmagic.session import Session, TurnOptions
+from agentmagic.tools.base import Toolset
+
+if TYPE_CHECKING:
+    from agentmagic.jupyter.cell.screens import Retry
+    from agentmagic.widgets.view import View
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+OFFER = "No model is chosen and no key is set. Use the small local model (1.1 GB, fetched once)? [y/N] "
+INTERRUPTED = "the turn was cancelled; what was finished is kept."
+ABANDONED = "the cell no longer waits for the turn, which ends when its tool does."
+LATER = "Later turns of this conversation have answers. Run the cell again to ask at its end."
+NO_TOOLS = "The model called a tool, and there are none. Mark a function with @tool, or connect a server."
+
+
+class TurnFailed(AgentMagicError):
+    """A turn ended without an answer; `result` is its result."""
+
+
+class TurnInterrupted(KeyboardInterrupt):
+    """The user interrupted a turn."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"Interrupted: {self}"]
+
+
+def one_line(function: Callable[P, T]) -> Callable[P, T]:
+    """Have IPython show the errors of a magic as one line without a traceback; their classes stay."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except AgentMagicError as error:
+            error.args = (redact(str(error)),)  # a notebook saves the arguments beside the line
+            line = f"{type(error).__name__}: {'the turn failed; the output says why.' if error.is_shown else error}"
+            cast("Any", error)._render_traceback_ = lambda: [line]
+            raise
+        except TurnInterrupted:
+            raise
+        except (KeyboardInterrupt, CancelledError):  # the engine cancels the work that an interrupted cell waited for
+            raise TurnInterrupted("what was under way is given up.") from None
+
+    return call
+
+
+class Runner:
+    """Runs the turns of a notebook's cells."""
+
+    def __init__(self, shell: InteractiveShell, namespace: Namespace) -> None:
+        self._shell = shell
+        self._namespace = namespace
+
+    def ask(self, command: Ask, body: str) -> RunResult | None:
+        """Run a turn, show it and return its result; with `--bg` return at once, and None.
+
+        Raises the error of the turn, unless `--keep-going` is given; and TurnInterrupted.
+        """
+
+        def prompt(session: Session, recipe: Agent) -> TypedPrompt:
+            known = self._namespace.attachables(session, recipe)
+            return prompt_of(body, session.toolsets(recipe), known, evaluate=True, images=command.image)
+
+        return self.put(command, prompt)
+
+    def put(
+        self, command: Ask, prompt: Message | Callable[[Session, Agent], TypedPrompt], *, resume: bool = False
+    ) -> RunResult | None:
+        """Run a turn of a prompt, or of one that is made when its session and agent are known.
+
+        With `resume` the turn goes on with the plan that the last one left open.
+        """
+        front = front_end(self._shell)
+        variables = self._namespace.variables
+        output = None if command.as_type is None else read_type(command.as_type, variables)
+        is_new = not isinstance(variables.get(command.name), Session)
+        session = self._namespace.session(command.name)
+        answer = None if command.out is None else AnswerVariable(command.out, output, variables)
+        wait_for_turn(session)
+        if command.new and not command.show:
+            session.clear()
+        recipe = _recipe(session, command)
+        if not session.deck.answers(command.replay):
+            recipe = self._with_model(session, recipe, front)
+        if is_new and command.name != DEFAULT_SESSION:
+            say(formatting.new_session(command.name))
+        typed = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
+        for problem in typed.problems:
+            say(problem)
+        kept: TurnOptions = {"values": typed.told, "output": output, "resume": resume}
+        options = partial(self._options, session, command, kept)
+        if command.show:
+            shown = session.fork(0) if command.new else session
+            say(formatting.preview(shown.preview(typed.prompt, **options(recipe)), typed.told))
+            return None
+        view = CellView(front, session, replay=command.replay, step=command.step, large=command.large)
+
+        def renewed() -> TurnOptions:
+            return options(_recipe(session, command))  # of the session's present agent, which the user may have mended
+
+        turn = _CellTurn(session, typed.prompt, options(recipe), renewed, front, view, answer)
+        if command.bg and front.kind is not Kind.BATCH:  # a batch run would end before the turn
+            turn.run_in_background()
+            return None
+        try:
+            return turn.run()
+        except AgentMagicError as error:
+            if not command.keep_going or error.result is None:  # without a result no turn has run
+                raise
+            return error.result
+
+    def _options(self, session: Session, command: Ask, kept: TurnOptions, recipe: Agent) -> TurnOptions:
+        """Return the options of a turn; `kept` are those that stay the same if the turn runs again."""
+        toolsets = self._toolsets(session, recipe, command)
+        return {**command.turn_options(), **kept, "agent": recipe, "toolsets": toolsets}
+
+    def _toolsets(self, session: Session, recipe: Agent, command: Ask) -> tuple[Toolset, ...]:
+        if command.no_tools:
+            return ()
+        return self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
+
+    def _with_model(self, session: Session, recipe: Agent, front: FrontEnd) -> Agent:
+        """Offer the local model if no model is chosen and no key is set."""
+        try:
+            session.model(recipe)
+        except AuthenticationMissing:
+            if not (front.attended and agreed(OFFER)):
+                raise
+            if front.kind is Kind.LIVE:
+                clear_output()  # otherwise the notebook would save the question and the answer
+            local = f"local:{providers()['local'].default}"
+            session.agent = replace(session.agent, model=local)
+            return replace(recipe, model=local)
+        return recipe
+
+
+class CellView(RunView):
+    """Shows a run in the running cell: its screen, the figures of its tools, and its questions."""
+
+    def __init__(
+        self,
+        front: FrontEnd,
+        session: Session,
+        *,
+        replay: settings.Replay | None = None,
+        step: bool = False,
+        large: bool = False,
+    ) -> None:
+        # In a replay the tape answers what was asked, but step mode pauses for today's user.
+        self.attended = front.attended and (step or not session.deck.is_frozen(replay))
+        self.run: Run | None = None
+        self._brief = front.kind is Kind.LIVE
+        self._screen = front.screen(large=large)
+        self._price_told = session.usage.cost is None
+
+    def begin(self, run: Run) -> None:
+        """Show a run, and ask the user what it asks, if there is one."""
+        self.run = run
+        self._screen.transcript.price_told = self._price_told
+        self._screen.begin(run.send)
+        run.listen(self._screen.feed)
+        run.listen(FigureOutput().feed)
+        if self.attended:
+            run.listen(Questions(run, self._screen.typed, brief=self._brief).feed)
+
+    def restart(self) -> None:
+        """Forget the run: the turn begins again, and the output of the cell is cleared."""
+        self._hear_all()
+        if self._brief:
+            clear_output(wait=True)  # also of what was typed, and of an error of the cell
+        self._screen.restart()
+
+    def finish(self, retry: "Retry | None" = None) -> None:
+        """Leave the static output, which offers to run a turn without any answer again; may be called again."""
+        self._hear_all()
+        self._leave(retry)
+
+    def finish_later(self, then: Callable[[], None] = lambda: None, retry: "Retry | None" = None) -> None:
+        """Leave the static output when the run is over, and then call a function."""
+
+        def finish() -> None:
+            self._leave(retry)
+            then()
+
+        def over(_settled: object) -> None:
+            # Not on the engine's loop, where rendering would delay the events of all sessions.
+            in_thread(finish, "agentmagic-html")
+
+        if (run := self.run) is not None:
+            # Added on the engine's loop: by then the engine has told the screen every event.
+            engine().loop.call_soon_threadsafe(run.settled.add_done_callback, over)
+
+    def _leave(self, retry: "Retry | None") -> None:
+        last = self.run.events[-1] if self.run is not None and self.run.over else None
+        unsent = isinstance(last, TurnFinished) and last.result.unsent
+        self._screen.offer_retry(retry if unsent else None)
+        self._screen.finish()
+
+    def _hear_all(self) -> None:
+        """Wait until the screen has heard every event of a run that is over."""
+        engine().call(asyncio.sleep(0))  # does nothing, but behind all that the engine was given before
+
+
+@dataclass
+class _CellTurn:
+    """A turn, and the view that shows it; `renewed` returns the options of a turn that runs again later."""
+
+    session: Session
+    words: Prompt
+    options: TurnOptions
+    renewed: Callable[[], TurnOptions]
+    front: FrontEnd
+    view: CellView
+    answer: AnswerVariable | None
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)  # it names the cell
+    queue: TurnQueue | None = None
+
+    def run(self) -> RunResult:
+        """Run the turn to its end, asking for a key if one is missing."""
+        try:
+            while (result := self._attempt()) is None:
+                self.session.step_back()
+                self.view.restart()
+        except KeyboardInterrupt:
+            raise TurnInterrupted(self._give_up()) from None
+        except AgentMagicError as error:
+            # In batch, logs show the exception alone.
+            error.is_shown = self.front.kind is not Kind.BATCH and bool(error.result and error.result.error)
+            raise
+        finally:
+            self.view.finish(self._retry)
+        if self.answer is not None:
+            self.answer.bind(result)
+        return result
+
+    def run_in_background(self) -> None:
+        """Start the turn and return; the policy answers what would be asked."""
+        self.view.attended = False
+        self._finish_later(self._start())
+
+    def _finish_later(self, run: Run) -> None:
+        def bind() -> None:
+            if self.answer is not None:
+                with suppress(AgentMagicError):  # which the output tells
+                    self.answer.bind(run.result())
+
+        self.view.finish_later(bind, self._retry)
+
+    def _retry(self, view: "View") -> None:
+        """Run a turn without any answer again, in its place, when the session and the main thread are free."""
+        queue = self.queue = self.queue or TurnQueue(
+            self.session,
+            changed=lambda: view.tell({"note": cast("TurnQueue", self.queue).note}),
+            failed=lambda _turn, why: view.complain(why),
+        )
+        if not queue.waits:  # a second click
+            turn = QueuedTurn(partial(self.context.copy().run, self._run_again), as_prompt(self.words).text)
+            engine().loop.call_soon_threadsafe(queue.add, turn)
+
+    def _run_again(self) -> Run:
+        """Begin the turn again in the place of the failed one, and show it in the cell, whose output is cleared."""
+        turns, failed = self.session.turns, cast("Run", self.view.run).events[0]
+        place = next((place for place, turn in enumerate(turns) if turn.events[0] is failed), len(turns))
+        if any(not turn.unsent for turn in turns[place + 1 :]):
+            raise UsageError(LATER)
+        options: TurnOptions = {**self.renewed(), "attended": self.view.attended}
+        begin = partial(self.session.edit, place) if place < len(turns) else self.session.start
+        run = begin(self.words, **options)
+        self.view.restart()
+        self.view.begin(run)
+        self._finish_later(run)
+        return run
+
+    def _attempt(self) -> RunResult | None:
+        """Run the turn; return None if a key was missing and has been typed now."""
+        try:
+            with engine().main.held():
+                return _checked(self._start().wait())
+        except AuthenticationMissing as error:
+            if not (self.front.attended and _typed_key(error)):
+                raise
+            return None
+
+    def _give_up(self) -> str:
+        run = self.view.run
+        if run is None or run.done:
+            return INTERRUPTED
+        run.cancel()
+        self.view.finish_later()
+        return ABANDONED
+
+    def _start(self) -> Run:
+        while True:
+            try:
+                run = self.session.start(self.words, **{**self.options, "attended": self.view.attended})
+            except SessionBusy:  # a panel has begun a turn while the prompt was made
+                wait_for_turn(self.session)
+            else:
+                self.view.begin(run)
+                return run
+
+
+class FigureOutput:
+    """Shows the figures of a run's tools in the output of the run, when each tool ends and not when the cell does.
+
+    The figures that were open before are the cell's own: its code may go on drawing them when the run is over.
+    """
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Task[None]] = set()
+        self._before = open_figures()
+
+    def feed(self, event: Event) -> None:
+        """Take an event of the run; on the engine."""
+        inline = sys.modules.get("matplotlib_inline.backend_inline")
+        if not isinstance(event, ToolFinished) or inline is None or not engine().main.reachable:
+            return
+        context = contextvars.copy_context()  # it tells IPython which cell's output is meant
+        showing = engine().main.run(lambda: context.run(self._show, inline))
+        task = asyncio.get_running_loop().create_task(showing)
+        self._open.add(task)  # the loop holds tasks weakly
+        task.add_done_callback(self._open.discard)
+
+    def _show(self, inline: Any) -> None:
+        """Display the figures and close them, as the inline backend does it at the end of a cell."""
+        pyplot = sys.modules["matplotlib.pyplot"]
+        display: Any = cast("Any", import_module("IPython.display")).display
+        for number in sorted(open_figures() - self._before):
+            figure = pyplot.figure(number)
+            display(figure, metadata=inline._fetch_figure_metadata(figure))  # noqa: SLF001
+            pyplot.close(figure)
+
+
+def wait_for_turn(session: Session) -> None:
+    """Wait until a turn in the background is over; an interrupt ends the waiting, not the turn."""
+    running = session.running
+    if running is None:
+        return
+
+    def stop() -> None:
+        raise TurnInterrupted("the session is still busy with a turn in the background.")
+
+    engine().wait(running.settled, stop)
+
+
+def _checked(result: RunResult) -> RunResult:
+    """Return a result. Raises an error for a turn without an answer, for which the run itself raises none (API-6)."""
+    if result.stop_reason == "cancelled":  # by a click on Stop
+        raise KeyboardInterrupt
+    if result.stop_reason == "no_tools":
+        error = TurnFailed(NO_TOOLS)
+        error.result = result
+        raise error
+    return result
+
+
+def _recipe(session: Session, command: Ask) -> Agent:
+    """Return the session's agent with what the cell's options replace."""
+    names = ("model", "instructions", "max_iterations", "timeout", "max_cost", "permission")
+    chosen = {name: value for name in names if (value := getattr(command, name)) is not None}
+    if word := chosen.get("permission"):  # the option replaces the policy's default: its rules stay
+        chosen["permission"] = replace(policy_of(session.agent.permission), default=word)
+    if command.settings:
+        chosen["settings"] = session.agent.settings | read_settings(command.settings)
+    return replace(session.agent, **chosen) if chosen else session.agent  # a new one would read its servers again
+
+
+def _typed_key(error: AuthenticationMissing) -> bool:
+    """Ask for a key, hidden; return False if none is typed."""
+    if not error.variables:
+        return False
+    name = error.variables[0]
+    try:
+        key = getpass(f"{name} is not set. Type the key, which is kept in memory only, or nothing to give up: ").strip()
+    except EOFError:
+        key = ""
+    if key:
+        settings.type_key(name, key)
+    return bool(key)

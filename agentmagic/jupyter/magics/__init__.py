@@ -1,0 +1,1 @@
+"""The magics: their options, commands, completion and what they print."""

@@ -1,0 +1,462 @@
+"""`%agent`: one method for each subcommand, and the table of them at the end; each returns what to print.
+
+A method's parameters are the arguments, its docstring is the help.
+"""
+
+import shlex
+import time
+from pathlib import Path
+from typing import Annotated, Literal, Protocol
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display  # pyright: ignore[reportUnknownVariableType]
+
+from agentmagic import log
+from agentmagic.errors import UsageError
+from agentmagic.history.journal_reader import saved_in
+from agentmagic.jupyter.frontend import Kind, front_end
+from agentmagic.jupyter.magics import formatting
+from agentmagic.jupyter.magics.completion import conversations, folders, models, sessions, types
+from agentmagic.jupyter.magics.options import Arg, Ask, Command, LineMagic, SessionName
+from agentmagic.jupyter.notebook.file import SUFFIX
+from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace, can_name_session, check_name
+from agentmagic.run_log import hand_in
+from agentmagic.session import Session
+from agentmagic.settings import REPLAY, Replay, file_of, path_of
+from agentmagic.text import counted
+from agentmagic.widgets import commands
+from agentmagic.widgets.commands import relative_path
+from agentmagic.widgets.inspector import inspect_turn
+
+RECORDS = 100
+"""How many log records `%agent debug` shows."""
+NO_DOCK = "The panel is here: this page has no place for it beside the notebook."
+GLANCE = 2**20
+"""Bytes up to which a saved conversation is read when the extension is loaded: of a larger one no turns are counted."""
+
+
+Overwrite = Annotated[bool, Arg("--overwrite", "replace the file if it is there")]
+
+
+def _check_turns(turns: int | None) -> None:
+    if turns is not None and turns < 0:
+        raise UsageError(f"--turns is {turns}. Give how many of the first turns to take.")
+
+
+class CellTurns(Protocol):
+    """Begins turns in the running cell."""
+
+    def answer(self, command: Ask, prompt: str) -> object:
+        """Ask, and return the answer as a value."""
+        ...
+
+    def dock(self, session: str) -> bool:
+        """Show the docked panel of a session; return False if the page has none."""
+        ...
+
+    def fix(self, session: str) -> None:
+        """Ask about the last error of a cell."""
+        ...
+
+    def resume(self, session: str) -> None:
+        """Go on with the plan that the last turn left open."""
+        ...
+
+
+class AgentCommands:
+    """The subcommands of `%agent`, which is loaded under the name `magic`."""
+
+    def __init__(self, shell: InteractiveShell, namespace: Namespace, magic: str, turns: CellTurns) -> None:
+        self._shell = shell
+        self._namespace = namespace
+        self._magic = magic
+        self._turns = turns
+
+    def status(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Show the session: model, turns, tokens, cost, where it is saved, servers."""
+        known = self._namespace.known(session)
+        rows = formatting.status(session, known, self._namespace.place())
+        ask = f"%%{self._magic} and a prompt below it asks the agent; %{self._magic} help tells the other commands."
+        return f"{rows}\n\n{formatting.servers(known.toolsets())}\n\n{ask}"
+
+    def ask(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        as_type: Annotated[
+            str | None,
+            Arg("--as TYPE", "what the answer is, as of %%%%agent; its value is returned", complete=types),
+        ] = None,
+        prompt: Annotated[tuple[str, ...], Arg("PROMPT", "the prompt, in quotes", rest=True)],
+    ) -> object:
+        """Ask, and return the answer: x = %agent ask "How many rows?"."""
+        if not prompt:
+            raise UsageError(f'The prompt is empty. Write it in quotes: x = %{self._magic} ask "How many rows?"')
+        return self._turns.answer(Ask(session, as_type=as_type), " ".join(prompt))
+
+    def history(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        search: Annotated[tuple[str, ...], Arg("--search WORDS", "show only where these words stand together")] = (),
+    ) -> str:
+        """Show the turns of the session, or where words occur in them."""
+        known = self._namespace.known(session)
+        return formatting.found(known, search) if search else formatting.history(known)
+
+    def chat(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        name: Annotated[
+            str | None,
+            Arg("NAME", "the session, as of %%%%agent (default: agent)", complete=sessions, check=check_name),
+        ] = None,
+        dock: Annotated[bool, Arg("--dock", "beside the notebook, in JupyterLab and Notebook 7")] = False,
+    ) -> str:
+        """Show the chat panel of a session, which is made where there is none."""
+        shown = self._namespace.session(name or session)
+        if dock and self._turns.dock(name or session):
+            return ""
+        shown.chat()
+        return NO_DOCK if dock else ""
+
+    def tools(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        source: Annotated[
+            Literal["notebook"] | None, Arg("notebook", "offer the tools of this notebook in every turn of the session")
+        ] = None,
+        switch: Annotated[Literal["off"] | None, Arg("off", "offer them no more")] = None,
+    ) -> str:
+        """Show the tools the next turn would have, connecting servers where need be; offer those of the notebook."""
+        known = self._namespace.known(session)
+        if source is not None:
+            self._namespace.offer_notebook(known, offered=switch is None)
+            if switch is not None:
+                return "The tools of the notebook are no longer offered."
+        return formatting.tools(*self._namespace.definitions(self._namespace.toolsets(known, known.agent)))
+
+    def models(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        model: Annotated[str | None, Arg("PROVIDER:MODEL", "the session's model from now on", complete=models)] = None,
+    ) -> str:
+        """Show the providers, or choose the model of the session."""
+        if model is None:
+            return formatting.models(self._namespace.known(session))
+        chosen = self._namespace.draft(session)
+        commands.choose_model(chosen, model)
+        self._namespace.bind(session, chosen)
+        return f"The session's model: {formatting.model_name(chosen)}"
+
+    def cost(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Show requests, tokens and cost of the session."""
+        return formatting.usage(self._namespace.known(session).usage)
+
+    def stats(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Show requests, tasks, calls, failures, tokens and cost of each turn."""
+        return formatting.stats(self._namespace.known(session))
+
+    def inspect(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        turn: Annotated[
+            int | None, Arg("TURN", "the number of a turn, as %%agent history has it (default: last)")
+        ] = None,
+        search: Annotated[tuple[str, ...], Arg("--search WORDS", "show only the lines with these words in them")] = (),
+    ) -> str:
+        """Show what a turn sent and received: each request as the provider had it, times, tokens by part."""
+        times = front_end(self._shell).kind is not Kind.BATCH
+        found = inspect_turn(self._namespace.known(session), turn, times=times)
+        display(found.search(" ".join(search)) if search else found)
+        return ""
+
+    def resume(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Go on with the plan that the last turn left open; done tasks are not run again."""
+        self._turns.resume(session)
+        return ""
+
+    def fix(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Ask the agent about the last error of a cell: the cell and its traceback are the prompt."""
+        self._turns.fix(session)
+        return ""
+
+    def reset(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Forget the conversation; model, servers and approvals stay."""
+        self._namespace.known(session).clear()
+        return f"The conversation is forgotten. %{self._magic} undo brings it back."
+
+    def undo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Undo the last turn, edit or reset, and what its tools did to variables; say what stays."""
+        known = self._namespace.known(session)
+        known.step_back()
+        return commands.undone(known)
+
+    def redo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Do again what was undone last."""
+        known = self._namespace.known(session)
+        known.step_back(redo=True)
+        return commands.undone(known, redo=True)
+
+    def sessions(self) -> str:
+        """Show the sessions of the notebook, and the conversations saved for it."""
+        place = self._namespace.place()
+        saved = saved_in(place.folder) if place.folder is not None else []
+        return formatting.sessions(self._namespace.sessions(), saved, place, time.time())
+
+    def load(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        saved: Annotated[
+            str | None,
+            Arg(
+                "NAME | FILE",
+                "its name in %%agent sessions, or its file (default: the session's own)",
+                complete=conversations,
+            ),
+        ] = None,
+    ) -> str:
+        """Go on with a saved conversation: the session's own, or another one."""
+        draft = self._namespace.draft(session)
+        draft.restore(self._own_file(draft) if saved is None else self._saved_file(saved))
+        self._namespace.bind(session, draft)  # not before: a file that cannot be read leaves the name free
+        # Taken here, the notices are not shown a second time by the next turn.
+        return formatting.loaded(session, draft, draft.take_notices())
+
+    def save(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        target: Annotated[str, Arg("FILE", "a file that is not there yet; .jsonl by custom", complete=folders)],
+    ) -> str:
+        """Save the conversation to a file of its own."""
+        from agentmagic.export import FORMS
+
+        known = self._namespace.known(session)
+        file = file_of(target)
+        if file.name.lower().endswith(FORMS):
+            raise UsageError(
+                f"save writes a conversation to be loaded again: name a {SUFFIX} file. "
+                f"%{self._magic} export writes {', '.join(FORMS)}."
+            )
+        known.save(file)
+        return f"Saved {counted(len(known.turns), 'turn')} in {relative_path(file)}."
+
+    def fork(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        name: Annotated[str, Arg("NEW", "the variable of the new session, which must be free", check=check_name)],
+        turns: Annotated[int | None, Arg("--turns N", "take the first N turns only", check=_check_turns)] = None,
+    ) -> str:
+        """Begin another session with the turns of this one."""
+        known = self._namespace.known(session)
+        missing = commands.missing_turn(known)  # asked first: the turn may end during the copy
+        forked = self._namespace.fork(known, name, turns)
+        return f"{name} begins with {counted(len(forked.turns), 'turn')} of {session}.{missing}"
+
+    def export(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        target: Annotated[
+            str,
+            Arg("FILE", "ends in .md, .ipynb, .json, .openai.json, .responses.json or .gemini.json", complete=folders),
+        ],
+        overwrite: Overwrite = False,
+    ) -> str:
+        """Write the conversation to a file; its name decides in which form."""
+        from agentmagic.export import form_of
+
+        known, file = self._namespace.known(session), file_of(target)
+        form_of(file)  # first, so that an unknown form is refused before anything is said of the file
+        self._check_target(file, target, overwrite=overwrite)
+        return commands.export(known, file, self._namespace.functions(), overwrite=overwrite)
+
+    def hand_in(
+        self,
+        *,
+        target: Annotated[str, Arg("FILE", "the file to hand in; .yaml by custom", complete=folders)],
+        overwrite: Overwrite = False,
+    ) -> str:
+        """Write the run of this notebook to a file to hand in: turns, calls, results, checks, secrets blanked."""
+        file = file_of(target)
+        self._check_target(file, target, overwrite=overwrite)
+        notebook = self._namespace.place().notebook
+        try:
+            summary = hand_in(file, self._namespace.sessions(), notebook.name if notebook is not None else "")
+        except OSError as error:
+            raise UsageError(f"{target} cannot be written: {error.strerror}. Choose another place.") from error
+        return f"Written to {relative_path(file)}: {summary}"
+
+    def cassette(
+        self,
+        *,
+        target: Annotated[
+            str | None,
+            Arg("FILE", "the file, relative to the working directory; .cassette.yaml by custom", complete=folders),
+        ] = None,
+    ) -> str:
+        """Show the cassette of the notebook, or name it; its mode stays. Sessions are recorded to it and replayed."""
+        if target is not None:
+            self._namespace.insert(file_of(target))
+        deck = self._namespace.session(DEFAULT_SESSION).deck
+        if deck.path is None:
+            return f"No cassette is named. %{self._magic} cassette FILE names one."
+        modes = f"%{self._magic} record records to it, %{self._magic} replay plays it."
+        return f"Cassette: {relative_path(deck.path)}. {modes}"
+
+    def record(self) -> str:
+        """Record the cells that run from now on to the cassette."""
+        return self._in_mode("record")
+
+    def replay(
+        self,
+        *,
+        frozen: Annotated[
+            Literal["all", "model", "tools"],
+            Arg("all | model | tools", "what comes from the tape: all, the model's answers, or the results of tools"),
+        ] = "all",
+        timed: Annotated[bool, Arg("--timed", "take as long as the recording did")] = False,
+        report: Annotated[bool, Arg("--report", "show what was found of each request, in a table")] = False,
+    ) -> str:
+        """Play the cells that run from now on from the cassette, each request compared with the recorded one."""
+        if report:
+            return formatting.verdicts(self._namespace.sessions())
+        modes: dict[str, Replay] = {"all": "replay", "model": "replay-model", "tools": "replay-tools"}
+        return self._in_mode(modes[frozen], timed=timed)
+
+    def live(self) -> str:
+        """Leave the cassette alone from now on."""
+        return self._in_mode("live")
+
+    def auto(self) -> str:
+        """Play what is unchanged from the cassette; at the first change go on live, and record it anew."""
+        return self._in_mode("auto")
+
+    def _in_mode(self, mode: Replay, *, timed: bool = False) -> str:
+        self._namespace.choose(mode, timed=timed)
+        deck = self._namespace.session(DEFAULT_SESSION).deck
+        if mode != "live" and deck.path is None:
+            return f"Mode: {mode}. It needs a cassette: %{self._magic} cassette FILE names one."
+        override = "" if deck.mode == mode else f" {REPLAY}={deck.mode} is set, and holds."
+        return f"Mode: {mode}.{override}"
+
+    def debug(
+        self,
+        *,
+        detail: Annotated[
+            Literal["on", "off"] | None, Arg("on | off", "keep every event of a turn, and the SDKs' records")
+        ] = None,
+    ) -> str:
+        """Show the last log records, or choose how much is kept of them."""
+        if detail is None:
+            times = front_end(self._shell).kind is not Kind.BATCH  # a batch output is compared between runs
+            return formatting.log(log.recent(RECORDS), detailed=log.is_detailed(), times=times)
+        log.keep(detailed=detail == "on")
+        sdks = f"every event of a turn, and what {', '.join(log.SDKS)} log"
+        kept = sdks if detail == "on" else "how turns begin and end, retries and warnings"
+        return f"The log now keeps {kept}. %{self._magic} debug shows its last {RECORDS} lines."
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def hint(self) -> str | None:
+        """Return the line that names a saved conversation, if the default session has no turns and could load it."""
+        default = self._namespace.sessions().get(DEFAULT_SESSION)
+        if default is None or default.path is None or default.turns:
+            return None
+        # A conversation that was cleared has a file without turns.
+        saved = [one for one in saved_in(default.path.parent, GLANCE) if one.turns != 0]
+        if not saved:
+            return None
+        one = saved[0]
+        others = f" %{self._magic} sessions lists all {len(saved)}." if len(saved) > 1 else ""
+        age = formatting.ago(time.time() - one.modified)
+        return (
+            f"Saved conversation of this notebook: {one.name}, {formatting.length(one)}, {age}. "
+            f"%{self._magic} {_how_to_load(one.name)} picks it up.{others}"
+        )
+
+    def _check_target(self, target: Path, written: str, *, overwrite: bool) -> None:
+        """Raise UsageError if a file must not be written: the notebook itself, or one that is there already."""
+        if not target.exists():
+            return
+        notebook = self._namespace.place().notebook
+        if notebook is not None and target.samefile(notebook):
+            raise UsageError(f"{written} is this notebook itself, which is not written over. Choose another name.")
+        if not overwrite:
+            raise UsageError(f"{written} is there already. Choose another name, or replace it with --overwrite.")
+
+    def _own_file(self, session: Session) -> Path:
+        if session.path is None:
+            why = self._namespace.place().why_not
+            raise UsageError(
+                f"This session is saved nowhere{why and ': '}{why}. Name the conversation or file to load."
+            )
+        return path_of(session.path)
+
+    def _saved_file(self, written: str) -> Path:
+        """Return the file of a conversation by its name or its path. Raises UsageError if there is none."""
+        place = self._namespace.place()
+        named, path = place.file(written), path_of(written)
+        # A name wins over a file of that name in the kernel's folder.
+        for file in (path if named is None else path_of(named), path):
+            if file.is_file():
+                return file
+        known = [one.name for one in (saved_in(place.folder) if place.folder is not None else ())]
+        raise UsageError(
+            f"There is no saved conversation {written!r}, nor a file. Saved: {', '.join(known) or 'none'}."
+        )
+
+
+def _how_to_load(name: str) -> str:
+    if name == DEFAULT_SESSION:
+        return "load"
+    return f"-s {name} load" if can_name_session(name) else f"load {shlex.quote(name)}"
+
+
+AGENT_COMMANDS: dict[str, Command] = {
+    "status": AgentCommands.status,
+    "ask": AgentCommands.ask,
+    "history": AgentCommands.history,
+    "chat": AgentCommands.chat,
+    "tools": AgentCommands.tools,
+    "models": AgentCommands.models,
+    "cost": AgentCommands.cost,
+    "stats": AgentCommands.stats,
+    "inspect": AgentCommands.inspect,
+    "resume": AgentCommands.resume,
+    "fix": AgentCommands.fix,
+    "reset": AgentCommands.reset,
+    "undo": AgentCommands.undo,
+    "redo": AgentCommands.redo,
+    "sessions": AgentCommands.sessions,
+    "load": AgentCommands.load,
+    "save": AgentCommands.save,
+    "fork": AgentCommands.fork,
+    "export": AgentCommands.export,
+    "hand-in": AgentCommands.hand_in,
+    "cassette": AgentCommands.cassette,
+    "record": AgentCommands.record,
+    "replay": AgentCommands.replay,
+    "live": AgentCommands.live,
+    "auto": AgentCommands.auto,
+    "debug": AgentCommands.debug,
+}
+
+IN_A_CELL: frozenset[Command] = frozenset(
+    {AgentCommands.ask, AgentCommands.chat, AgentCommands.fix, AgentCommands.resume}
+)
+"""Subcommands that need a running cell: those that use `CellTurns`. A panel has no running cell."""
+
+
+def agent_magic(name: str = "agent") -> LineMagic:
+    """Return `%agent`, loaded under a name."""
+    about = "Show and change sessions. To ask the agent, write %%agent with the prompt below it."
+    redirect = f" To ask the agent, write %%{name} and the prompt below it."
+    return LineMagic(name, about, AGENT_COMMANDS, redirect=redirect)

@@ -1,0 +1,394 @@
+"""What `%agent` and `%mcp` print about sessions, tools, models and servers: plain text."""
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from agentmagic import settings
+from agentmagic.approval.policy import PolicyLike, policy_of
+from agentmagic.classroom import class_settings
+from agentmagic.display.words import cost
+from agentmagic.events import (
+    Event,
+    Notice,
+    PromptValue,
+    StepRetried,
+    TaskFinished,
+    TaskJudged,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+)
+from agentmagic.history.journal_reader import SavedConversation
+from agentmagic.jupyter.notebook.file import SaveFolder
+from agentmagic.log import LogEntry
+from agentmagic.loop.step import Preview
+from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResult, Usage, as_text
+from agentmagic.providers.registry import Provider, default_model, info, providers
+from agentmagic.replay.comparison import Difference
+from agentmagic.session import Session
+from agentmagic.text import counted, one_line, shown, written_json
+from agentmagic.tools.base import Toolset
+from agentmagic.widgets.commands import relative_path
+from agentmagic.widgets.inspector import tokens_used
+
+if TYPE_CHECKING:
+    from agentmagic.tools.mcp import ServerState
+    from agentmagic.tools.mcp.content import Prompt, ResourceEntry
+
+MOST_LEFT_OUT = 20
+"""Tools of a server that are named with the reason why the model does not get them."""
+
+_SECONDS = re.compile(r"\d+\.\d+(?= s\b)|(?<=seconds=)[\d.]+")
+"""Durations in the lines of the log."""
+
+STDERR_LINES = 5
+"""Lines of a server's stderr that are shown with its state."""
+
+WIDTH = 100
+"""Characters that are shown of a prompt, an answer or a description."""
+
+_PLACEHOLDERS = {"scripted": "FILE.json", "cassette": "FILE.cassette.yaml"}
+"""What stands behind the colon of a model if it is not the model's name."""
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+def preview(seen: Preview, told: Sequence[PromptValue]) -> str:
+    """Return what a turn would send: tokens by part, then the parts themselves."""
+    request = seen.request
+    rows = [(part, f"{number:>8,} tokens") for part, number in seen.tokens.items()]
+    rows += [("together", f"{sum(seen.tokens.values()):>8,} tokens, about")]
+    rows += [(shown(value.written), f"{value.tokens:>8,} tokens: {shown(value.shown)}") for value in told]
+    left = f"\nNot connected, so their tools are not listed here: {', '.join(seen.unlisted)}." if seen.unlisted else ""
+    tools = (f"{tool.name}: {tool.description}\n{json.dumps(tool.parameters)}" for tool in request.tools)
+    messages = (f"[{message.role}]\n{_words(message)}" for message in request.messages)
+    parts = {"Instructions": [request.instructions], "Tools": tools, "Messages": messages}
+    written = (f"-- {name} --\n" + "\n\n".join(texts) for name, texts in parts.items())
+    width = max(len(label) for label, _ in rows)
+    lines = [f"  {label:<{width}}  {value}" for label, value in rows]
+    if told:
+        lines.insert(-len(told), "\nof the prompt:")
+    head = "\n".join([f"This would be sent to {seen.model}. Nothing was called.\n", *lines]) + left
+    return "\n\n".join([head, *(text for text in written if not text.endswith("--\n"))])
+
+
+def _words(message: Message) -> str:
+    """Return a message as a model gets it, media named in words."""
+    parts = (
+        f"{part.name}({written_json(part.arguments)})"
+        if isinstance(part, ToolCall)
+        else part.text
+        if isinstance(part, Reasoning | ToolResult)
+        else as_text(part)
+        for part in message.parts
+    )
+    return "\n".join(parts)
+
+
+def status(name: str, session: Session, place: SaveFolder) -> str:
+    """Return the state of a session; `place` is where the sessions that the magics make are saved."""
+    rows = [
+        ("session", name + (", a turn is running" if session.running else "")),
+        ("model", model_name(session)),
+        ("turns", f"{len(session.turns)}, {len(session.messages)} messages"),
+        ("context", _context(session)),
+        ("tool calls", f"{session.tool_calls}, {session.tool_failures} failed"),
+        ("usage", usage(session.usage)),
+        ("permission", _permission(session.agent.permission)),
+        ("class", "" if (file := class_settings().file) is None else f"bound by {relative_path(file)}"),
+        # Not the mode of the cassette, which a saved notebook does not tell.
+        ("cassette", "" if (cassette := session.deck.path) is None else relative_path(cassette)),
+        ("saved", _saved(session, place)),
+        ("in doubt", _in_doubt(session)),
+    ]
+    return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
+
+
+def new_session(name: str) -> str:
+    """Return the line that tells of a session that a cell has made; a capital may begin a prompt instead of a name."""
+    hint = f" If it begins your prompt, write the prompt below the line, and del {name}." if name[0].isupper() else ""
+    return f"New session: {name}.{hint}"
+
+
+def model_name(session: Session) -> str:
+    """Return the model that the next turn asks, and why if the agent does not name it."""
+    if override := settings.model_override():
+        return f"{override} ({settings.MODEL} says so)"
+    chosen = session.agent.model
+    if chosen is None:
+        found = default_model()
+        return f"{found} (its key is set)" if found else "none chosen, and no key is set; see %agent models"
+    return chosen if isinstance(chosen, str) else chosen.name
+
+
+def usage(spent: Usage) -> str:
+    """Return requests, tokens and cost."""
+    tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached), {spent.output_tokens:,} out"
+    return f"{counted(spent.requests, 'request')}, {tokens}, {cost(spent.cost)}"
+
+
+def stats(session: Session) -> str:
+    """Return a table with a line for each turn, and one for all of them."""
+    rows = [_turn_figures(f"{number}", turn.events, turn.usage) for number, turn in enumerate(session.turns, 1)]
+    whole = _turn_figures("all", session.events, session.usage)
+    head = ("turn", "requests", "tasks", "retries", "calls", "failed", "tokens in", "out", "cost")
+    return _columns([head, *rows, whole], str.rjust) if rows else "There are no turns yet."
+
+
+def verdicts(sessions: Mapping[str, Session]) -> str:
+    """Return a table with a line for each request that was compared with its recording."""
+    rows = [
+        (name, one_line(shown(found.prompt), 40), f"{found.step}", found.cause, _found(found.differences))
+        for name, session in sessions.items()
+        for found in session.deck.verdicts
+    ]
+    head = ("session", "cell", "step", "verdict", "")
+    return _columns([head, *rows], str.ljust) if rows else "Nothing was replayed yet."
+
+
+def _columns(table: Sequence[Sequence[str]], place: Callable[[str, int], str]) -> str:
+    """Write a table, with each cell in its place within the width of its column."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join("  ".join(map(place, row, widths)).rstrip() for row in table)
+
+
+def _found(differences: Sequence[Difference]) -> str:
+    if not differences:
+        return ""
+    first = differences[0]
+    return f"{first.field}: {one_line(shown(first.before), 40)} -> {one_line(shown(first.after), 40)}"
+
+
+def _turn_figures(name: str, events: Sequence[Event], spent: Usage) -> tuple[str, ...]:
+    counts = Counter(type(event) for event in events)
+    again = sum(isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in events)
+    failed = sum(isinstance(event, ToolFinished) and event.result.is_error for event in events)
+    figures = (spent.requests, counts[TaskFinished], again, counts[ToolFinished], failed)
+    tokens = (spent.input_tokens, spent.output_tokens)
+    return (name, *(f"{figure:,}" for figure in (*figures, *tokens)), cost(spent.cost))
+
+
+def history(session: Session) -> str:
+    """List the turns of a session: the prompt, the reason of an early end, the answer."""
+    lines: list[str] = []
+    number = 0
+    for event in session.events:
+        if isinstance(event, TurnStarted):
+            number += 1
+            lines.append(f"{number:>3}  {_line(event.prompt.text)}")
+        elif isinstance(event, TurnFinished):
+            result = event.result
+            end = "" if result.stop_reason == "answer" else f"[{result.stop_reason}] "
+            end += "[not sent again] " if result.unsent else ""
+            lines.append(f"     {end}{_line(result.error or result.final_text)}")
+    return "\n".join(lines) or "There are no turns yet."
+
+
+def found(session: Session, words: Sequence[str]) -> str:
+    """List where words occur in a session: the turn, the role, the text around them."""
+    matches = session.search(" ".join(words))
+    lines = [f"{match.turn + 1:>3}  {match.role:<10}{_line(match.excerpt)}" for match in matches]
+    return "\n".join(lines) or f"{' '.join(words)!r} occurs nowhere in the conversation."
+
+
+def sessions(
+    bound: Mapping[str, Session], conversations: Sequence[SavedConversation], place: SaveFolder, now: float
+) -> str:
+    """List the sessions that variables hold, and the conversations of the notebook's folder, the last used first."""
+    # One width for both lists, so that their columns line up.
+    width = max(map(len, (*bound, *(one.name for one in conversations))), default=0) + 2
+    lines = ["Sessions of the notebook:"]
+    lines += [
+        f"  {name:<{width}}{counted(len(one.turns), 'turn'):<10}{_saved(one, place)}" for name, one in bound.items()
+    ]
+    if place.folder is None:
+        return "\n".join([*lines, f"Not saved: {place.why_not}."])
+    lines.append(f"Saved in {relative_path(place.folder)}{':' if conversations else ': nothing yet.'}")
+    for one in conversations:
+        age = ago(now - one.modified)
+        lines.append(f"  {one.name:<{width}}{length(one):<10}{age:<16}{_line(one.prompt)}")
+    return "\n".join(lines)
+
+
+def length(saved: SavedConversation) -> str:
+    """Return how long a saved conversation is, in turns or else in bytes."""
+    return f"{saved.path.stat().st_size / 1e6:.0f} MB" if saved.turns is None else counted(saved.turns, "turn")
+
+
+def loaded(name: str, session: Session, notices: Sequence[Notice]) -> str:
+    """Return what was loaded of a saved conversation: its length, its end, tools in doubt, damage."""
+    where = relative_path(session.path) if session.path is not None else "memory"
+    lines = [f"{name} goes on with {counted(len(session.turns), 'turn')} of {where}."]
+    if session.turns:
+        last = session.turns[-1]
+        lines += [f"  asked last  {_line(last.prompt.text)}", f"  answered    {_line(last.answer) or 'nothing'}"]
+    if session.in_doubt:
+        lines.append(f"  in doubt    {_in_doubt(session)}; you are asked before it runs again")
+    return "\n".join([*lines, *(notice.text for notice in notices)])
+
+
+def ago(seconds: float) -> str:
+    """Return how long ago something was, in its largest unit."""
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length:
+            return f"{counted(int(seconds // length), unit)} ago"
+    return "just now"
+
+
+def _permission(given: PolicyLike) -> str:
+    policy = policy_of(given)
+    rules = counted(len(policy.rules), "rule") if policy.rules else ""
+    what = ", ".join(filter(None, (policy.default, rules, "a hook" if policy.hook else "")))
+    override = settings.permission_override()
+    return f"{override} ({settings.PERMISSION}), over {what}" if override else what
+
+
+def _context(session: Session) -> str:
+    """Return how much of the model's window the last request took, or "" before the first one."""
+    for turn in reversed(session.turns):
+        if taken := tokens_used(turn):
+            started = turn.events[0]
+            window = info(started.model).window if isinstance(started, TurnStarted) else None
+            share = f" of the window of {window:,} ({taken / window:.0%})" if window else ""
+            return f"{taken:,} tokens{share}"
+    return ""
+
+
+def _saved(session: Session, place: SaveFolder) -> str:
+    """Return where a session is saved, or why it is not."""
+    journal = session.history.journal
+    if journal is None:
+        return f"nowhere: {place.why_not or 'it was made in code, without a path'}"
+    if not journal.problem:
+        return relative_path(journal.path)
+    why = "another kernel writes it" if journal.taken else f"it cannot be saved in {relative_path(journal.path)}"
+    return f"in memory only: {why}; %agent save FILE keeps it"
+
+
+def _in_doubt(session: Session) -> str:
+    return ", ".join(f"{name} ({server})" for server, name in sorted(session.in_doubt))
+
+
+# -- models, tools, the log ------------------------------------------------------------------------
+
+
+def models(session: Session) -> str:
+    """List the providers, their default models and whether their keys are set."""
+    rows = [
+        (f"{row.name}:{row.default or _PLACEHOLDERS.get(row.name, 'MODEL')}", f"{row.about}{_key(row)}")
+        for row in providers().values()
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {about}" for name, about in rows]
+    return "\n".join([f"The session's model: {model_name(session)}", *lines])
+
+
+def tools(definitions: Sequence[ToolDef], problems: Sequence[str] = ()) -> str:
+    """List tools under their servers, the notebook's own first, and then the problems of servers that failed."""
+    if not definitions and not problems:
+        return "There are no tools. Mark a function with @tool, or connect a server with %mcp add."
+    in_order = sorted(definitions, key=lambda one: (one.server != "notebook", one.server, one.name))
+    lines: list[str] = []
+    for server, group in groupby(in_order, key=lambda one: one.server):
+        members = list(group)
+        width = max(len(one.name) for one in members)
+        lines += [shown(server), *(f"  {one.name:<{width}}  {_line(one.description)}" for one in members)]
+    return "\n".join([*lines, *problems])
+
+
+def log(lines: Sequence[LogEntry], *, detailed: bool, times: bool) -> str:
+    """List log records, one a line; without `times` neither the clock nor a duration is in them."""
+    hint = "%agent debug on keeps more from then on: every event of a turn, and the SDKs' records.\n"
+    clock = "%H:%M:%S " if times else ""
+    rows = [f"{time.strftime(clock, time.localtime(one.time))}{one.level:<8}{one.logger}: {one.text}" for one in lines]
+    listed = "\n".join(rows) or "There are no records yet."
+    return ("" if detailed else hint) + (listed if times else _SECONDS.sub("…", listed))
+
+
+def _key(row: Provider) -> str:
+    if not row.keys:
+        return ""
+    return ", key found" if settings.find_key(row.keys) else f", needs {' or '.join(row.keys)}"
+
+
+# -- servers ---------------------------------------------------------------------------------------
+
+
+def servers(toolsets: Iterable[Toolset], name: str | None = None, *, errors: bool = True) -> str:
+    """List the servers among toolsets, or one of them: name, state, number of tools, and what went wrong."""
+    from agentmagic.tools.mcp import McpServers  # takes a while to load, and many notebooks have no server
+
+    states = [state for source in toolsets if isinstance(source, McpServers) for state in source.servers]
+    lines = [
+        f"{one.name:<16}{one.state:<16}{_tools(one)}{'  ' + _line(one.error) if one.error and errors else ''}"
+        for one in states
+        if name in (None, one.name)
+    ]
+    return "\n".join(lines) or "There are no servers. Connect one: %mcp add NAME COMMAND... or %mcp add NAME URL"
+
+
+def _tools(state: "ServerState") -> str:
+    count = counted(state.tools, "tool")
+    if not state.left_out:
+        return count
+    return f"{count}, {'more' if '...' in state.left_out else len(state.left_out)} left out"
+
+
+def server(state: "ServerState") -> str:
+    """Return all that is known of a server."""
+    left_out = [("left out", f"{name}: {why}") for name, why in list(state.left_out.items())[:MOST_LEFT_OUT]]
+    if len(state.left_out) > MOST_LEFT_OUT:
+        left_out.append(("", f"({MOST_LEFT_OUT} of {len(state.left_out)})"))
+    dropped = [("dropped", f"{name}: {', '.join(found)}") for name, found in state.dropped.items() if found]
+    rows = [
+        ("server", state.name),
+        ("state", state.state),
+        ("address", state.address),
+        ("calls itself", state.title),
+        ("protocol", state.protocol),
+        ("tools", _tools(state)),
+        ("runs unasked", ", ".join(state.allow)),
+        ("disabled", ", ".join(state.disabled)),
+        *left_out,
+        *dropped[:MOST_LEFT_OUT],
+        ("error", state.error),
+    ]
+    lines = [f"{label:<14}{shown(value)}" for label, value in rows if value]
+    about = [f"\nIt says of itself:\n{shown(state.instructions)}"] if state.instructions else []
+    end = "\n".join(state.stderr.splitlines()[-STDERR_LINES:])
+    head = f"The end of its stderr (%mcp logs {state.name} shows more)"
+    if state.state in ("died", "failed"):
+        head = "Its last words on stderr"
+    return "\n".join([*lines, *about, *([f"\n{head}:\n{shown(end)}"] if end else [])])
+
+
+def server_log(lines: Sequence[tuple[str, str, str]], stderr: str) -> str:
+    """List what a server logged, as level, logger and text, and the end of its stderr."""
+    said = [shown(f"{level:<10}{logger + ': ' if logger else ''}{text}") for level, logger, text in lines]
+    end = [f"\nThe end of its stderr:\n{shown(stderr)}"] if stderr else []
+    return "\n".join([*said, *end]) or "It has logged nothing."
+
+
+def prompts(found: "Iterable[Prompt]") -> str:
+    """List prompts of servers: server, name, how the arguments are written, description."""
+    lines: list[str] = []
+    for one in found:
+        arguments = (f"{given.name}=" if given.required else f"[{given.name}=]" for given in one.arguments)
+        lines.append(f"{one.server}  {one.name}  {' '.join(arguments)}  {_line(one.description)}")
+    return shown("\n".join(lines)) or "The servers offer no prompts."
+
+
+def resources(found: "Iterable[ResourceEntry]") -> str:
+    """List resources of servers as a cell names them: server, URI, description."""
+    lines = [f"@{one.server}:{one.uri}  {_line(one.description or one.name)}" for one in found]
+    return shown("\n".join(lines)) or "The servers offer no resources."
+
+
+def _line(text: str) -> str:
+    return one_line(shown(text), WIDTH)

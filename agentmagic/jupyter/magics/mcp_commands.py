@@ -1,0 +1,315 @@
+"""`%mcp`: one method for each subcommand, and the table of them at the end; each returns what to print.
+
+A method's parameters are the arguments, its docstring is the help.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from getpass import getpass
+from typing import TYPE_CHECKING, Annotated
+
+from agentmagic.errors import ServerError, UsageError
+from agentmagic.jupyter.frontend import agreed
+from agentmagic.jupyter.magics import formatting
+from agentmagic.jupyter.magics.completion import json_files, prompt_arguments, server_prompts, server_tools, servers
+from agentmagic.jupyter.magics.options import Arg, Command, LineMagic, SessionName
+from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
+from agentmagic.messages import Content, Message, Text
+from agentmagic.runtime.engine import engine
+from agentmagic.settings import path_of
+from agentmagic.text import one_line, shown
+
+if TYPE_CHECKING:
+    from agentmagic.tools.mcp import McpServers, ServerConfig
+    from agentmagic.tools.mcp.config import Input
+
+NOT_STARTED = "{} is not started: a replay needs no server. The first turn that is not replayed starts it."
+LONGEST_INPUT = 500
+"""Characters that are shown of a file's description of a value that it asks for."""
+
+ServerName = Annotated[str, Arg("SERVER", "its name here", complete=servers)]
+OptionalServer = Annotated[str | None, Arg("SERVER", "its name here", complete=servers)]
+Patterns = Annotated[
+    tuple[str, ...], Arg("PATTERN", "names or patterns of its tools (default: all)", complete=server_tools)
+]
+
+
+class McpCommands:
+    """The subcommands of `%mcp`: the notebook's own servers, and those of its sessions' agents.
+
+    `attended` returns whether a person can type in the running cell; `put` asks the session of a name a prompt.
+    """
+
+    def __init__(self, namespace: Namespace, attended: Callable[[], bool], put: Callable[[str, Message], None]) -> None:
+        self._namespace = namespace
+        self._attended = attended
+        self._put = put
+
+    # -- connecting ----------------------------------------------------------------------------
+
+    def list_servers(self) -> str:
+        """Show the servers and how they are doing."""
+        return formatting.servers(self._namespace.server_groups())
+
+    def get(self, *, name: ServerName) -> str:
+        """Show all there is to know of a server: address, state, tools, last error, last words."""
+        return formatting.server(self._holding(name).get(name))
+
+    def add(  # noqa: PLR0913  (the options of a line)
+        self,
+        *,
+        env: Annotated[tuple[str, ...], Arg("-e, --env NAME=VALUE", "a variable that it sees", repeated=True)] = (),
+        header: Annotated[tuple[str, ...], Arg("--header NAME:VALUE", "a header that it is sent", repeated=True)] = (),
+        timeout: Annotated[float | None, Arg("--timeout SECONDS", "that a call may take (default: 60)")] = None,
+        connect_timeout: Annotated[
+            float | None, Arg("--connect-timeout SECONDS", "that its start may take (default: 20, for npx and uvx 60)")
+        ] = None,
+        sse: Annotated[bool, Arg("--sse", "it speaks the HTTP of 2024, with server-sent events")] = False,
+        name: Annotated[str, Arg("SERVER", "what it is to be called here", complete=servers)],
+        command: Annotated[tuple[str, ...], Arg("COMMAND... | URL", "its command line, or its web address", rest=True)],
+    ) -> str:
+        """Connect an MCP server for all sessions. A value may hold ${VAR}, a variable of the environment."""
+        from agentmagic.tools.mcp import config
+
+        if not command:
+            raise UsageError(
+                f"%mcp add {name} lacks the server: write its command line or its web address behind the name."
+            )
+        program, *arguments = command
+        entry: dict[str, object] = {"timeout": timeout, "connect_timeout": connect_timeout}
+        if program.lower().startswith(("http://", "https://")):
+            _refuse(program, "is a web address", {"words behind it": arguments, "-e": env})
+            headers = dict(_pair(one, ":", "a header. Write NAME:VALUE") for one in header)
+            entry |= {"url": program, "headers": headers, "type": "sse" if sse else ""}
+        else:
+            _refuse(program, "is a program", {"--header": header, "--sse": sse})
+            variables = dict(_pair(one, "=", "a variable. Write NAME=VALUE") for one in env)
+            entry |= {"command": program, "args": arguments, "env": variables}
+        group, replays = self._namespace.need_servers(), self._namespace.replays
+        engine().call(group.add(name, config.parse(entry), connect=not replays))
+        if replays:
+            return NOT_STARTED.format(name)
+        return formatting.servers((group,), name)
+
+    def load(
+        self,
+        *,
+        file: Annotated[str, Arg("FILE", "a .mcp.json, or another file of the mcpServers form", complete=json_files)],
+    ) -> str:
+        """Connect the servers of a configuration file."""
+        from agentmagic.tools.mcp import config
+
+        group = self._namespace.need_servers()
+        found = config.read(path_of(file), ask=_typed_input if self._attended() else None)
+        problems = [self._connect(group, name, one) for name, one in found.items()]
+        return "\n".join([formatting.servers((group,), errors=False), *filter(None, problems)])
+
+    def approve(self, *, name: ServerName) -> str:
+        """Let a server start that a configuration file names, as it is written there now."""
+        group = self._holding(name)
+        pending = group.pending(name)  # read before the approval: it is the command line that is approved
+        if pending is None:
+            return f"{name} needs no approval."
+        group.approve(name)
+        problem = NOT_STARTED.format(name) if self._namespace.replays else _started(group, name)
+        states = formatting.servers((group,), name, errors=False)
+        return "\n".join(filter(None, (f"{name} may start: {pending}", problem, states)))
+
+    def restart(self, *, name: ServerName) -> str:
+        """Disconnect a server and connect it anew."""
+        group = self._holding(name)
+        if self._namespace.replays:
+            return NOT_STARTED.format(name)
+        engine().call(group.restart(name))
+        return formatting.servers((group,), name)
+
+    def remove(self, *, name: ServerName) -> str:
+        """Disconnect a server and forget it."""
+        engine().call(self._holding(name).remove(name))
+        return f"{name} is disconnected."
+
+    # -- tools ---------------------------------------------------------------------------------
+
+    def tools(self, *, name: OptionalServer = None) -> str:
+        """Show the tools of the servers, or of one."""
+        definitions, problems = self._namespace.definitions(self._groups(name))
+        return formatting.tools([one for one in definitions if name in (None, one.server)], problems)
+
+    def allow(self, *, name: ServerName, patterns: Patterns = ()) -> str:
+        """Let tools of a server run without asking."""
+        self._with_tools(name, patterns).allow(name, patterns or ("*",))
+        tools = ", ".join(patterns) or "every tool"
+        return f"Of {name}, {tools} runs without asking, unless the policy of a session says otherwise."
+
+    def disable(
+        self,
+        *,
+        name: ServerName,
+        patterns: Annotated[
+            tuple[str, ...], Arg("PATTERN", "names or patterns of its tools; * for all", complete=server_tools)
+        ],
+    ) -> str:
+        """Take tools of a server away from the model."""
+        group = self._with_tools(name, patterns)
+        group.disable(name, patterns)
+        return _without(name, group.get(name).disabled)
+
+    def enable(self, *, name: ServerName, patterns: Patterns = ()) -> str:
+        """Give the model tools back that were disabled."""
+        group = self._with_tools(name, patterns)
+        group.enable(name, patterns or ("*",))
+        return _without(name, group.get(name).disabled)
+
+    def logs(self, *, name: ServerName) -> str:
+        """Show what a server logged, and its last words on stderr."""
+        group = self._holding(name)
+        lines = [(one.level, one.logger, one.text) for one in group.logs(name)]
+        return formatting.server_log(lines, group.get(name).stderr)
+
+    # -- prompts and resources -----------------------------------------------------------------
+
+    def prompts(self, *, name: OptionalServer = None) -> str:
+        """Show the prompts that the servers offer, or one of them."""
+        return formatting.prompts(one for group in self._groups(name) for one in engine().call(group.prompts(name)))
+
+    def prompt(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        name: ServerName,
+        prompt: Annotated[str, Arg("PROMPT", "the name of the prompt", complete=server_prompts)],
+        arguments: Annotated[
+            tuple[str, ...], Arg("NAME=VALUE", "what the prompt is to be filled in with", complete=prompt_arguments)
+        ] = (),
+        ask: Annotated[bool, Arg("--ask", "ask the session, instead of showing the prompt")] = False,
+    ) -> str:
+        """Show a prompt of a server, filled in, or ask it."""
+        group = self._holding(name)
+        filled = dict(_pair(written, "=", "an argument of a prompt. Write NAME=VALUE") for written in arguments)
+        messages = engine().call(group.prompt(name, prompt, filled))
+        # Only the text is printed: pictures and files of the messages go to the model alone.
+        if not ask:
+            return "\n\n".join(f"{message.role}: {message.text}" for message in messages) or "The prompt is empty."
+        self._put(session, _as_one(messages))
+        return ""
+
+    def resources(self, *, name: OptionalServer = None) -> str:
+        """Show what can be attached to a cell as @SERVER:URI."""
+        return formatting.resources(one for group in self._groups(name) for one in engine().call(group.resources(name)))
+
+    # -- the servers meant ---------------------------------------------------------------------
+
+    def _holding(self, name: str) -> "McpServers":
+        """Return the group that holds a server, the notebook's own first. Raises UsageError for an unknown name."""
+        if (group := self._namespace.group_of(name)) is None:
+            names = [state.name for group in self._namespace.server_groups() for state in group.servers]
+            raise UsageError(f"There is no server {name!r}. Servers: {', '.join(names) or 'there are none'}.")
+        return group
+
+    def _groups(self, name: str | None) -> "Sequence[McpServers]":
+        return self._namespace.server_groups() if name is None else (self._holding(name),)
+
+    def _with_tools(self, name: str, patterns: Sequence[str]) -> "McpServers":
+        """Return the group that holds a server. Raises UsageError if its tools are known and a pattern fits none."""
+        group = self._holding(name)
+        group.check(name, patterns)
+        return group
+
+    def _connect(self, group: "McpServers", name: str, config: "ServerConfig") -> str:
+        """Connect a server of a file, after a person has agreed to its start; return what went wrong."""
+        replays = self._namespace.replays
+        try:
+            engine().call(group.add(name, config, connect=not replays))
+        except (ServerError, UsageError) as error:
+            waits = any(one.name == name and one.state == "needs approval" for one in group.servers)
+            pending = group.pending(name) if waits else None
+            if pending is None or not self._attended():
+                return str(error)
+            if not agreed(f"Start the MCP server {name!r}, which the project names?\n{pending}\n[y/N] "):
+                return f"{name} was not started. %mcp approve {name} lets it start."
+            return _started(group, name, approve=True)
+        return NOT_STARTED.format(name) if replays else ""
+
+
+def _started(group: "McpServers", name: str, *, approve: bool = False) -> str:
+    """Connect a server, and approve it first if told so; return what went wrong."""
+    try:
+        if approve:
+            group.approve(name)  # fails if the file that keeps approvals cannot be written
+        engine().call(group.restart(name))
+    except ServerError as error:
+        return str(error)
+    return ""
+
+
+def _as_one(messages: Sequence[Message]) -> Message:
+    """Return a server's messages as one prompt; each part of several says which role spoke."""
+    if len(messages) == 1:
+        return Message("user", messages[0].parts)
+    parts: list[Content] = []
+    for message in messages:
+        parts.append(Text(f"{message.role}: "))
+        parts += [part for part in message.parts if isinstance(part, Content)]
+    return Message("user", tuple(parts))
+
+
+def _without(name: str, disabled: Sequence[str]) -> str:
+    if not disabled:
+        return f"Of {name}, the model gets every tool from the next turn on."
+    return f"Of {name}, the model does not get: {', '.join(disabled)}."
+
+
+def _refuse(program: str, kind: str, options: Mapping[str, object]) -> None:
+    """Raise UsageError if one of these was given."""
+    for option, given in options.items():
+        if given:
+            raise UsageError(f"{program} {kind}, which takes no {option}. See %mcp add --help.")
+
+
+def _pair(written: str, sign: str, kind: str) -> tuple[str, str]:
+    key, found, value = written.partition(sign)
+    if not found or not key.strip():
+        raise UsageError(f"{written!r} is not {kind}.")
+    return key.strip(), value.strip() if sign == ":" else value
+
+
+def _typed_input(asked: "Input") -> str:
+    """Return a value that a file of VS Code asks for, typed by the person; "" stands for its default.
+
+    A secret is typed hidden.
+    """
+    choices = f" ({', '.join(asked.options)})" if asked.options else ""
+    default = f", else {asked.default}" if asked.default else ""
+    # The description comes from the file: on one line it cannot pass for another question.
+    about = one_line(shown(f"{asked.description or asked.id}{choices}{default}"), LONGEST_INPUT)
+    prompt = f"The file asks for {asked.id!r}: {about}: "
+    while True:
+        try:
+            typed = getpass(prompt) if asked.password else input(prompt)
+        except EOFError:
+            return ""
+        if not (typed and asked.options) or typed in asked.options:
+            return typed
+
+
+MCP_COMMANDS: dict[str, Command] = {
+    "list": McpCommands.list_servers,
+    "get": McpCommands.get,
+    "add": McpCommands.add,
+    "load": McpCommands.load,
+    "approve": McpCommands.approve,
+    "restart": McpCommands.restart,
+    "remove": McpCommands.remove,
+    "tools": McpCommands.tools,
+    "allow": McpCommands.allow,
+    "disable": McpCommands.disable,
+    "enable": McpCommands.enable,
+    "logs": McpCommands.logs,
+    "prompts": McpCommands.prompts,
+    "prompt": McpCommands.prompt,
+    "resources": McpCommands.resources,
+}
+
+
+def mcp_magic() -> LineMagic:
+    """Return `%mcp`."""
+    return LineMagic("mcp", "Connect MCP servers, whose tools every session of the notebook may use.", MCP_COMMANDS)

@@ -1,0 +1,470 @@
+"""Reads the lines of the magics: `%%agent` into an `Ask`, `%agent` and `%mcp` into a `ParsedLine`.
+
+Parsers, help and completion are all made from signatures: each parameter of a command, or field of `Ask`, is
+annotated with an `Arg`, and the docstring is the help.
+"""
+
+import argparse
+import ast
+import inspect
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Annotated, Any, Literal, Never, cast, get_args, get_origin
+
+from IPython.core.magic_arguments import MagicArgumentParser, MagicHelpFormatter
+from IPython.utils.process import arg_split  # type: ignore[attr-defined]  (each platform has its own)
+from IPython.utils.text import DollarFormatter
+
+from agentmagic.errors import UsageError
+from agentmagic.jupyter.cell.answers import check_variable
+from agentmagic.jupyter.magics.completion import (
+    Source,
+    functions,
+    images,
+    model_settings,
+    models,
+    sessions,
+    types,
+    variables,
+)
+from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, check_name
+from agentmagic.jupyter.prompt.references import shell_names
+from agentmagic.plan import Judging
+from agentmagic.providers.base import SETTINGS, ModelSettings
+from agentmagic.runtime.exits import contained_exits
+from agentmagic.session import TurnOptions
+from agentmagic.settings import Permission, Replay
+
+SESSION_FLAGS = ("-s", "--session")
+HELP_FLAGS = frozenset({"--help", "-h"})
+
+_QUOTED_OR_NOT = re.compile(r"""("[^"]*"|'[^']*')|((?:\{[^{}]*\}|[^"'])+)""")
+"""A quoted piece of a line, or one outside quotes; quotes within braces belong to an expression."""
+
+Command = Callable[..., Any]
+"""A subcommand: a method whose keyword-only parameters are annotated with an `Arg`; returns what to print, a `str`.
+
+`ask` returns the value of its expression instead, which is never a plain `str`.
+"""
+
+
+@dataclass(frozen=True)
+class Arg:
+    """How a parameter is written and explained, completed, converted and checked.
+
+    `usage` holds its flags, if it has any, and its placeholder: "-m, --model PROVIDER:MODEL". The parameter's type
+    and default tell the rest: whether it is a switch, a number, one of some words, many words, or can be left out.
+    `check` raises UsageError for a value that cannot be used. `rest` takes all words that follow as they are.
+    An option that is `repeated` has a value each time that it is written.
+    """
+
+    usage: str
+    help: str
+    complete: Source | None = None
+    parse: Callable[[str], Any] | None = None
+    check: Callable[[Any], object] | None = None
+    rest: bool = False
+    repeated: bool = False
+
+    def declare(self, parser: "Parser", parameter: inspect.Parameter) -> None:
+        """Add the argument that a parameter stands for to a parser."""
+        flags = re.findall(r"(?<!\S)--?[a-z-]+", self.usage)
+        placeholder = self.usage.removeprefix(", ".join(flags)).strip()
+        kind = parameter.annotation.__origin__
+        optional = {} if parameter.default is parameter.empty else {"default": parameter.default}
+        written: dict[str, Any] = {"help": self.help, **optional, **({"dest": parameter.name} if flags else {})}
+        if kind is bool:
+            parser.add_argument(*flags, **written, action="store_true")
+            return
+        if self.rest:
+            written["nargs"] = argparse.REMAINDER
+        elif self.repeated:
+            written |= {"action": "append", "default": []}
+        elif get_origin(kind) is tuple:
+            written["nargs"] = "*" if optional and not flags else "+"
+        elif optional and not flags:
+            written["nargs"] = "?"
+        kinds = (kind, *get_args(kind))  # of a union with None, the other member is meant
+        written["choices"] = next((get_args(one) for one in kinds if get_origin(one) is Literal), None)
+        written["type"] = self.parse or next((one for one in kinds if one in (int, float)), None)
+        parser.add_argument(*(flags or [parameter.name]), metavar=placeholder or None, **written)
+
+
+@dataclass(frozen=True)
+class Help:
+    """The help that a line asks for."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ParsedLine:
+    """A subcommand and its arguments."""
+
+    word: str
+    arguments: Mapping[str, Any]
+
+
+SessionName = Annotated[
+    str, Arg("-s, --session NAME", "the session meant (default: agent)", complete=sessions, check=check_name)
+]
+
+
+def _names(written: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in written.split(",") if name.strip())
+
+
+def read_settings(written: Sequence[str]) -> ModelSettings:
+    """Return the settings of "NAME=VALUE" words, each VALUE JSON or plain text. Raises UsageError."""
+    settings = ModelSettings()
+    for word in written:
+        path, equals, text = word.partition("=")
+        name, *inner = path.split(".")
+        if not equals or name not in SETTINGS or bool(inner) != (name == "extra"):
+            known = ", ".join(one for one in SETTINGS if one != "extra")
+            raise UsageError(f"--set {word} is no setting. Write NAME=VALUE with one of {known}, or extra.FIELD=VALUE.")
+        value: Any = text
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text)
+        for key in reversed(inner):
+            value = {key: value}
+        given: dict[str, Any] = {name: value}
+        settings |= ModelSettings(**given)
+    return settings
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Ask the agent; the cell's body is the prompt.
+
+    {expression} puts a value of the notebook into the prompt, @name attaches a variable or a file.
+    The options hold for this turn. %agent models NAME chooses a model for the session.
+    """
+
+    name: Annotated[
+        str,
+        Arg(
+            "NAME",
+            "the session, a variable of the notebook; made where there is none (default: agent)",
+            complete=sessions,
+            check=check_name,
+        ),
+    ] = DEFAULT_SESSION
+    model: Annotated[
+        str | None, Arg("-m, --model PROVIDER:MODEL", "the model to ask; see %%agent models", complete=models)
+    ] = None
+    settings: Annotated[
+        tuple[str, ...],
+        Arg(
+            "--set NAME=VALUE",
+            "a setting of the model: temperature, max_output_tokens, reasoning, seed, or extra.NAME for a field of its "
+            "provider; may be repeated",
+            complete=model_settings,
+            check=read_settings,
+            repeated=True,
+        ),
+    ] = ()
+    instructions: Annotated[str | None, Arg("--instructions TEXT", "what the model is told before everything")] = None
+    tools: Annotated[
+        tuple[str, ...] | None,
+        Arg(
+            "--tools A,B",
+            "offer only these tools: functions of the notebook, marked @tool or not, or tools of servers",
+            complete=functions,
+            parse=_names,
+        ),
+    ] = None
+    image: Annotated[
+        tuple[str, ...],
+        Arg(
+            "--image NAME_OR_FILE",
+            "attach a figure or an image: a variable, or a file in the notebook's folder; may be repeated",
+            complete=images,
+            repeated=True,
+        ),
+    ] = ()
+    no_tools: Annotated[bool, Arg("--no-tools", "offer no tools at all")] = False
+    notebook: Annotated[
+        bool, Arg("--notebook", "offer tools that look at this notebook, and run code in it if you allow that")
+    ] = False
+    max_iterations: Annotated[int | None, Arg("--max-iterations N", "model requests at most")] = None
+    timeout: Annotated[
+        float | None, Arg("--timeout SECONDS", "time for the whole turn; waiting for you does not count")
+    ] = None
+    max_cost: Annotated[
+        float | None, Arg("--max-cost DOLLARS", "what the turn may cost; no further request is sent beyond")
+    ] = None
+    permission: Annotated[Permission | None, Arg("--permission", "what becomes of calls that no rule speaks about")] = (
+        None
+    )
+    out: Annotated[
+        str | None,
+        Arg(
+            "-o, --out NAME",
+            "the variable that takes the answer; it stays as it was if there is none",
+            complete=variables,
+            check=check_variable,
+        ),
+    ] = None
+    as_type: Annotated[
+        str | None,
+        Arg(
+            "--as TYPE",
+            "what the answer is: a pydantic model, dataclass, TypedDict, list[...] or JSON Schema of the notebook; a "
+            "list of records becomes a data frame",
+            complete=types,
+        ),
+    ] = None
+    plan: Annotated[bool, Arg("--plan", "plan the request as tasks, which are carried out, judged and repaired")] = (
+        False
+    )
+    judge: Annotated[Judging | None, Arg("--judge", "which results of a plan the model judges (default: odd)")] = None
+    confirm: Annotated[bool, Arg("--confirm", "show the plan, to be changed or run")] = False
+    step: Annotated[
+        bool, Arg("--step", "pause before each request and each tool call, which you let go on, edit, skip or stop")
+    ] = False
+    large: Annotated[bool, Arg("--large", "show the turn in large type, for a projector")] = False
+    drop: Annotated[bool, Arg("--drop", "give up the plan that the last turn left open")] = False
+    replay: Annotated[Replay | None, Arg("--replay", "how this cell uses the cassette of the notebook")] = None
+    show: Annotated[bool, Arg("--show", "show what would be sent, with tokens by part, and call nothing")] = False
+    new: Annotated[bool, Arg("--new", "forget the session's conversation first")] = False
+    keep_going: Annotated[bool, Arg("--keep-going", "a turn that fails does not fail the cell")] = False
+    bg: Annotated[bool, Arg("--bg", "return at once, and go on streaming into this cell's output")] = False
+
+    def __post_init__(self) -> None:
+        if self.no_tools and self.tools is not None:
+            raise UsageError("--tools and --no-tools contradict each other. Keep the one that is meant.")
+        if self.no_tools and self.notebook:
+            raise UsageError("--notebook and --no-tools contradict each other. Keep the one that is meant.")
+        if self.step and self.bg:
+            raise UsageError(
+                "--step needs you at the cell, and --bg ends the cell at once. Keep the one that is meant."
+            )
+        if (self.judge or self.confirm) and not self.plan:
+            raise UsageError("--judge and --confirm are about a plan. Add --plan.")
+
+    def turn_options(self) -> TurnOptions:
+        """Return how the turn is to run, as the line says it."""
+        planning: TurnOptions = {"plan": self.plan, "judge": self.judge or "odd", "confirm": self.confirm}
+        return {**planning, "drop": self.drop, "step": self.step, "replay": self.replay}
+
+
+@cache
+def ask_parser(magic: str = "agent") -> "Parser":
+    """Return the parser of `%%agent`, loaded under the name `magic`."""
+    return Parser(f"%{magic}", Ask)
+
+
+def parse_ask(line: str, magic: str = "agent") -> Ask | Help:
+    """Read the line of a `%%agent` cell. Raises UsageError."""
+    read = ask_parser(magic).read(_words(line))
+    return read if isinstance(read, Help) else Ask(**read)
+
+
+class LineMagic:
+    """A line magic with subcommands, the first of which is meant if the line names none."""
+
+    def __init__(self, name: str, about: str, commands: Mapping[str, Command], *, redirect: str = "") -> None:
+        self.name = name
+        self.commands = commands
+        self._about = about
+        self._redirect = redirect  # ends the message about an unknown subcommand
+        self._parsers: dict[str, Parser] = {}
+
+    def parser(self, word: str) -> "Parser":
+        """Return the parser of a subcommand; making one takes a millisecond, so each is made once."""
+        if word not in self._parsers:
+            self._parsers[word] = Parser(f"{self.name} {word}", self.commands[word])
+        return self._parsers[word]
+
+    def read(self, line: str) -> ParsedLine | Help:
+        """Return the subcommand that a line names. Raises UsageError."""
+        words = _words(line)
+        if len(words) == 1 and words[0].endswith("?"):
+            words = ["help", *filter(None, [words[0].rstrip("?")])]
+        if words[:1] == ["help"] or HELP_FLAGS.intersection(words[:1]):
+            words = [*words[1:2], "--help"]
+        if words == ["--help"]:
+            return Help(self.overview())
+        moved, rest = self.split(words)
+        word, *rest = rest or [next(iter(self.commands))]
+        if word not in self.commands:
+            raise UsageError(self._no_subcommand(word, followed=bool(rest)))
+        read = self.parser(word).read([*moved, *rest])
+        return read if isinstance(read, Help) else ParsedLine(word, read)
+
+    def carry_out(self, commands: object, line: str) -> Any:
+        """Call the method of `commands` that a line names; return what it returns. Raises AgentMagicError."""
+        read = self.read(line)
+        return read.text if isinstance(read, Help) else self.commands[read.word](commands, **read.arguments)
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Return the subcommands, each with the first line of its help."""
+        return [(word, (command.__doc__ or "").partition("\n")[0]) for word, command in self.commands.items()]
+
+    @staticmethod
+    def split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+        """Return a leading `-s NAME` and the other words: `-s` may stand before the subcommand too."""
+        cut = 2 if words and words[0] in SESSION_FLAGS else 0
+        return words[:cut], words[cut:]
+
+    def overview(self) -> str:
+        """Return the help of the magic: its subcommands, one a line."""
+        lines = [f"  {word:<10}{about}" for word, about in self.summary()]
+        first = next(iter(self.commands))
+        head = f"%{self.name} [SUBCOMMAND] [--help]\n\n{self._about}\n\nSubcommands ({first} where none is named):\n"
+        return head + "\n".join(lines) + "\n"
+
+    def _no_subcommand(self, word: str, *, followed: bool) -> str:
+        close = get_close_matches(word, self.commands, n=1, cutoff=0.8 if followed else 0.6)
+        hint = f" Did you mean {close[0]}?" if close else f" There are {', '.join(self.commands)}."
+        if followed and self._redirect and not close:
+            hint = ""  # a sentence was typed: the list would hide what to do
+        return f"%{self.name} has no subcommand {word!r}.{hint}{self._redirect}"
+
+
+def fill_line(line: str, names: Mapping[str, Any]) -> str:
+    """Put values into a line where `{x}` and `$x` stand, as IPython does for every magic, but not within quotes."""
+
+    def filled(text: str) -> str:
+        try:
+            with contained_exits():
+                return _LineFormatter(names).vformat(text, [], names)
+        except Exception:  # noqa: BLE001  (as in IPython: what cannot be filled stays)
+            return text
+
+    return _QUOTED_OR_NOT.sub(lambda piece: piece[1] or filled(piece[2]), line)
+
+
+class _LineFormatter(DollarFormatter):
+    """Fills a line in, but evaluates nothing that a prompt would leave as it is: IPython's `exit` and the like."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names = names
+
+    def parse(self, fmt_string: str) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """Yield the fields of a line. Raises UsageError for one that must not be evaluated."""
+        for literal, field, spec, conversion in super().parse(fmt_string):
+            source = f"{field}:{spec}" if spec else field
+            if source and shell_names(ast.parse(source.strip(), mode="eval"), self._names):
+                raise UsageError(f"{source} is not evaluated")
+            yield literal, field, spec, conversion
+
+
+def _words(line: str) -> list[str]:
+    """Split a line as a shell does, and take the quotes off. Raises UsageError for an open quote."""
+    try:
+        return arg_split(line, posix=os.name == "posix")  # elsewhere a backslash belongs to the path
+    except ValueError as error:
+        raise UsageError(f"{line.strip()!r} cannot be read: {error}. Close its quotes.") from None
+
+
+class _Formatter(MagicHelpFormatter):
+    """IPython's help of magics, without the markup of its manual."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=100)
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = "%") -> None:
+        """Begin with the magic itself."""
+        super().add_usage(usage, actions, groups, prefix or "%")
+
+
+class Parser(MagicArgumentParser):
+    """The parser of one function or dataclass, with errors that say what to do."""
+
+    def __init__(self, prog: str, function: Callable[..., Any]) -> None:
+        start = cast("Any", super()).__init__  # IPython's class is untyped
+        start(prog, description=function.__doc__, formatter_class=_Formatter)
+        self.allow_abbrev = False  # an abbreviation would change its meaning when an option is added
+        self.declared: dict[str, Arg] = {}
+        """The arguments by their parameters' names."""
+        for parameter in inspect.signature(function).parameters.values():
+            for arg in getattr(parameter.annotation, "__metadata__", ()):  # `self` has none
+                self.declared[parameter.name] = arg
+                arg.declare(self, parameter)
+        self.add_argument("--help", action="store_true", help="show this")
+
+    def error(self, message: str) -> Never:
+        """Raise UsageError with argparse's words."""
+        raise UsageError(f"{message[:1].upper()}{message[1:]}. {self._hint}")
+
+    def read(self, words: Sequence[str]) -> dict[str, Any] | Help:
+        """Return the arguments that the words mean, or Help. Raises UsageError."""
+        # Behind its first word, the command line of a server has options of its own, --help among them.
+        takes_rest = any(arg.rest for arg in self.declared.values())
+        if HELP_FLAGS.intersection(words[:1] if takes_rest else words):
+            return Help(self.format_help())
+        if takes_rest:
+            words = self._options_first(words)
+        values, unknown = self.parse_known_args(list(words))
+        if unknown:
+            raise UsageError(self._unknown(unknown[0]))
+        arguments = {name: _frozen(value) for name, value in vars(values).items() if name != "help"}
+        for name, arg in self.declared.items():
+            if arg.check is not None:
+                arg.check(arguments[name])
+        return arguments
+
+    def _options_first(self, words: Sequence[str]) -> list[str]:
+        """Put the options that stand before the second free word first: argparse takes them for the rest behind one."""
+        options: list[str] = []
+        free: list[str] = []
+        left = list(words)
+        while left and len(free) < 2:  # noqa: PLR2004  (the name and the first word of the rest)
+            word = left.pop(0)
+            if (action := self.flags.get(word.partition("=")[0])) is None:
+                free += [word] if word != "--" else []
+            else:
+                takes = 0 if action.nargs == 0 or "=" in word else 1
+                options += [word, *left[:takes]]
+                del left[:takes]
+        return [*options, *free, *left]
+
+    @property
+    def flags(self) -> dict[str, argparse.Action]:
+        """The options by how they are written."""
+        return dict(self._option_string_actions)
+
+    def free_words(self, words: Sequence[str]) -> list[str]:
+        """Return the positional words: those that are neither options nor the values of options."""
+        free: list[str] = []
+        before: argparse.Action | None = None
+        for word in words:
+            if before is None and not word.startswith("-"):
+                free.append(word)
+            action = None if before is not None else self.flags.get(word)
+            before = action if action is not None and action.nargs != 0 else None
+        return free
+
+    def positional(self, place: int) -> argparse.Action | None:
+        """Return the positional argument at a place, counted from 0, or None; the last one may take many words."""
+        known = [action for action in self._actions if not action.option_strings]
+        if place < len(known):
+            return known[place]
+        return known[-1] if known and known[-1].nargs in ("*", "+") else None
+
+    def _unknown(self, word: str) -> str:
+        flags = [flag for flag in self.flags if flag not in HELP_FLAGS]
+        close = get_close_matches(word.partition("=")[0], flags, n=1, cutoff=0.75)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        if word.startswith("-"):
+            return f"%{self.prog} has no option {word!r}.{hint} {self._hint}"
+        below = " The prompt stands below this line." if self.prog.startswith("%") else ""
+        return f"%{self.prog} cannot place the word {word!r}.{below} {self._hint}"
+
+    @property
+    def _hint(self) -> str:
+        # IPython runs no cell magic without a body, so `%%agent --help` alone would show nothing.
+        ask = "?" if self.prog.startswith("%") else " --help"
+        return f"%{self.prog}{ask} tells the options."
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(cast("list[str]", value)) if isinstance(value, list) else value

@@ -1,0 +1,207 @@
+"""The notebook of this kernel as its tools see it: runs programs in the shell, and reads the cells."""
+
+import ast
+import asyncio
+import base64
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from importlib import import_module
+from types import CodeType
+from typing import Any, cast
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentmagic.events import CellProposed, ProposalSettled
+from agentmagic.jupyter.frontend import in_notebook, running_cell
+from agentmagic.jupyter.notebook.capture import IMAGES
+from agentmagic.jupyter.notebook.file import KnownNotebook, read_notebook
+from agentmagic.messages import Content, Media, Text
+from agentmagic.runtime.engine import engine, outcome
+from agentmagic.runtime.exits import NAMES, offer_names
+from agentmagic.tools.functions import run_on
+from agentmagic.tools.notebook.base import NotebookCell
+from agentmagic.undo.program import is_data
+from agentmagic.values.describe import describe, summary
+
+MOST_HISTORY = 500
+"""Entries of the shell's history that are read."""
+ALIKE = 0.7
+"""How alike a cell that was run must be to the inserted cell, to be taken for that cell, changed by the user."""
+OUT_BUDGET = 300
+"""Tokens of a value of the shell's history."""
+FROM_HISTORY = (
+    "Cells as this kernel has run them, by their numbers, with the values that they returned: the file of the notebook "
+    "is not known."
+)
+FROM_FILE = "Cells of the file {}, by their places, as they were last saved. The cell that runs now may be newer."
+
+
+class KernelNotebook:
+    """The notebook of a shell; it is a `RunningNotebook`."""
+
+    def __init__(self, shell: InteractiveShell, notebook: KnownNotebook) -> None:
+        self._shell = cast("Any", shell)
+        self._notebook = notebook
+        self.can_stage: Callable[[], bool] = lambda: False
+        self._seen: dict[str, int] = {}
+        """How many cells had run when a cell was proposed, by the id of the proposal."""
+
+    @property
+    def namespace(self) -> MutableMapping[str, Any]:
+        """The variables of the notebook."""
+        return self._shell.user_ns
+
+    # -- programs ------------------------------------------------------------------------------
+
+    def run(self, code: str) -> None:
+        """Run a program with IPython's syntax and top-level await, and display the value of its last expression.
+
+        Raises what the program raises.
+        """
+        shell = self._shell
+        cell: str = shell.transform_cell(code)
+        name: str = shell.compile.cache(cell, shell.execution_count, raw_code=code)  # tracebacks show its lines
+        flag = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0
+        with shell.builtin_trap, shell.compile.extra_flags(flag):
+            offer_names()  # which the trap has just hidden, unless a cell runs
+            tree: ast.Module = shell.transform_ast(shell.compile.ast_parse(cell, name))
+            self._call_exits(tree)
+            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+            self._execute(shell.compile(tree, name, "exec"))
+            if not isinstance(last, ast.Expr):
+                return
+            value = self._execute(shell.compile(ast.Expression(last.value), name, "eval"))
+        if value is not None and not code.rstrip().endswith(";"):
+            cast("Any", import_module("IPython.display")).display(value)
+
+    def _call_exits(self, tree: ast.Module) -> None:
+        """Call IPython's `exit` and `quit` where they stand alone on a line, as IPython does for a cell of one line."""
+        for line in tree.body:
+            match line:
+                case ast.Expr(value=ast.Name(id=name)) if name in NAMES:
+                    if self.namespace.get(name) is self._shell.exiter:
+                        line.value = ast.copy_location(ast.Call(line.value, [], []), line.value)
+                case _:
+                    pass
+
+    def _execute(self, code: CodeType) -> Any:
+        value = eval(code, self._shell.user_global_ns, self._shell.user_ns)  # noqa: S307  (the user has allowed it)
+        if not code.co_flags & inspect.CO_COROUTINE:
+            return value
+        try:
+            loop = asyncio.get_running_loop()  # the kernel's, which is blocked in this very cell
+        except RuntimeError:
+            return self._shell.loop_runner(outcome(lambda: value)).result()
+        return run_on(loop, value)
+
+    # -- proposed cells --------------------------------------------------------------------------
+
+    def stage(self, proposed: CellProposed) -> CellProposed:
+        """Show a proposal in the notebook if that is possible, and return it with its place.
+
+        The JupyterLab extension finds the proposal in the session's log, if a page has the extension. Otherwise a new
+        code cell is inserted when the running cell ends; front ends insert at most one for each cell that runs.
+        """
+        if self.can_stage():
+            return replace(proposed, place="staged", cell=proposed.cell or running_cell(self._shell))
+        self._seen[proposed.id] = len(self.namespace.get("In", ()))
+        is_insert = (proposed.action, proposed.kind, proposed.cell) == ("insert", "code", "")
+        return replace(proposed, place="below" if is_insert and self._insert(proposed.source) else "shown")
+
+    def _insert(self, source: str) -> bool:
+        shell = self._shell
+        waits = any(one.get("source") == "set_next_input" for one in shell.payload_manager.read_payload())
+        if waits or not engine().main.serving or not in_notebook(shell):
+            return False
+        shell.set_next_input(source, replace=False)
+        return True
+
+    def fate(self, proposed: CellProposed) -> ProposalSettled | None:
+        """Return what became of a proposed cell, by the cells that were run since and the saved file; None if open."""
+        if proposed.place == "staged":
+            return None
+        cells, _ = self.cells()
+        sources = {one.id: one.source.strip() for one in cells if one.id}
+        seen = self._seen.get(proposed.id)  # unknown for a proposal of an earlier kernel
+        ran = [] if seen is None else [source.strip() for source in self.namespace.get("In", ())[seen:]]
+        wanted = proposed.source.strip()
+        now = sources.get(proposed.cell)
+        match proposed.action:
+            case "insert" if wanted in ran or wanted in sources.values():
+                return ProposalSettled(proposed.id, "kept", ran=wanted in ran)
+            case "insert" if proposed.place == "below":
+                alike = get_close_matches(wanted, ran, n=1, cutoff=ALIKE)
+                return ProposalSettled(proposed.id, "changed", alike[0], ran=True) if alike else None
+            case "change" if now is not None and now != proposed.before.strip():
+                changed = ProposalSettled(proposed.id, "changed", now)
+                return ProposalSettled(proposed.id, "kept") if now == wanted else changed
+            case "remove" if sources and proposed.cell and now is None:
+                return ProposalSettled(proposed.id, "kept")
+            case _:
+                return None
+
+    # -- cells -----------------------------------------------------------------------------------
+
+    def cells(self) -> tuple[Sequence[NotebookCell], str]:
+        """Return the cells of the notebook's file, or else those that the shell has run."""
+        file = self._notebook.place().notebook
+        saved = read_notebook(file) if file is not None else []
+        if file is None or not saved:
+            return list(self._history()), FROM_HISTORY
+        running = running_cell(self._shell)
+        cells = [_cell(number, one, running) for number, one in enumerate(saved, 1)]
+        return cells, FROM_FILE.format(file.name)
+
+    def _history(self) -> Iterator[NotebookCell]:
+        sources: Sequence[str] = self.namespace.get("In", ())
+        values: Mapping[int, Any] = self.namespace.get("Out", {})
+        first = max(1, len(sources) - MOST_HISTORY)
+        for number in range(first, len(sources)):
+            out: tuple[Text, ...] = ()
+            if number in values:
+                value = values[number]
+                out = (Text(describe(value, OUT_BUDGET) if is_data(value) else summary(value)),)
+            yield NotebookCell(number, "code", sources[number], out, running=number == len(sources) - 1)
+
+
+def _cell(number: int, cell: Mapping[str, Any], running: str) -> NotebookCell:
+    outputs = tuple(part for output in _listed(cell.get("outputs")) for part in _output(output))
+    name = own if isinstance(own := cell.get("id"), str) else ""
+    kind, source = str(cell.get("cell_type", "")), _joined(cell.get("source"))
+    return NotebookCell(number, kind, source, outputs, bool(running) and name == running, name)
+
+
+def _output(output: Mapping[str, Any]) -> Iterator[Content]:
+    """Yield the parts of a saved output; the file may have been written by anyone."""
+    match output:
+        case {"text": text}:
+            yield Text(_joined(text))
+        case {"ename": name, "evalue": value}:
+            yield Text(f"{name}: {value}")
+        case {"data": dict()}:
+            forms = cast("dict[str, Any]", output["data"])
+            image = next((kind for kind in IMAGES if isinstance(forms.get(kind), str)), None)
+            if image is not None:
+                try:
+                    yield Media(image, base64.b64decode(forms[image]))
+                except ValueError:
+                    yield Text("[a damaged image]")
+            elif text := next((forms[kind] for kind in ("text/markdown", "text/plain") if kind in forms), ""):
+                yield Text(_joined(text))
+            else:
+                yield Text(f"[{', '.join(forms)}]")
+        case _:
+            pass
+
+
+def _joined(text: object) -> str:
+    lines = cast("list[object]", text) if isinstance(text, list) else [text]
+    return "".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+
+
+def _listed(value: object) -> list[Mapping[str, Any]]:
+    entries = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("Mapping[str, Any]", one) for one in entries if isinstance(one, dict)]

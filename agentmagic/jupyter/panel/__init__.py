@@ -1,0 +1,1 @@
+"""The chat panel, in a cell and beside the notebook."""

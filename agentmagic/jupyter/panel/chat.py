@@ -1,0 +1,492 @@
+"""The chat panel: a session's conversation in a page, with a box to continue it and a tab for its servers."""
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, replace
+from fnmatch import fnmatchcase
+from functools import partial
+from glob import escape
+from itertools import count
+from pathlib import Path
+from typing import TypeVar, Unpack, cast
+
+from agentmagic import settings
+from agentmagic.display import words
+from agentmagic.errors import AgentMagicError, UsageError, said
+from agentmagic.events import Event, HistoryCut, Intent, Planned, Routed, TurnFinished, TurnStarted
+from agentmagic.jupyter.cell.turn_queue import SOON, QueuedTurn, TurnQueue
+from agentmagic.log import logger
+from agentmagic.messages import Content, Prompt, as_prompt
+from agentmagic.plan import RESUMED, open_plan
+from agentmagic.providers.base import Model
+from agentmagic.providers.openai import BASE_URL
+from agentmagic.providers.registry import answerer, default_model, usable_models
+from agentmagic.run import Run
+from agentmagic.runtime.engine import engine, void
+from agentmagic.session import Session, TurnOptions
+from agentmagic.text import counted, cut, shown
+from agentmagic.tools.mcp import McpServers, ServerState
+from agentmagic.widgets import commands
+from agentmagic.widgets import page_messages as page
+from agentmagic.widgets.inspector import page_of
+from agentmagic.widgets.static_html import Publish, SessionHtml
+from agentmagic.widgets.sync import Fields, ServerRow, State
+from agentmagic.widgets.view import View
+
+T = TypeVar("T")
+
+SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
+
+MOST_KEPT = 5
+"""Forks that stay variables, of those that a panel makes before a turn runs again; older ones are released."""
+
+MOST_TOOLS = 500
+"""Tools of a server that the tab lists."""
+
+OF_FILES = frozenset({"scripted", "cassette"})
+"""Providers whose models are files: a page cannot name files to be read."""
+
+LONGEST_ABOUT = 400
+"""Characters of a tool's description, and of its arguments, that the tab shows."""
+
+TurnAction = page.SendPrompt | page.ResumePlan | page.RetryTurn | page.RewriteTurn
+ServerAction = page.ConnectServer | page.DisconnectServer | page.EnableTool | page.AllowTools
+NamespaceAction = page.ForkSession | page.RunCommand | page.NewChat | page.ListChats | page.OpenChat
+
+
+class Chat:
+    """The panel of a session, drawn in any number of outputs and pages.
+
+    The panel follows every turn of the session, and carries out what the user does in it. Turns wait in a queue;
+    their prompts are made and they begin where synchronous tools run, everything else happens on the engine. An
+    action that fails shows its error in the panel.
+    """
+
+    def __init__(self, session: Session, notebook: commands.Notebook, view: str = "") -> None:
+        self.view = View(self, home="panel", name=view)
+        self.session = session
+        self._notebook = notebook
+        self._html = SessionHtml(self.view.transcript, self.view.aside, saved=self._saved_line)
+        self._context = contextvars.copy_context()
+        self._models: dict[str, str | Model] = {}
+        self._default: str | None = None
+        self._served_by: str | None = None
+        self._around: State = {}
+        self._known: set[McpServers] = set()
+        self._kept: list[tuple[str, int]] = []
+        self._attached: dict[str, commands.Attachment] = {}
+        engine().call(self._follow(session))
+
+    def show(self, publish: Publish, html: Publish) -> None:
+        """Draw the panel in the output of the running cell, and print there what its turns print from now on.
+
+        `html` sends and updates the HTML beside it, which stands in this cell alone from now on.
+        """
+        # IPython routes print and display by context variables, which still name this cell when it is over.
+        self._context = contextvars.copy_context()
+        publish(self.view.place, False)
+        self._html.move(html, "The chat panel is shown again in another cell of this notebook.")
+        self._html.show()
+        self.look()
+
+    def look(self) -> None:
+        """Refresh the state that has no change events: variables, API keys, agent, servers. Thread-safe."""
+        engine().submit(self._look())
+
+    def turn_to(self, session: Session) -> Future[None] | None:
+        """Show another session, once the engine comes to it; None if a turn of this one is under way. Thread-safe."""
+        return None if self.session.running else engine().submit(self._turn_to(lambda: session))
+
+    def refresh(self) -> None:
+        """Send the panel's state to the pages; on the engine."""
+        for group in self._groups():
+            if group not in self._known:
+                self._known.add(group)
+                group.listen(lambda _: void(engine().loop.call_soon_threadsafe(self.refresh)))
+        self.view.tell(self._state())
+
+    def act(self, action: page.Action) -> None:
+        """Carry out what the user did in a page. Thread-safe."""
+        if not isinstance(action, Intent):
+            self._context.copy().run(engine().submit, self._carry_out(action))
+        elif (run := self.session.running) is not None:
+            run.send(action)
+
+    def attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str = "") -> None:
+        """Begin a turn with a prompt and attachments; without one, show them in the box, to be sent with the next.
+
+        `make` is called where synchronous tools run. Thread-safe.
+        """
+        self._context.copy().run(engine().submit, self._attach(make, prompt))
+
+    # -- following the session -------------------------------------------------------------------
+
+    async def _follow(self, session: Session) -> None:
+        # One step of the engine's loop: no event can come between reading the log and listening.
+        self.session = session
+        self._queue = TurnQueue(session, self.refresh, self._not_begun)
+        self.view.replace(self._log())
+        self._leave = session.listen(self._hear)
+
+    def _log(self) -> tuple[Event, ...]:
+        running = self.session.running
+        return (*self.session.events, *(running.events if running else ()))
+
+    def _hear(self, event: Event | HistoryCut) -> None:
+        if isinstance(event, HistoryCut):  # comes in any thread, events of turns on the engine's
+            engine().loop.call_soon_threadsafe(self._begin_anew)
+            return
+        self.view.feed(event)
+        if isinstance(event, TurnFinished):
+            # Later in this step the session takes the turn into its history, which `_turn_over` reads.
+            asyncio.get_running_loop().call_soon(self._turn_over)
+        elif isinstance(event, TurnStarted):
+            self.refresh()
+
+    def _saved_line(self) -> str:
+        """Return the line that the output shows instead of the turns, if the session is saved; else ""."""
+        if (path := self.session.path) is None:
+            return ""
+        name, turns = self._notebook.name_of(self.session), counted(len(self.session.turns), "turn")
+        return f"The chat panel of {name}: {turns}, saved in {path.parent.name}/{path.name}. Run this cell to go on."
+
+    def _begin_anew(self) -> None:
+        self.view.replace(self._log())  # in one step of the engine's loop, as in `_follow`
+        self._turn_over()
+
+    def _turn_over(self) -> None:
+        self.refresh()
+        self._html.update()
+
+    # -- the state around the conversation -------------------------------------------------------
+
+    async def _look(self) -> None:
+        # Looking for keys may ask the system's keyring, which can block for seconds.
+        usable, self._default = await engine().in_pool(lambda: (usable_models(), default_model()))
+        self._models = {name: name for name in usable} | self._models
+        if (chosen := self.session.agent.model) is not None:
+            self._models[_name(chosen)] = chosen
+        self._around |= await self._aside(partial(self._look_around, self._model))
+        self.refresh()
+        address = settings.variable(BASE_URL)
+        if address != self._served_by and (served := await engine().in_pool(_served_models)):
+            self._served_by = address
+            self._models |= {name: name for name in served}
+            self.refresh()
+
+    @property
+    def _model(self) -> str:
+        return settings.model_override() or _name(self.session.agent.model) or self._default or ""
+
+    def _look_around(self, model: str) -> State:
+        """Return what the notebook and the keys offer, in a pool thread."""
+        names = [(name, shown(about)) for name, about in self._notebook.names()]
+        offered = self._notebook.offered(self.session)
+        return {
+            "offered": None if offered is None else _chat_row(offered),
+            "welcome": shown(answerer(model)),
+            "examples": _examples(names),
+            "names": names,
+            "commands": list(self._notebook.commands()),
+        }
+
+    def _state(self) -> State:
+        override, model = settings.model_override(), self._model
+        servers = _server_rows(self._groups())
+        spent = self.session.usage
+        left = open_plan([turn.events for turn in self.session.turns])
+        cost = f"{spent.input_tokens + spent.output_tokens:,} tokens, {words.cost(spent.cost)}"
+        return {
+            "title": self._notebook.name_of(self.session) or "Chat",
+            "actions": self._offered(has_servers=bool(servers), fixed=override is not None),
+            "model": model,
+            "models": [model] if override else sorted({*self._models, *filter(None, [model])}),
+            "cost": cost if spent.requests else "",
+            "servers": servers,
+            "note": self._queue.note,
+            "left": "" if self.session.running or left is None else left.open_tasks,
+            "attached": [(name, one.told.shown) for name, one in self._attached.items()],
+            "cleared": 0 if self.session.turns or self.session.running else self.session.cleared,
+            **self._around,
+        }
+
+    def _offered(self, *, has_servers: bool, fixed: bool) -> list[str]:
+        """Return the types of the actions that work in this panel now; the page offers no others."""
+        absent: set[type] = set() if has_servers else set(ServerAction.__args__)
+        if fixed:
+            absent.add(page.ChooseModel)
+        if not self._notebook.forks:
+            absent |= set(NamespaceAction.__args__)
+        return [*commands.INTENTS, *(name for name, kind in page.SESSION_ACTIONS.items() if kind not in absent)]
+
+    def _groups(self) -> list[McpServers]:
+        """Return the groups of servers of the session's next turn."""
+        return [source for source in self.session.toolsets() if isinstance(source, McpServers)]
+
+    # -- what the user does ----------------------------------------------------------------------
+
+    async def _carry_out(self, action: page.SessionAction) -> None:
+        try:
+            done = await self._do(action)
+        except AgentMagicError as error:
+            self.view.complain(shown(said(error)))
+        except Exception as error:  # noqa: BLE001  (a click must not end in silence)
+            logger.exception("an action of a panel failed")
+            self.view.complain(f"That failed: {shown(said(error))}")
+        else:
+            if done:
+                self.view.say(shown(done))
+        self.refresh()
+
+    async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911, PLR0912  (one arm for each action)
+        """Carry out an action; return what to say of it."""
+        match action:
+            case page.SendPrompt() | page.ResumePlan() | page.RetryTurn() | page.RewriteTurn():
+                return self._enqueue_turn(action)
+            case page.DropAttachment():
+                return void(self._attached.pop(action.name, None))
+            case page.WithdrawPrompts():
+                return self._give_back(self._queue.withdraw())
+            case page.ForkSession():
+                return await self._fork(action.turn + 1)
+            case page.RunCommand():
+                return await self._run_line(action.magic, action.line)
+            case page.NewChat():
+                return await self._turn_to(partial(self._notebook.new, self.session))
+            case page.OpenChat():
+                return await self._turn_to(partial(self._notebook.open, action.name, saved=action.saved))
+            case page.ListChats():
+                chats = await self._aside(self._notebook.conversations)
+                self._around["chats"] = list(map(_chat_row, chats))
+                return None
+            case page.ClearSession():
+                return self.session.clear()
+            case page.InspectTurn():
+                return self.view.show_inspection(await engine().in_pool(partial(page_of, self.session, action.turn)))
+            case page.UndoClear():
+                return None if self.session.turns else void(self.session.step_back())
+            case page.UndoChange() | page.RedoChange():
+                return await self._undo(redo=isinstance(action, page.RedoChange))
+            case page.ExportSession():
+                return await engine().in_pool(partial(self._export, SUFFIXES[action.form]))
+            case page.ChooseModel():
+                return self._choose(action.name)
+            case page.ConnectServer() | page.DisconnectServer() | page.EnableTool() | page.AllowTools():
+                return await self._do_with_server(action)
+
+    def _enqueue_turn(self, action: TurnAction) -> None:
+        match action:
+            case page.SendPrompt():
+                taken = [self._attached.pop(name, None) for name in action.attached]
+                attached = tuple(one for one in taken if one is not None)
+                begin = partial(self._send, action.text, attached, plan=action.plan)
+                self._enqueue(begin, action.text, action.text, attached)
+            case page.ResumePlan():
+                self._enqueue(partial(self._send, RESUMED, resume=True), RESUMED)
+            case page.RetryTurn():
+                turns = self.session.turns
+                prompt = turns[action.turn].prompt.text if action.turn < len(turns) else ""
+                self._enqueue(partial(self._run_again, action.turn), prompt)
+            case page.RewriteTurn():
+                self._enqueue(partial(self._run_again, action.turn, action.text), action.text, action.text)
+
+    async def _aside(self, function: Callable[[], T]) -> T:
+        """Call a function in a pool thread, where it may wait for the engine."""
+        return await engine().in_pool(self._in_cell(function))
+
+    async def _undo(self, *, redo: bool) -> str:
+        """Undo, or do again, in the main thread, where no other code of the notebook changes variables meanwhile."""
+        await engine().run_user(self._in_cell(partial(self.session.step_back, redo=redo)))
+        return commands.undone(self.session, redo=redo)
+
+    async def _run_line(self, magic: str, line: str) -> str:
+        if magic == "agent" and line.strip() in ("undo", "redo"):
+            return await self._undo(redo=line.strip() == "redo")
+        words = await self._aside(partial(self._notebook.run_line, self.session, magic, line))
+        self.look()
+        return words
+
+    async def _turn_to(self, find: Callable[[], Session]) -> None:
+        """Show another session in this panel. Raises UsageError while a turn of this one runs or waits."""
+        if self.session.running or self._queue.waits:
+            raise UsageError(
+                "A turn of this conversation is under way. Wait for it, or stop it, then open another one."
+            )
+        session = await self._aside(find)
+        if session is not self.session:
+            self._leave()
+            await self._follow(session)
+            self._html.update()
+        self.look()
+
+    def _enqueue(
+        self, begin: Callable[[], Run], prompt: str, unsent: str = "", attached: tuple[commands.Attachment, ...] = ()
+    ) -> None:
+        self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent, attached))
+
+    async def _attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str) -> None:
+        making = asyncio.ensure_future(engine().run_user(self._in_cell(make)))
+        done, _ = await asyncio.wait((making,), timeout=SOON)
+        if not done:
+            self.view.say("The output is attached when the kernel is free.")
+        try:
+            attachments = tuple(await making)
+        except asyncio.CancelledError:
+            self.view.complain("The output is not attached: the kernel was interrupted.")
+            raise
+        except Exception as error:  # noqa: BLE001  (a click must not end in silence)
+            logger.exception("an output was not attached")
+            self.view.complain(f"The output is not attached: {shown(said(error))}")
+            return
+        finally:
+            if not done:
+                self.view.say("")
+        if prompt:
+            await self.view.takes_clicks()  # the page may be drawing the panel just now, where questions are answered
+            self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
+        elif len(self._attached.keys() | {one.told.written for one in attachments}) > commands.MOST_ATTACHED:
+            self.view.complain(f"A message takes {commands.MOST_ATTACHED} attachments at most. Remove some of them.")
+        else:
+            self._hold(attachments)
+        self.refresh()
+
+    def _hold(self, attachments: Iterable[commands.Attachment]) -> None:
+        self._attached |= {one.told.written: one for one in attachments}
+
+    def _not_begun(self, turn: QueuedTurn, why: str) -> None:
+        self._hold(turn.attached)
+        self.view.complain(why, turn.unsent)
+
+    def _give_back(self, turns: Sequence[QueuedTurn]) -> None:
+        self._hold(one for turn in turns for one in turn.attached)
+        self.view.give_back("\n\n".join(turn.unsent for turn in turns if turn.unsent))
+
+    def _in_cell(self, function: Callable[[], T]) -> Callable[[], T]:
+        """Return a function that prints, and saves its turn, as if the cell that shows the panel called it."""
+        return partial(self._context.copy().run, function)
+
+    def _send(self, written: str, attached: Sequence[commands.Attachment] = (), **options: Unpack[TurnOptions]) -> Run:
+        prompt, values = self._prepare(written, attached)
+        return self._attend(partial(self.session.start, prompt, **{**options, **values}))
+
+    def _prepare(self, written: str, attached: Sequence[commands.Attachment]) -> tuple[Prompt, TurnOptions]:
+        prompt, options = self._notebook.prepare(self.session, written)
+        if not attached:
+            return prompt, options
+        message, told = as_prompt(prompt), (*options.get("values", ()), *(one.told for one in attached))
+        message = replace(message, parts=(*message.parts, *(one.part for one in attached)))
+        return message, {**options, "values": told}
+
+    def _run_again(self, turn: int, written: str | None = None) -> Run:
+        before = [event for one in self.session.turns[turn : turn + 1] for event in one.events]
+        prompt, options = (None, TurnOptions()) if written is None else self._prepare(written, _attached(before))
+        options["plan"] = any(isinstance(event, Routed | Planned) for event in before)
+        self._keep_as_fork(turn)
+        return self._attend(partial(self.session.edit, turn, prompt, **options))
+
+    def _keep_as_fork(self, turn: int) -> None:
+        """Keep the conversation under another name if answers are about to be forgotten, and tell that name."""
+        turns = self.session.turns
+        if not self._notebook.forks or self.session.running or not any(one.answer for one in turns[turn:]):
+            return
+        name = self._notebook.fork(self.session, len(turns))
+        self.view.say(f"The conversation as it was is kept as {name}: %agent chat {name} shows it.")
+        self._kept.append((name, len(turns)))
+        if len(self._kept) > MOST_KEPT:
+            self._notebook.release(*self._kept.pop(0))
+
+    def _attend(self, begin: Callable[..., Run]) -> Run:
+        """Begin a turn whose questions the page answers; if no page has ever shown the panel, the policy decides."""
+        toolsets = self._notebook.toolsets(self.session)
+        run = begin(toolsets=toolsets, attended=self.view.mounted.is_set())
+        self._notebook.begun(run)
+        return run
+
+    async def _fork(self, turns: int) -> str:
+        name = await engine().run_user(self._in_cell(partial(self._notebook.fork, self.session, turns)))
+        return f"{name} begins with the turns up to this one: {name}.chat() opens its panel, %%agent {name} asks it."
+
+    def _export(self, suffix: str) -> str:
+        stem = self._notebook.folder() / (self._notebook.name_of(self.session) or "chat")
+        names = (f"{stem}{f'-{number}' if number > 1 else ''}{suffix}" for number in count(1))
+        target = next(place for name in names if not (place := Path(name)).exists())
+        return commands.export(self.session, target, self._notebook.functions())
+
+    def _choose(self, name: str) -> None:
+        if name not in self._models and name.partition(":")[0] in OF_FILES:
+            raise UsageError(
+                f"{name} is none of the models offered here. Choose it in a cell, with %agent models {name}."
+            )
+        commands.choose_model(self.session, self._models.get(name, name))
+        self.look()
+
+    async def _do_with_server(self, action: ServerAction) -> None:
+        holding = (group for group in self._groups() if any(one.name == action.server for one in group.servers))
+        if (group := next(holding, None)) is None:
+            raise UsageError(f"There is no server {action.server!r} any more.")
+        match action:
+            case page.ConnectServer():
+                await group.restart(action.server)
+            case page.DisconnectServer():
+                await group.disconnect(action.server)
+            case page.EnableTool():
+                change = group.enable if action.enabled else group.disable
+                change(action.server, (escape(action.name),))  # a pattern is taken, and a tool's name may look like one
+            case page.AllowTools():
+                group.allow(action.server, (escape(action.name) if action.name else "*",))
+
+
+def _attached(events: Iterable[Event]) -> list[commands.Attachment]:
+    """Return what was attached to a turn: the values that its prompt does not name, whose parts are the last ones."""
+    begun = next((event for event in events if isinstance(event, TurnStarted)), None)
+    told = [one for one in begun.values if one.written not in begun.prompt.text] if begun else []
+    parts = begun.prompt.parts[-len(told) :] if begun and told else ()
+    return [commands.Attachment(*pair) for pair in zip(told, cast("Sequence[Content]", parts), strict=False)]
+
+
+def _chat_row(conversation: commands.Conversation) -> Fields:
+    return {**asdict(conversation), "name": shown(conversation.name)}
+
+
+def _name(model: str | Model | None) -> str:
+    return "" if model is None else model if isinstance(model, str) else model.name
+
+
+def _server_rows(groups: Iterable[McpServers]) -> list[ServerRow]:
+    """Return the rows of the servers tab; of two servers of one name, the first."""
+    found: dict[str, ServerRow] = {}
+    for group in groups:
+        for state in group.servers:
+            found.setdefault(state.name, _server_row(state, group.described(state.name)))
+    return list(found.values())
+
+
+def _server_row(state: ServerState, described: Mapping[str, tuple[str, str]]) -> ServerRow:
+    def row(name: str) -> tuple[str, bool, bool, str, str]:
+        about, arguments = (cut(shown(text), LONGEST_ABOUT, "…") for text in described.get(name, ("", "")))
+        allowed = any(fnmatchcase(name, pattern) for pattern in state.allow)
+        return name, name in state.offered, allowed, about, arguments
+
+    return {
+        "name": state.name,
+        "state": state.state,
+        "error": shown(state.error),
+        "stderr": shown(state.stderr),
+        "tools": [row(name) for name in sorted((*state.offered, *state.disabled))[:MOST_TOOLS]],
+    }
+
+
+def _served_models() -> list[str]:
+    from agentmagic.providers.openai.client import served_models  # only a panel lists them
+
+    return served_models()
+
+
+def _examples(names: Sequence[tuple[str, str]]) -> list[str]:
+    """Return prompts to begin with; they name a table of the notebook if there is one."""
+    table = next((name for name, kind in names if kind.startswith("DataFrame")), None)
+    if table is None:
+        return ["What can you do in this notebook?", "Write a function that reads a CSV file, with a test."]
+    return [f"What is in @{table}, and what stands out?", f"Write code that plots the columns of @{table}."]

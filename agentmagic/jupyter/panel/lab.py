@@ -1,0 +1,229 @@
+"""The kernel's end of the link with the JupyterLab extension (js/lab), which shows the docked panel.
+
+The page is untrusted: a message that is not in the table is dropped. What pages send, they send because the user
+has clicked; nothing that they send runs code.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+from IPython.core.interactiveshell import InteractiveShell
+from pydantic import Field, ValidationError
+
+from agentmagic.display import words
+from agentmagic.events import Event, HistoryCut, ProposalFate, is_delta
+from agentmagic.jupyter.magics import formatting
+from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
+from agentmagic.jupyter.panel.panels import panels as panel
+from agentmagic.jupyter.prompt.outputs import AskAboutOutput, attached_output
+from agentmagic.log import logger
+from agentmagic.session import Session
+from agentmagic.text import shown
+from agentmagic.widgets.commands import Attachment
+from agentmagic.widgets.page_messages import Name, PageMessage, TypedText
+from agentmagic.widgets.static_html import OutputUpdates
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from agentmagic.jupyter.panel.chat import Chat
+
+MOST_SETTLED = 10_000
+"""Staged cells in one message."""
+PAUSE = 0.05
+"""Seconds in which changes are gathered before pages are told."""
+
+SPARE = f"{DEFAULT_SESSION}_2"
+"""The name of the panel's session if the variable of the default one holds another value."""
+
+
+class GreetKernel(PageMessage):
+    """A page has found the kernel, or has lost what it knew."""
+
+    type: Literal["hello"] = "hello"
+
+
+class DockPanel(PageMessage):
+    """A page is about to draw the docked panel."""
+
+    type: Literal["dock"] = "dock"
+
+
+class CellFate(PageMessage):
+    """What became of one staged cell; `source` is its text if the user changed it."""
+
+    id: Name
+    fate: ProposalFate
+    source: TypedText = ""
+    ran: bool = False
+
+
+class SettleProposals(PageMessage):
+    """The user has kept or discarded staged cells."""
+
+    type: Literal["settle"] = "settle"
+    settled: Annotated[list[CellFate], Field(max_length=MOST_SETTLED)]
+
+
+class LabLink:
+    """Answers all pages that show the notebook, and tells them what changes. Its methods may be called in any thread.
+
+    `comm` is the one that pages find by its target; a message sent on it reaches all of them.
+    """
+
+    def __init__(self, comm: Any, shell: InteractiveShell, namespace: Namespace) -> None:
+        self._comm = comm
+        self._shell = shell
+        self._namespace = namespace
+        self._chat: Chat | None = None
+        self._turning: Future[None] | None = None
+        self._name = DEFAULT_SESSION
+        self._lock = threading.Lock()
+        self._told: dict[str, str] = {}
+        self._staged: list[dict[str, Any]] = []
+        self._greeted = False
+        self._update = OutputUpdates(self._tell, PAUSE).update
+        self._leave = namespace.listeners.add(self._hear)
+        cast("Any", shell).events.register("post_run_cell", self._look)
+
+    def close(self) -> None:
+        """Tell the pages nothing more."""
+        self._leave()
+        cast("Any", self._shell).events.unregister("post_run_cell", self._look)
+
+    def receive(self, message: Mapping[str, Any]) -> None:
+        """Carry out a message of a page."""
+        data = message["content"]["data"]
+        kind, handle = MESSAGES.get(str(data.get("type")), (None, None))
+        try:
+            decoded = kind and kind.model_validate(data)
+        except ValidationError:
+            decoded = None
+        if decoded is None or handle is None:
+            logger.warning("a message of the JupyterLab extension was dropped: it is none that the kernel knows")
+            return
+        handle(self, decoded)
+
+    def show(self, name: str) -> bool:
+        """Have the page that runs this cell show the docked panel of a session; return False if no page can."""
+        if not self._greeted:
+            return False
+        self._name = name
+        self._dock()
+        self._tell(anew=True)
+        self._comm.send({"type": "show"})
+        return True
+
+    @property
+    def greeted(self) -> bool:
+        """Whether a page with the extension has found this kernel; such a page can stage proposed cells."""
+        return self._greeted
+
+    def greet(self, _: GreetKernel) -> None:
+        """Tell a page the state. Such a page shows a notebook, so its conversations are saved from now on."""
+        self._greeted = True
+        self._namespace.notebook.attended = True
+        self._namespace.save_late()
+        self._tell(anew=True)
+
+    def draw(self, _: DockPanel) -> None:
+        """Tell a page the view to draw."""
+        self._dock()
+        self._tell(anew=True)
+
+    def settle(self, message: SettleProposals) -> None:
+        """Note what the user decided on staged cells, each in the session that proposed it."""
+        for one in message.settled:
+            any(each.settle(one.id, one.fate, one.source, ran=one.ran) for each in self._namespace.sessions().values())
+        self._update()
+
+    def _dock(self) -> "Chat":
+        """Return the docked panel, which from now on shows the session of the chosen name."""
+        if self._chat is None:
+            first = self._session()
+            with self._lock:
+                if self._chat is None:
+                    self._chat = panel.docked_chat(self._shell, first)
+                    self._chat.look()
+        session = self._session()  # a cell may have chosen another name while a page waited for the lock
+        if self._chat.session is not session:
+            self._turning = self._chat.turn_to(session)
+        return self._chat
+
+    def ask_about(self, asked: AskAboutOutput) -> None:
+        """Attach the output of a cell to the next message of the panel, or to a turn that begins at once."""
+        chat = self._dock()
+        session = chat.session
+
+        def make() -> Sequence[Attachment]:
+            return attached_output(asked, self._namespace.attachables(session, session.agent))
+
+        chat.attach(make, asked.prompt)
+        self._tell(anew=True)
+
+    def _session(self) -> Session:
+        sessions = self._namespace.sessions()
+        known = sessions.get(self._name) or sessions.get(DEFAULT_SESSION) or next(iter(sessions.values()), None)
+        return known or self._namespace.session(SPARE)
+
+    def _hear(self, event: Event | HistoryCut) -> None:
+        if not is_delta(event):
+            self._update()
+
+    def _look(self, _result: object) -> None:
+        """Follow the user, who may have turned the panel to another session, or bound its name to another one."""
+        self._namespace.save_late()  # the notebook may have been saved, and can be found
+        if self._chat is not None:
+            self._follow(self._chat)
+            self._dock()
+        self._update()
+
+    def _follow(self, chat: "Chat") -> None:
+        if self._turning is None or self._turning.done():  # until then, it shows the session that it turns away from
+            docked = chat.session
+            bound = (name for name, one in self._namespace.sessions().items() if one is docked)
+            self._name = next(bound, self._name)
+
+    def _tell(self, *, anew: bool = False) -> int:
+        """Send the state around the panel to the pages, if it has changed or a page has asked."""
+        # Locked while reading too: otherwise a thread could send a state that is older than the last one sent.
+        with self._lock:
+            state = self._state()
+            if anew or state != self._told:
+                self._told = state
+                self._comm.send({"type": "state", **state})
+            staged = self._proposals()
+            if anew or staged != self._staged:
+                self._staged = staged
+                self._comm.send({"type": "proposals", "proposals": staged})
+        return 0
+
+    def _proposals(self) -> list[dict[str, Any]]:
+        """Return the staged cells that the user has not decided on, of all sessions."""
+        found = (one for session in self._namespace.sessions().values() for one in session.proposals)
+        return [{name: getattr(one, name) for name in STAGED} for one in found if one.place == "staged"]
+
+    def _state(self) -> dict[str, str]:
+        session = self._session() if self._chat is None else self._chat.session
+        running = [(name, one.running) for name, one in self._namespace.sessions().items()]
+        spent = session.usage
+        return {
+            "session": next((name for name, one in self._namespace.sessions().items() if one is session), ""),
+            "model": shown(formatting.model_name(session)),
+            "cost": words.cost(spent.cost) if spent.requests else "",
+            "waits": next((name for name, run in running if run is not None and run.waits), ""),
+            "view": "" if self._chat is None else self._chat.view.name,
+        }
+
+
+STAGED = ("id", "action", "kind", "source", "why", "cell", "number", "before")
+"""What a page is told of a staged cell: names of fields of `CellProposed`."""
+
+MESSAGES: Mapping[str, tuple[type[PageMessage], Callable[[LabLink, Any], None]]] = {
+    "hello": (GreetKernel, LabLink.greet),
+    "dock": (DockPanel, LabLink.draw),
+    "output": (AskAboutOutput, LabLink.ask_about),
+    "settle": (SettleProposals, LabLink.settle),
+}
+"""What pages may send, by type; js/lab/src/messages.ts has the same table, and that of what the kernel sends."""

@@ -1,0 +1,276 @@
+"""`session.chat()` and `%agent chat`: the panel in the running cell, and the notebook around it."""
+
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from IPython.core.getipython import get_ipython
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentmagic.display.transcript import Transcript
+from agentmagic.errors import UsageError
+from agentmagic.history.journal_reader import saved_in
+from agentmagic.jupyter.cell.runner import FigureOutput
+from agentmagic.jupyter.frontend import Kind, front_end, publisher, say
+from agentmagic.jupyter.magics.agent_commands import GLANCE, IN_A_CELL, AgentCommands
+from agentmagic.jupyter.magics.formatting import ago, length
+from agentmagic.jupyter.magics.mcp_commands import McpCommands, mcp_magic
+from agentmagic.jupyter.magics.options import SESSION_FLAGS, LineMagic, ParsedLine
+from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace, can_name_session
+from agentmagic.jupyter.prompt.references import prompt_of
+from agentmagic.messages import Prompt
+from agentmagic.run import Run
+from agentmagic.session import Session, TurnOptions
+from agentmagic.settings import path_of
+from agentmagic.text import counted
+from agentmagic.tools.base import Toolset
+from agentmagic.widgets.commands import Conversation, Notebook
+
+if TYPE_CHECKING:
+    from agentmagic.jupyter.panel.chat import Chat
+
+ELSEWHERE = (
+    "The chat panel works in JupyterLab and Notebook 7. Here %%agent asks, and %agent history shows the conversation."
+)
+NOWHERE = "The chat panel works in a notebook, in JupyterLab or Notebook 7. In code, use session.ask()."
+
+MOST_NAMES = 500
+"""Variables that complete an `@`."""
+
+_NUMBERED = re.compile(r"_\d+$")
+_TABULAR = frozenset({"pandas", "polars", "numpy"})
+
+_notebooks: dict[int, "ShellNotebook"] = {}
+"""The notebook of each shell that has loaded the extension, by the shell's id."""
+_chats: list["Chat"] = []
+"""The panels of cells; each keeps its session: a page may show the panel until the kernel ends."""
+_docked: list["Chat"] = []
+"""The panels beside the notebook."""
+
+
+class ShellNotebook(Notebook):
+    """The notebook of a shell, as its panels see it; `magic` is `%agent`, whose subcommands `commands` carries out."""
+
+    forks = True
+
+    def __init__(self, namespace: Namespace, magic: LineMagic, commands: AgentCommands) -> None:
+        self._namespace = namespace
+        self._commands = commands
+        servers = McpCommands(namespace, attended=lambda: False, put=_refuse_prompt)
+        self._magics = {"agent": (magic, commands), "mcp": (mcp_magic(), servers)}
+
+    def name_of(self, session: Session) -> str:
+        """Return the first variable that holds a session."""
+        return next((name for name, other in self._namespace.sessions().items() if other is session), "")
+
+    def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnOptions]:
+        """Attach the resources of `@server:uri` and the values of `@name`; nothing of the text is evaluated."""
+        self._namespace.save_late()
+        known = self._namespace.attachables(session, session.agent)
+        typed = prompt_of(written, session.toolsets(), known, evaluate=False)
+        return typed.prompt, {"values": typed.told, "notices": typed.problems}
+
+    def toolsets(self, session: Session) -> Sequence[Toolset]:
+        """Return the session's own sources, the functions of the notebook and the servers of `%mcp`."""
+        return self._namespace.toolsets(session, session.agent)
+
+    def functions(self) -> Sequence[Callable[..., Any]]:
+        """Return the functions that `@tool` marks."""
+        return self._namespace.functions()
+
+    def equip(self, session: Session) -> None:
+        """Give a session that was made in code the notebook's tools too."""
+        self._namespace.equip(session)
+
+    def begun(self, run: Run) -> None:
+        """Show the figures of the run's tools."""
+        run.listen(FigureOutput().feed)
+
+    def fork(self, session: Session, turns: int) -> str:
+        """Bind the fork to the session's name with the next free number."""
+        name = self._free_name(self.name_of(session))
+        self._namespace.fork(session, name, turns)
+        return name
+
+    def release(self, name: str, turns: int) -> None:
+        """Unbind a saved fork that no panel shows and that has no more turns; it stays in the list of conversations."""
+        session = self._namespace.variables.get(name)
+        shown = any(chat.session is session for chat in (*_chats, *_docked))
+        if isinstance(session, Session) and session.path is not None and len(session.turns) == turns and not shown:
+            session.history.close()
+            del self._namespace.variables[name]
+
+    def folder(self) -> Path:
+        """Return the notebook's folder, or the kernel's if the notebook is unknown."""
+        return self._namespace.folder
+
+    def commands(self) -> Sequence[tuple[str, str]]:
+        """Return the subcommands of `%agent`, without those that need a cell."""
+        magic, _ = self._magics["agent"]
+        return [(word, about) for word, about in magic.summary() if magic.commands[word] not in IN_A_CELL]
+
+    def run_line(self, session: Session, magic: str, line: str) -> str:
+        """Carry out a line; a subcommand of `%agent` that takes a session is given the panel's own."""
+        table, commands = self._magics[magic]
+        read = table.read(line)
+        # A page can send any line, and `ask` evaluates what stands in braces.
+        if isinstance(read, ParsedLine) and table.commands[read.word] in IN_A_CELL:
+            raise UsageError(f"%agent {read.word} works only in a cell. Write it there.")
+        word = next(iter(line.split(maxsplit=1)), "")
+        if magic == "agent" and word in table.commands and "session" in table.parser(word).declared:
+            if not (name := self.name_of(session)):
+                raise UsageError(
+                    "The conversation of this panel is no variable any more. Bind it again, or open another one."
+                )
+            line = f"{SESSION_FLAGS[0]} {name} {line}"
+        return table.carry_out(commands, line)
+
+    def names(self) -> Sequence[tuple[str, str]]:
+        """Return the variables with their types, tables first."""
+        found = [(name, _kind(self._namespace.variables.get(name))) for name in self._namespace.attachable_names()]
+        found = sorted(found, key=lambda one: (not one[1].startswith("DataFrame"), one[0]))[:MOST_NAMES]
+        return [*found, ("error", "the last traceback"), ("out[", "a cell's value"), ("In[", "a cell's code")]
+
+    def conversations(self) -> Sequence[Conversation]:
+        """Return the sessions of the notebook, and the saved conversations that none of them holds."""
+        sessions = self._namespace.sessions()
+        return [
+            *(Conversation(name, counted(len(one.turns), "turn")) for name, one in sessions.items()),
+            *self._saved(),
+        ]
+
+    def offered(self, session: Session) -> Conversation | None:
+        """Return the saved conversation that was used last, until a session of the notebook has a turn."""
+        sessions = (session, *self._namespace.sessions().values())
+        return None if any(one.turns or one.running for one in sessions) else next(self._saved(GLANCE), None)
+
+    def _saved(self, most: int | None = None) -> Iterator[Conversation]:
+        """Yield the saved conversations that no session holds, the last used first."""
+        folder = self._namespace.place().folder
+        sessions = self._namespace.sessions().values()
+        held = {path_of(one.path) for one in sessions if one.path is not None and one.turns}
+        for one in saved_in(folder, most) if folder is not None else ():
+            if one.turns != 0 and path_of(one.path) not in held:
+                yield Conversation(one.name, f"{length(one)}, {ago(time.time() - one.modified)}", saved=True)
+
+    def new(self, session: Session) -> Session:
+        """Bind a session under the next free number of a session's name, with the same agent."""
+        if not session.turns:
+            return session
+        name = self._free_name(self.name_of(session))
+        made = self._namespace.draft(name)
+        made.agent = session.agent
+        self._namespace.bind(name, made)
+        return made
+
+    def take_up(self, name: str) -> Session:
+        """Return the session of a name, with its saved conversation if it has no turns yet."""
+        session = self._namespace.draft(name)
+        if not session.turns and session.path is not None and path_of(session.path).exists():
+            session.restore()
+        self._namespace.bind(name, session)
+        return session
+
+    def open(self, name: str, *, saved: bool) -> Session:
+        """Return the session of a name, or the one that goes on with a saved conversation of that name."""
+        if not saved:
+            return self._namespace.known(name)
+        own = self._namespace.variables.get(name)
+        is_name = can_name_session(name)
+        takes = is_name and (own is None or (isinstance(own, Session) and not own.turns))
+        session = name if takes else self._free_name(name if is_name else "")
+        self._commands.load(session=session, saved=name)
+        return self._namespace.known(session)
+
+    def _free_name(self, name: str) -> str:
+        stem = _NUMBERED.sub("", name or DEFAULT_SESSION)
+        return next(free for number in count(2) if self._is_free(free := f"{stem}_{number}"))
+
+    def _is_free(self, name: str) -> bool:
+        saved = self._namespace.place().file(name)
+        return name not in self._namespace.variables and (saved is None or not path_of(saved).exists())
+
+
+def load(shell: InteractiveShell, namespace: Namespace, magic: LineMagic, commands: AgentCommands) -> None:
+    """Give the panels of a shell the notebook around them."""
+    _notebooks[id(shell)] = ShellNotebook(namespace, magic, commands)
+
+
+def _refuse_prompt(_session: str, _prompt: object) -> None:
+    raise UsageError("A prompt of a server is asked in a cell, with %mcp prompt.")
+
+
+def _kind(value: object) -> str:
+    """Return the kind of a value, with the size of a table or an array."""
+    name = type(value).__name__
+    # Only of known libraries: reading an attribute of any other object may run its code.
+    if type(value).__module__.partition(".")[0] in _TABULAR:
+        return f"{name} {' by '.join(map(str, cast('Any', value).shape))}" if hasattr(value, "shape") else name
+    return name
+
+
+def show(session: Session) -> None:
+    """Show a session's panel in the running cell; in a batch run, the conversation so far.
+
+    Raises UsageError outside of IPython.
+    """
+    shell = get_ipython()
+    if shell is None:
+        raise UsageError(NOWHERE)
+    match front_end(shell).kind:
+        case Kind.TEXT:
+            say(ELSEWHERE)
+        case Kind.BATCH:
+            _show_static(shell, session)
+        case Kind.LIVE:
+            _chat(shell, session).show(publisher(shell, None), publisher(shell, uuid.uuid4().hex))
+
+
+def _show_static(shell: InteractiveShell, session: Session) -> None:
+    from agentmagic.widgets.static_html import bundle
+
+    transcript = Transcript(session.events)
+    if transcript.blocks:
+        publisher(shell, None)(bundle(transcript, times=False, prompt=True), False)
+
+
+def start_again(name: str, view: str) -> None:
+    """Show a session's panel, with its saved conversation, in the place of a view of an earlier kernel.
+
+    The page calls this in the new kernel. Raises JournalError if the saved conversation cannot be read.
+    """
+    shell = cast("InteractiveShell", get_ipython())
+    cast("Any", shell).run_line_magic("load_ext", "agentmagic")
+    _chat(shell, _notebooks[id(shell)].take_up(name), view).look()
+
+
+def _chat(shell: InteractiveShell, session: Session, view: str = "") -> "Chat":
+    """Return the panel that shows a session now: in a panel, the person can turn to another one."""
+    known = next((chat for chat in _chats if chat.session is session), None)
+    return known if known is not None and not view else _new_chat(shell, session, _chats, view)
+
+
+def docked_chat(shell: InteractiveShell, session: Session) -> "Chat":
+    """Return a panel to be drawn beside the notebook; cells that show the session have another one."""
+    return _new_chat(shell, session, _docked)
+
+
+def _new_chat(shell: InteractiveShell, session: Session, kept: "list[Chat]", view: str = "") -> "Chat":
+    from agentmagic.jupyter.panel.chat import Chat  # loads the widget, which only a panel needs
+
+    notebook = _notebooks.get(id(shell))
+    if notebook is not None:
+        notebook.equip(session)
+    chat = Chat(session, notebook or Notebook(), view)
+    kept.append(chat)
+
+    def look(_result: object) -> None:
+        chat.look()
+
+    # A cell may have changed the session's variable, its agent, keys or servers.
+    cast("Any", shell).events.register("post_run_cell", look)
+    return chat

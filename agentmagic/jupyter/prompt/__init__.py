@@ -1,0 +1,1 @@
+"""Prompts of typed text, and what they attach."""

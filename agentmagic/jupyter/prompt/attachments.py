@@ -1,0 +1,260 @@
+"""Makes attachments of the values that a prompt names: a part for the model, and a line for the user.
+
+Secrets are blanked in both. The part for the model keeps text that only looks like a secret, as a journal does: a wrong
+guess must not damage what a model reads.
+"""
+
+import mimetypes
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from agentmagic.context.request_view import FRAME, tokens_of_message
+from agentmagic.errors import UsageError, said
+from agentmagic.events import PromptValue, ValueKind
+from agentmagic.messages import Content, Media, Resource, Text, user
+from agentmagic.providers.catalog import ModelInfo
+from agentmagic.secrets import learn, redact
+from agentmagic.session import Session
+from agentmagic.text import counted, cut, one_line, shown
+from agentmagic.tools.base import traceback_text
+from agentmagic.values import frames
+from agentmagic.values.describe import BUDGET, CHARACTERS, CUT, describe, schema, summary
+from agentmagic.values.pictures import NoPicture, fitted, in_words, is_picture, picture
+from agentmagic.values.reprs import LONGEST_SECRET, in_time
+from agentmagic.widgets.commands import Attachment
+
+ONE_LINE = 60
+"""Characters of a value that the user is shown on one line."""
+LARGEST_FILE = 20_000_000
+"""Bytes of an image or a document that is attached."""
+SCHEMA = "schema"
+"""The format that sends the names and types of a value."""
+
+UNKNOWN = ModelInfo("the model", None, frozenset(), priced=True)
+"""Stands for the model if no model is asked."""
+
+_PNG = Media("image/png", b"")
+_UNDERLINES = re.compile(r"(?m)^[ |]*[~^][ ~^]*\n")  # each version of Python underlines other parts of a line
+_NESTED = re.compile(r"(?i)(in|out)\[(\d{1,9})\]")
+_CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"r": repr, "s": str, "a": ascii}
+_HUGE = re.compile(r"\d{5,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Attacher:
+    """Makes attachments for a model; `schema_only` says that no value leaves the kernel.
+
+    `model` returns what is known of the model: it is asked when an image is attached.
+    """
+
+    model: Callable[[], ModelInfo]
+    schema_only: bool = False
+
+    def formatted(self, written: str, name: str, value: Any, conversion: str, spec: str) -> Attachment:
+        """Return the attachment for `{expression!conversion:spec}`. Raises UsageError, and what a format raises."""
+        if self.schema_only or spec == SCHEMA:
+            return self.attach(written, name, value, only_schema=True)
+        if not conversion and spec and frames.is_frame(value):
+            if not spec.isdecimal():
+                raise UsageError(f"a data frame takes a number of rows or {SCHEMA}, as in {{{name}:50}}")
+            return self.attach(written, name, value, rows=int(spec))
+        if conversion or spec:
+            if _HUGE.search(spec):
+                raise UsageError("the format asks for more characters than a prompt should hold")
+            change = _CONVERSIONS.get(conversion)
+            value = in_time(lambda: format(change(value) if change else value, spec))
+        return self.attach(written, name, value)
+
+    def attach(  # noqa: PLR0913  (how the value is named and sent)
+        self,
+        written: str,
+        name: str,
+        value: Any,
+        *,
+        rows: int | None = None,
+        only_schema: bool = False,
+        uri: str = "",
+    ) -> Attachment:
+        """Return the attachment for a value: a resource with a `uri`, else a text for the place of the braces."""
+        if isinstance(value, str):
+            learn(name, value[:LONGEST_SECRET])
+        if self.schema_only or only_schema:
+            line = f"{summary(value)}: names and types"
+            return _attachment(written, SCHEMA, line, name, schema(value), uri)
+        if isinstance(value, BaseException):
+            return _attachment(written, "error", type(value).__name__, name, _traceback(value), uri)
+        if is_picture(value):
+            return self._picture(written, name, value, uri)
+        kind: ValueKind = "text"
+        if frames.is_frame(value):
+            kind = "table"
+        elif isinstance(value, type) or callable(value):
+            kind = "code"
+        text = describe(value, rows=rows)
+        line = summary(value) if kind != "text" or "\n" in text or len(text) > ONE_LINE else text
+        return _attachment(written, kind, line, name, text, uri)
+
+    def output(self, written: str, name: str, text: str, kind: ValueKind = "text") -> Attachment:
+        """Return the attachment for the text of a cell, or of its output."""
+        line = counted(text.rstrip().count("\n") + 1, "line")
+        if self.schema_only:
+            return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
+        return _attachment(written, kind, line, name, cut(text.rstrip(), BUDGET * CHARACTERS, CUT), f"cell:{name}")
+
+    def image(self, written: str, name: str, data: bytes, kind: str) -> Attachment:
+        """Return the attachment for an image that an output shows. Raises UsageError."""
+        line = f"{kind}, {counted(len(data), 'byte')}"
+        if self.schema_only:
+            return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
+        if not data.startswith((b"\x89PNG", b"\xff\xd8")):
+            raise UsageError("it is no PNG and no JPEG")
+        return self._media(written, name, data, kind, line)
+
+    def file(self, written: str, path: Path, name: str) -> Attachment:
+        """Return the attachment for a file: images and documents as they are, others as text. Raises UsageError."""
+        try:
+            return self._read_file(written, path, name)
+        except OSError as error:
+            raise UsageError(f"it cannot be read: {error.strerror or error}") from error
+
+    def _read_file(self, written: str, path: Path, name: str) -> Attachment:
+        size, kind = path.stat().st_size, mimetypes.guess_type(path.name)[0] or "text/plain"
+        line = f"{kind}, {counted(size, 'byte')}"
+        if self.schema_only:
+            return _attachment(written, SCHEMA, line, name, f"{name}: {line}", f"file:{name}")
+        if kind.startswith("image/") or kind == "application/pdf":
+            if size > LARGEST_FILE:
+                raise UsageError(f"it has {size:,} bytes, and {LARGEST_FILE:,} is the most")
+            return self._media(written, name, path.read_bytes(), kind, line)
+        most = BUDGET * CHARACTERS
+        with path.open("rb") as opened:
+            start = opened.read(4 * most)  # a character has up to four bytes
+        if b"\0" in start:
+            raise UsageError("it is no text, and no image")
+        text = start.decode("utf-8-sig", "replace")
+        if size > len(start) or len(text) > most:
+            text = f"{text[:most]}\n(cut: {size:,} bytes in all, the first {most:,} characters shown)"
+        return _attachment(written, "file", line, name, text, f"file:{name}")
+
+    def _picture(self, written: str, name: str, value: Any, uri: str) -> Attachment:
+        try:
+            media = picture(value, name) if self.model().accepts(_PNG) else None
+            problem = f"{self.model().name} sees no images"
+        except NoPicture as error:
+            media, problem = None, str(error)
+        if media is None:
+            why = f"{summary(value)}, in words: {problem}"
+            return _attachment(written, "text", why, name, f"({why}.)\n{in_words(value)}".rstrip(), uri)
+        return _image(written, media, f"{summary(value)} as an image")
+
+    def _media(self, written: str, name: str, data: bytes, kind: str, line: str) -> Attachment:
+        media = Media(kind, data, name)
+        if not self.model().accepts(media):
+            why = f"{line}, not sent: {self.model().name} does not read it"
+            return _attachment(written, "text", why, name, f"({why}.)", f"file:{name}")
+        if kind.startswith("image/"):
+            try:
+                media = in_time(lambda: fitted(data, name), seconds=10)
+            except (NoPicture, TimeoutError) as problem:
+                raise UsageError(str(problem)) from problem
+        return _image(written, media, line)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachables:
+    """What `@name` can mean: the variables of a notebook, and the files in its folder."""
+
+    variables: Mapping[str, Any]
+    attacher: Attacher
+    hidden: frozenset[str] = frozenset()
+    folder: Path = field(default_factory=Path.cwd)
+
+    def names(self) -> list[str]:
+        """Return the names of the variables to offer: the notebook's own, not what it has imported."""
+        # Data, and the functions and classes that cells have defined. Of a copy: tools may bind variables meanwhile.
+        values = ((name, one) for name, one in tuple(self.variables.items()) if self.has(name))
+        return [name for name, one in values if not callable(one) or getattr(one, "__module__", "") == "__main__"]
+
+    def has(self, name: str) -> bool:
+        """Return whether a name is that of a variable that can be attached."""
+        if name.startswith("_") or name in self.hidden or name not in self.variables:
+            return False
+        # Not by [name], which fails if a cell has deleted the variable meanwhile: a panel asks in another thread.
+        return not isinstance(self.variables.get(name), (ModuleType, Session))
+
+    def close(self, name: str) -> str:
+        """Return the name to offer that is spelt nearly like `name`; "" if there is none, or if `name` is bound."""
+        if name in self.variables:  # a session, for example: "@agent, ..." may speak to it
+            return ""
+        return next(iter(get_close_matches(name, self.names(), n=1, cutoff=0.75)), "")
+
+    def find(self, word: str, spec: str) -> Attachment | None:
+        """Return what `@word` or `@word:spec` attaches, or None if it names nothing. Raises UsageError."""
+        written = f"@{word}:{spec}" if spec else f"@{word}"
+        if nested := _NESTED.fullmatch(word):
+            return self._numbered(written, nested[1].lower() == "in", int(nested[2]))
+        if self.has(word):
+            value = self.variables[word]
+            rows = int(spec) if spec.isdecimal() and frames.is_frame(value) else None
+            only = spec == SCHEMA
+            return self.attacher.attach(written, word, value, rows=rows, only_schema=only, uri=f"variable:{word}")
+        if word == "error":
+            last = cast("BaseException | None", getattr(sys, "last_value", None))
+            if last is None:
+                raise UsageError("no cell has failed yet")
+            return self.attacher.attach(written, word, last, uri="error:last")
+        path = self._file(word)
+        return self.attacher.file(written, path, word) if path is not None else None
+
+    def _numbered(self, written: str, is_input: bool, number: int) -> Attachment:
+        values: Any = self.variables.get("In" if is_input else "Out", {})
+        known = range(1, len(values)) if is_input else cast("Mapping[int, Any]", values)
+        name = written.removeprefix("@").partition(":")[0]
+        if number not in known:
+            raise UsageError(f"cell {number} {'was not run' if is_input else 'has left no value'}")
+        if is_input:
+            return self.attacher.output(written, name, values[number], "code")
+        return self.attacher.attach(written, name, values[number], uri=f"cell:{name}")
+
+    def _file(self, word: str) -> Path | None:
+        """Return the file of a path in the notebook's folder. Raises UsageError for one outside of it, or hidden."""
+        folder = self.folder.resolve()
+        try:
+            path = (folder / word).expanduser().resolve()
+            if not path.is_file():
+                return None
+        except (OSError, RuntimeError, ValueError):  # a path that the system cannot look up
+            return None
+        if not path.is_relative_to(folder):
+            raise UsageError("it lies outside of the notebook's folder")
+        if any(one.startswith(".") for one in path.relative_to(folder).parts):
+            raise UsageError("hidden files, which often hold keys, are not attached")
+        return path
+
+
+def _attachment(written: str, kind: ValueKind, line: str, name: str, text: str, uri: str) -> Attachment:  # noqa: PLR0913
+    text = redact(text, stored=True)
+    part = Resource(uri, name, "text/plain", text) if uri else Text(text)
+    told = PromptValue(written, kind, one_line(shown(line), 2 * ONE_LINE), _tokens(part), shown(text))
+    return Attachment(told, part)
+
+
+def _tokens(part: Content) -> int:
+    return tokens_of_message(user(part)) - FRAME
+
+
+def _image(written: str, media: Media, line: str) -> Attachment:
+    told = PromptValue(written, "image", one_line(shown(line), 2 * ONE_LINE), _tokens(media), "")
+    return Attachment(told, media)
+
+
+def _traceback(error: BaseException) -> str:
+    """Return a traceback without IPython's own calls, the same on each Python; the reprs in it may be slow."""
+    text = in_time(lambda: traceback_text(error), seconds=1) or f"{type(error).__name__}: {said(error)}"
+    return cut(_UNDERLINES.sub("", text).rstrip(), BUDGET * CHARACTERS, CUT)

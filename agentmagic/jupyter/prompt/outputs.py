@@ -1,0 +1,111 @@
+"""Attaches the output of a cell to a prompt about it: Ask about this, Explain and Fix in JupyterLab.
+
+The page says which cell is meant, and what it shows. The kernel attaches the values that it knows to be meant, and
+otherwise the text and the images of the page, which are bounded, checked, and never evaluated.
+"""
+
+import base64
+import binascii
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field
+
+from agentmagic.errors import UsageError, said
+from agentmagic.jupyter.prompt.attachments import Attachables
+from agentmagic.jupyter.prompt.cell_errors import FIX
+from agentmagic.widgets.commands import MOST_ATTACHED, Attachment
+from agentmagic.widgets.page_messages import HIGHEST, PageMessage, TypedText, at_most
+
+LONGEST_IMAGE = 8_000_000
+"""Characters of an image in base64; a page sends none that is larger."""
+
+_PROMPTS: Mapping[str, str] = {
+    "ask": "",
+    "explain": "Explain the output of this cell: what it shows, and what is odd about it.",
+    "fix": FIX,
+}
+_WORDS = {"text": "output", "result": "output", "error": "error", "image": "figure"}
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_IMAGE_TYPES = Literal["image/png", "image/jpeg"]
+
+
+class OutputText(PageMessage):
+    """Text that a cell shows; a `result` is the value of its last line."""
+
+    kind: Literal["text", "result", "error"]
+    text: TypedText
+
+
+class OutputImage(PageMessage):
+    """An image that a cell shows, in base64."""
+
+    kind: Literal["image"]
+    type: _IMAGE_TYPES
+    data: Annotated[str, at_most(LONGEST_IMAGE)]
+    result: bool = False
+
+
+class AskAboutOutput(PageMessage):
+    """Ask about the output of a cell, whose execution count and source the page knows."""
+
+    type: Literal["output"] = "output"
+    action: Literal["ask", "explain", "fix"]
+    count: Annotated[int, Field(ge=1, le=HIGHEST)] | None
+    source: TypedText
+    outputs: Annotated[
+        list[Annotated[OutputText | OutputImage, Field(discriminator="kind")]], Field(max_length=MOST_ATTACHED - 2)
+    ]
+
+    @property
+    def prompt(self) -> str:
+        """The prompt of the turn to begin, "" if the user writes it."""
+        return _PROMPTS[self.action]
+
+
+def attached_output(asked: AskAboutOutput, known: Attachables) -> list[Attachment]:
+    """Return the attachments of a cell and its output. Called where the values of the notebook may be read."""
+    # A kernel that was restarted counts from 1 again, and a cell can be edited after it ran.
+    ran = asked.count is not None and _lines(known.variables.get(f"_i{asked.count}")) == _lines(asked.source)
+    cell = f"[{asked.count}]" if asked.count is not None else "of a cell"
+    attach = known.attacher
+    found = [attach.output(f"@In{cell}" if ran else f"code {cell}", f"In{cell}", asked.source, "code")]
+    values = cast("Mapping[int, Any]", known.variables.get("Out", {}))
+    has_value = ran and asked.count in values
+    if has_value and any(_is_result(one) for one in asked.outputs) and (value := known.find(f"out{cell}", "")):
+        found.append(value)
+    kinds: Counter[str] = Counter()
+    for one in asked.outputs:
+        if not (has_value and _is_result(one)):
+            word = _WORDS[one.kind]
+            kinds[word] += 1
+            number = f" ({kinds[word]})" if kinds[word] > 1 else ""
+            found.append(_shown(one, f"{word} {cell}{number}", known, ran=ran))
+    return found
+
+
+def _is_result(one: OutputText | OutputImage) -> bool:
+    return one.kind == "result" or (isinstance(one, OutputImage) and one.result)
+
+
+def _shown(one: OutputText | OutputImage, name: str, known: Attachables, *, ran: bool) -> Attachment:
+    attach = known.attacher
+    if isinstance(one, OutputImage):
+        try:
+            return attach.image(name, name, base64.b64decode(one.data, validate=True), one.type)
+        except (UsageError, binascii.Error) as problem:
+            return attach.output(name, name, f"(an image that cannot be sent: {problem})")
+    text = _COLOUR.sub("", one.text)
+    if one.kind == "error":
+        last = cast("BaseException | None", getattr(sys, "last_value", None))
+        if ran and last is not None and text.rstrip().endswith(f"{type(last).__name__}: {said(last)}"):
+            return attach.attach("@error", "error", last, uri="error:last")
+        return attach.output(name, name, text, "error")
+    return attach.output(name, name, text)
+
+
+def _lines(source: object) -> Sequence[str]:
+    return source.rstrip().splitlines() if isinstance(source, str) else ()

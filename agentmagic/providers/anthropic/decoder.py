@@ -1,0 +1,254 @@
+"""Turns the stream events of Anthropic's Messages API into part events.
+
+https://platform.claude.com/docs/en/build-with-claude/streaming and https://platform.claude.com/docs/en/api/errors
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agentmagic.errors import BadRequest, ContextTooLong, ProviderError
+from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.messages import Part, ProviderData, Reasoning, Text, ToolCall, Usage
+from agentmagic.providers.anthropic import BASE_URL, KEY
+from agentmagic.providers.anthropic.encoder import PROVIDER
+from agentmagic.providers.base import ModelEvent, ModelFinished
+from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
+from agentmagic.providers.wire import (
+    Json,
+    PartWriter,
+    count_of,
+    figures_of,
+    kept,
+    mint_id,
+    named,
+    object_of,
+    objects_of,
+    place_of,
+    read_arguments,
+    text_of,
+)
+
+_STATUS_OF = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The HTTP status of an error that comes in a stream, which has begun with status 200."""
+
+_TOO_LONG = re.compile(r"prompt is too long|exceeds? (?:the )?context|context (?:limit|window|length)", re.IGNORECASE)
+_USED_UP = re.compile(r"credit balance|usage limits?|spend(?:ing)? limit", re.IGNORECASE)
+_SPENT = frozenset({"enforced_spend_limit_reached", "contract_spend_limit_reached"})
+_PAYMENT_REQUIRED = 402
+
+_LENGTH = frozenset({"max_tokens", "model_context_window_exceeded"})
+"""Reasons for an answer that stopped at a limit of length."""
+
+_KINDS: Mapping[str, Literal["text", "reasoning", "tool_call"]] = {
+    "text": "text",
+    "thinking": "reasoning",
+    "redacted_thinking": "reasoning",
+    "tool_use": "tool_call",
+}
+_GROWS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
+_PLAIN = frozenset({"type", "text", "id", "name", "input"})
+"""The fields of texts and calls that their parts have too."""
+
+
+def refusal(status: int | None, payload: object, model: str, *, retry_after: float | None = None) -> ProviderError:
+    """Return the error for an HTTP status and the JSON that came with it; an error in a stream has no status."""
+    error = figures_of(figures_of(payload).get("error"))
+    kind, message = str(error.get("type") or ""), error.get("message")
+    message = message if isinstance(message, str) else ""
+    status = status or _STATUS_OF.get(kind, 500)
+    refused = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
+    code = figures_of(error.get("details")).get("error_code")
+    fault = Fault(
+        message,
+        kind,
+        status,
+        retry_after,
+        ContextTooLong if refused and _TOO_LONG.search(message) else None,
+        used_up=status == _PAYMENT_REQUIRED or code in _SPENT or bool(refused and _USED_UP.search(message)),
+    )
+    return error_for(fault, Vendor("Anthropic", model, (KEY,), BASE_URL))
+
+
+@dataclass(slots=True)
+class _OpenBlock:
+    """A content block that is being streamed: what it began with, and the pieces of its text or input."""
+
+    index: int
+    data: Json
+    pieces: list[str] = field(default_factory=list[str])
+
+
+class Decoder:
+    """Turns the events of one response, as plain JSON, into part events.
+
+    `feed` and `close` raise MalformedCall and StreamBroken if another try may help, and another ProviderError if not.
+    After `close`, `paused` says that the same answer goes on in a further response, which is fed to this decoder too.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._writer = PartWriter()
+        self._open: dict[int, _OpenBlock] = {}
+        self._figures: Json = {}
+        self._usage = Usage(cost=None)
+        self._reason = ""
+        self._ended = False
+        self.paused = False
+        self.parts: list[Part] = []
+
+    def feed(self, chunk: object) -> Iterator[ModelEvent]:
+        """Yield the events of a stream event, which can be any JSON."""
+        if self._ended:
+            return
+        event = object_of(chunk)
+        match event.get("type"):
+            case "content_block_delta":  # nearly every event
+                yield from self._delta(place_of(event.get("index")), object_of(event.get("delta")))
+            case "content_block_start":
+                yield from self._start(place_of(event.get("index")), object_of(event.get("content_block")))
+            case "content_block_stop":
+                yield from self._finish(place_of(event.get("index")))
+            case "message_start":
+                self._figures = figures_of(object_of(event.get("message")).get("usage"))
+                self.paused = False
+            case "message_delta":
+                self._take_figures(figures_of(event.get("usage")))
+                self._take_reason(object_of(event.get("delta")))
+            case "message_stop":
+                yield from self._end()
+            case "error":
+                raise refusal(None, event, self._model)
+            case _:  # a ping, or an event of a later version
+                return
+
+    def close(self) -> tuple[ModelEvent, ...]:
+        """Return nothing. Raises StreamBroken if the response was not complete."""
+        if not self._ended and not self.paused:
+            raise broken("the response ended before it was complete")
+        return ()
+
+    def _start(self, place: int, data: Json) -> Iterator[ModelEvent]:
+        if place in self._open:
+            return
+        kind = _KINDS.get(text_of(data.get("type")), "text")
+        if data.get("type") == "text":  # its part begins with its first word, which may be thinking
+            block = self._open[place] = _OpenBlock(-1, data)
+        else:
+            block = self._open[place] = _OpenBlock(self._writer.next_index(), data)
+            yield PartStarted(block.index, kind, text_of(data.get("name")) if kind == "tool_call" else "")
+        for begun in ("text", "thinking"):  # empty, except on some compatible servers
+            yield from self._piece(block, text_of(data.get(begun)))
+
+    def _delta(self, place: int, delta: Json) -> Iterator[ModelEvent]:
+        block = self._open.get(place)
+        if block is None:
+            return
+        match delta.get("type"):
+            case "text_delta" | "input_json_delta" | "thinking_delta" as kind:
+                yield from self._piece(block, text_of(delta.get(_GROWS[kind])))
+            case "signature_delta":
+                block.data = {**block.data, "signature": text_of(delta.get("signature"))}
+            case "citations_delta":
+                cited = objects_of(block.data.get("citations"))
+                block.data = {**block.data, "citations": [*cited, object_of(delta.get("citation"))]}
+            case _:
+                return
+
+    def _piece(self, block: _OpenBlock, text: str) -> Iterator[ModelEvent]:
+        if text:
+            block.pieces.append(text)
+            if block.data.get("type") == "text":
+                yield from self._writer.say(text)
+            elif block.data.get("type") in _KINDS:
+                yield PartDelta(block.index, text)
+
+    def _finish(self, place: int) -> Iterator[ModelEvent]:
+        block = self._open.pop(place, None)
+        if block is None:
+            return
+        part = _part(kept(block.data), "".join(block.pieces))
+        if block.data.get("type") not in _KINDS and isinstance(part, Text):
+            yield PartDelta(block.index, part.text)
+        self.parts.append(part)
+        if block.data.get("type") == "text" and isinstance(part, Text):
+            yield from self._writer.finish(part)
+        else:
+            yield PartFinished(block.index, part)
+
+    def _take_figures(self, usage: Json) -> None:
+        # Each figure is the sum so far; one that does not apply is null or missing.
+        self._figures = self._figures | {name: figure for name, figure in usage.items() if figure is not None}
+
+    def _take_reason(self, delta: Json) -> None:
+        self._reason = text_of(delta.get("stop_reason")) or self._reason
+        if self._reason == "refusal":
+            details = figures_of(delta.get("stop_details"))
+            category, why = quoted(details.get("category")), quoted(details.get("explanation"))
+            why = why.rstrip(".") or "it does not say why"
+            happened = f"Claude declined to answer{f' ({category})' if category else ''}"
+            raise BadRequest(f"{happened}: {why}. Word the request differently.")
+
+    def _end(self) -> Iterator[ModelEvent]:
+        for place in tuple(self._open):
+            yield from self._finish(place)
+        self._usage += _usage(self._figures)
+        if self._reason == "pause_turn":
+            self._reason, self.paused = "", True
+            return
+        self._ended = True
+        once = self._usage.requests == 1
+        yield ModelFinished(self._usage, self._reason or "end_turn", self._reason in _LENGTH, once)
+
+
+def _part(data: Json, text: str) -> Part:
+    """Return the part of a finished block; `text` is its text, its thought, or the JSON of its input."""
+    match data.get("type"):
+        case "text":
+            return Text(text, _own({**data, "text": text}) if _extra(data) else None)
+        case "thinking":  # one that was cut off has no signature, and would be refused in the history
+            return Reasoning(text, _own({**data, "thinking": text}) if data.get("signature") else None)
+        case "redacted_thinking":
+            return Reasoning("", _own(data))
+        case "tool_use":
+            return _call(data, text)
+        case kind:
+            whole = {**data, "input": read_arguments(text)} if text else data
+            shown = f"[Claude sent a block of kind {quoted(kind) or 'none'}, which cannot be shown.]"
+            return Text(shown, _own(whole) if kind else None)
+
+
+def _call(data: Json, text: str) -> ToolCall:
+    arguments = read_arguments(text) if text else object_of(data.get("input"))
+    extra = _extra(data)
+    call_id = text_of(data.get("id")) or mint_id()
+    return ToolCall(call_id, named(data.get("name")), arguments, _own(extra) if extra else None)
+
+
+def _extra(data: Json) -> Json:
+    """Return the fields of a text or call that its part does not have."""
+    return {name: value for name, value in data.items() if name not in _PLAIN and value is not None}
+
+
+def _own(data: Json) -> ProviderData:
+    return ProviderData(PROVIDER, data)
+
+
+def _usage(figures: Json) -> Usage:
+    """Return the tokens of a response. The API counts what was read from and written to the cache apart."""
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+    new, cached, kept_now, written = (count_of(figures.get(name)) for name in names)
+    thoughts = count_of(figures_of(figures.get("output_tokens_details")).get("thinking_tokens"))
+    return Usage(new + cached + kept_now, cached, written, thoughts, requests=1, cost=None)

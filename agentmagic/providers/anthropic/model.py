@@ -1,0 +1,110 @@
+"""`anthropic:MODEL`: Anthropic's Messages API, through the anthropic SDK.
+
+This is the only module that imports the SDK, for its authentication and its errors. The stream is read here: the SDK
+builds a pydantic model for every event.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from agentmagic.errors import BadRequest
+from agentmagic.providers.anthropic import BASE_URL, PROVIDERS
+from agentmagic.providers.anthropic.decoder import Decoder, refusal
+from agentmagic.providers.anthropic.encoder import (
+    BINDING,
+    FORCED,
+    FORM,
+    THINKING,
+    encode,
+    encode_answer,
+    honoured_by,
+    memo_for,
+)
+from agentmagic.providers.base import ModelEvent, ModelSettings, Request
+from agentmagic.providers.clients import RemoteModel, http_client
+from agentmagic.providers.failures import broken, cut_off, sentence, unreachable
+from agentmagic.providers.wire import Json, retry_after, write_body
+
+if TYPE_CHECKING:
+    import httpx2
+    from anthropic import AsyncAnthropic
+
+_PAUSES = 20
+"""Responses of one answer that may end in a pause."""
+
+
+class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
+    """A model of the Messages API."""
+
+    row = PROVIDERS[0]
+    vendor = "Anthropic"
+    own_url = "https://api.anthropic.com"
+    refusable = {  # noqa: RUF012  (declared as a class variable by the base)
+        FORCED: re.compile(r"tool_choice"),
+        FORM: re.compile(r"output_config|output_format|json_schema", re.IGNORECASE),
+        THINKING: re.compile(r"\bthinking[.:]|block_binding|anthropic-beta|adaptive", re.IGNORECASE),
+    }
+
+    def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
+        super().__init__(model, base_url=base_url, api_key=api_key)
+        self._memo = memo_for()
+
+    def honours(self, settings: ModelSettings) -> Collection[str]:
+        """Return the names of the settings that the model takes."""
+        return honoured_by(self.model, settings)
+
+    def body(self, request: Request) -> Json:
+        """Return the JSON that is sent for a request."""
+        return encode(request, self.model, self._memo, self.without)
+
+    async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
+        """Send the request and yield the events of the answer."""
+        decoder = Decoder(self.model)
+        body = self.body(request)
+        messages = body["messages"]
+        for _ in range(_PAUSES):
+            response = await self._post(body)
+            async with aclosing(self._events(response, decoder)) as events:
+                async for event in events:
+                    yield event
+            decoder.close()
+            if not decoder.paused:
+                return
+            body["messages"] = [*messages, *encode_answer(decoder.parts)]
+        raise broken(f"{self.who} paused it {_PAUSES} times")
+
+    async def _post(self, body: Json) -> "httpx2.Response":
+        client = await self._client()
+        import httpx2
+        from anthropic import AnthropicError, APIStatusError, AsyncStream
+
+        binding = "block_binding" in body.get(THINKING, {})
+        try:
+            opened: Any = await client.post(
+                "/v1/messages",
+                cast_to=httpx2.Response,  # with this type the SDK returns the open response
+                content=write_body(body),  # the SDK would copy a dict first, item by item
+                options={"headers": {"anthropic-beta": BINDING}} if binding else {},
+                stream=True,
+                stream_cls=AsyncStream[object],
+            )
+        except APIStatusError as error:
+            wait = retry_after(error.response.headers)
+            raise self._refused(refusal(error.status_code, error.body, self.model, retry_after=wait), body) from error
+        except AnthropicError as error:
+            raise unreachable(self.who, error, BASE_URL, self.base_url) from error
+        except httpx2.HTTPError as error:  # a refusal that breaks off, which the SDK reads
+            raise cut_off(self.who, error) from error
+        except (ValueError, RecursionError) as error:
+            raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
+        return opened
+
+    @staticmethod
+    def _connect(found: tuple[str, str]) -> "AsyncAnthropic":
+        from anthropic import AsyncAnthropic
+
+        url, key = found
+        # No retries of the SDK's: the loop retries, and shows it.
+        return AsyncAnthropic(base_url=url, api_key=key, max_retries=0, http_client=http_client(), open_telemetry=False)

@@ -1,0 +1,232 @@
+"""Turns the chunks of Gemini's `streamGenerateContent` into part events.
+
+https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from agentmagic.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ContextTooLong,
+    MalformedCall,
+    ProviderError,
+    StreamBroken,
+)
+from agentmagic.messages import ProviderData, Reasoning, Text, ToolCall, Usage
+from agentmagic.providers.base import ModelEvent, ModelFinished
+from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
+from agentmagic.providers.gemini import BASE_URL, KEYS
+from agentmagic.providers.gemini.encoder import PROVIDER
+from agentmagic.providers.wire import (
+    Json,
+    PartWriter,
+    count_of,
+    figures_of,
+    kept,
+    mint_id,
+    named,
+    object_of,
+    objects_of,
+    text_of,
+)
+
+_TOO_LONG = re.compile(r"token count.*exceeds|exceeds the maximum number of tokens", re.IGNORECASE | re.DOTALL)
+_BAD_KEY = re.compile(r"\bapi[ _]key\b.*(?:not valid|invalid|expired|not found)", re.IGNORECASE | re.DOTALL)
+_DAILY = re.compile(r"PerDay")
+"""In the id of a quota of a day; other quotas are counted by the minute."""
+_STATUS_OF = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+}
+"""The HTTP status of an error that has only a word for it; all other words mean a failure of the server."""
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)s?")
+
+
+def refusal(status: int | None, payload: object, model: str, *, retry_after: float | None = None) -> ProviderError:
+    """Return the error for an HTTP status and the JSON that came with it.
+
+    An error in a stream has no status except the one in the payload. `retry_after` is the value of that header, in
+    seconds; a delay in the payload is used before it.
+    """
+    error = next(iter(_objects(payload)), figures_of(payload))  # some endpoints send a list with one error
+    error = figures_of(error.get("error")) or error  # with or without the envelope
+    code, message = error.get("code"), error.get("message")
+    message = message if isinstance(message, str) else ""
+    if not status:
+        status = code if isinstance(code, int) else _STATUS_OF.get(str(error.get("status")), 500)
+    details = _objects(error.get("details"))
+    kind: type[ProviderError] | None = None
+    if status < 500 and status != 429:  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
+        too_long = ContextTooLong if _TOO_LONG.search(message) else None
+        kind = AuthenticationFailed if _BAD_KEY.search(message) else too_long
+    quotas = [str(violation) for detail in details for violation in _objects(detail.get("violations"))]
+    fault = Fault(
+        message,
+        status=status,
+        retry_after=_delay(details) or retry_after,
+        kind=kind,
+        used_up=status == 429 and any(map(_DAILY.search, quotas)),  # noqa: PLR2004  (HTTP: too many requests)
+    )
+    return error_for(fault, Vendor("Gemini", model, KEYS, BASE_URL))
+
+
+def _objects(value: object) -> list[Json]:
+    # Lenient, unlike the readers of answers: an error must be reported even if its details are odd.
+    return [figures_of(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
+
+
+def _delay(details: list[Json]) -> float | None:
+    """Return the seconds of a delay such as "34.07s" in the details of an error."""
+    delay = next((detail["retryDelay"] for detail in details if "retryDelay" in detail), None)
+    match = _SECONDS.fullmatch(delay) if isinstance(delay, str) else None
+    return float(match[1]) if match else None
+
+
+_MALFORMED = {
+    "MALFORMED_FUNCTION_CALL": "Gemini wrote a tool call that cannot be read",
+    "UNEXPECTED_TOOL_CALL": "Gemini called a tool that it was not offered",
+    "TOO_MANY_TOOL_CALLS": "Gemini called too many tools at once",
+    "MALFORMED_RESPONSE": "Gemini wrote an answer that cannot be read",
+}
+"""Finish reasons without an answer; the model may do better if it is told the reason."""
+
+_BLOCKED = {
+    "SAFETY": "it may be unsafe",
+    "RECITATION": "it may recite a source",
+    "LANGUAGE": "its language is not supported",
+    "BLOCKLIST": "it has a term of a blocklist",
+    "PROHIBITED_CONTENT": "its content may be prohibited",
+    "SPII": "it may hold sensitive personal data",
+    "IMAGE_SAFETY": "its image may be unsafe",
+    "IMAGE_PROHIBITED_CONTENT": "its image may be prohibited",
+    "IMAGE_RECITATION": "its image may recite a source",
+    "ESCALATION": "a rule of the provider held it back",
+    "PUP_LIMITED_DISABLED": "the account is limited or disabled",
+    "MODEL_ARMOR": "Model Armor held it back",
+    "JAILBREAK": "it may be an attempt to break the model's rules",
+}
+"""Finish reasons, and reasons of a refused prompt, that another try would not change."""
+
+_COUNTS = ("prompt", "toolUsePrompt", "cachedContent", "candidates", "thoughts")
+_FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"})
+_PLAIN = frozenset({"text", "thought"})
+_SIGNED = _PLAIN | {"thoughtSignature"}
+
+
+class Decoder:
+    """Turns the chunks of one response, as plain JSON, into events.
+
+    Adjacent chunks of text become one part. A chunk with a signature, or with other data that must be sent back
+    unchanged, becomes a part of its own. `feed` and `close` raise MalformedCall and StreamBroken if another try may
+    help, and another ProviderError if not.
+    """
+
+    def __init__(self, model: str, *, mint: Callable[[], str] = mint_id) -> None:
+        self._model = model
+        self._mint = mint
+        self._writer = PartWriter(lambda text, _field: _thought(text, {"text": text, "thought": True}))
+        self._usage: Json = {}
+        self._reason = ""
+        self._began = False
+        self._answered = False
+
+    def feed(self, chunk: object) -> Iterator[ModelEvent]:
+        """Yield the events of a chunk, which can be any JSON."""
+        response = object_of(chunk)
+        self._began = self._began or bool(_FIELDS & response.keys())
+        if error := response.get("error"):
+            raise refusal(None, {"error": error}, self._model)
+        self._usage = figures_of(response.get("usageMetadata")) or self._usage  # each is the sum so far
+        if feedback := response.get("promptFeedback"):
+            _check_prompt(object_of(feedback))
+        for candidate in objects_of(response.get("candidates"))[:1]:
+            self._answered = True
+            for part in objects_of(object_of(candidate.get("content")).get("parts")):
+                yield from self._part(part)
+            if reason := text_of(candidate.get("finishReason")):
+                _check_reason(reason, candidate.get("finishMessage"))
+                self._reason = reason
+
+    def close(self) -> Iterator[ModelEvent]:
+        """Yield the end of the response. Raises StreamBroken if it has not come."""
+        if self._began and not self._answered:
+            self._reason = "NO_CANDIDATES"  # whole, and empty
+        if not self._reason:
+            raise broken("the response ended before it was complete")
+        yield from self._writer.finish()
+        yield ModelFinished(_usage(self._usage), self._reason, self._reason == "MAX_TOKENS")
+
+    def _part(self, part: Json) -> Iterator[ModelEvent]:
+        text = text_of(part.get("text"))
+        if part.keys() <= _PLAIN:  # nearly every part
+            if text:
+                yield from self._writer.think(text, "thought") if part.get("thought") else self._writer.say(text)
+            return
+        part = kept(part)
+        if "functionCall" in part:
+            yield from self._call(part)
+        elif part.get("text") is None and part.keys() - _SIGNED:
+            yield from self._verbatim(f"[Gemini sent a part of kind {_kind(part)}, which cannot be shown.]", part)
+        else:
+            yield from self._verbatim(text, part)
+
+    def _verbatim(self, text: str, part: Json) -> Iterator[ModelEvent]:
+        whole = _thought(text, part) if part.get("thought") else Text(text, ProviderData(PROVIDER, part))
+        yield from self._writer.whole(whole)
+
+    def _call(self, part: Json) -> Iterator[ModelEvent]:
+        call = object_of(part["functionCall"])
+        name, arguments = named(call.get("name")), object_of(call.get("args"))
+        # A result is matched to its call by the id, so an id that we make up must also be in the data to send back.
+        call = {**call, "id": text_of(call.get("id")) or self._mint()}
+        data = ProviderData(PROVIDER, {**part, "functionCall": call})
+        yield from self._writer.whole(ToolCall(call["id"], name, arguments, data))
+
+
+def _thought(text: str, data: Json) -> Reasoning:
+    return Reasoning(text, ProviderData(PROVIDER, data))
+
+
+def _kind(part: Json) -> str:
+    """Return the name of the field that a part consists of."""
+    return quoted(next((key for key in part if key not in ("thought", "thoughtSignature")), "none"))
+
+
+def _check_prompt(feedback: Json) -> None:
+    if reason := text_of(feedback.get("blockReason")):
+        raise _blocked("the prompt", reason, feedback.get("blockReasonMessage"))
+
+
+def _check_reason(reason: str, said: object) -> None:
+    words = quoted(said)
+    ending = f"({reason}{f': {words}' if words else ''})"
+    match reason:
+        case _ if reason in _BLOCKED:
+            raise _blocked("its answer", reason, said)
+        case _ if reason in _MALFORMED:
+            raise MalformedCall(f"{_MALFORMED[reason]} {ending}. Ask again.")
+        case "MISSING_THOUGHT_SIGNATURE":
+            advice = "Start a new session, or undo a turn."
+            raise BadRequest(f"Gemini misses a thought signature in the history {ending}. {advice}")
+        case "OTHER":
+            raise StreamBroken(f"Gemini stopped without saying why {ending}. Ask again.")
+        case _:
+            return
+
+
+def _blocked(what: str, reason: str, said: object) -> ProviderError:
+    why = quoted(said) or _BLOCKED.get(reason, "it does not say why")
+    return BadRequest(f"Gemini blocked {what} ({quoted(reason)}): {why.rstrip('.')}. Word the request differently.")
+
+
+def _usage(counts: Json) -> Usage:
+    """Return the tokens of a request. Gemini counts thoughts beside the output; here they are a part of it."""
+    sent, beside, cached, written, thoughts = (count_of(counts.get(f"{name}TokenCount")) for name in _COUNTS)
+    return Usage(sent + beside, cached, written + thoughts, thoughts, requests=1, cost=None)

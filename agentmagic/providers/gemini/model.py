@@ -1,0 +1,190 @@
+"""`gemini:MODEL`: Google's Gemini API, and Vertex AI, through the google-genai SDK."""
+
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing, suppress
+from contextvars import ContextVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentmagic import settings
+from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError
+from agentmagic.providers.base import ModelEvent, ModelSettings, Request
+from agentmagic.providers.clients import RemoteModel, http_client, tls_context
+from agentmagic.providers.failures import broken, quoted, sentence, unreachable, usable_key, usable_url
+from agentmagic.providers.gemini import BASE_URL, KEYS, PROVIDERS
+from agentmagic.providers.gemini.decoder import Decoder, refusal
+from agentmagic.providers.gemini.encoder import encode, honoured_by, memo_for
+from agentmagic.providers.wire import Json, retry_after, write_body
+
+if TYPE_CHECKING:
+    import httpx2
+
+_body: ContextVar[bytes] = ContextVar("body")
+"""The body of the request that this task sends."""
+
+
+class Gemini(RemoteModel["_Access", "_GeminiClient"]):
+    """A model of the Gemini API, or of Vertex AI if `GOOGLE_GENAI_USE_VERTEXAI` is true.
+
+    Vertex AI needs `GOOGLE_CLOUD_PROJECT`, and Google's application default credentials in place of a key.
+    """
+
+    row = PROVIDERS[0]
+    vendor = "Gemini"
+
+    def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
+        super().__init__(model, base_url=base_url, api_key=api_key)
+        self._memo = memo_for(model)
+
+    def honours(self, settings: ModelSettings) -> Collection[str]:
+        """Return the names of the settings that the model takes."""
+        return honoured_by(self.model, settings)
+
+    def body(self, request: Request) -> Json:
+        """Return the JSON that is sent for a request."""
+        return encode(request, self.model, self._memo)
+
+    async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
+        """Send the request and yield the events of the answer."""
+        decoder = Decoder(self.model)
+        body = self.body(request)
+        response = await self._post(body)
+        if not response.is_success:
+            raise self._refused(await self._refusal(response), body)
+        async with aclosing(self._events(response, decoder)) as events:
+            async for event in events:
+                yield event
+        for event in decoder.close():
+            yield event
+
+    async def _post(self, body: Json) -> "httpx2.Response":
+        client = await self._client()
+        import httpx2
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            return await client.post(self.model, write_body(body))
+        except (ValueError, RecursionError) as error:
+            raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
+        except httpx2.HTTPError as error:
+            raise unreachable("Gemini", error, BASE_URL, self.base_url) from error
+        except GoogleAuthError as error:
+            raise AuthenticationFailed(
+                f"Google refused the credentials ({quoted(str(error))}). Run: gcloud auth application-default login"
+            ) from error
+
+    async def _refusal(self, response: "httpx2.Response") -> ProviderError:
+        """Return the error for a response without success, and close the response."""
+        import httpx2
+
+        said: object = None
+        async with aclosing(response):
+            with suppress(httpx2.HTTPError):  # the status alone says enough
+                await response.aread()
+                said = {"message": response.text}
+                with suppress(ValueError, RecursionError):  # no JSON, no UTF-8, or nested without end
+                    said = response.json()
+        return refusal(response.status_code, said, self.model, retry_after=retry_after(response.headers))
+
+    def _find(self) -> "_Access":
+        self._found_url = self.base_url
+        if self._api_key is None and (project := _vertex_project()) is not None:
+            return _Access(project=project, location=settings.variable("GOOGLE_CLOUD_LOCATION") or "global")
+        if self.base_url:
+            usable_url(self.base_url, BASE_URL, self.example)
+        return _Access(self.base_url, usable_key(self.vendor, self._api_key, KEYS))
+
+    @staticmethod
+    def _connect(found: "_Access") -> "_GeminiClient":
+        return _GeminiClient(found)
+
+
+class _Access(NamedTuple):
+    """How to reach a model: the address and key of the Gemini API, or the project and location of Vertex AI."""
+
+    url: str = ""
+    key: str = ""
+    project: str = ""
+    location: str = ""
+
+
+class _GeminiClient:
+    """The SDK's client, which finds the address and the credentials of a request.
+
+    The SDK neither writes the body nor reads the response: it would copy the whole history, build a pydantic model of
+    each chunk, and fail at a refusal that is no UTF-8.
+    """
+
+    def __init__(self, access: _Access) -> None:
+        import httpx2
+        from google.genai import Client, types
+
+        self._http = http_client(_sender())
+        tls = tls_context()  # for the three clients that the SDK would make
+        options = types.HttpOptions(
+            httpx_async_client=self._http, httpx_client=httpx2.Client(verify=tls), async_client_args={"ssl": tls}
+        )
+        if access.project:
+            self._client = Client(vertexai=True, project=access.project, location=access.location, http_options=options)
+        else:
+            options.api_version = "v1beta"
+            options.base_url = access.url or None
+            self._client = Client(vertexai=False, api_key=access.key, http_options=options)
+
+    async def post(self, model: str, body: bytes) -> "httpx2.Response":
+        """Send a body and return the open response, of any status. Raises what the SDK and httpx2 raise."""
+        from google.genai import types
+
+        config = types.GenerateContentConfig(
+            automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True), automatic_continuation=False
+        )
+        token = _body.set(body)
+        try:
+            chunks = await self._client.aio.models.generate_content_stream(model=model, contents=".", config=config)
+            await anext(chunks, None)
+        except _Answered as answered:
+            # The SDK's frames hold the body and this exception: without the traceback they are freed at once.
+            answered.__traceback__ = None
+            return answered.response
+        finally:
+            _body.reset(token)
+        raise broken("Google's SDK did not send the request")
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+
+class _Answered(BaseException):
+    """Takes a response out of the SDK; not an Exception, which the SDK could take for a failure."""
+
+    def __init__(self, response: "httpx2.Response") -> None:
+        super().__init__()
+        self.response = response
+
+
+@cache
+def _sender() -> "type[httpx2.AsyncClient]":
+    import httpx2
+
+    class Sender(httpx2.AsyncClient):
+        """Sends the body of `_body` to the address and with the credentials of a request of the SDK."""
+
+        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            headers = request.headers.copy()
+            del headers["Content-Length"]
+            ours = self.build_request(request.method, request.url, content=_body.get(), headers=headers)
+            raise _Answered(await super().send(ours, **options))
+
+    return Sender
+
+
+def _vertex_project() -> str | None:
+    """Return the project for Vertex AI, or None if the Gemini API is to be used."""
+    if (settings.variable("GOOGLE_GENAI_USE_VERTEXAI") or "").lower() not in ("true", "1"):
+        return None
+    if project := settings.variable("GOOGLE_CLOUD_PROJECT"):
+        return project
+    raise AuthenticationFailed(
+        "GOOGLE_GENAI_USE_VERTEXAI is set, but GOOGLE_CLOUD_PROJECT is not. "
+        "Set it to your project, or unset the first to use the Gemini API with a key."
+    )

@@ -1,0 +1,95 @@
+"""The tools that look at the notebook: at its variables, its cells and their outputs."""
+
+from collections.abc import Iterator, Sequence
+
+from agentmagic.errors import ToolError
+from agentmagic.messages import Content, Media, as_text
+from agentmagic.text import cut, shown
+from agentmagic.tools.base import Tool
+from agentmagic.tools.functions import function_tool
+from agentmagic.tools.notebook.base import NotebookCell, RunningNotebook
+from agentmagic.undo import variables
+
+LONGEST_SOURCE = 4000
+LONGEST_OUTPUT = 1000
+LONGEST_PAGE = 16_000
+"""Characters of cells in one result."""
+
+
+def look_tools(notebook: RunningNotebook) -> list[Tool]:
+    """Return the tools that look at a notebook."""
+    look = _Look(notebook)
+    return [
+        function_tool(one) for one in (look.list_variables, look.inspect_variable, look.read_cells, look.view_figure)
+    ]
+
+
+class _Look:
+    """The functions that look at a notebook; their docstrings are for the model."""
+
+    def __init__(self, notebook: RunningNotebook) -> None:
+        self._notebook = notebook
+
+    def list_variables(self) -> str:
+        """List the variables of the user's notebook: name, type, size and the beginning of the value.
+
+        Example: Which variables are there? -> {}
+        """
+        found = variables.user_variables(self._notebook.namespace)
+        rows = [variables.summary(name, value) for name, value in found.items()]
+        more = len(rows) - variables.MOST_VARIABLES
+        end = [f"({more:,} more variables)"] if more > 0 else []
+        return "\n".join([*rows[: variables.MOST_VARIABLES], *end]) or "(no variables)"
+
+    def inspect_variable(self, name: str) -> str:
+        """Show one variable of the user's notebook: of a data frame its columns, types and first rows.
+
+        Args:
+            name: The name of the variable.
+
+        Example: What is in sales? -> {"name": "sales"}
+        """
+        return variables.inspected(name, variables.find(self._notebook.namespace, name))
+
+    def read_cells(self, first: int = 1, count: int = 20) -> str:
+        """Read cells of the user's notebook with their outputs.
+
+        Args:
+            first: The number of the first cell to read; negative numbers count from the end.
+            count: How many cells to read.
+
+        Example: What do the last two cells do? -> {"first": -2, "count": 2}
+        """
+        cells, where = self._notebook.cells()
+        start = max(len(cells) + first, 0) if first < 0 else sum(cell.number < first for cell in cells)
+        figures = 1 + sum(isinstance(part, Media) for cell in cells[:start] for part in cell.outputs)
+        text = "\n\n".join(_written(cells[start : start + max(count, 1)], figures))
+        return shown(cut(f"{where}\n\n{text or '(no cells)'}", LONGEST_PAGE))
+
+    def view_figure(self, number: int) -> Content:
+        """Look at a figure in the outputs of the user's notebook.
+
+        Args:
+            number: Its number, as read_cells names it.
+
+        Example: Look at the first figure. -> {"number": 1}
+        """
+        cells, where = self._notebook.cells()
+        figures = [part for cell in cells for part in cell.outputs if isinstance(part, Media)]
+        if not 0 < number <= len(figures):
+            raise ToolError(f"There is no figure {number}: the cells' outputs have {len(figures)}. {where}")
+        return figures[number - 1]
+
+
+def _written(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:
+    """Yield each cell as text; `figures` is the number of the first figure."""
+    for cell in cells:
+        now = ", running now" if cell.running else ""
+        lines = [f"[{cell.number}] {cell.kind}{now}:", cut(cell.source, LONGEST_SOURCE)]
+        for part in cell.outputs:
+            if isinstance(part, Media):
+                lines.append(f"-> [figure {figures}: {as_text(part)[1:]}")
+                figures += 1
+            else:
+                lines.append(f"-> {cut(as_text(part), LONGEST_OUTPUT)}")
+        yield "\n".join(lines)

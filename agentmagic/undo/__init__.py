@@ -1,0 +1,1 @@
+"""What tools change in a notebook, and how it is put back."""

@@ -1,0 +1,89 @@
+"""What an object of pyarrow holds, and which objects share memory with one that may be written to.
+
+The data of Arrow and of polars are never written to, so an object of theirs is kept by reference. But Arrow and polars
+may take over the memory of an array of NumPy without a copy. If that array is written to, their data change with it.
+"""
+
+import sys
+from bisect import bisect_right
+from collections.abc import Collection, Iterator
+from itertools import accumulate
+from typing import Any
+
+from agentmagic.undo.array_states import Memory, form_of
+from agentmagic.undo.object_states import ObjectState, Place, with_attributes
+
+
+class _ArrowData(ObjectState):
+    """An array or a table of Arrow, which cannot be changed."""
+
+    def borrowed(self) -> Collection[Place]:
+        return arrow_places(self.thing)
+
+
+class _ArrowBuffer(Memory):
+    """A buffer of Arrow that can be written to."""
+
+    @property
+    def array(self) -> Any:
+        return _bytes_of(self.thing)
+
+
+def arrow_state(thing: Any) -> ObjectState | None:
+    """Return the state of an object with data of Arrow, or None for any other object of pyarrow."""
+    library = sys.modules["pyarrow.lib"]
+    if isinstance(thing, library.Buffer):
+        is_written = thing.is_mutable and thing.size
+        return _ArrowBuffer(thing, (), form_of(_bytes_of(thing))) if is_written else _ArrowData(thing)
+    if not isinstance(thing, (library.Array, library.ChunkedArray, library.Table, library.RecordBatch)):
+        return None
+    # A class of the user for an extension type of Arrow has attributes.
+    return with_attributes(thing, _ArrowData(thing)) if type(thing).__dictoffset__ else _ArrowData(thing)
+
+
+def _bytes_of(buffer: Any) -> Any:
+    return sys.modules["numpy"].frombuffer(buffer, "u1")
+
+
+def arrow_places(thing: Any) -> list[Place]:
+    """Return where the memory of arrays or tables of Arrow is."""
+    if hasattr(thing, "address"):
+        return [(thing.address, thing.size)]
+    if hasattr(thing, "columns"):
+        return [place for column in thing.columns for place in arrow_places(column)]
+    if hasattr(thing, "chunks"):
+        return [place for chunk in thing.chunks for place in arrow_places(chunk)]
+    if hasattr(thing, "buffers"):
+        places = [(one.address, one.size) for one in thing.buffers() if one is not None]
+        return places + arrow_places(getattr(thing, "dictionary", None))
+    return []
+
+
+def sharing(states: Collection[ObjectState]) -> dict[int, list[int]]:
+    """Return for each object by id the other objects by id that can write to the memory that it uses."""
+    owned = sorted((start, start + size, id(state.thing)) for state in states for start, size in state.owned() if size)
+    starts = [start for start, _, _ in owned]
+    furthest = list(accumulate((end for _, end, _ in owned), max))
+
+    def owners(start: int, end: int) -> Iterator[int]:
+        place = bisect_right(starts, end - 1) - 1
+        while place >= 0 and furthest[place] > start:
+            if owned[place][1] > start:
+                yield owned[place][2]
+            place -= 1
+
+    found: dict[int, list[int]] = {}
+    for state in states if owned else ():
+        ids = {
+            one for start, size in (*state.owned(), *_borrowed(state)) if size for one in owners(start, start + size)
+        }
+        if ids := ids - {id(state.thing)}:
+            found[id(state.thing)] = list(ids)
+    return found
+
+
+def _borrowed(state: ObjectState) -> Collection[Place]:
+    try:
+        return state.borrowed()
+    except Exception:  # noqa: BLE001  (a library may not give a column of every type to Arrow)
+        return ()

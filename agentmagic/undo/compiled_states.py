@@ -1,0 +1,62 @@
+"""What an object of scikit-learn that was written in C holds, such as the trees of a forest.
+
+Its attributes cannot be read, but it gives its arrays away to be pickled. If they are the arrays that it works on, and
+no copies, then their memory is kept like that of any other array.
+"""
+
+import pickle
+import sys
+from typing import Any, cast
+
+from agentmagic.undo.array_states import form_of
+from agentmagic.undo.object_states import HEAP_TYPE, ObjectState, with_attributes
+
+
+class _Compiled(ObjectState):
+    """An object written in C; `data` has where its arrays are, and all else. Its `refs` are other arrays each time."""
+
+    given: Any = None
+
+    def same(self, other: ObjectState) -> bool:
+        return type(self) is type(other) and self.data == other.data
+
+    def obstacle(self, now: ObjectState) -> str:
+        return "" if self.given is not None and now.data[0] == self.data[0] else _problem(self.thing)
+
+    def put(self) -> None:
+        """Give the object its arrays and numbers again, such as the number of questions that a tree was asked."""
+        self.thing.__setstate__(self.given)
+
+
+def compiled_state(thing: Any) -> ObjectState | None:
+    """Return the state of an object that was written in C, or None for one of Python."""
+    kind = cast("type[Any]", type(thing))
+    compiled = next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
+    if compiled.__module__.partition(".")[0] != "sklearn":
+        return None
+    content = _content(thing, compiled)
+    return with_attributes(thing, content) if kind.__flags__ & HEAP_TYPE else content
+
+
+def _content(thing: Any, compiled: type[Any]) -> ObjectState:
+    if getattr(compiled, "__getstate__", None) is getattr(object, "__getstate__", None):
+        return _Compiled(thing, data=((), pickle.dumps(thing)))
+    given = thing.__getstate__()
+    arrays, rest = _parts(given)
+    forms = list(map(form_of, arrays))
+    if forms != list(map(form_of, _parts(thing.__getstate__())[0])):
+        return ObjectState(thing, problem=_problem(thing))  # it gives copies away
+    state = _Compiled(thing, tuple(arrays), (forms, pickle.dumps(rest)))
+    state.given = given
+    return state
+
+
+def _parts(given: Any) -> tuple[list[Any], list[Any]]:
+    """Return the arrays that an object gives away to be pickled, and all else."""
+    parts: list[Any] = list(given.values() if hasattr(given, "values") else given)
+    ndarray = sys.modules["numpy"].ndarray
+    return [one for one in parts if isinstance(one, ndarray)], [one for one in parts if not isinstance(one, ndarray)]
+
+
+def _problem(thing: Any) -> str:
+    return f"it holds a {type(thing).__name__}, whose state cannot be kept"

@@ -1,0 +1,176 @@
+"""What undo and redo go through: the changes of a conversation, with what they did to the variables of the notebook."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, Literal, TypeVar, cast
+
+from agentmagic.events import HistoryCut
+from agentmagic.messages import Message
+from agentmagic.undo.snapshots import LIMIT, Kept, Variables
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+ChangeKind = Literal["turn", "clear", "edit"]
+
+MOST = 100
+"""Changes that can be undone one by one; earlier turns are still forgotten one by one after them."""
+MOST_KEPT = 20
+"""Changes whose variables are kept."""
+
+
+@dataclass(eq=False, slots=True)
+class Change(Generic[T]):
+    """A change of a conversation: its turns before and after, and the variables that its tools changed.
+
+    `variables` are in the order in which the tools ran, or None if they are kept no longer.
+    """
+
+    kind: ChangeKind
+    before: tuple[T, ...]
+    after: tuple[T, ...]
+    variables: list[Kept] | None = None
+
+
+class UndoStack(Generic[T]):
+    """The changes that were `done` and can be undone, and those that were `undone` and can be done again.
+
+    `moved` is the change that the last call of `undo` or `redo` undid or did again, or None if there was none. `add`,
+    `clear`, `cut` and `follow` take the present turns, and return the turns after the change.
+    """
+
+    def __init__(self) -> None:
+        self.done: list[Change[T]] = []
+        self.undone: list[Change[T]] = []
+        self.moved: Change[T] | None = None
+        self._cut: tuple[T, ...] | None = None
+
+    def add(self, before: tuple[T, ...], turn: T) -> tuple[T, ...]:
+        """Add a new turn, which replaces those that were cut just before."""
+        after = (*before, turn)
+        self._push(Change("turn" if self._cut is None else "edit", before if self._cut is None else self._cut, after))
+        return after
+
+    def clear(self, turns: tuple[T, ...]) -> tuple[T, ...]:
+        """Forget all turns."""
+        self._push(Change("clear", turns, ()))
+        return ()
+
+    def cut(self, turns: tuple[T, ...], number: int) -> tuple[T, ...]:
+        """Keep only the first turns; the turn that comes next replaces the others."""
+        self._cut = turns if self._cut is None else self._cut
+        return turns[:number]
+
+    def undo(self, turns: tuple[T, ...]) -> Change[T] | None:
+        """Return the last change, which is undone now, or None if there is none."""
+        if self._cut is not None:
+            self._push(Change("edit", self._cut, turns))
+        if not self.done and turns:  # a turn that came from elsewhere, or long ago
+            self.done.append(Change("turn", turns[:-1], turns))
+        self.moved = self.done.pop() if self.done else None
+        self.undone += [self.moved] if self.moved is not None else []
+        return self.moved
+
+    def redo(self) -> Change[T] | None:
+        """Return the change that was undone last, which is done again now, or None if there is none."""
+        self.moved = self.undone.pop() if self.undone else None
+        self.done += [self.moved] if self.moved is not None else []
+        return self.moved
+
+    def follow(self, turns: tuple[T, ...], cut: HistoryCut) -> tuple[T, ...]:
+        """Do what a record of a journal says was done between two turns."""
+        if cut.cleared:
+            return self.clear(turns)
+        if not cut.step:
+            return self.cut(turns, cut.turns)
+        change = self.undo(turns) if cut.step == "undo" else self.redo()
+        found = turns if change is None else change.before if cut.step == "undo" else change.after
+        return found[: cut.turns]
+
+    def keep(self, variables: list[Kept] | None) -> None:
+        """Keep the variables with the change that was done last, and let go of older ones if they are too large."""
+        self.done[-1].variables = variables
+        left = 2 * LIMIT
+        for place, change in enumerate(reversed(self.done)):
+            left -= sum(one.size for one in change.variables or ())
+            if place >= MOST_KEPT or left < 0:
+                change.variables = None
+
+    def let_go(self) -> None:
+        """Let go of all variables that are kept."""
+        for change in (*self.done, *self.undone):
+            change.variables = None
+
+    def saved(self) -> None:
+        """Forget the changes that a new file, which holds only the present turns, does not contain."""
+        last = max((place for place, one in enumerate(self.done) if one.kind != "turn"), default=-1)
+        self.done, self.undone, self._cut = self.done[last + 1 :], [], None
+
+    def mapped(self, function: Callable[[T], S | None]) -> "UndoStack[S]":
+        """Return this stack with other turns, and without those for which the function returns None."""
+
+        def turns(old: tuple[T, ...]) -> tuple[S, ...]:
+            return tuple(new for turn in old if (new := function(turn)) is not None)
+
+        def changes(old: list[Change[T]]) -> list[Change[S]]:
+            return [Change(one.kind, turns(one.before), turns(one.after), one.variables) for one in old]
+
+        stack = UndoStack[S]()
+        stack.done, stack.undone = changes(self.done), changes(self.undone)
+        stack._cut = None if self._cut is None else turns(self._cut)
+        return stack
+
+    def _push(self, change: Change[T]) -> None:
+        self.done = [*self.done[1 - MOST :], change]
+        self.undone, self._cut = [], None
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What an undo or redo came to.
+
+    `prompt` is that of the turn that was forgotten, or came back. `restored` are the variables that were put back,
+    `refused` those that were left alone, each with why. `problem` says why no variables could be put back.
+    """
+
+    kind: ChangeKind
+    redone: bool = False
+    turns: int = 0
+    prompt: Message | None = None
+    restored: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
+    problem: str = ""
+    tools: tuple[str, ...] = ()
+
+
+NO_NOTEBOOK = (
+    "The variables are as they were: they are kept only in a notebook, after %load_ext agentmagic. "
+    "Only the conversation changed."
+)
+NOT_KEPT = "The variables are as they were: what they held before is not kept any more, only the conversation changed."
+
+
+def put_back(
+    kept: list[Kept] | None, namespace: Variables | None, outcome: Undone, *, local: bool
+) -> tuple[Undone, list[Kept] | None]:
+    """Put variables back, those that were kept last first. Return the outcome, and what undoes it.
+
+    Without a `namespace` there is no notebook whose variables could be kept, which is told if a `local` tool ran: one
+    of a function in this process.
+    """
+    if not outcome.tools:
+        return outcome, []
+    if namespace is None:
+        return replace(outcome, problem=NO_NOTEBOOK if local else ""), kept
+    if kept is None:
+        return replace(outcome, problem=NOT_KEPT), []
+    restored: set[str] = set()
+    refused: dict[str, str] = {}
+    back: list[Kept] = []
+    for one in reversed(kept):
+        step = one.restore(namespace)
+        restored.update(step.restored)
+        refused |= {name: why for name, why in step.refused.items() if name not in refused}
+        back.append(step.back)
+    done = tuple(sorted(restored - refused.keys()))
+    return replace(outcome, restored=done, refused=cast("Mapping[str, str]", dict(sorted(refused.items())))), back

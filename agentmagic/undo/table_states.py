@@ -1,0 +1,198 @@
+"""What a table of pandas or a frame of polars holds, in the form of `object_states`."""
+
+import sys
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Any, cast
+
+from agentmagic.undo.array_states import LONGEST, form_of, numpy_state, root_of
+from agentmagic.undo.arrow_states import arrow_places, arrow_state
+from agentmagic.undo.compiled_states import compiled_state
+from agentmagic.undo.object_states import ObjectState, Place
+
+_CACHES = frozenset({"_mgr", "_cache", "_id", "_engine", "_flags", "_references"})
+"""Attributes of tables and indexes that are no part of their value, or are kept in another way."""
+_ARRAYS = ("_ndarray", "_data", "_mask", "_left", "_right", "_sparse_values")
+"""Attributes of the arrays of pandas that hold arrays of NumPy."""
+
+
+class _TableState(ObjectState):
+    """A frame or series of pandas: axes, attributes, arrays of objects, and a copy that pandas does not write to.
+
+    `data` has the names of the attributes, the number of axes, the form of the blocks, and the copy.
+    """
+
+    def same(self, other: ObjectState) -> bool:
+        return self.data[:-1] == other.data[:-1] and self.same_refs(other)
+
+    def put(self) -> None:
+        names, axes, (_, duplicates), (copy, columns) = self.data
+        self.thing.flags._allows_duplicate_labels = duplicates  # noqa: SLF001  (setting it checks the labels first)
+        _put_attributes(self.thing, names, self.refs[axes:])
+        manager = copy.copy(deep=False)
+        manager.axes = list(self.refs[:axes])
+        for place, column in columns.items():
+            manager.blocks[place].values = column
+        self.thing.__dict__["_mgr"] = manager
+
+
+class _Holder(ObjectState):
+    """An object of pandas whose attributes can be replaced, but not what they hold; `data` are their names.
+
+    It is an index, or an array of Arrow data. What it has cached is derived from the attributes.
+    """
+
+    def put(self) -> None:
+        _put_attributes(self.thing, self.data, self.refs)
+
+    def refresh(self) -> None:
+        """Forget what was derived from the content, such as the engine that finds labels."""
+        self.thing.__dict__.get("_cache", {}).clear()
+
+
+class _Polars(ObjectState):
+    """A frame or series of polars; `data` is a copy, which shares memory that is never written to."""
+
+    def same(self, other: ObjectState) -> bool:
+        one, two = self.data, other.data
+        if type(one) is not type(two):
+            return False
+        alike = one.schema == two.schema if hasattr(one, "schema") else (one.name, one.dtype) == (two.name, two.dtype)
+        return alike and one.equals(two) and _bits(one).equals(_bits(two))
+
+    def put(self) -> None:
+        name = "_df" if hasattr(self.thing, "_df") else "_s"
+        setattr(self.thing, name, getattr(self.data.clone(), name))
+
+    def borrowed(self) -> Collection[Place]:
+        return [place for one in _series_of(self.data) for place in _places(one)]
+
+
+def _series_of(data: Any) -> list[Any]:
+    return data.get_columns() if hasattr(data, "get_columns") else [data]
+
+
+def _bits(data: Any) -> Any:
+    """Return the numbers with a point as whole numbers, since 0.0 and -0.0 are equal."""
+    polars = sys.modules["polars"]
+    floats = [one for one in _series_of(data) if one.dtype.is_float()]
+    whole = [one.reinterpret(dtype=getattr(polars, str(one.dtype).replace("Float", "Int"))) for one in floats]
+    return polars.DataFrame([one.alias(str(place)) for place, one in enumerate(whole)])
+
+
+def _places(series: Any) -> list[Place]:
+    """Return the memory of a series that may be that of an array of NumPy."""
+    if not (series.dtype.is_numeric() or series.dtype.is_nested()):
+        return []
+    chunks = series.get_chunks()  # to give several away at once, polars would first copy them into one
+    if sys.modules.get("pyarrow") is not None:
+        return [place for chunk in chunks for place in arrow_places(chunk.to_arrow())]
+    arrays = (chunk.to_numpy() for chunk in chunks if not chunk.null_count())
+    return [(array.__array_interface__["data"][0], array.nbytes) for array in arrays]
+
+
+def table_state(thing: Any) -> ObjectState | None:  # noqa: PLR0911  (one return for each type)
+    """Return the state of an object of one of these libraries, or None for any other object."""
+    match _origin(cast("type[Any]", type(thing))):
+        case "numpy", _:
+            return numpy_state(thing)
+        case "pyarrow", _:
+            return arrow_state(thing)
+        case "pandas", "DataFrame" | "Series":
+            return _table(thing)
+        case "pandas", name if name.endswith("Index"):
+            return _index(thing)
+        case "pandas", _ if isinstance(thing, sys.modules["pandas"].api.extensions.ExtensionArray):
+            return _extension_array(thing)
+        case "polars", "DataFrame" | "Series":
+            return _polars(thing)
+        case "sklearn", _:
+            return compiled_state(thing)
+        case _:
+            return None
+
+
+@cache
+def _origin(kind: type[Any]) -> tuple[str, str]:
+    """Return the library of a class and its name there, of the first of its bases that is in one."""
+    named = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+    return next((one for one in named if one[0] in _LIBRARIES), ("", ""))
+
+
+_LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow", "sklearn"})
+
+
+def _table(thing: Any) -> ObjectState:
+    manager = thing._mgr  # noqa: SLF001  (pandas has no public way to put a table's content back)
+    forms: list[Any] = []
+    memory: list[Any] = []
+    fixed: list[Any] = []
+    columns: dict[int, Any] = {}
+    for place, block in enumerate(manager.blocks):
+        parts = _parts(block.values)
+        if not parts:
+            return ObjectState(thing, problem=f"it holds a column of {block.dtype}, which cannot be kept")
+        arrow, arrays = [one for one in parts if _is_arrow(one)], [one for one in parts if not _is_arrow(one)]
+        forms.append((type(block.values), block.dtype, block.mgr_locs.as_array.tolist(), list(map(form_of, arrays))))
+        roots = list(map(root_of, arrays))
+        if block.dtype == object:
+            fixed += roots
+        elif not _is_text(block.dtype) or len(block.values) <= LONGEST:
+            memory += roots
+        memory += arrow
+        fixed += [one._pa_array for one in arrow]  # noqa: SLF001
+        if arrow:
+            columns[place] = block.values
+    attributes = _attributes(thing)
+    form = (forms, thing.flags.allows_duplicate_labels)
+    data = (tuple(attributes), len(manager.axes), form, (manager.copy(deep=False), columns))
+    return _TableState(thing, (*manager.axes, *attributes.values(), *fixed), data, shielded=tuple(memory))
+
+
+def _attributes(thing: Any) -> dict[str, Any]:
+    return {name: value for name, value in thing.__dict__.items() if name not in _CACHES}
+
+
+def _put_attributes(thing: Any, names: Sequence[str], values: Sequence[Any]) -> None:
+    for name in _attributes(thing).keys() - set(names):
+        del thing.__dict__[name]
+    thing.__dict__.update(zip(names, values, strict=False))
+
+
+def _index(thing: Any) -> ObjectState:
+    attributes = _attributes(thing)
+    memory = tuple(root_of(one) for one in _parts(thing.__dict__.get("_data")) if not _is_arrow(one))
+    return _Holder(thing, tuple(attributes.values()), tuple(attributes), shielded=memory)
+
+
+def _extension_array(thing: Any) -> ObjectState:
+    if _is_arrow(thing):
+        attributes = _attributes(thing)
+        return _Holder(thing, tuple(attributes.values()), tuple(attributes))
+    parts = _parts(thing)
+    problem = "" if parts else f"it holds an array of {thing.dtype}, which cannot be kept"
+    frequency = getattr(thing, "_freq", None)  # pandas 3 has it in the index instead
+    return ObjectState(thing, tuple(parts), (thing.dtype, frequency), problem)
+
+
+def _parts(values: Any) -> list[Any]:
+    """Return the arrays of NumPy, or of Arrow data, in which a column is kept; none if its kind is unknown."""
+    if type(values) is sys.modules["numpy"].ndarray or _is_arrow(values):
+        return [values]
+    inner = (getattr(values, name, None) for name in (*_ARRAYS, "_codes"))
+    return list({id(part): part for one in inner if one is not None for part in _parts(one)}.values())
+
+
+def _is_arrow(values: Any) -> bool:
+    """Return whether this is an array of pandas with data of Arrow. When it is changed, it gets other data."""
+    return "_pa_array" in getattr(values, "__dict__", ())
+
+
+def _is_text(dtype: Any) -> bool:
+    return dtype.kind == "O" and str(dtype).startswith("str")
+
+
+def _polars(thing: Any) -> ObjectState:
+    if any(str(one.dtype) == "Object" for one in _series_of(thing)):
+        return ObjectState(thing, problem="it holds a column of Python objects, which polars does not copy")
+    return _Polars(thing, data=thing.clone())

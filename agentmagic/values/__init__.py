@@ -1,0 +1,1 @@
+"""Values of Python as a model and a reader see them."""

@@ -1,0 +1,361 @@
+"""Turns Python values into parts for a model: text, tables, images, JSON.
+
+The results of functions go through `to_content`, the values in a prompt through `describe`, which is bounded in
+characters and in time, whichever value it is given. No library is imported to recognize its values: a value of pandas
+or Matplotlib exists only if the notebook has imported that library.
+"""
+
+import dataclasses
+import inspect
+import json
+import math
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, cast, is_typeddict
+
+from agentmagic.errors import ToolError
+from agentmagic.messages import Content, Media, Resource, Text
+from agentmagic.runtime.main_thread import Output
+from agentmagic.text import counted, cut
+from agentmagic.values import frames, pictures, reprs
+
+RESULT_ROWS = 50
+"""Rows of a data frame that a result holds."""
+
+CHARACTERS = 4
+"""Characters of text that make one token, about."""
+
+BUDGET = 5_000
+"""Tokens of one value that a prompt holds."""
+
+TABLE_BUDGET = 1_000
+"""Tokens of a data frame, unless a number of rows is asked for."""
+
+MOST_ITEMS = 10_000
+"""Items that are read of generators in one result."""
+
+LONGEST_HTML = 500_000
+"""Characters of the HTML of one value; a longer one is shown as text."""
+
+MOST_BYTES = 10_000_000
+"""Bytes after which no more items are read of generators in one result."""
+
+CUT = "\n(cut: {whole:,} characters in all, the first {most:,} shown)"
+
+
+def never() -> bool:
+    """Return False."""
+    return False
+
+
+def to_content(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Content]:
+    """Return the parts of a result: text, or an image if the value draws itself as one.
+
+    A list or tuple with an image, a data frame or a part in it becomes the parts of its items.
+
+    A generator is read up to the limits above, or until `stopped` returns True.
+    """
+    return tuple(part for part, _ in to_outputs(value, stopped))
+
+
+def to_outputs(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Output]:
+    """Return the parts of a result, each with the HTML with which Jupyter shows it, or "" if it has none.
+
+    A generator is read up to the limits above, or until `stopped` returns True.
+    """
+    reader = _Reader(stopped)
+    if isinstance(value, _GENERATORS):
+        value = reader.read(cast("Iterable[Any]", value))
+    if isinstance(value, (list, tuple)) and any(map(_is_rich, items := cast("Sequence[Any]", value))):
+        return tuple(_output(item, reader) for item in items)
+    return (_output(value, reader),)
+
+
+def html_of(value: Any) -> str:
+    """Return the HTML with which Jupyter shows a value, or "" if it has none; a long data frame has its first rows."""
+    if isinstance(value, (str, int, float, dict, list, tuple, type, type(None))) or _draws(value):
+        return ""
+    rows = value.shape[0] if _has_head(value) else 0
+    try:
+        html: object = (value.head(RESULT_ROWS) if rows > RESULT_ROWS else value)._repr_html_()
+    except Exception:  # noqa: BLE001  (it has no such method, or its library fails)
+        return ""
+    if not isinstance(html, str) or len(html) > LONGEST_HTML:
+        return ""
+    return f"{html}<p>{rows:,} rows in all, the first {RESULT_ROWS} shown</p>" if rows > RESULT_ROWS else html
+
+
+async def collect(items: AsyncIterator[Any], stopped: Callable[[], bool] = never) -> list[Any]:
+    """Return the items of an async generator, up to the limits above, or until `stopped` returns True."""
+    reader, read = _Reader(stopped), list[Any]()
+    async for item in items:
+        if reader.is_full(item):
+            read.append(_cut_after(read))
+            break
+        read.append(item)
+    return read
+
+
+def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> str:
+    """Return the text of a value for a model, in at most about `budget` tokens and in a bounded time.
+
+    A text goes in as it is. A data frame or series has its columns with types, missing values and ranges, and as many
+    rows as the budget allows, or the first `rows`. An array has its range and a corner, a function its source, a class
+    its schema. Any other value is written like its repr, and none of its items is consumed.
+    """
+    most = budget * CHARACTERS
+    if is_opaque(value):
+        return reprs.written(value, most)
+    if isinstance(value, str):
+        return cut(value, most, CUT)
+    if frames.is_frame(value):
+        room = most if rows is not None else min(most, TABLE_BUDGET * CHARACTERS)
+        return frames.table(value, room, rows, lambda cell: reprs.written(cell, frames.LONGEST_CELL))
+    if frames.is_array(value):
+        return cut(frames.array(value, lambda corner: reprs.written(corner, most)), most, CUT)
+    if isinstance(value, type) or inspect.isroutine(value):
+        return cut(_definition(value), most, CUT)
+    return reprs.written(value, most)
+
+
+def summary(value: Any) -> str:  # noqa: PLR0911  (one return for each kind of value)
+    """Return the type and the size of a value in a few words: nothing of its content, and none of its code is run."""
+    kind = cast("type[Any]", type(value))
+    if is_opaque(value):
+        return kind.__name__
+    if isinstance(value, type):
+        return f"class {value.__name__}"
+    if frames.is_frame(value) or frames.is_array(value):
+        return frames.size(value)
+    if inspect.isroutine(value):
+        return f"function {getattr(value, '__name__', '')}".rstrip()
+    if kind in (str, bytes, bytearray):
+        return f"{kind.__name__}, {counted(len(value), 'character' if kind is str else 'byte')}"
+    if kind in reprs.CONTAINERS:
+        return f"{kind.__name__} of {len(value):,}"
+    return kind.__name__
+
+
+def is_opaque(value: Any) -> bool:
+    """Whether `isinstance` fails for a value: a proxy of something that is not set up yet, which has no `__class__`."""
+    try:
+        return value.__class__ is None
+    except Exception:  # noqa: BLE001  (a user's class may raise anything)
+        return True
+
+
+def schema(value: Any, budget: int = BUDGET) -> str:
+    """Return the names and types in a value, and none of its values."""
+    if is_opaque(value):
+        return summary(value)
+    if frames.is_frame(value):
+        return frames.columns(value, budget * CHARACTERS)
+    return cut(f"{summary(value)}{_inside(value)}", budget * CHARACTERS, CUT)
+
+
+def _definition(value: Any) -> str:
+    """Return the source of a function or class, the JSON Schema of a class of data, or else the signature."""
+    if isinstance(value, type) and _is_data(cast("type[Any]", value)):
+        from pydantic import TypeAdapter
+
+        with suppress(Exception):  # a field of a type that JSON cannot carry, for example
+            return json.dumps(TypeAdapter(value).json_schema(), ensure_ascii=False, indent=1)
+    with suppress(OSError, TypeError):
+        return inspect.getsource(value)
+    with suppress(ValueError, TypeError):
+        return f"{summary(value)}{inspect.signature(value)}\n{inspect.getdoc(value) or ''}".rstrip()
+    return summary(value)
+
+
+def _is_data(kind: type[Any]) -> bool:
+    return dataclasses.is_dataclass(kind) or hasattr(kind, "model_fields") or is_typeddict(kind)
+
+
+def _inside(value: Any) -> str:
+    """Return the names and types of the fields of a value, "" if it has none."""
+    match value:
+        case dict():
+            pairs = cast("dict[Any, Any]", value).items()
+            named = [
+                (key, item) for key, item in islice(pairs, MOST_ITEMS) if isinstance(key, str) and key.isidentifier()
+            ]
+        case type():
+            return f"\n{_definition(value)}" if _is_data(cast("type[Any]", value)) else ""
+        case _ if _is_data(cast("type[Any]", type(value))):
+            named = list(cast("dict[str, Any]", getattr(value, "__dict__", {})).items())
+        case _:
+            return str(inspect.signature(value)) if inspect.isfunction(value) else ""
+    return "".join(f"\n{name}: {summary(item)}" for name, item in named)
+
+
+def snapshot(value: Any) -> Any:
+    """Return a copy of a dict or list that JSON can hold, so that no later change alters the history; else None."""
+    if not isinstance(value, (dict, list)):
+        return None
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError):
+        return None
+
+
+def _output(value: Any, reader: "_Reader") -> Output:
+    """Return the part of a value, with its HTML. A figure of pyplot is closed: else the cell would show it again."""
+    image = pictures.as_shown(value)
+    if (pyplot := sys.modules.get("matplotlib.pyplot")) and (figure := pictures.figure_of(value)) is not None:
+        pyplot.close(figure)
+    return image or (_part(value, reader), html_of(value))
+
+
+def _part(value: Any, reader: "_Reader") -> Content:
+    match value:
+        case None:
+            return Text("(no value returned)")
+        case str():
+            return Text(value)
+        case bytes():
+            return Media("application/octet-stream", value)
+        case Text() | Media() | Resource():
+            return value
+        case _:
+            return Text(_frame(value, RESULT_ROWS) or _json(value, reader))
+
+
+def _is_rich(value: Any) -> bool:
+    """Whether a value makes a part of its own: content, a figure or a data frame."""
+    if isinstance(value, (str, int, float, dict, list, tuple, type(None))):
+        return False
+    return isinstance(value, (Text, Media, Resource)) or _draws(value) or _has_head(value)
+
+
+def _draws(value: Any) -> bool:
+    """Return whether a value may draw itself as an image."""
+    return not isinstance(value, type) and (hasattr(value, "_repr_png_") or hasattr(value, "savefig"))
+
+
+def _frame(value: Any, limit: int) -> str | None:
+    """Return the first `limit` rows of a data frame or series as text, and None for any other value."""
+    if not _has_head(value):
+        return None
+    rows: int = value.shape[0]
+    shown: Any = value.head(limit) if rows > limit else value
+    write = getattr(shown, "to_string", None)  # pandas abbreviates columns in str(); other libraries have str() only
+    text = str(write() if callable(write) else shown)
+    return text if rows <= limit else f"{text}\n({rows} rows in all, the first {limit} shown)"
+
+
+def _has_head(value: Any) -> bool:
+    """Return whether a value has rows, and gives the first of them: a frame or series in memory, of any library.
+
+    `frames.is_frame` asks which values are described; lazy frames are, which have no rows yet.
+    """
+    head, shape = getattr(value, "head", None), getattr(value, "shape", None)
+    return callable(head) and isinstance(shape, tuple) and not isinstance(value, type)
+
+
+# -- JSON ------------------------------------------------------------------------------------------------
+
+_GENERATORS = (Generator, map, filter, zip)
+_LISTS = (list, tuple, set, frozenset, deque)
+_TIMES = ("M", "m")
+"""The kinds of NumPy's times and durations."""
+
+
+def _json(value: Any, reader: "_Reader") -> str:
+    if isinstance(value, (dict, list, tuple)):
+        try:  # in C; it takes no value but those of JSON
+            return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            pass
+    try:
+        data = reader.data(value)
+    except RecursionError:
+        raise ToolError("The tool returned a value that contains itself, or that is nested too deeply.") from None
+    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+
+
+class _Reader:
+    """Turns values into JSON data. Missing values and not-a-number become null, other objects their own data."""
+
+    def __init__(self, stopped: Callable[[], bool]) -> None:
+        self._stopped = stopped
+        self._items = 0
+        self._bytes = 0
+
+    def data(self, value: Any) -> Any:
+        """Return the JSON data of a value."""
+        if isinstance(value, _GENERATORS):
+            value = self.read(cast("Iterable[Any]", value))
+        elif not isinstance(value, type) and dataclasses.is_dataclass(value):
+            value = {entry.name: getattr(value, entry.name) for entry in dataclasses.fields(value)}
+        elif callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):  # of pydantic
+            value = dump()
+        if isinstance(value, Mapping):
+            return {self._key(key): self.data(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+        if isinstance(value, _LISTS):
+            return [self.data(item) for item in cast("Iterable[Any]", value)]
+        return self._finite(value) if isinstance(value, float) else self._other(value)
+
+    def read(self, items: Iterable[Any]) -> list[Any]:
+        """Return the items of a generator, up to the limits."""
+        read: list[Any] = []
+        for item in items:
+            if self.is_full(item):
+                return [*read, _cut_after(read)]
+            read.append(item)
+        return read
+
+    def is_full(self, item: Any) -> bool:
+        """Count an item, and return whether no more are read."""
+        full = self._stopped() or self._items >= MOST_ITEMS or self._bytes > MOST_BYTES
+        self._items += 1
+        self._bytes += _size(item)
+        return full
+
+    def _key(self, key: Any) -> str:
+        data = self.data(key)
+        return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+
+    def _finite(self, value: float) -> float | str | None:
+        if math.isnan(value):
+            return None
+        return value if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
+
+    def _other(self, value: Any) -> Any:
+        from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+        if type(value).__name__ in frames.MISSING:
+            return None
+        if callable(item := getattr(value, "item", None)) and getattr(value, "shape", None) == ():
+            # A scalar of NumPy. The item of a time would be its nanoseconds.
+            is_time = getattr(getattr(value, "dtype", None), "kind", "") in _TIMES
+            return self.data(item()) if not is_time else None if str(value) == "NaT" else str(value)
+        if callable(listed := getattr(value, "tolist", None)):
+            return self.data(listed())
+        try:
+            return to_jsonable_python(value)
+        except UnicodeDecodeError:  # bytes that are not UTF-8
+            return to_jsonable_python(value, bytes_mode="base64")
+        except (PydanticSerializationError, TypeError):
+            return reprs.ADDRESS.sub("", repr(value))
+
+
+def _size(value: Any) -> int:
+    """Estimate the bytes of a value."""
+    match value:
+        case Media():
+            return len(value.data)
+        case Text() | Resource():
+            return sys.getsizeof(value.text)
+        case Mapping():
+            return sum(map(_size, cast("Mapping[Any, Any]", value).values()))
+        case _ if isinstance(value, _LISTS):
+            return sum(map(_size, cast("Iterable[Any]", value)))
+        case _:
+            return sys.getsizeof(value)
+
+
+def _cut_after(read: Sequence[Any]) -> str:
+    return f"(cut: only the first {len(read):,} items were read)"

@@ -1,0 +1,271 @@
+"""Draws figures and images: for prompts, as PNG or JPEG of a bounded size and in a bounded time, or as Jupyter does.
+
+Nothing is imported to recognize a figure: its library has been imported by the notebook.
+"""
+
+import base64
+import io
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import Any, cast
+
+from agentmagic.errors import said
+from agentmagic.messages import Media
+from agentmagic.runtime.main_thread import Output
+from agentmagic.text import clip, written_json
+from agentmagic.values.reprs import in_time
+
+EDGE = 1_568
+"""Pixels of the longer side of an image. Providers scale larger ones down to about this size themselves."""
+MOST_PIXELS = 100_000_000
+"""Pixels of an image that is read; a file of a few bytes can hold billions."""
+LARGEST = 4_000_000
+"""Bytes of an image; providers take up to 5 MB, as base64."""
+DRAWING = 10.0
+"""Seconds that a figure may take to be drawn."""
+MARGIN = 10
+"""Pixels around what is drawn beyond the edge of a figure."""
+LONGEST = 4_000
+"""Characters of a figure in words."""
+LARGEST_PNG = 1_000_000
+"""Pixels of a photograph that is sent without loss."""
+
+_NEEDS = {"plotly": "kaleido", "altair": "vl_convert"}
+"""The package with which a library draws its figures."""
+
+_DEEP = ("F", "I", "I;16", "I;16L", "I;16B")
+"""The modes of PIL whose values go beyond 255, or are fractions."""
+
+
+class NoPicture(Exception):
+    """A value is a figure or an image, and cannot be drawn; the message says why."""
+
+
+def is_picture(value: Any) -> bool:
+    """Return whether a value is a figure or an image."""
+    return _draw(value) is not None
+
+
+def picture(value: Any, name: str) -> Media:
+    """Return a figure or an image as Media. Raises NoPicture."""
+    draw = _draw(value)
+    if draw is None:
+        raise NoPicture("it is no figure")
+    for library, package in _NEEDS.items():
+        if library in _packages(value) and find_spec(package) is None:
+            raise NoPicture(f"{library} draws with the package {package}, which is not installed")
+    try:
+        return in_time(lambda: fitted(draw(), name), DRAWING)
+    except NoPicture:
+        raise
+    except TimeoutError:
+        raise NoPicture(f"it took longer than {DRAWING:g} s to draw") from None
+    except Exception as error:
+        raise NoPicture(f"{type(error).__name__}: {clip(said(error), 200)}") from error
+
+
+def fitted(data: Any, name: str) -> Media:
+    """Return the bytes of an image, or an image of PIL, as Media of a size that models take. Raises NoPicture."""
+    if isinstance(data, bytes) and find_spec("PIL") is None:
+        media = Media(_type_of(data), data, name)
+    else:
+        media = _encoded(data, name)
+    if len(media.data) > LARGEST:
+        raise NoPicture(f"it has {len(media.data):,} bytes, and {LARGEST:,} is the most")
+    return media
+
+
+def figure_of(value: Any) -> Any:
+    """Return the figure of Matplotlib that a value is, or that it saves, as the grids of seaborn do; else None."""
+    if not hasattr(cast("type[Any]", type(value)), "savefig"):
+        return None
+    figure: Any = value if "matplotlib" in _packages(value) else getattr(value, "figure", None)
+    return figure if "matplotlib" in _packages(figure) and hasattr(figure, "savefig") else None
+
+
+def as_shown(value: Any) -> Output | None:
+    """Return the image as which Jupyter shows a value, or None if it shows the value in another way.
+
+    In a notebook, a figure of Matplotlib is drawn by the function that draws it below a plain cell, with the user's
+    settings of the inline backend; a format that models do not read is replaced by PNG.
+    """
+    if isinstance(value, type):
+        return None
+    if (figure := figure_of(value)) is not None:
+        draw = next(filter(None, (_formatter(kind, figure) for kind in _SHOWN)), None)
+        if draw is None:
+            return _shown(printed(figure)) if figure.axes or figure.lines else None
+        return _shown(draw(figure))
+    for method in _SHOWN.values():
+        if callable(draw := getattr(value, method, None)) and (image := _shown(draw())):
+            return image
+    return _shown(_saved(value.savefig)) if hasattr(cast("type[Any]", type(value)), "savefig") else None
+
+
+def display_width(metadata: Any) -> str:
+    """Return the width at which Jupyter shows an image, as HTML, or "" if that is the width of the image itself."""
+    match metadata:
+        case {"width": int(width)} if width > 0:
+            return f'<img width="{width}">'
+        case _:
+            return ""
+
+
+def printed(figure: Any, **options: Any) -> bytes:
+    """Return a figure of Matplotlib as PNG: whole and in its own colours, as Jupyter prints it by default."""
+    colours = {"facecolor": figure.get_facecolor(), "edgecolor": figure.get_edgecolor()}
+    return _saved(figure.canvas.print_figure, **colours, **{"dpi": figure.dpi, "bbox_inches": "tight"} | options)
+
+
+_SHOWN: Mapping[str, str] = {"image/png": "_repr_png_", "image/jpeg": "_repr_jpeg_"}
+"""The types of the images that Jupyter shows and models read, with the method of a value that draws it as one."""
+
+
+def _formatter(kind: str, figure: Any) -> Callable[[Any], Any] | None:
+    """Return the function with which the notebook draws a figure as images of a type, or None if it does not."""
+    ipython = sys.modules.get("IPython")
+    shell: Any = ipython.get_ipython() if ipython is not None else None
+    try:
+        return shell.display_formatter.formatters[kind].lookup(figure)
+    except (AttributeError, KeyError):  # not in a notebook, or not with this type
+        return None
+
+
+def _shown(drawn: Any) -> Output | None:
+    """Return what a method such as `_repr_png_` has drawn: bytes or base64, by itself or with its size; or None."""
+    data, metadata = cast("tuple[Any, Any]", drawn) if isinstance(drawn, tuple) else (drawn, None)
+    data = base64.b64decode(data) if isinstance(data, str) else data
+    return (Media(_type_of(data), data), display_width(metadata)) if isinstance(data, bytes) else None
+
+
+def in_words(value: Any) -> str:
+    """Return what a figure says of itself in words, for models that see no images."""
+    with suppress(Exception):  # of whichever library: the words are a help, no promise
+        return clip(in_time(lambda: "\n".join(_words(value)), 1.0), LONGEST)
+    return ""
+
+
+def _packages(value: Any) -> set[str]:
+    kinds = () if isinstance(value, type) else type(value).__mro__
+    return {kind.__module__.partition(".")[0] for kind in kinds}
+
+
+def _draw(value: Any) -> Callable[[], Any] | None:
+    """Return a function that draws a value, as an image of PIL or as bytes; None if the value is no figure."""
+    packages, kind = _packages(value), cast("type[Any]", type(value))
+    if isinstance(value, type):
+        return None
+    if "PIL" in packages and hasattr(kind, "thumbnail"):
+        return lambda: value
+    if "plotly" in packages and hasattr(kind, "to_image"):
+        return lambda: value.to_image(format="png")
+    if "altair" in packages and hasattr(kind, "save"):
+        return lambda: _saved(value.save)
+    if "matplotlib" in packages and not hasattr(kind, "savefig"):  # axes, or what is drawn on them
+        value = getattr(value, "figure", None)
+        kind = cast("type[Any]", type(value))
+    if hasattr(kind, "savefig"):
+        return lambda: _bounded(value)
+    draw = getattr(kind, "_repr_png_", None) or getattr(kind, "_repr_jpeg_", None)
+    return (lambda: _bytes(draw(value))) if draw is not None else None
+
+
+def _bounded(value: Any) -> bytes:
+    """Return a figure as PNG; one of Matplotlib in EDGE pixels at most, with what is drawn beyond its edges."""
+    if (figure := figure_of(value)) is None:
+        return _saved(value.savefig)
+    figure.draw_without_rendering()  # lays it out
+    own, drawn = figure.bbox_inches, figure.get_tightbbox()
+    box = own.union([own, drawn])
+    is_beyond = bool((box.extents != own.extents).any())
+    dpi = min(figure.dpi, (EDGE - 2 * MARGIN * is_beyond) / max(box.size))
+    return printed(figure, dpi=dpi, bbox_inches=box.padded(MARGIN / dpi) if is_beyond else box)
+
+
+def _saved(save: Callable[..., Any], **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    save(buffer, format="png", **options)
+    return buffer.getvalue()
+
+
+def _bytes(drawn: Any) -> bytes:
+    data = cast("tuple[Any, ...]", drawn)[0] if isinstance(drawn, tuple) else drawn  # IPython's may add metadata
+    if not isinstance(data, bytes):
+        raise NoPicture("it draws itself as nothing")
+    return data
+
+
+def _type_of(data: bytes) -> str:
+    return "image/jpeg" if data.startswith(b"\xff\xd8") else "image/png"
+
+
+def _encoded(data: Any, name: str) -> Media:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        image = Image.open(io.BytesIO(data)) if isinstance(data, bytes) else data
+    except UnidentifiedImageError:
+        return Media(_type_of(data), data, name)
+    if image.width * image.height > MOST_PIXELS:
+        raise NoPicture(f"it has {image.width:,} x {image.height:,} pixels")
+    if isinstance(data, bytes) and max(image.size) <= EDGE and image.format in ("PNG", "JPEG"):
+        return Media(f"image/{image.format.lower()}", data, name)
+    if isinstance(data, bytes):
+        image.draft(None, (EDGE, EDGE))  # a JPEG is read at about the size that is needed
+    if image.mode in _DEEP:
+        image = _stretched(image.convert("F"))
+    mode = "RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB"
+    image = image if image.mode == mode else image.convert(mode)
+    if (scale := EDGE / max(image.size)) < 1:
+        size = [max(round(side * scale), 1) for side in image.size]
+        # PIL would resize an image with transparency without reducing it first, unless its colours are premultiplied.
+        image = image.convert("RGBa") if mode == "RGBA" else image
+        # Not `thumbnail`, which changes the image: one of the user would have to be copied first.
+        image = image.resize(size, Image.Resampling.HAMMING, reducing_gap=1.1).convert(mode)
+    is_photograph = image.mode == "RGB" and image.width * image.height > LARGEST_PNG
+    buffer = io.BytesIO()
+    if is_photograph:
+        image.save(buffer, "JPEG", quality=90)
+    else:
+        image.save(buffer, "PNG", compress_level=1)
+    return Media("image/jpeg" if is_photograph else "image/png", buffer.getvalue(), name)
+
+
+def _stretched(image: Any) -> Any:
+    """Return an image of floats as one of 256 greys, stretched from its least value to its greatest if needed."""
+    low, high = image.getextrema()
+    if low >= 0 and 1 < high <= 255:  # noqa: PLR2004  (it fits as it is)
+        return image.convert("L")
+    scale = 255 / (high - low or 1)
+
+    def grey(value: Any) -> Any:
+        return value * scale - low * scale
+
+    return image.point(grey).convert("L")
+
+
+def _words(value: Any) -> Iterator[str]:
+    packages = _packages(value)
+    if "plotly" in packages:
+        layout = value.layout
+        yield f"title: {layout.title.text}"
+        for trace in value.data[:20]:
+            yield f"{trace.type}: {trace.name or ''}"
+        yield f"axes: {layout.xaxis.title.text}, {layout.yaxis.title.text}"
+    elif "altair" in packages:
+        chart = value.copy(deep=False)
+        with suppress(AttributeError, TypeError):
+            chart.data = sys.modules["altair"].Undefined
+        drawn = {key: item for key, item in chart.to_dict(validate=False).items() if key not in ("config", "datasets")}
+        yield written_json(drawn)
+    elif "matplotlib" in packages:
+        for axes in getattr(value, "figure", value).axes[:20]:
+            (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+            yield f"title: {axes.get_title()}"
+            yield f"x: {axes.get_xlabel()} from {left:g} to {right:g}; y: {axes.get_ylabel()} from {low:g} to {high:g}"
+            labels = [one.get_label() for one in (*axes.lines, *axes.collections, *axes.containers)]
+            yield f"drawn: {', '.join(label for label in labels if not label.startswith('_'))}"
+    elif "PIL" in packages:
+        yield f"{value.width} x {value.height} pixels, {value.mode}"

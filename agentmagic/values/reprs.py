@@ -1,0 +1,180 @@
+"""Writes any value like its repr, bounded in characters and in time, and calls in a bounded time what may never end."""
+
+import ctypes
+import dataclasses
+import re
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from itertools import islice
+from time import monotonic
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+from agentmagic.runtime.engine import in_thread
+from agentmagic.secrets import learn
+from agentmagic.text import clip, cut
+from agentmagic.values import frames
+
+T = TypeVar("T")
+
+PATIENCE = 0.2
+"""Seconds that the code of a user's classes may take to write a value: a `__repr__` may be slow, or never end."""
+
+DEEPEST = 6
+"""Levels of nested values that are written."""
+
+LONGEST_SECRET = 10_000
+"""Characters of a text under the name of a secret that are taken for one."""
+
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""The memory address in a repr: it tells a model nothing and differs from run to run."""
+
+
+def written(value: Any, most: int) -> str:
+    """Return a value like its repr, in at most about `most` characters, within PATIENCE."""
+    writer = _Writer(most)
+    writer.write(value)
+    return clip("".join(writer.pieces), 2 * most)  # the escapes of a text take more room than its characters
+
+
+def in_time(function: Callable[[], T], seconds: float = PATIENCE) -> T:
+    """Return what a function returns, called in a thread of its own. Raises TimeoutError, and what it raises.
+
+    After the time a thread that runs Python code is ended, so that it does not take the processor for ever.
+    """
+    future = Future[T]()
+
+    def call() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001  (it is raised where it is waited for)
+            future.set_exception(error)
+
+    thread = in_thread(call, "agentmagic-value")
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        if not future.done():
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+        raise
+
+
+CONTAINERS: Mapping[type, tuple[str, str]] = {
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    set: ("{", "}"),
+    frozenset: ("frozenset({", "})"),
+    deque: ("deque([", "])"),
+    dict: ("{", "}"),
+    OrderedDict: ("{", "}"),
+    defaultdict: ("{", "}"),
+    Counter: ("Counter({", "})"),
+}
+"""Types whose items are written one by one: those of Python itself, since a subclass may have code of its own."""
+_PLAIN = (int, float, complex, bool, type(None), range, Decimal, Fraction, date, datetime, time, timedelta, UUID)
+_PACKAGES = frozenset({"numpy", "pandas", "polars"})
+"""Types and packages whose repr takes no time."""
+
+
+class _Writer:
+    """Writes a value like its repr, up to a number of characters; `pieces` is what was written.
+
+    Of Python's own types it writes the items. The repr of any other class is that class's own code: it runs in a
+    thread, and all of them together have PATIENCE.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.pieces: list[str] = []
+        self._left = most
+        self._until: float | None = None
+
+    def write(self, value: Any, depth: int = 0) -> None:
+        """Write a value, or what there is room for."""
+        kind = cast("type[Any]", type(value))
+        if kind in (str, bytes, bytearray):
+            most = max(self._left, 0)
+            self._add(repr(value[:most]) + (f"… (cut: {len(value):,} in all)" if len(value) > most else ""))
+        elif kind in CONTAINERS:
+            self._container(value, depth)
+        elif dataclasses.is_dataclass(kind) and hasattr(value, "__dict__"):
+            hidden = {field.name for field in dataclasses.fields(kind) if not field.repr}
+            held = cast("dict[str, Any]", value.__dict__)
+            self._fields(kind.__name__, {name: item for name, item in held.items() if name not in hidden}, depth)
+        elif issubclass(kind, tuple) and (names := getattr(cast("Any", kind), "_fields", None)):
+            self._fields(kind.__name__, dict(zip(names, cast("tuple[Any, ...]", value), strict=False)), depth)
+        elif frames.is_frame(value):
+            self._add(f"<{frames.size(value)}>")
+        else:
+            self._add(ADDRESS.sub("", self._repr(value)))
+
+    def _add(self, text: str) -> None:
+        self.pieces.append(text)
+        self._left -= len(text)
+
+    def _container(self, value: Any, depth: int) -> None:
+        opening, closing = CONTAINERS[type(value)]
+        if not value and type(value) in (set, frozenset):
+            opening, closing = f"{type(value).__name__}(", ")"
+        self._add(opening)
+        is_map = isinstance(value, dict)
+        items = cast("dict[Any, Any]", value).items() if is_map else cast("Iterable[Any]", value)
+        whole = len(value)
+        # A part is copied at once: the repr of an item, or another thread, may change the value meanwhile.
+        for number, item in enumerate(list(islice(items, max(self._left, 0) + 2))):
+            if self._left <= 0 or depth == DEEPEST:
+                self._add(f"{', ' if number else ''}… ({whole - number:,} more)")
+                break
+            self._add(", " if number else "")
+            if is_map:
+                self._pair(item, depth + 1)
+            else:
+                self.write(item, depth + 1)
+        self._add(",)" if type(value) is tuple and len(cast("tuple[Any, ...]", value)) == 1 else closing)
+
+    def _pair(self, item: tuple[Any, Any], depth: int) -> None:
+        key, value = item
+        _learn(key, value)
+        self.write(key, depth)
+        self._add(": ")
+        self.write(value, depth)
+
+    def _fields(self, name: str, fields: Mapping[str, Any], depth: int) -> None:
+        self._add(f"{name}(")
+        for number, (field, value) in enumerate(fields.items()):
+            if self._left <= 0 or depth == DEEPEST:
+                self._add("…")
+                break
+            _learn(field, value)
+            self._add(f"{', ' if number else ''}{field}=")
+            self.write(value, depth + 1)
+        self._add(")")
+
+    def _repr(self, value: Any) -> str:
+        kind = cast("type[Any]", type(value))
+        try:
+            if kind in _PLAIN or (kind.__module__.partition(".")[0] in _PACKAGES and not _holds_objects(value)):
+                return repr(value)
+            now = monotonic()
+            self._until = self._until or now + PATIENCE
+            if now > self._until:
+                return f"<{kind.__name__}>"
+            most = max(self._left, 0)
+            return in_time(lambda: cut(repr(value), most, "… (cut: {whole:,} in all)"), self._until - now)
+        except TimeoutError:
+            return f"<{kind.__name__}: its repr took longer than {PATIENCE:g} s>"
+        except Exception as error:  # noqa: BLE001  (a user's class may raise anything)
+            return f"<{kind.__name__}: its repr raised {type(error).__name__}>"
+
+
+def _learn(name: Any, value: Any) -> None:
+    """Blank a text from now on if its name, a key or a field, is that of a secret."""
+    if isinstance(name, str) and isinstance(value, str):
+        learn(name, value[:LONGEST_SECRET])
+
+
+def _holds_objects(value: Any) -> bool:
+    return getattr(getattr(value, "dtype", None), "kind", "") == "O"
