@@ -38,10 +38,10 @@ def agentmagic_session(request: pytest.FixtureRequest) -> "Iterator[Callable[...
     It takes an agent and the options of `Session`. The cassette is cassettes/MODULE/TEST.cassette.yaml beside the test;
     --agentmagic-replay=record records it. The sessions are closed at the end of the test.
     """
-    from agentmagic.replay.deck import begin_run
+    from agentmagic.host import begin_cell
     from agentmagic.session import Session
 
-    begin_run()
+    begin_cell()
     made: list[Session] = []
     place: Path = request.path.parent / FOLDER / request.path.stem / _file_of(request.node.name)
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from agentmagic.errors import UsageError
 from agentmagic.events import (
@@ -26,6 +26,9 @@ from agentmagic.loop.turn import Channel, Outcome
 from agentmagic.loop.turn_options import AbortEvent
 from agentmagic.runtime.engine import Listeners, engine
 
+if TYPE_CHECKING:
+    from agentmagic.host import RunView
+
 ABORT_POLL = 0.05
 """Seconds between two checks of an abort event."""
 
@@ -34,24 +37,6 @@ TOGETHER = 0.002
 
 Play = Callable[[Channel], Awaitable[Outcome]]
 """Plays the turn through a channel and returns its outcome. It never raises."""
-
-
-class RunView(Protocol):
-    """Shows a run in the place where code began it; `attended` says whether the user can answer there."""
-
-    attended: bool
-
-    def begin(self, run: "Run") -> None:
-        """Show the run from now on."""
-        ...
-
-    def finish(self) -> None:
-        """Show what is to stay after the run; called by the code that waits for the run."""
-        ...
-
-
-viewers: list[Callable[[Any], RunView | None]] = []
-"""Each returns the view of a run that code begins now, given its session, or None; a notebook adds its own."""
 
 
 class Run:

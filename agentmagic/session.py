@@ -30,6 +30,7 @@ from agentmagic.events import (
 from agentmagic.history.history import History, Match, Turn
 from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
+from agentmagic.host import installed
 from agentmagic.log import logger
 from agentmagic.loop.step import Budget, Preview, TurnContext, preview
 from agentmagic.loop.tool_calls import call_by_hand
@@ -39,22 +40,20 @@ from agentmagic.messages import Message, Prompt, ToolCall, ToolDef, ToolKey, Too
 from agentmagic.providers.base import Model
 from agentmagic.providers.registry import address_of, info
 from agentmagic.providers.traffic import Traffic
-from agentmagic.replay.deck import Deck, owners
-from agentmagic.run import Run, viewers
+from agentmagic.replay.deck import Deck
+from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners, engine, void
 from agentmagic.settings import Replay, learn_secrets, overrides
 from agentmagic.text import clip, counted
 from agentmagic.tools.base import Toolset, list_sources
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
+from agentmagic.undo.snapshots import keeper
 from agentmagic.undo.stack import Undone, put_back
 
 if TYPE_CHECKING:
     from agentmagic.providers.catalog import ModelInfo
-    from agentmagic.undo.snapshots import VariableKeeper
 
 
-undo_tellers: list[Callable[["Session", bool], None]] = []
-"""Each is called with a session that code has made undo, or redo if True, a step; a notebook prints what it came to."""
 PlayTurn = Callable[[TurnContext, Channel], Coroutine[Any, Any, Outcome]]
 """Runs a turn through a channel: `run_turn`, or a tape that records the turn or plays it back."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
@@ -320,8 +319,8 @@ class Session:
             calling = call_by_hand(call, self.toolsets(), self.agent, self._approvals)
             result = engine().submit_from_here(self._connections.with_loop(calling))
             engine().wait(result, lambda: void(result.cancel()))
-            if (keeper := self.keeper) is not None:
-                keeper.take(self._connections.owner, [call.id])  # such a call cannot be undone
+            if (here := keeper()) is not None:
+                here.take(self._connections.owner, [call.id])  # such a call cannot be undone
             return result.result()
 
     async def aconnect(self) -> tuple[ToolDef, ...]:
@@ -393,9 +392,7 @@ class Session:
     def _told_step(self, *, redo: bool) -> Message | None:
         """Undo or redo, and say what it came to: nothing else shows it to the code that calls this."""
         outcome = self.step_back(redo=redo)
-        for tell in undo_tellers:
-            tell(self, redo)
-        if outcome is not None and outcome.problem and not undo_tellers:
+        if not installed().tell_undone(self, redo=redo) and outcome is not None and outcome.problem:
             logger.warning(outcome.problem)
         return outcome.prompt if outcome is not None else None
 
@@ -412,16 +409,11 @@ class Session:
                 last = change.after[-1] if change.kind != "clear" and change.after else None
                 tools = tuple(dict.fromkeys(last.tools)) if last is not None else ()
                 outcome = Undone(change.kind, redo, len(self.turns), prompt, tools=tools)
-                namespace = keeper.namespace if (keeper := self.keeper) is not None else None
+                namespace = here.namespace if (here := keeper()) is not None else None
                 local = last is not None and last.ran_here
                 self.undone, change.variables = put_back(change.variables, namespace, outcome, local=local)
         self._tell_cut()
         return self.undone
-
-    @property
-    def keeper(self) -> "VariableKeeper | None":
-        """What keeps the variables of the notebook before tools run; None in a script."""
-        return cast("VariableKeeper | None", engine().main.keeper)
 
     @property
     def cleared(self) -> int:
@@ -453,9 +445,7 @@ class Session:
         A second call moves the same panel. In nbconvert and papermill it leaves the conversation so far, in a
         terminal it says where panels work. Raises UsageError in a script.
         """
-        from agentmagic.jupyter.panel.panels import panels as panel
-
-        panel.show(self)
+        installed().show_panel(self)
 
     def search(self, words: str) -> list[Match]:
         """Return where words occur in prompts, answers, calls and results, ignoring case."""
@@ -543,7 +533,7 @@ class Session:
     def _start(self, prompt: Prompt, options: TurnOptions, keep: int | None = None) -> Run:
         """Begin a turn after the first `keep` turns, or after all. Nothing is changed if the options are invalid."""
         chosen = TurnSettings.of(options)
-        view = None if "attended" in options else next(filter(None, (make(self) for make in viewers)), None)
+        view = None if "attended" in options else installed().view(self)
         if view is not None:
             chosen = replace(chosen, attended=view.attended)
         recipe, message = chosen.recipe(self.agent), as_prompt(prompt)
@@ -555,8 +545,7 @@ class Session:
                 keep = len(self.turns) - 1
             message = self._told(message, keep)
             plan = chosen.planning([turn.events for turn in self.turns[:keep]])
-            for join in owners:
-                join(self)
+            installed().join(self)
             tape = self.deck.turn(
                 message,
                 recipe,
@@ -622,8 +611,8 @@ class Session:
         strayed = isinstance(outcome.error, ReplayMismatch) and not outcome.result.final_text
         self._strayed = self.turns[-1] if strayed else None
         self.traffic.keep(self.turns[-1], turn.traffic)
-        if (keeper := self.keeper) is not None:
-            self.history.changes.keep(keeper.take(self._connections.owner, self.turns[-1].call_ids))
+        if (here := keeper()) is not None:
+            self.history.changes.keep(here.take(self._connections.owner, self.turns[-1].call_ids))
         self._spent += outcome.result.usage
         self._listed = outcome.tools or self._listed
         return outcome

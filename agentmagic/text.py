@@ -153,6 +153,12 @@ def encodable(text: str) -> str:
     return text
 
 
+def a_type(value: object) -> str:
+    """Return the name of a value's type with its article: "a list", "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with a noun: "1 row", "2,000 rows"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

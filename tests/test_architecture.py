@@ -23,7 +23,7 @@ HOMES = {row.package: row.make.rpartition(".")[0] for row in providers().values(
 HOMES["mcp"] = "agentmagic.tools.mcp"
 SDKS = set(HOMES)
 HEAVY = {"httpx2", "jsonschema_rs", "nh3", "pydantic", "tenacity", "genai_prices", "keyring"}
-JUPYTERS_OWN = ("agentmagic.jupyter", "agentmagic.widgets.view", "agentmagic.jupyter.panel.chat")
+JUPYTERS_OWN = ("agentmagic.jupyter", "agentmagic.widgets.view")
 PAGE = ROOT / "docs" / "contributing.md"
 MAY_REPEAT = {"Decoder", "Encoder", "Model", "Turn"}  # roles, which each provider or package has one of
 JUPYTER = {"IPython", "anywidget", "ipykernel", "ipywidgets", "traitlets"}
@@ -138,7 +138,3 @@ def test_the_tree_in_the_docs_names_every_module_and_no_other():
 def test_no_class_name_stands_twice_in_the_package():
     names = (node.name.lstrip("_") for tree in trees().values() for node in tree.body if isinstance(node, ast.ClassDef))
     assert repeated(names) - MAY_REPEAT == set()
-
-
-def test_no_module_name_stands_twice_in_the_package():
-    assert repeated(Path(module).name for module in modules()) - {"__init__", "base"} == set()

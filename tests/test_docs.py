@@ -51,7 +51,7 @@ def test_the_code_of_every_page_runs(tmp_path):
 def test_what_the_documentation_imports_comes_from_the_package_itself():
     code = "\n".join("\n".join(blocks(page)) for page in PAGES if page.name != "servers.md")
     homes = set(re.findall(r"^from (agentmagic\S*) import", code, re.MULTILINE))
-    assert homes == {"agentmagic", "agentmagic.export", "agentmagic.testing"}
+    assert homes == {"agentmagic", "agentmagic.export", "agentmagic.host", "agentmagic.testing"}
 
 
 def test_the_index_names_every_page():

@@ -13,11 +13,12 @@ import pytest
 from agentmagic import Agent, Session, ToolContext, tool
 from agentmagic.errors import AuthenticationMissing, RateLimited, SessionBusy, UsageError
 from agentmagic.events import Approve, Deny, Reply, Stop
+from agentmagic.host import ScriptHost
 from agentmagic.messages import Media, Message, Text, Usage, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history
-from tests.turns import AT_ONCE, SOON, StallsAfter, calls, kinds, notices, play, results, scripted, texts
+from tests.turns import AT_ONCE, SOON, StallsAfter, calls, hosted, kinds, notices, play, results, scripted, texts
 
 ROOT = Path(__file__).parent.parent
 
@@ -101,10 +102,11 @@ def test_an_undo_in_a_script_says_that_the_variables_stay_and_a_step_back_says_n
     assert "%load_ext agentmagic" in session.undone.problem
     assert [record.message for record in caplog.records] == [session.undone.problem]
     told = []
-    monkeypatch.setattr("agentmagic.session.undo_tellers", [lambda one, redo: told.append((one, redo))])
-    session.redo()
-    session.undo()
-    session.step_back(redo=True)
+    with hosted(ScriptHost()) as host:
+        host.tell_undone = lambda one, *, redo: told.append((one, redo))
+        session.redo()
+        session.undo()
+        session.step_back(redo=True)
     assert told == [(session, True), (session, False)]
 
 

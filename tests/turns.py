@@ -1,9 +1,12 @@
 """What the tests of turns share: steps of a script, and what to look for in a result."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from agentmagic import Agent, Session
 from agentmagic.events import Approve, Deny
+from agentmagic.host import Host, install
 from agentmagic.providers.scripted import ScriptedModel, ScriptedStep
 from agentmagic.testing import Stalled, run
 
@@ -11,6 +14,16 @@ AT_ONCE = 3.0
 """Seconds within which a cancel or a timeout takes effect on the busiest machine; a quiet one keeps LOOP-14's 0.5."""
 SOON = 0.8
 """A timeout in seconds that what it cuts has surely begun before, on a busy machine too."""
+
+
+@contextmanager
+def hosted(host: Host) -> Iterator[Host]:
+    """Have a host be that of this process for a while."""
+    before = install(host)
+    try:
+        yield host
+    finally:
+        install(before)
 
 
 def approve(asked) -> Approve:

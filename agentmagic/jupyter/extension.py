@@ -11,25 +11,23 @@ from IPython.core.magic import needs_local_scope, no_var_expand
 
 from agentmagic import log
 from agentmagic.errors import UsageError
+from agentmagic.host import ScriptHost, install
 from agentmagic.jupyter.cell.live_runs import AnswerText, LiveRuns
 from agentmagic.jupyter.cell.runner import Runner, one_line
-from agentmagic.jupyter.frontend import Keyboard, front_end, in_kernel, say
+from agentmagic.jupyter.frontend import front_end, in_kernel, say
+from agentmagic.jupyter.kernel_host import KernelHost
 from agentmagic.jupyter.magics.agent_commands import AgentCommands, agent_magic
 from agentmagic.jupyter.magics.completion import matcher
 from agentmagic.jupyter.magics.mcp_commands import McpCommands, mcp_magic
 from agentmagic.jupyter.magics.options import Ask, Help, LineMagic, ask_parser, fill_line, parse_ask
-from agentmagic.jupyter.notebook.capture import OutputCapture
 from agentmagic.jupyter.notebook.file import KnownNotebook
 from agentmagic.jupyter.notebook.kernel import KernelNotebook
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
-from agentmagic.jupyter.panel.panels import panels as panel
+from agentmagic.jupyter.panel import panels
 from agentmagic.jupyter.prompt.cell_errors import CellErrors
 from agentmagic.messages import Message, user
 from agentmagic.plan import RESUMED
 from agentmagic.providers.registry import preload
-from agentmagic.replay.deck import owners
-from agentmagic.runtime.engine import engine
-from agentmagic.tools.notebook.base import attach
 from agentmagic.widgets.busy_kernel import answer_pages_anytime, take_messages_anywhere
 
 if TYPE_CHECKING:
@@ -162,15 +160,13 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     magics = AgentMagics(shell, name, namespace)
     undo = _loaded[id(shell)] = ExitStack()
     _register(shell, name, magics, namespace, undo)
-    panel.load(shell, namespace, magics.agent, magics.commands)
+    panels.load(shell, namespace, magics.agent, magics.commands)
     notebook = KernelNotebook(shell, namespace.notebook)
     if in_kernel(shell):
         magics.show_docked, notebook.can_stage = _find_pages(shell, namespace, undo.callback)
     magics.live_runs.load(undo.callback)
-    _attach(shell)
-    engine().main.keeper = namespace.keeper
-    attach(notebook)
-    undo.callback(_detach)
+    install(KernelHost(shell, namespace, magics.live_runs, notebook))
+    undo.callback(lambda: install(ScriptHost()))
     preload()
     log.keep()
     undo.callback(log.stop)
@@ -190,7 +186,6 @@ def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace
     hooks: list[tuple[list[Any], object]] = [
         (shell.Completer.custom_matchers, matcher(namespace, magics.cell_parser, (magics.agent, magics.mcp))),
         (shell.input_transformers_cleanup, partial(_whole, name)),
-        (owners, namespace.join),
     ]
     for known, hook in hooks:
         known.append(hook)
@@ -238,27 +233,6 @@ def unload(shell: Shell) -> None:
         for look in looks:
             shell.events.unregister("post_run_cell", look)
         _looks[id(shell)] = looks
-
-
-def _attach(shell: Shell) -> None:
-    """Have synchronous tools run in the main thread, also while no cell blocks it."""
-    main = engine().main
-    main.holds_tools = True
-    main.person = Keyboard(shell)
-    main.capture = partial(OutputCapture, shell)
-    loop = getattr(shell.kernel, "io_loop", None) if in_kernel(shell) else None
-    if loop is not None:  # a terminal has no loop: there tools run in the main thread only while a cell blocks it
-        main.attach(loop.add_callback)
-
-
-def _detach() -> None:
-    attach(None)
-    main = engine().main
-    main.holds_tools = False
-    main.person = None
-    main.capture = None
-    main.keeper = None
-    main.attach(None)
 
 
 def _is_taken(shell: Shell, kind: str, magic: str) -> bool:

@@ -1,7 +1,6 @@
 """Which front end runs the cell: what its output can be, and whether a person can answer."""
 
 import sys
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -14,7 +13,6 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic.text import shown
 
 if TYPE_CHECKING:
-    from agentmagic.jupyter.cell.screens import TurnScreen
     from agentmagic.widgets.static_html import Publish
 
 
@@ -36,22 +34,6 @@ class FrontEnd:
     shell: InteractiveShell
     kind: Kind
     attended: bool
-
-    def screen(self, *, large: bool = False) -> "TurnScreen":
-        """Return a new screen for this cell, with `large` in type for a projector."""
-        from agentmagic.jupyter.cell.screens import BatchScreen, FallbackScreen, LiveScreen, TerminalScreen
-
-        match self.kind:
-            case Kind.LIVE:
-                place, html = (publisher(self.shell, uuid.uuid4().hex) for _ in range(2))
-                # From ipykernel 7.0 on a page's messages can reach the kernel while a cell runs.
-                reachable = bool(getattr(cast("Any", self.shell).kernel, "_supports_kernel_subshells", False))
-                screen = LiveScreen(place, html, reachable=reachable, large=large)
-            case Kind.BATCH:
-                screen = BatchScreen(publisher(self.shell, None), large=large)
-            case Kind.TEXT:
-                screen = TerminalScreen(sys.stdout)
-        return FallbackScreen(screen)
 
 
 def front_end(shell: InteractiveShell) -> FrontEnd:

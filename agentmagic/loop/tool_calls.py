@@ -51,7 +51,7 @@ from agentmagic.tools.base import (
     with_output,
 )
 from agentmagic.tools.output_cache import READER
-from agentmagic.undo.variables import Ledger
+from agentmagic.undo.watcher import Ledger
 
 MOST_INNER = 1000
 """Calls that one call of a tool may make itself: each one is kept in the history's log, and shown."""

@@ -17,14 +17,15 @@ from types import ModuleType
 from typing import Any, cast
 
 from agentmagic.errors import CassetteError
+from agentmagic.host import installed
 from agentmagic.replay.exchange import Json, blanked
 from agentmagic.runtime.engine import engine, session_loop
 from agentmagic.secrets import redact
 from agentmagic.text import listed, one_line
 from agentmagic.tools.base import ToolContext
-from agentmagic.tools.notebook.base import attached
+from agentmagic.undo.snapshots import keeping
 from agentmagic.undo.variables import summary, user_variables
-from agentmagic.values import describe as values
+from agentmagic.values import describe
 
 LARGEST_KEPT = 1_000_000
 """Characters of a variable on the tape."""
@@ -48,7 +49,7 @@ def recorded_changes(
     """Put the variables that the block changes on the tape, and tell the user which of them cannot be kept."""
     with watch() as names:
         yield
-    if (notebook := attached()) is None or not names:
+    if (notebook := installed().notebook) is None or not names:
         return
     changed = sorted(cast("set[str]", names))
     kept: Json = {}
@@ -58,7 +59,7 @@ def recorded_changes(
         if (entry := written(name, value)) is not None:
             kept[name] = entry
         else:
-            lost.append(f"{name} ({values.summary(value)})")
+            lost.append(f"{name} ({describe.summary(value)})")
     hear("variables", kept)
     if lost := [*lost, *changed[MOST_KEPT:]]:
         context.tell(f"A replay of this cell lacks what a cassette cannot keep: {one_line(listed(lost, 10), 300)}.")
@@ -100,13 +101,13 @@ def read(entry: Mapping[str, Any]) -> Any:
 
 async def put_back(kept: Mapping[str, Any], context: ToolContext) -> None:
     """Bind the variables of a tape in the notebook, as a change of the call. Raises CassetteError for a bad entry."""
-    notebook = attached()
+    notebook = installed().notebook
     if notebook is None:
         return
     namespace, absent, owner = notebook.namespace, list[str](), session_loop.get()
 
     def bind() -> None:
-        with context.watch(), engine().main.kept(context.call, put_back, owner):
+        with context.watch(), keeping(context.call, put_back, owner):
             absent.extend(bound(kept, namespace))
 
     await engine().run_user(bind)

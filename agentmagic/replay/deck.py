@@ -11,6 +11,7 @@ from agentmagic.agent import Agent
 from agentmagic.classroom import class_settings
 from agentmagic.errors import CassetteError, UsageError
 from agentmagic.events import Notice, PromptValue
+from agentmagic.host import installed
 from agentmagic.messages import Message, Text
 from agentmagic.providers.base import Advising, Model, honoured
 from agentmagic.providers.registry import address_of
@@ -26,24 +27,8 @@ from agentmagic.tools.notebook.proposals import FATES
 RECORDS = ("record", "auto")
 NAME_ONE = "Name one: %agent cassette FILE, AGENTMAGIC_CASSETTE, or Session(cassette=FILE)."
 
-owners: list[Callable[[Any], object]] = []
-"""Each is called with a session before its turns; a notebook has its sessions use its cassette."""
-
-_claims: dict[tuple[Path, str, str], set[str]] = {}
-"""The recordings that sessions of this run have, by cassette, mode and name of the session."""
-
-_run = ("", 0)
-"""The id of the cell that runs, "" in a script, and the number of its run."""
-
-
-def begin_run(cell: str = "") -> None:
-    """Begin a run, such as that of a cell: its sessions use the recordings that sessions of the last run used.
-
-    A script is one run. Within a run, the second session with the same name has a recording of its own.
-    """
-    global _run  # noqa: PLW0603  (what runs in this process)
-    _run = (cell, _run[1] + 1)
-    _claims.clear()
+_claims: dict[tuple[tuple[str, int], Path, str, str], set[str]] = {}
+"""The recordings that sessions of this run of a cell have, by run, cassette, mode and name of the session."""
 
 
 class Deck:
@@ -197,12 +182,12 @@ class Deck:
         self._next, self._started = index + 1, True
         for places in (self._used, self._past):
             places.pop(index, None)
-        self._used[index] = _run
+        self._used[index] = installed().cell
 
     def _is_free(self, index: int) -> bool:
         """Return whether a take can be recorded anew: no turn has it, or its cell runs again after a reset."""
-        cell, number = self._past.get(index, _run)
-        runs_again = cell == _run[0] != "" and number != _run[1]
+        (cell, number), (now, run) = self._past.get(index, ("", 0)), installed().cell
+        runs_again = cell == now != "" and number != run
         return index not in self._used and (index not in self._past or runs_again)
 
     def finish(self, tape: TurnTape) -> None:
@@ -222,7 +207,10 @@ class Deck:
         if self._claimed:
             return
         self._claimed = True
-        taken = _claims.setdefault((cassette.path, self.playing, self.name), set())
+        run = installed().cell
+        for old in [key for key in _claims if key[0] != run]:
+            del _claims[old]
+        taken = _claims.setdefault((run, cassette.path, self.playing, self.name), set())
         later = f"{self.name or 'session'} "
         first = {take.session: take for take in reversed(cassette.takes)}
         family = [one for one in first if one == self.name or (one.startswith(later) and one[len(later) :].isdigit())]

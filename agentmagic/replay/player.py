@@ -23,6 +23,7 @@ from agentmagic.events import (
     ToolFinished,
     TurnFinished,
 )
+from agentmagic.host import installed
 from agentmagic.messages import ToolCall, ToolResult
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.replay.bound_values import put_back
@@ -35,7 +36,6 @@ from agentmagic.replay.recorder import DIGEST, Place, place_of
 from agentmagic.serialization import from_json, same_json
 from agentmagic.text import clip, one_line
 from agentmagic.tools.base import ToolContext
-from agentmagic.tools.notebook.base import attached
 
 COSMETIC = "cosmetic"
 UNDO = "Undo the change to keep the recording."
@@ -378,7 +378,7 @@ async def _repeat(aside: Sequence[Any], context: ToolContext) -> None:
             context.tell(words)
         case ["propose", dict()]:
             proposed = replace(cast("CellProposed", from_json(aside[1])), place="shown")
-            notebook = attached()  # of now: what its front end can insert may be something else
+            notebook = installed().notebook  # of now: what its front end can insert may be something else
             context.propose(proposed if notebook is None else notebook.stage(proposed))
         case ["ask", question]:
             with suppress(ToolError):

@@ -8,14 +8,14 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from agentmagic.messages import Content, ToolCall
+from agentmagic.host import Capture, installed
 
 T = TypeVar("T")
 
@@ -63,68 +63,10 @@ class Job:
             self.future.set_result(value)
 
 
-class Person(Protocol):
-    """The user at the keyboard of the notebook. The methods are called in the main thread."""
-
-    def attended(self) -> bool:
-        """Return whether the user can type an answer in the running cell."""
-        ...
-
-    def ask(self, question: str) -> str:
-        """Return an answer that is typed hidden and kept nowhere, "" for none."""
-        ...
-
-
-Output = tuple[Content, str]
-"""A part of a result, and the HTML that a user sees in its place, or ""."""
-
-
-class Capture(Protocol):
-    """Takes what the main thread prints, displays and plots from `start` to `stop`; it may be started again."""
-
-    def start(self) -> None:
-        """Take the output from now on."""
-        ...
-
-    def stop(self) -> None:
-        """Leave the output to the cell again."""
-        ...
-
-    def draw(self) -> None:
-        """Take the figures that were left open, and close them."""
-        ...
-
-    def leave_out(self, value: Any, shown: Sequence[Content]) -> None:
-        """Drop the displays of figures that the tool returns as well; `shown` are the parts of the value it returns."""
-        ...
-
-    def parts(self) -> Sequence[Output]:
-        """Return what was taken so far, in order; in any thread."""
-        ...
-
-
-class Keeper(Protocol):
-    """Keeps the variables of the notebook, so that calls can be undone."""
-
-    def around(self, call: ToolCall, function: object, owner: object) -> AbstractContextManager[None]:
-        """Keep the variables while the function of a call runs; `owner` lives as long as what is kept is needed."""
-        ...
-
-
 class MainThread:
-    """The queue of work for the main thread: one job at a time, in order.
-
-    `holds_tools` says that synchronous tools run here, as in a kernel; a script leaves it False. `person` answers
-    questions that belong to no run; a script has none. `capture` makes the `Capture` of one tool, and takes a
-    function that is called with the last printed line. A script has no `capture`, so its tools print as usual.
-    `keeper` keeps the variables of the notebook while a tool's function runs; a script has none.
-    """
+    """The queue of work for the main thread: one job at a time, in order. The host says which work belongs there."""
 
     def __init__(self) -> None:
-        self.holds_tools = False
-        self.person: Person | None = None
-        self.capture: Callable[[Callable[[str], None]], Capture] | None = None
-        self.keeper: Keeper | None = None
         self._capturing: Capture | None = None
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -132,7 +74,6 @@ class MainThread:
         self._target: Job | None = None
         self._servers = 0
         self._stopped = False
-        self._wake: Callable[[Callable[[], None]], object] | None = None
         self._interrupts: Callable[[], None] | None = None
 
     @property
@@ -148,20 +89,16 @@ class MainThread:
     @property
     def reachable(self) -> bool:
         """Whether a job that is posted now will be run at all."""
-        return self.serving or self._wake is not None
+        return self.serving or installed().wake is not None
 
     @property
     def takes_tools(self) -> bool:
         """Whether synchronous tools belong here and can be run now."""
-        return self.holds_tools and self.reachable
-
-    def attach(self, wake: Callable[[Callable[[], None]], object] | None) -> None:
-        """Set the function that schedules a callback on the main thread's event loop, for when no cell blocks it."""
-        self._wake = wake
+        return installed().takes_tools and self.reachable
 
     def leave(self, error: BaseException) -> None:
         """Make an exception the last one of the notebook, which `%tb` and `%debug` show."""
-        if self.holds_tools:
+        if installed().takes_tools:
             sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
 
     async def run(
@@ -196,7 +133,7 @@ class MainThread:
         with self._changed:
             self._jobs.append(job)
             self._changed.notify_all()
-            wake = None if self.serving else self._wake
+            wake = None if self.serving else installed().wake
         if wake is not None:
             wake(self.drain)
 
@@ -292,16 +229,17 @@ class MainThread:
             yield
         finally:
             self._servers -= 1
-            if self._jobs and self._wake is not None and not self.serving:
-                self._wake(self.drain)
+            if self._jobs and not self.serving and (wake := installed().wake) is not None:
+                wake(self.drain)
 
     @contextmanager
     def captured(self, on_line: Callable[[str], None]) -> Generator[Capture | None]:
         """Capture what a tool prints, displays and plots in the block; yield None in another thread or in a script."""
-        if self.capture is None or threading.current_thread() is not threading.main_thread():
+        in_main = threading.current_thread() is threading.main_thread()
+        if not in_main or (capture := installed().capture(on_line)) is None:
             yield None
             return
-        capture = self._capturing = self.capture(on_line)
+        self._capturing = capture
         capture.start()
         try:
             yield capture
@@ -309,15 +247,6 @@ class MainThread:
             capture.stop()
             self._capturing = None
             capture.draw()
-
-    def kept(self, call: ToolCall, function: object, owner: object) -> AbstractContextManager[None]:
-        """Keep the variables of the notebook while a tool's function runs; does nothing in another thread.
-
-        What is kept is let go with `owner`, which stands for the session.
-        """
-        if self.keeper is None or threading.current_thread() is not threading.main_thread():
-            return nullcontext()
-        return self.keeper.around(call, function, owner)
 
     @contextmanager
     def _uncaptured(self) -> Generator[None]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar, cast, get_args, runtime_checkable
 from agentmagic import json_schema
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, UsageError, said
 from agentmagic.events import CellProposed
+from agentmagic.host import Capture, Output
 from agentmagic.messages import (
     Content,
     Media,
@@ -29,10 +30,9 @@ from agentmagic.messages import (
 )
 from agentmagic.runtime.engine import void
 from agentmagic.runtime.exits import CodeExit, exit_words
-from agentmagic.runtime.main_thread import Capture, Output
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
-from agentmagic.text import cut_middle
+from agentmagic.text import a_type, cut_middle
 
 T = TypeVar("T")
 
@@ -452,12 +452,6 @@ def _part(part: object) -> Content:
             raise ToolError(
                 f"The tool returned {a_type(part)} among its content, where text, media and resources belong."
             )
-
-
-def a_type(value: object) -> str:
-    """Return the name of a value's type with its article: "a list", "an int"."""
-    name = type(value).__name__
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _sentence(error: BaseException) -> str:

@@ -15,11 +15,13 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 from agentmagic import json_schema
 from agentmagic.errors import ToolError, UsageError
+from agentmagic.host import Output, installed
 from agentmagic.messages import Example, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import caller, engine, outcome, session_loop, void
 from agentmagic.runtime.exits import contained_exits
-from agentmagic.runtime.main_thread import Output
 from agentmagic.tools.base import STILL_RUNNING, TIMEOUT, Completion, Done, Tool, ToolContext, result
+from agentmagic.undo.snapshots import keeping
+from agentmagic.undo.variables import user_variables
 from agentmagic.values.describe import collect, snapshot, to_outputs
 
 Function = Callable[..., Any]
@@ -152,16 +154,12 @@ def _built(function: Function, options: ToolOptions) -> Tool:
 
 def _variables(options: ToolOptions) -> Mapping[str, Any] | None:
     """Return the variables that a function may take by name, or None if there are none."""
-    from agentmagic.tools.notebook.base import attached  # the package of the notebook's tools is made of functions
-
-    notebook = attached()
+    notebook = installed().notebook
     return notebook.namespace if options.variables is None and notebook is not None else options.variables
 
 
 def _values(options: ToolOptions, classes: Sequence[type]) -> dict[str, Any]:
     """Return the variables of some classes; it runs no code of the values."""
-    from agentmagic.undo.variables import user_variables
-
     variables = user_variables(_variables(options) or {})
     return {name: value for name, value in variables.items() if any(one in classes for one in type(value).__mro__)}
 
@@ -323,7 +321,7 @@ class _Invocation:
         def work() -> Any:
             captured = engine().main.captured(_LastLine(loop, context).tell)
             with contained_exits(), captured as context.capture, context.watch():
-                with engine().main.kept(context.call, self.function, owner):
+                with keeping(context.call, self.function, owner):
                     value = self.function(**filled)
                 # Figures and tables are rendered in this thread too: it is slow, and matplotlib is not thread-safe.
                 return value if _is_async(value) else to_result(context.call, value, context)

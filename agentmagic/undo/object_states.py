@@ -22,7 +22,7 @@ from random import Random
 from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, SimpleNamespace
 from typing import Any, cast
 
-from agentmagic.tools.base import a_type
+from agentmagic.text import a_type
 
 Place = tuple[int, int]
 """A part of the memory: its address, and how many bytes it has."""

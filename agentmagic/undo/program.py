@@ -12,16 +12,33 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 from agentmagic.runtime.exits import NAMES as EXITS
-from agentmagic.tools.notebook.base import is_of_shell
 
 OFFERED = ("tools", "agent_tools")
 """The names under which a program has the tools of the turn as functions; a variable of the user hides its name."""
 UNKNOWN = "cannot be known"
 """What a card says of the effects that the syntax tree does not show."""
+
+
+SHELL_NAMES = frozenset({
+    *("exit", "quit", "open", "get_ipython"),
+    *("__builtins__", "__builtin__", "__loader__", "__spec__", "__import__"),
+})  # fmt: skip
+"""Names of functions and of the interpreter's parts that IPython and Python put into the namespace of a notebook."""
+_SHELL_MODULES = frozenset({"IPython", "ipykernel", "_sitebuiltins", "io", "_io"})
+"""Packages of the functions; IPython's `open` says that it is one of `io`."""
+
+
+def is_of_shell(name: str, value: object) -> bool:
+    """Return whether a name of SHELL_NAMES holds what IPython or Python put there, and is not rebound by the user."""
+    if name not in SHELL_NAMES or name.startswith("__"):
+        return name in SHELL_NAMES
+    is_function = isinstance(value, (FunctionType, MethodType, BuiltinFunctionType))
+    modules = [value.__module__] if is_function else [one.__module__ for one in type(value).__mro__]
+    return any(str(module).partition(".")[0] in _SHELL_MODULES for module in modules)
 
 
 def _words(text: str) -> frozenset[str]:

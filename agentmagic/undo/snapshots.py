@@ -6,9 +6,10 @@ was changed by the code; what differs between the last two was changed since, an
 """
 
 import re
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import CodeType, FunctionType
@@ -16,9 +17,10 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from agentmagic.errors import said
+from agentmagic.host import installed
 from agentmagic.log import logger
 from agentmagic.messages import ToolCall
-from agentmagic.tools.base import a_type
+from agentmagic.text import a_type
 from agentmagic.undo.array_states import Memory
 from agentmagic.undo.arrow_states import sharing
 from agentmagic.undo.object_states import ObjectState, changing, python_state
@@ -360,6 +362,24 @@ class VariableKeeper:
             return [one for one in call.arguments.values() if isinstance(one, str)]
         program = analyse(code, self.namespace)
         return None if program.unknown else program.reads | program.writes | program.removes
+
+
+_keepers: list[VariableKeeper] = []
+
+
+def keeper() -> VariableKeeper | None:
+    """Return what keeps the variables of the host's notebook, or None in a script."""
+    if (notebook := installed().notebook) is None:
+        return None
+    if not _keepers or _keepers[0].namespace is not notebook.namespace:
+        _keepers[:] = [VariableKeeper(notebook.namespace)]
+    return _keepers[0]
+
+
+def keeping(call: ToolCall, function: object, owner: object) -> AbstractContextManager[None]:
+    """Keep the variables of the notebook while a tool's function runs; does nothing outside the main thread."""
+    here = keeper() if threading.current_thread() is threading.main_thread() else None
+    return nullcontext() if here is None else here.around(call, function, owner)
 
 
 class _Undoing:

@@ -17,8 +17,8 @@ from itertools import islice
 from typing import Any, cast, is_typeddict
 
 from agentmagic.errors import ToolError
+from agentmagic.host import Output
 from agentmagic.messages import Content, Media, Resource, Text
-from agentmagic.runtime.main_thread import Output
 from agentmagic.text import counted, cut
 from agentmagic.values import frames, pictures, reprs
 

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 from agentmagic.errors import said
+from agentmagic.host import Output
 from agentmagic.messages import Media
-from agentmagic.runtime.main_thread import Output
 from agentmagic.text import clip, written_json
 from agentmagic.values.reprs import in_time
 

@@ -18,12 +18,11 @@ from mcp.server import MCPServer
 
 from agentmagic import Agent, Message, NotebookTools, Policy, Rule, RunResult, Session, Text, ToolResult, tool
 from agentmagic.context.request_view import CHARACTERS
+from agentmagic.host import NotebookCell, Output, ScriptHost
 from agentmagic.messages import Content
 from agentmagic.providers.scripted import ScriptedModel
-from agentmagic.runtime.engine import engine
-from agentmagic.runtime.main_thread import Output
 from agentmagic.serialization import encode
-from agentmagic.tools.notebook.base import NotebookCell
+from tests.turns import hosted
 
 ROWS = 50_000
 CITIES = [f"city {number}" for number in range(20)]
@@ -202,12 +201,10 @@ def measure(case: Case, *, mcp: bool) -> dict[str, tuple[int, int]]:
 @contextmanager
 def kernel() -> Generator[None]:
     """Have tools run in the main thread and their output taken, as in a kernel."""
-    main = engine().main
-    main.holds_tools, main.capture = True, Printed
-    try:
+    host = ScriptHost()
+    host.takes_tools, host.capture = True, Printed
+    with hosted(host):
         yield
-    finally:
-        main.holds_tools, main.capture = False, None
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from tests.jupyter.harness import BATCH, CONSOLE, OBLIGING
 # A page that needs no browser: it clicks in the cell under way, and waits there while the main thread does its jobs.
 PAGE = """
 from agentmagic.runtime.engine import engine
-from agentmagic.jupyter.extension import panel
+from agentmagic.jupyter.panel import panels
 from tests.widgets.page import Page
 
 class Waiting(Page):
@@ -20,7 +20,7 @@ def opened(*steps):
     global page
     play(*steps)
     agent.chat()
-    page = Waiting(next(chat for chat in panel._chats if chat.session is agent).view)
+    page = Waiting(next(chat for chat in panels._chats if chat.session is agent).view)
 """
 
 
@@ -137,7 +137,7 @@ def test_a_fork_becomes_a_variable_that_was_free_and_is_released_once_it_is_save
     assert "agent_3.chat()" in cell.stream
     assert paged.value("len(agent_3.turns), agent_2") == "(1, 'mine')"
     paged.run(f"agent_3.save({str(tmp_path / 'kept.jsonl')!r})")
-    paged.run("book = panel._notebooks[id(get_ipython())]\nbook.release('agent_3', 2)\nbook.release('agent', 1)")
+    paged.run("book = panels._notebooks[id(get_ipython())]\nbook.release('agent_3', 2)\nbook.release('agent', 1)")
     assert paged.value("len(agent_3.turns), len(agent.turns)") == "(1, 1)"
     paged.run("book.release('agent_3', 1)")
     assert paged.value("'agent_3' in globals()") == "False"

@@ -111,7 +111,8 @@ def test_a_session_that_was_made_without_a_notebook_is_saved_from_the_first_cell
     assert [line["type"] for line in notebook.lines()].count("turn_started") == 2
     kernel.restart()
     assert "agent, 2 turns, just now" in kernel.run(LOAD).stream
-    offered = "__import__('agentmagic.jupyter.panel.panels').jupyter.panel._notebooks[id(get_ipython())].offered(agent)"
+    kernel.run("from agentmagic.jupyter.panel import panels")
+    offered = "panels._notebooks[id(get_ipython())].offered(agent)"
     assert kernel.value(offered) == "Conversation(name='agent', about='2 turns, just now', saved=True)"
     kernel.run(RECIPE)
     ask(kernel, "without loading it")

@@ -28,7 +28,7 @@ from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Stalled, invalid_history, run
 from agentmagic.tools.base import Tool, result
 from agentmagic.tools.functions import function_tool
-from agentmagic.undo.variables import Ledger
+from agentmagic.undo.watcher import Ledger
 from tests.turns import AT_ONCE, SOON, calls, kinds, notices, play, results, scripted, texts
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from agentmagic import Agent, ModelSettings, Session
 from agentmagic.events import PartFinished, PromptValue
+from agentmagic.host import begin_cell
 from agentmagic.messages import ToolCall
 from agentmagic.providers.scripted import ScriptedModel
-from agentmagic.replay.deck import begin_run
 from agentmagic.replay.player import Verdict
 from agentmagic.settings import Replay
 from agentmagic.testing import run
@@ -103,7 +103,7 @@ def session_of(notebook: Notebook, **options: Any) -> Session:
 
 def played(notebook: Notebook, path: Path, mode: Replay) -> list[Verdict]:
     """Run every cell of a notebook in one session of its own, and return the verdicts of a replay."""
-    begin_run()
+    begin_cell()
     session = session_of(notebook, cassette=path, replay=mode)
     for cell in notebook.cells:
         run(session, cell.text, values=cell.values)

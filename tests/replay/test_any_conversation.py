@@ -11,10 +11,10 @@ import pytest
 from agentmagic import Agent, Approve, Deny, Reply, RetrySettings, Session, ToolContext, ToolError, tool
 from agentmagic.errors import BadRequest, Unavailable
 from agentmagic.events import Event, Intent, is_delta
+from agentmagic.host import begin_cell
 from agentmagic.messages import user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay.cassette import Cassette
-from agentmagic.replay.deck import begin_run
 from agentmagic.replay.report import problems
 from agentmagic.settings import Replay
 from tests.turns import calls
@@ -118,7 +118,7 @@ def test_a_conversation_is_replayed_and_gone_on_with(seed, tmp_path):
     prompts, steps = conversation(random)
 
     def session(mode: Replay, *said: Any) -> Session:
-        begin_run()
+        begin_cell()
         retry = RetrySettings(first_wait=0, longest_wait=0)
         return Session(Agent(ScriptedModel(said), tools=TOOLS, retry=retry), cassette=path, replay=mode)
 

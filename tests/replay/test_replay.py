@@ -10,10 +10,10 @@ import pytest
 
 from agentmagic import Agent, Policy, RetrySettings, Rule, Session, ToolContext, tool
 from agentmagic.errors import BadRequest, CassetteError, ReplayMismatch, ServerError, Unavailable, UsageError
+from agentmagic.host import begin_cell
 from agentmagic.messages import Media, Text, ToolDef, ToolResult, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay.cassette import Cassette
-from agentmagic.replay.deck import begin_run
 from agentmagic.replay.player import Player
 from agentmagic.run import Run
 from agentmagic.testing import Recorder, Stalled, run
@@ -71,7 +71,7 @@ class NoModel(ScriptedModel):
 
 def record(path, *prompts, model=None, tools=None, **options):
     """Record prompts, as a script that runs for this alone."""
-    begin_run()
+    begin_cell()
     with_tools = [Counting().tool] if tools is None else tools
     session = Session(
         Agent(model or weather_script("Bye."), tools=with_tools, **options), cassette=path, replay="record"
@@ -173,7 +173,7 @@ def test_the_environment_names_cassette_and_mode(path, monkeypatch):
 
 def begun(path, mode, *steps):
     """A session of a script that runs for this alone."""
-    begin_run()
+    begin_cell()
     return Session(Agent(ScriptedModel(steps)), cassette=path, replay=mode)
 
 
@@ -212,7 +212,7 @@ def test_cells_that_run_again_after_a_reset_are_recorded_anew(path):
     for _ in range(2):
         session.clear()
         for cell, prompt in (("first", "Count."), ("second", "Go on.")):
-            begin_run(cell)
+            begin_cell(cell)
             session.ask(prompt)
     assert takes(path) == ["Count.", "Go on."]
     assert answers(begun(path, "replay"), "Count.", "Go on.") == ["Un.", "Deux."]
@@ -264,13 +264,13 @@ def test_sessions_that_a_function_makes_one_after_the_other_have_a_recording_eac
         session = Session(Agent(ScriptedModel(steps)), cassette=path, replay=mode)
         return answers(session, "Name a colour.", "Another one.")
 
-    begin_run()
+    begin_cell()
     recorded = [asked("record", *steps) for steps in (("Red.", "Blue."), ("Green.", "Black."), ("Grey.", "Pink."))]
     assert [take.session for take in Cassette.at(path).takes] == ["", "", *["session 2"] * 2, *["session 3"] * 2]
     assert [asked("replay") for _ in range(3)] == recorded
-    begin_run()
+    begin_cell()
     assert asked("record", "White.", "Snow.") == ["White.", "Snow."]
-    begin_run()
+    begin_cell()
     assert [asked("replay")[0] for _ in range(3)] == ["White.", "Green.", "Grey."]
     other = path.with_name("other.cassette.yaml")
     prompts = ("Name a colour.", "Name a town.", "Name a tree.")
@@ -317,7 +317,7 @@ def test_auto_plays_the_unchanged_prefix_and_goes_on_live_at_the_first_change(pa
     assert [take.prompt for take in Cassette.at(path).takes] == [PROMPT, "Thank you.", "Bye."]
     assert [result.final_text for result in replayed(path, PROMPT, "Thank you.")] == [ANSWER, "A new answer."]
     agent = Agent(model, tools=[counting.tool], instructions="Be brief.")
-    begin_run()
+    begin_cell()
     assert Session(agent, cassette=path, replay="auto").ask(PROMPT).final_text == "Warm."
     assert counting.calls == 1
     assert replayed(path, PROMPT, instructions="Be brief.")[0].final_text == "Warm."

@@ -14,13 +14,14 @@ from pydantic import Field
 
 from agentmagic import Approve, Done, Session, ToolContext, tool
 from agentmagic.errors import ToolError, UsageError
+from agentmagic.host import ScriptHost
 from agentmagic.messages import Example, Text, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import BLOCKS, LEFT, engine
 from agentmagic.testing import PATIENCE
 from agentmagic.tools.base import LONGEST_TRACEBACK, STILL_RUNNING, Tool
 from agentmagic.tools.functions import IN_THREAD, function_tool, is_tool, to_result
 from agentmagic.tools.notebook.code import ToolFunctions
-from tests.turns import AT_ONCE, SOON, calls, kinds, notices, play, results, scripted, texts
+from tests.turns import AT_ONCE, SOON, calls, hosted, kinds, notices, play, results, scripted, texts
 
 CALL = ToolCall("c1", "work", {})
 PNG = b"\x89PNG"
@@ -37,12 +38,11 @@ def add(a: int, b: int = 1) -> int:
 @pytest.fixture
 def in_a_kernel():
     """As in a kernel: synchronous tools belong to the main thread."""
-    main = engine().main
-    main.holds_tools = True
-    main.attach(lambda drain: None)  # reachable; a job that comes early waits for the cell to serve it
-    yield
-    main.attach(None)
-    main.holds_tools = False
+    host = ScriptHost()
+    host.takes_tools = True
+    host.wake = lambda drain: None  # reachable; a job that comes early waits for the cell to serve it
+    with hosted(host):
+        yield host
 
 
 # -- what a model sees ---------------------------------------------------------------------------
@@ -191,7 +191,8 @@ def test_in_a_script_synchronous_functions_run_in_the_pool():
 def test_in_a_kernel_they_run_in_the_main_thread_with_its_variables_kept(monkeypatch):
     kept = []
     around = lambda call, function, owner: nullcontext(kept.append((call.name, function)))  # noqa: E731
-    monkeypatch.setattr(engine().main, "keeper", SimpleNamespace(around=around, take=lambda owner, call_ids: []))
+    keeper = SimpleNamespace(around=around, take=lambda owner, call_ids: [])
+    monkeypatch.setattr("agentmagic.undo.snapshots.keeper", lambda: keeper)
     outcome = play(calls(*(function.__name__ for function in THREADS)), "Done.", tools=THREADS)
     assert texts(outcome) == ["MainThread", "agentmagic-user", "agentmagic-tool"]
     assert kept == [("thread_of_a_function", thread_of_a_function)]
@@ -423,7 +424,7 @@ def test_a_main_thread_that_waits_for_the_thread_of_a_session_is_not_waited_for(
 
 def test_a_main_thread_that_is_free_runs_the_functions_of_other_threads(in_a_kernel):
     posted = []
-    engine().main.attach(posted.append)
+    in_a_kernel.wake = posted.append
     with ThreadPoolExecutor() as pool:
         asked = pool.submit(play, calls("thread_of_a_function"), "Done.", tools=THREADS)
         while not posted:

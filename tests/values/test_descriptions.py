@@ -16,11 +16,14 @@ import polars as pl
 import pytest
 from pydantic import BaseModel
 
+from agentmagic.host import ScriptHost
 from agentmagic.secrets import redact
 from agentmagic.undo import variables
 from agentmagic.undo.program import analyse
+from agentmagic.undo.watcher import Ledger, noting
 from agentmagic.values import reprs
 from agentmagic.values.describe import BUDGET, CHARACTERS, describe, schema, summary
+from tests.turns import hosted
 
 ROWS = 10_000_000
 SALES = pd.DataFrame({"city": list("abcdefg"), "sold": range(7), "price": [1.5, None, 3, 4, 5, 6, 7]})
@@ -221,10 +224,11 @@ def test_a_variable_that_is_named_like_a_secret_is_listed_and_inspected_without_
         assert "Oslo" in written("city", "Oslo")
 
 
-def test_the_variables_are_watched_if_one_has_an_answer_for_every_attribute(monkeypatch):
+def test_the_variables_are_watched_if_one_has_an_answer_for_every_attribute():
     namespace = {"settings": Unready(), "proxy": Sneaky(), "count": 1}
-    monkeypatch.setattr(variables, "attached", lambda: SimpleNamespace(namespace=namespace))
-    ledger = variables.Ledger()
-    with ledger.watch(), variables.noting(analyse("count = count + 1; proxy; settings")):
+    host = ScriptHost()
+    host.notebook = SimpleNamespace(namespace=namespace)
+    ledger = Ledger()
+    with hosted(host), ledger.watch(), noting(analyse("count = count + 1; proxy; settings")):
         namespace["count"] = 2
     assert [change.name for change in ledger.event().changes] == ["count"]

@@ -3,7 +3,6 @@
 import ast
 import builtins
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,7 +12,7 @@ from agentmagic.agent import Output, output_schema
 from agentmagic.errors import UsageError
 from agentmagic.events import RunResult
 from agentmagic.jupyter.frontend import say
-from agentmagic.jupyter.notebook.namespace import Variables, check_name
+from agentmagic.jupyter.notebook.namespace import Variables
 from agentmagic.session import Session
 
 _TYPE = (
@@ -21,16 +20,6 @@ _TYPE = (
     *(ast.BinOp, ast.BitOr),
 )
 """The nodes that the expression of a type may have: none of them calls a function."""
-
-_KEPT = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[oid]h")
-"""The names under which IPython keeps inputs and results."""
-
-
-def check_variable(name: str | None) -> None:
-    """Raise UsageError for a name to which no answer can be bound."""
-    check_name(name, "take an answer")
-    if name is not None and _KEPT.fullmatch(name):
-        raise UsageError(f"{name!r} cannot take an answer: IPython keeps inputs and results under it.")
 
 
 def read_type(written: str, variables: Mapping[str, Any]) -> Output:

@@ -12,13 +12,13 @@ from agentmagic.display import html
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import Event, RunResult, TurnFinished
 from agentmagic.history.history import Turn
+from agentmagic.host import begin_cell
 from agentmagic.jupyter.cell.runner import CellView
 from agentmagic.jupyter.frontend import front_end, running_cell, say
 from agentmagic.messages import Message
-from agentmagic.replay.deck import begin_run
-from agentmagic.run import Run, viewers
+from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
-from agentmagic.session import Session, undo_tellers
+from agentmagic.session import Session
 from agentmagic.widgets import commands
 
 MOST_TURNS = 10
@@ -48,10 +48,6 @@ class LiveRuns:
         for event, function in (("pre_run_cell", self._enter), ("post_run_cell", self._leave)):
             shell.events.register(event, function)
             at_unload(lambda event=event, function=function: shell.events.unregister(event, function))
-        viewers.append(self.view)
-        at_unload(lambda: viewers.remove(self.view))
-        undo_tellers.append(self._tell_undone)
-        at_unload(lambda: undo_tellers.remove(self._tell_undone))
         formatters, silent = shell.display_formatter.formatters, shell.display_formatter.ipython_display_formatter
         for kind, write in _DISPLAYS.items():
             formatters["text/html"].for_type(kind, write)
@@ -73,7 +69,7 @@ class LiveRuns:
         """Note that the running cell has shown a value."""
         self._told.append(value)
 
-    def _tell_undone(self, session: Session, redo: bool) -> None:
+    def tell_undone(self, session: Session, *, redo: bool) -> None:
         """Print what an undo or redo by code came to; its value, the prompt, is not shown a second time."""
         say(commands.undone(session, redo=redo))
         if session.undone is not None and session.undone.prompt is not None:
@@ -82,7 +78,7 @@ class LiveRuns:
     def _enter(self, _info: object) -> None:
         self._in_cell = True
         self._views, self._told = [], []
-        begin_run(running_cell(self._shell))
+        begin_cell(running_cell(self._shell))
 
     def _leave(self, _result: object) -> None:
         """Write the static output of finished runs: a program that runs notebooks takes no output after the cell."""

@@ -20,8 +20,10 @@ from agentmagic.agent import Agent
 from agentmagic.approval.policy import policy_of
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy, UsageError
 from agentmagic.events import Event, RunResult, ToolFinished, TurnFinished
+from agentmagic.host import RunView
 from agentmagic.jupyter.cell.answers import AnswerVariable, read_type
 from agentmagic.jupyter.cell.questions import Questions
+from agentmagic.jupyter.cell.screens import screen_of
 from agentmagic.jupyter.cell.turn_queue import QueuedTurn, TurnQueue
 from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end, say
 from agentmagic.jupyter.magics import formatting
@@ -31,7 +33,7 @@ from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.prompt.references import TypedPrompt, prompt_of
 from agentmagic.messages import Message, Prompt, as_prompt
 from agentmagic.providers.registry import providers
-from agentmagic.run import Run, RunView
+from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.secrets import redact
 from agentmagic.session import Session, TurnOptions
@@ -188,7 +190,7 @@ class CellView(RunView):
         self.attended = front.attended and (step or not session.deck.is_frozen(replay))
         self.run: Run | None = None
         self._brief = front.kind is Kind.LIVE
-        self._screen = front.screen(large=large)
+        self._screen = screen_of(front, large=large)
         self._price_told = session.usage.cost is None
 
     def begin(self, run: Run) -> None:

@@ -4,11 +4,13 @@ A screen is fed the turn's events, and leaves its static output when the turn is
 """
 
 import os
+import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
 from markupsafe import Markup
 
@@ -17,6 +19,7 @@ from agentmagic.display import html, terminal, words
 from agentmagic.display.blocks import Block, ChecklistBlock, PromptBlock, RetryBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.events import Event, Intent
+from agentmagic.jupyter.frontend import FrontEnd, Kind, publisher
 from agentmagic.log import logger
 from agentmagic.runtime.engine import engine
 from agentmagic.text import ShownStream, shown
@@ -454,3 +457,18 @@ class LiveScreen(TurnScreen):
         self._view.flush()  # the page draws the last words while the HTML is made
         self._html.finish()
         keep(self._view)
+
+
+def screen_of(front: FrontEnd, *, large: bool = False) -> TurnScreen:
+    """Return a new screen for the running cell, with `large` in type for a projector."""
+    match front.kind:
+        case Kind.LIVE:
+            place, saved = (publisher(front.shell, uuid.uuid4().hex) for _ in range(2))
+            # From ipykernel 7.0 on a page's messages can reach the kernel while a cell runs.
+            reachable = bool(getattr(cast("Any", front.shell).kernel, "_supports_kernel_subshells", False))
+            screen = LiveScreen(place, saved, reachable=reachable, large=large)
+        case Kind.BATCH:
+            screen = BatchScreen(publisher(front.shell, None), large=large)
+        case Kind.TEXT:
+            screen = TerminalScreen(sys.stdout)
+    return FallbackScreen(screen)

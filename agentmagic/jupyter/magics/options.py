@@ -22,7 +22,6 @@ from IPython.utils.process import arg_split  # type: ignore[attr-defined]  (each
 from IPython.utils.text import DollarFormatter
 
 from agentmagic.errors import UsageError
-from agentmagic.jupyter.cell.answers import check_variable
 from agentmagic.jupyter.magics.completion import (
     Source,
     functions,
@@ -33,7 +32,7 @@ from agentmagic.jupyter.magics.completion import (
     types,
     variables,
 )
-from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, check_name
+from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, check_name, check_variable
 from agentmagic.jupyter.prompt.references import shell_names
 from agentmagic.plan import Judging
 from agentmagic.providers.base import SETTINGS, ModelSettings

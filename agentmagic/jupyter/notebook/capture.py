@@ -14,9 +14,9 @@ from typing import Any, cast
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.display.markdown import plain_text
+from agentmagic.host import Output
 from agentmagic.jupyter.frontend import Kind, front_end
 from agentmagic.messages import Content, Media, Text
-from agentmagic.runtime.main_thread import Output
 from agentmagic.values.pictures import as_shown, display_width, figure_of
 
 LONGEST_PRINTED = 20_000

@@ -15,6 +15,7 @@ from typing import Any, cast
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.events import CellProposed, ProposalSettled
+from agentmagic.host import NotebookCell
 from agentmagic.jupyter.frontend import in_notebook, running_cell
 from agentmagic.jupyter.notebook.capture import IMAGES
 from agentmagic.jupyter.notebook.file import KnownNotebook, read_notebook
@@ -22,7 +23,6 @@ from agentmagic.messages import Content, Media, Text
 from agentmagic.runtime.engine import engine, outcome
 from agentmagic.runtime.exits import NAMES, offer_names
 from agentmagic.tools.functions import run_on
-from agentmagic.tools.notebook.base import NotebookCell
 from agentmagic.undo.program import is_data
 from agentmagic.values.describe import describe, summary
 

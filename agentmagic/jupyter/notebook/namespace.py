@@ -2,6 +2,7 @@
 
 import asyncio
 import builtins
+import re
 import sys
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from contextlib import suppress
@@ -23,10 +24,10 @@ from agentmagic.replay.deck import Deck
 from agentmagic.runtime.engine import Listeners, engine
 from agentmagic.session import Session
 from agentmagic.settings import Replay, learn_secrets, path_of, schema_only
-from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, a_type, list_connected, list_source, notices_of
+from agentmagic.text import a_type
+from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, list_connected, list_source, notices_of
 from agentmagic.tools.functions import Functions, function_tool, is_tool
 from agentmagic.tools.notebook import NotebookTools
-from agentmagic.undo.snapshots import VariableKeeper
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers
@@ -38,12 +39,23 @@ DEFAULT_SESSION = "agent"
 """The variable that holds the session of `%%agent` without a NAME."""
 
 
+_KEPT = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[oid]h")
+"""The names under which IPython keeps inputs and results."""
+
+
 def check_name(name: str | None, what: str = "name a session") -> None:
     """Raise UsageError for a name that no session can have, or no variable that is to do `what`."""
     if name is not None and (name in ("In", "Out") or hasattr(builtins, name)):
         raise UsageError(f"{name!r} cannot {what}: it is a name of Python or IPython itself.")
     if name is not None and (not name.isidentifier() or iskeyword(name)):
         raise UsageError(f"{name!r} cannot {what}: a variable has letters, digits and _ in its name, no digit first.")
+
+
+def check_variable(name: str | None) -> None:
+    """Raise UsageError for a name to which no answer can be bound."""
+    check_name(name, "take an answer")
+    if name is not None and _KEPT.fullmatch(name):
+        raise UsageError(f"{name!r} cannot take an answer: IPython keeps inputs and results under it.")
 
 
 def can_name_session(name: str) -> bool:
@@ -145,7 +157,6 @@ class Namespace:
         self._deck = Deck()
         self._functions = MarkedFunctions(variables)
         self._look = NotebookTools()
-        self.keeper = VariableKeeper(variables)
         self.listeners = Listeners[Event | HistoryCut]()
         """Called with what happens in every session of the notebook, as the listeners of `Session.listen` are."""
 

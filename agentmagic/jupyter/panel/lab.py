@@ -15,7 +15,7 @@ from agentmagic.display import words
 from agentmagic.events import Event, HistoryCut, ProposalFate, is_delta
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
-from agentmagic.jupyter.panel.panels import panels as panel
+from agentmagic.jupyter.panel import panels
 from agentmagic.jupyter.prompt.outputs import AskAboutOutput, attached_output
 from agentmagic.log import logger
 from agentmagic.session import Session
@@ -144,7 +144,7 @@ class LabLink:
             first = self._session()
             with self._lock:
                 if self._chat is None:
-                    self._chat = panel.docked_chat(self._shell, first)
+                    self._chat = panels.docked_chat(self._shell, first)
                     self._chat.look()
         session = self._session()  # a cell may have chosen another name while a page waited for the lock
         if self._chat.session is not session:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 ELSEWHERE = (
     "The chat panel works in JupyterLab and Notebook 7. Here %%agent asks, and %agent history shows the conversation."
 )
-NOWHERE = "The chat panel works in a notebook, in JupyterLab or Notebook 7. In code, use session.ask()."
 
 MOST_NAMES = 500
 """Variables that complete an `@`."""
@@ -213,14 +212,8 @@ def _kind(value: object) -> str:
     return name
 
 
-def show(session: Session) -> None:
-    """Show a session's panel in the running cell; in a batch run, the conversation so far.
-
-    Raises UsageError outside of IPython.
-    """
-    shell = get_ipython()
-    if shell is None:
-        raise UsageError(NOWHERE)
+def show(shell: InteractiveShell, session: Session) -> None:
+    """Show a session's panel in the running cell; in a batch run, the conversation so far."""
     match front_end(shell).kind:
         case Kind.TEXT:
             say(ELSEWHERE)

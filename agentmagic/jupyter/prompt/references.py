@@ -19,7 +19,7 @@ from agentmagic.runtime.engine import engine
 from agentmagic.runtime.exits import CodeExit, contained_exits, exit_words
 from agentmagic.text import one_line
 from agentmagic.tools.base import Toolset
-from agentmagic.tools.notebook.base import SHELL_NAMES, is_of_shell
+from agentmagic.undo.program import SHELL_NAMES, is_of_shell
 from agentmagic.widgets.commands import MOST_ATTACHED
 
 if TYPE_CHECKING:

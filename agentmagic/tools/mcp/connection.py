@@ -18,7 +18,7 @@ from agentmagic.text import one_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import content, limits, server_errors, trust
 from agentmagic.tools.mcp.config import Http, ServerConfig, Stdio, Unreadable
-from agentmagic.tools.mcp.pending import Host, PendingCallers
+from agentmagic.tools.mcp.pending import PendingCallers, ServerHost
 from agentmagic.tools.mcp.server_requests import ServerRequests
 from agentmagic.tools.mcp.session_task import SessionTask, warm
 from agentmagic.tools.mcp.token_store import forget, grant_for
@@ -40,7 +40,7 @@ class Connection:
     """
 
     def __init__(
-        self, name: str, config: ServerConfig, host: Host | None = None, store: trust.TrustStore | None = None
+        self, name: str, config: ServerConfig, host: ServerHost | None = None, store: trust.TrustStore | None = None
     ) -> None:
         self.name = name
         self.on_change: Callable[[], None] = lambda: None
@@ -48,7 +48,7 @@ class Connection:
         self.error = ""
         self.failed_before = False
         self.tools: Sequence[types.Tool] | None = None
-        self.pending = PendingCallers(name, host or Host())
+        self.pending = PendingCallers(name, host or ServerHost())
         self._configure(config)
         self._store = store or trust.TrustStore()
         self._approval = asyncio.Lock()

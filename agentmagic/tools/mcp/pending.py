@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import cast
 
+from agentmagic.host import installed
 from agentmagic.messages import Content, Message, as_text
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import Deadline
@@ -57,7 +58,7 @@ async def complete_by_turn(request: SamplingRequest, call: ToolContext) -> Sampl
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class ServerHost:
     """Asks the user on behalf of servers, by typed questions; all methods run on the engine.
 
     `complete` makes a model answer; without it sampling is not offered. `confirm` asks whether a server of a file may
@@ -75,16 +76,15 @@ class Host:
 
     async def attended(self) -> bool:
         """Return whether a user can be asked to open an authorization page: one whose cell waits."""
-        main = engine().main
-        return main.person is not None and main.serving and await main.run(main.person.attended)
+        main, person = engine().main, installed().person
+        return person is not None and main.serving and await main.run(person.attended)
 
     async def authorize(self, page: AuthorizationPage) -> str:
         """Show an authorization page; return the address at which the user's browser ended up, "" for a no.
 
         The question goes past the running call and past the history, because the address contains a secret.
         """
-        main = engine().main
-        if (person := main.person) is None:
+        if (person := installed().person) is None:
             return ""
         rights = f"It asks for these rights: {page.scope}\n" if page.scope else ""
         question = (
@@ -92,7 +92,7 @@ class Host:
             f"{page.url}\n{rights}{page.note}\n"
             "If your browser could not come back, paste the address it ended up at (nothing gives up): "
         )
-        return await main.run(lambda: person.ask(question))
+        return await engine().main.run(lambda: person.ask(question))
 
     async def sample(self, request: SamplingRequest, call: ToolContext) -> SamplingAnswer | None:
         """Show the user what the model would be sent; return the model's answer, or None if the user says no."""
@@ -145,7 +145,7 @@ class Timer:
 class PendingCallers:
     """The callers that wait for one server: for its connection, its listings and its calls."""
 
-    def __init__(self, server: str, host: Host) -> None:
+    def __init__(self, server: str, host: ServerHost) -> None:
         self.server = server
         self.host = host
         self._callers = 0

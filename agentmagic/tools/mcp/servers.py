@@ -20,7 +20,7 @@ from agentmagic.tools.mcp.config import ServerConfig, Unreadable
 from agentmagic.tools.mcp.connection import Connection, State
 from agentmagic.tools.mcp.content import Prompt, ResourceEntry
 from agentmagic.tools.mcp.filters import MORE
-from agentmagic.tools.mcp.pending import Host
+from agentmagic.tools.mcp.pending import ServerHost
 from agentmagic.tools.mcp.server_requests import LogLine
 from agentmagic.tools.mcp.trust import TrustStore, describe, question
 
@@ -145,7 +145,7 @@ class McpServers:
         self,
         configs: Mapping[str, ServerConfig] | None = None,
         *,
-        host: Host | None = None,
+        host: ServerHost | None = None,
         store: TrustStore | None = None,
     ) -> None:
         self._host = host

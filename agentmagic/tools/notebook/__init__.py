@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from agentmagic.errors import UsageError
+from agentmagic.host import RunningNotebook, installed
 from agentmagic.tools.base import Tool
-from agentmagic.tools.notebook.base import RunningNotebook, attached
 from agentmagic.tools.notebook.cells import look_tools
 from agentmagic.tools.notebook.code import program_tool
 from agentmagic.tools.notebook.proposals import proposal_tool
@@ -25,7 +25,7 @@ class NotebookTools:
 
     async def tools(self) -> Sequence[Tool]:
         """Return the tools. Raises UsageError where there is no notebook."""
-        notebook = self._notebook or attached()
+        notebook = self._notebook or installed().notebook
         if notebook is None:
             raise UsageError("NotebookTools needs a notebook. Run %load_ext agentmagic in it first.")
         return [*look_tools(notebook), proposal_tool(notebook), program_tool(notebook)]

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from agentmagic.errors import ToolError
+from agentmagic.host import NotebookCell, RunningNotebook
 from agentmagic.messages import Content, Media, as_text
 from agentmagic.text import cut, shown
 from agentmagic.tools.base import Tool
 from agentmagic.tools.functions import function_tool
-from agentmagic.tools.notebook.base import NotebookCell, RunningNotebook
 from agentmagic.undo import variables
 
 LONGEST_SOURCE = 4000

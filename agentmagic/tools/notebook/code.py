@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from agentmagic.errors import ToolError
+from agentmagic.host import RunningNotebook
 from agentmagic.messages import ToolDef, ToolResult
 from agentmagic.text import clip, one_line
 from agentmagic.tools.base import Tool, ToolContext, result
 from agentmagic.tools.functions import function_tool
-from agentmagic.tools.notebook.base import RunningNotebook
 from agentmagic.undo.program import OFFERED, analyse
-from agentmagic.undo.variables import noting
+from agentmagic.undo.watcher import noting
 
 MOST_FUNCTIONS = 60
 """Functions that the description of the tool names."""

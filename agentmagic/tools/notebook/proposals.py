@@ -6,12 +6,12 @@ from uuid import uuid4
 
 from agentmagic.errors import ToolError
 from agentmagic.events import CellAction, CellKind, CellPlace, CellProposed, Event, ProposalFate, ProposalSettled
+from agentmagic.host import NotebookCell, RunningNotebook, installed
 from agentmagic.messages import Message, Resource
 from agentmagic.secrets import redact
 from agentmagic.text import cut, one_line, reveal
 from agentmagic.tools.base import Tool, ToolContext
 from agentmagic.tools.functions import function_tool
-from agentmagic.tools.notebook.base import NotebookCell, RunningNotebook, attached
 
 LONGEST_SOURCE = 20_000
 """Characters of a proposed cell, and of the cell that it would change."""
@@ -124,7 +124,7 @@ def open_proposals(events: Iterable[Event]) -> tuple[CellProposed, ...]:
 
 def looked_up(proposals: Iterable[CellProposed]) -> list[ProposalSettled]:
     """Return what became of open proposals, if the cells of this process's notebook show it."""
-    notebook = attached()
+    notebook = installed().notebook
     fates = (notebook.fate(one) for one in proposals) if notebook is not None else ()
     return [fate for fate in fates if fate is not None]
 

@@ -15,7 +15,7 @@ from agentmagic.messages import ToolCall, ToolResult
 from agentmagic.tools.base import ToolContext, call_tool
 from agentmagic.tools.mcp import McpServers
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
-from agentmagic.tools.mcp.pending import Host
+from agentmagic.tools.mcp.pending import ServerHost
 
 SERVERS = Path(__file__).parent / "servers"
 PATIENCE = 30.0
@@ -32,7 +32,7 @@ def workshop() -> ServerConfig:
 
 
 @contextlib.asynccontextmanager
-async def connected(*, host: Host | None = None, **configs: ServerConfig) -> AsyncIterator[McpServers]:
+async def connected(*, host: ServerHost | None = None, **configs: ServerConfig) -> AsyncIterator[McpServers]:
     servers = McpServers(configs, host=host)
     try:
         async with asyncio.timeout(PATIENCE):

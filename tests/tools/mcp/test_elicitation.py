@@ -10,7 +10,7 @@ from agentmagic.messages import Media, Message, Text, ToolCall
 from agentmagic.tools.mcp import elicitation, limits, session_task
 from agentmagic.tools.mcp.config import InProcess, ServerConfig
 from agentmagic.tools.mcp.elicitation import Field, fields_of, read_answer
-from agentmagic.tools.mcp.pending import Host, SamplingAnswer, SamplingRequest
+from agentmagic.tools.mcp.pending import SamplingAnswer, SamplingRequest, ServerHost
 from agentmagic.tools.mcp.server_requests import RunningCall, ServerRequests
 from tests.tools.mcp.calling import answering, call, connected, context, played, raw
 from tests.tools.mcp.servers import obliging
@@ -64,7 +64,7 @@ async def complete(request, _call):
     return SamplingAnswer("4", "a-model")
 
 
-@over_both(host=Host(complete))
+@over_both(host=ServerHost(complete))
 async def test_a_model_answers_once_a_person_agreed_and_its_failure_is_told_to_the_person_only(servers, /):
     REQUESTS.clear()
     ask, asked = answering("y")
@@ -90,7 +90,7 @@ async def test_a_model_answers_once_a_person_agreed_and_its_failure_is_told_to_t
 def test_what_a_model_would_be_sent_is_shown_or_named(parts, shown):
     request = SamplingRequest("s", (Message("user", parts),), "Be short.", 10)
     ask, asked = answering("n")
-    assert asyncio.run(Host(complete).sample(request, context(ToolCall("1", "think", {}), ask=ask))) is None
+    assert asyncio.run(ServerHost(complete).sample(request, context(ToolCall("1", "think", {}), ask=ask))) is None
     assert shown in asked[0]
 
 
@@ -108,7 +108,7 @@ def test_a_server_that_asks_without_end_leaves_one_note():
     assert "the rest was declined" in note
 
 
-@over_both(host=Host(complete=None), roots=())
+@over_both(host=ServerHost(complete=None), roots=())
 async def test_neither_a_model_nor_folders_are_offered_where_none_were_given(servers, /):
     ask, asked = answering()
     assert (await call(servers, "think", ask=ask)).status == "error"

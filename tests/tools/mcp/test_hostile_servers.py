@@ -13,7 +13,7 @@ from agentmagic.messages import Message, Text, ToolCall
 from agentmagic.tools import mcp
 from agentmagic.tools.mcp import McpServers, limits
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
-from agentmagic.tools.mcp.pending import Host, SamplingAnswer
+from agentmagic.tools.mcp.pending import SamplingAnswer, ServerHost
 from tests.tools.mcp import calling
 from tests.tools.mcp.calling import PATIENCE, SERVERS, context, raw
 
@@ -246,4 +246,4 @@ def test_sampling_ends_at_its_bounds():
         assert "[agentmagic: It asked the model with more than can be sent, which was refused.]" in refused.text
         assert len(answered) == 10
 
-    contained(scene, "sampling", "long_sampling", host=Host(complete))
+    contained(scene, "sampling", "long_sampling", host=ServerHost(complete))

@@ -22,7 +22,7 @@ from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.tools.mcp import config, limits, oauth, token_store
 from agentmagic.tools.mcp.oauth import Redirect, read_redirect
-from agentmagic.tools.mcp.pending import AuthorizationPage, Host, PendingCallers, Timer
+from agentmagic.tools.mcp.pending import AuthorizationPage, PendingCallers, ServerHost, Timer
 from tests.providers.loopback import Exchange, Loopback
 from tests.tools.mcp import calling
 from tests.tools.mcp.calling import PATIENCE, call, played
@@ -82,7 +82,7 @@ def visit_from_afar(url):
 
 
 @dataclass(frozen=True)
-class Idle(Host):
+class Idle(ServerHost):
     """Somebody who does nothing, or types these answers."""
 
     types: list[str] = field(default_factory=list)
@@ -152,7 +152,7 @@ async def test_a_person_authorizes_once_and_the_token_is_in_the_keyring_until_th
     assert is_free(port_of(person.pages[0]))
     assert list(drawer.records) == [("agentmagic-mcp", url)]
     assert json.loads(drawer.records["agentmagic-mcp", url])["token"]["access_token"] in granting.access
-    async with connected(url, Host()) as servers:
+    async with connected(url, ServerHost()) as servers:
         assert (await call(servers, "echo", text="later")).text == "later"
         await servers.remove("web")
     assert not drawer.records
@@ -164,7 +164,7 @@ async def test_a_token_that_has_run_out_is_refreshed_once_for_all_kernels_withou
 ):
     caplog.set_level(logging.DEBUG)
     person = Visitor()
-    async with connected(url, person) as servers, connected(url, Host()) as other:
+    async with connected(url, person) as servers, connected(url, ServerHost()) as other:
         await call(servers, "echo", text="hello")
         await call(other, "echo", text="hello")
         granting.expire()
@@ -177,7 +177,7 @@ async def test_a_token_that_has_run_out_is_refreshed_once_for_all_kernels_withou
         assert (await call(other, "echo", text="in another kernel")).text == "in another kernel"
         assert granting.refreshed == 1
     granting.expire()
-    async with connected(url, Host()) as servers:
+    async with connected(url, ServerHost()) as servers:
         assert (await call(servers, "echo", text="later")).text == "later"
     assert (len(person.pages), granting.refreshed) == (1, 2)
 
@@ -230,7 +230,7 @@ async def test_with_nobody_there_or_a_header_of_its_own_a_server_fails_at_once_a
     url, granting, /, attended, headers, words
 ):
     person = Visitor()
-    async with connected(url, person if attended else Host(), headers=headers) as servers:
+    async with connected(url, person if attended else ServerHost(), headers=headers) as servers:
         with pytest.raises(ServerError, match=re.escape(words)):
             await servers.tools()
     assert not person.pages
@@ -304,7 +304,7 @@ async def test_cancelling_withdraws_what_is_asked_and_frees_the_port_so_that_a_p
         pending.host = Visitor()
         await call(servers, "echo", text="hello")
         granting.revoke()
-        pending.host = Host()
+        pending.host = ServerHost()
         assert "echo failed: it asks to be authorized" in (await call(servers, "echo", text="hello")).text
         pending.host = person
         await cancelled(servers, asyncio.ensure_future(call(servers, "echo", text="hello")))
@@ -328,7 +328,7 @@ async def test_without_a_keyring_the_token_is_kept_in_memory_which_is_said(
     monkeypatch.setattr(Drawer, "priority", priority)
     monkeypatch.setattr(Drawer, "set_password", put)
     person = Visitor()
-    for host in (person, Host()):
+    for host in (person, ServerHost()):
         async with connected(url, host) as servers:
             await servers.tools()
     assert person.pages[0].note.startswith(note)
@@ -505,7 +505,7 @@ def test_a_request_that_is_never_answered_keeps_none_of_the_others():
 
     async def main():
         grant = token_store.Grant(config.Http("https://example.org/mcp"))
-        authorization = oauth.Authorization(grant, PendingCallers("web", Host()))
+        authorization = oauth.Authorization(grant, PendingCallers("web", ServerHost()))
         request = httpx2.Request("POST", grant.url)
         silent, prompt = authorization.flow(request), authorization.flow(request)
         async with asyncio.timeout(PATIENCE), contextlib.aclosing(silent):

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from agentmagic.tools.mcp import config
-from agentmagic.tools.mcp.pending import Host, SamplingAnswer
+from agentmagic.tools.mcp.pending import SamplingAnswer, ServerHost
 from tests.tools.mcp import real
 from tests.tools.mcp.calling import answering, call, connected
 from tests.tools.mcp.real import of_npm, of_pypi
@@ -51,7 +51,7 @@ async def complete(_request, _call):
 def test_the_everything_server_asks_and_gives_over_stdio(tmp_path):
     async def main():
         entry = real.entry(real.npm("everything"), roots=[str(tmp_path)])
-        async with connected(host=Host(complete), **config.read({"everything": entry})) as servers:
+        async with connected(host=ServerHost(complete), **config.read({"everything": entry})) as servers:
             await servers.restart("everything")
             assert tmp_path.as_uri() in (await call(servers, "get-roots-list")).text
             link = {"url": "https://example.org/x", "message": "Sign in"}

@@ -9,7 +9,7 @@ from agentmagic.errors import ConfigError, ServerError
 from agentmagic.secrets import register_secret
 from agentmagic.tools.mcp import McpServers, config
 from agentmagic.tools.mcp.config import Input, Stdio
-from agentmagic.tools.mcp.pending import Host
+from agentmagic.tools.mcp.pending import ServerHost
 from agentmagic.tools.mcp.trust import TrustStore
 from tests.tools.mcp.calling import PATIENCE, SERVERS, call, raw
 
@@ -85,7 +85,7 @@ def test_a_host_is_asked_once_and_its_yes_is_kept(read):
         await servers.restart("raw")
 
     servers = read()
-    servers._servers["raw"].connection.pending.host = Host(confirm=confirm)
+    servers._servers["raw"].connection.pending.host = ServerHost(confirm=confirm)
     played(scene, servers)
     assert len(asked) == 1
     assert asked[0].startswith("Start the MCP server 'raw', which the project names?\n")

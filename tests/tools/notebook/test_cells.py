@@ -5,9 +5,9 @@ from types import MappingProxyType
 
 import pytest
 
+from agentmagic.host import NotebookCell
 from agentmagic.messages import Media, Text, ToolCall
 from agentmagic.tools.base import ToolContext, call_tool
-from agentmagic.tools.notebook.base import NotebookCell
 from agentmagic.tools.notebook.cells import look_tools
 
 FIGURES = [Media("image/png", data) for data in (b"bergen", b"oslo", b"vik")]

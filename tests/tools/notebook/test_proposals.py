@@ -12,7 +12,7 @@ from agentmagic.errors import BadRequest
 from agentmagic.events import CellProposed, ProposalSettled
 from agentmagic.export import save
 from agentmagic.history.journal_reader import read
-from agentmagic.tools.notebook.base import NotebookCell
+from agentmagic.host import NotebookCell
 from agentmagic.widgets.sync import Feed
 from tests.turns import calls, texts
 

@@ -1,0 +1,202 @@
+"""The host: what a front end gives the core, as one protocol; `ScriptHost` is the default.
+
+Only protocols over events and messages stand here. A session and a run are passed through as they are.
+"""
+
+import sys
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agentmagic.errors import UsageError
+from agentmagic.events import CellProposed, ProposalSettled
+from agentmagic.messages import Content
+
+NOWHERE = "The chat panel works in a notebook, in JupyterLab or Notebook 7. In code, use session.ask()."
+
+Output = tuple[Content, str]
+"""A part of a result, and the HTML that a user sees in its place, or ""."""
+
+
+class Person(Protocol):
+    """The user at the keyboard. The methods are called in the main thread."""
+
+    def attended(self) -> bool:
+        """Return whether the user can type an answer now."""
+        ...
+
+    def ask(self, question: str) -> str:
+        """Return an answer that is typed hidden and kept nowhere, "" for none."""
+        ...
+
+
+class Capture(Protocol):
+    """Takes what the main thread prints, displays and plots from `start` to `stop`; it may be started again."""
+
+    def start(self) -> None:
+        """Take the output from now on."""
+        ...
+
+    def stop(self) -> None:
+        """Leave the output to the cell again."""
+        ...
+
+    def draw(self) -> None:
+        """Take the figures that were left open, and close them."""
+        ...
+
+    def leave_out(self, value: Any, shown: Sequence[Content]) -> None:
+        """Drop the displays of figures that the tool returns as well; `shown` are the parts of the value it returns."""
+        ...
+
+    def parts(self) -> Sequence[Output]:
+        """Return what was taken so far, in order; in any thread."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NotebookCell:
+    """A cell with its text and its outputs; `number` is its place in the notebook, or its number in the history.
+
+    `running` says that it is the cell that runs now. `id` is the cell's in the notebook, "" if it is not known.
+    """
+
+    number: int
+    kind: str
+    source: str
+    outputs: tuple[Content, ...] = ()
+    running: bool = False
+    id: str = ""
+
+
+class RunningNotebook(Protocol):
+    """The notebook of a kernel. The methods are called in the main thread."""
+
+    @property
+    def namespace(self) -> MutableMapping[str, Any]:
+        """The variables of the notebook; also read in other threads."""
+        ...
+
+    def run(self, code: str) -> None:
+        """Run a program as if it was typed in a cell, and display the value of its last expression.
+
+        Raises what the program raises.
+        """
+        ...
+
+    def stage(self, proposed: CellProposed) -> CellProposed:
+        """Have the front end show a proposed cell in the notebook if it can; return the proposal with its place."""
+        ...
+
+    def fate(self, proposed: CellProposed) -> ProposalSettled | None:
+        """Return what became of a proposed cell, if the cells tell; None if they do not, or the front end will."""
+        ...
+
+    def cells(self) -> tuple[Sequence[NotebookCell], str]:
+        """Return the cells, and a sentence on where they are from and how new they are."""
+        ...
+
+
+class RunView(Protocol):
+    """Shows a run in the place where code began it; `attended` says whether the user can answer there."""
+
+    attended: bool
+
+    def begin(self, run: Any) -> None:
+        """Show a `Run` from now on."""
+        ...
+
+    def finish(self) -> None:
+        """Show what is to stay after the run; called by the code that waits for the run."""
+        ...
+
+
+class Host(Protocol):
+    """What a front end gives the core; a part that it lacks is None.
+
+    `takes_tools` says that synchronous tools run in the main thread, as in a kernel. `wake` schedules a callback there,
+    for when no code blocks it. `person` answers questions that belong to no run. `cell` has the id of the running cell
+    and the number of its run: within one run, the second session of a name has a recording of its own. Sessions are
+    passed as they are.
+    """
+
+    takes_tools: bool
+    wake: Callable[[Callable[[], None]], object] | None
+    person: Person | None
+    notebook: RunningNotebook | None
+    cell: tuple[str, int]
+
+    def capture(self, on_line: Callable[[str], None]) -> Capture | None:
+        """Return what takes the output of one tool; `on_line` is called with the last printed line."""
+        ...
+
+    def view(self, session: Any) -> RunView | None:
+        """Return the view of a run that code of the user begins now."""
+        ...
+
+    def join(self, session: Any) -> None:
+        """Have a session use the recording of the host, before each of its turns."""
+        ...
+
+    def tell_undone(self, session: Any, *, redo: bool) -> bool:
+        """Tell the user what an undo or redo by code came to; return whether the user was told."""
+        ...
+
+    def show_panel(self, session: Any) -> None:
+        """Show the chat panel of a session. Raises UsageError if there is no place for one."""
+        ...
+
+
+class ScriptHost(Host):
+    """The host of a script: nothing is shown, no one is there, and what tools print goes where it always goes."""
+
+    takes_tools = False
+
+    def __init__(self) -> None:
+        self.wake = None
+        self.person = None
+        self.notebook = None
+        self.cell = ("", 0)
+
+    def capture(self, on_line: Callable[[str], None]) -> Capture | None:  # noqa: ARG002
+        """Return None: tools print as usual."""
+        return None
+
+    def view(self, session: Any) -> RunView | None:  # noqa: ARG002
+        """Return None: a script waits for the result."""
+        return None
+
+    def join(self, session: Any) -> None:
+        """Do nothing: each session of a script names its own cassette."""
+
+    def tell_undone(self, session: Any, *, redo: bool) -> bool:  # noqa: ARG002
+        """Return False: no one looks."""
+        return False
+
+    def show_panel(self, session: Any) -> None:
+        """Load the extension in an IPython shell where the user has not, which then shows the panel."""
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        if shell is None:
+            raise UsageError(NOWHERE)
+        shell.run_line_magic("load_ext", "agentmagic")
+        installed().show_panel(session)
+
+
+_installed: list[Host] = [ScriptHost()]
+
+
+def installed() -> Host:
+    """Return the host of this process."""
+    return _installed[0]
+
+
+def install(host: Host) -> Host:
+    """Make a host that of this process, and return the one before."""
+    before, _installed[0] = _installed[0], host
+    return before
+
+
+def begin_cell(cell: str = "") -> None:
+    """Begin the run of a cell: its sessions use the recordings that sessions of the last run used."""
+    host = installed()
+    host.cell = (cell, host.cell[1] + 1)

@@ -1,0 +1,56 @@
+"""The host of a kernel: its main thread, its notebook, the person at it, and the cells that show runs."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentmagic.host import Capture, Host
+from agentmagic.jupyter.cell.live_runs import LiveRuns
+from agentmagic.jupyter.cell.runner import CellView
+from agentmagic.jupyter.frontend import Keyboard, in_kernel
+from agentmagic.jupyter.notebook.capture import OutputCapture
+from agentmagic.jupyter.notebook.kernel import KernelNotebook
+from agentmagic.jupyter.notebook.namespace import Namespace
+from agentmagic.jupyter.panel import panels
+from agentmagic.session import Session
+
+
+class KernelHost(Host):
+    """What the kernel of a shell gives the core, while the extension is loaded."""
+
+    takes_tools = True
+
+    def __init__(
+        self, shell: InteractiveShell, namespace: Namespace, live_runs: LiveRuns, notebook: KernelNotebook
+    ) -> None:
+        self._shell = shell
+        self._namespace = namespace
+        self._live_runs = live_runs
+        self.notebook = notebook
+        self.person = Keyboard(shell)
+        self.cell = ("", 0)
+        loop = getattr(cast("Any", shell).kernel, "io_loop", None) if in_kernel(shell) else None
+        # A terminal has no loop: there tools run in the main thread only while a cell blocks it.
+        self.wake = None if loop is None else loop.add_callback
+
+    def capture(self, on_line: Callable[[str], None]) -> Capture:
+        """Return what takes the output of one tool out of the cell."""
+        return OutputCapture(self._shell, on_line)
+
+    def view(self, session: Session) -> CellView | None:
+        """Return a view in the running cell, if code of the user begins the run there."""
+        return self._live_runs.view(session)
+
+    def join(self, session: Session) -> None:
+        """Have a session use the notebook's cassette, under the name of its variable."""
+        self._namespace.join(session)
+
+    def tell_undone(self, session: Session, *, redo: bool) -> bool:
+        """Print what an undo or redo by code came to."""
+        self._live_runs.tell_undone(session, redo=redo)
+        return True
+
+    def show_panel(self, session: Session) -> None:
+        """Show the panel of a session in the running cell."""
+        panels.show(self._shell, session)
