@@ -94,8 +94,8 @@ from agentmagic.tools.base import TaskComplete as TaskComplete
 from agentmagic.tools.base import Tool as Tool
 from agentmagic.tools.base import ToolContext as ToolContext
 from agentmagic.tools.base import Toolset as Toolset
-from agentmagic.tools.base import call_tool as call_tool
 from agentmagic.tools.base import result as result
+from agentmagic.tools.calling import call_tool as call_tool
 from agentmagic.tools.functions import tool as tool
 from agentmagic.tools.notebook import NotebookTools as NotebookTools
 from agentmagic.tools.output_cache import preview as preview

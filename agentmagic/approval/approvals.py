@@ -22,7 +22,8 @@ from agentmagic.secrets import redact
 from agentmagic.serialization import same_json
 from agentmagic.settings import Permission
 from agentmagic.text import written_json
-from agentmagic.tools.base import Tool, check_arguments
+from agentmagic.tools.base import Tool
+from agentmagic.tools.calling import check_arguments
 
 TEST_SECONDS = 5.0
 """How long the functions of a policy's rules may take for one call."""

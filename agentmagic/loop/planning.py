@@ -35,7 +35,7 @@ from agentmagic.providers.base import OutputSchema, PlanQuestion
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.text import clip, written_json
-from agentmagic.tools.base import check_arguments
+from agentmagic.tools.calling import check_arguments
 
 T = TypeVar("T")
 

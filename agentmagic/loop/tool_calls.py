@@ -36,20 +36,8 @@ from agentmagic.runtime.engine import engine, running_loop
 from agentmagic.runtime.timeouts import await_all_with_grace
 from agentmagic.secrets import redact
 from agentmagic.text import cut, listed
-from agentmagic.tools.base import (
-    NO_VALUE,
-    Completion,
-    Tool,
-    ToolContext,
-    Toolset,
-    call_tool,
-    failure,
-    list_sources,
-    notices_of,
-    own_traceback,
-    traceback_text,
-    with_output,
-)
+from agentmagic.tools.base import NO_VALUE, Completion, Tool, ToolContext, Toolset, failure, list_sources, notices_of
+from agentmagic.tools.calling import call_tool, own_traceback, traceback_text, with_output
 from agentmagic.tools.output_cache import READER
 from agentmagic.undo.watcher import Ledger
 

@@ -1,38 +1,26 @@
-"""What the loop and the tools share: the tool, its context, the toolset, and the function that runs one call."""
+"""What the loop and the tools share: the tool, its context, the toolset."""
 
 import asyncio
-import concurrent.futures
-import os
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
-from traceback import TracebackException
-from types import FrameType, TracebackType
-from typing import Any, Protocol, TypeVar, cast, get_args, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from agentmagic import json_schema
-from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, UsageError, said
+from agentmagic.errors import ServerError, ToolError, UsageError, said
 from agentmagic.events import CellProposed
 from agentmagic.host import Capture, Output
 from agentmagic.messages import (
     Content,
-    Media,
     Message,
-    Resource,
     ResultStatus,
-    Text,
     ToolCall,
     ToolDef,
     ToolResult,
     parts_of,
 )
 from agentmagic.runtime.engine import void
-from agentmagic.runtime.exits import CodeExit, exit_words
-from agentmagic.runtime.timeouts import Deadline, being_cancelled
+from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
-from agentmagic.text import a_type, cut_middle
 
 T = TypeVar("T")
 
@@ -345,152 +333,3 @@ def result(call: ToolCall, *content: str | Content, status: ResultStatus = "ok",
 def failure(call: ToolCall, message: str, status: ResultStatus = "error") -> ToolResult:
     """Return an error result with one sentence for the model; secrets are blanked."""
     return result(call, redact(message), status=status)
-
-
-async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
-    """Run one call and return its result, with the tool's output; all failures are results too.
-
-    Raises ServerError if the tool's server cannot be reached again, and CancelledError.
-    """
-    return with_output(await _call_tool(tool, call, context), context)
-
-
-def with_output(result: ToolResult, context: ToolContext) -> ToolResult:
-    """Return a result with what the tool printed, displayed and plotted, and note its HTML on the context."""
-    count = len(result.content)
-    own = list(zip(result.content, context.rich if len(context.rich) == count else ("",) * count, strict=True))
-    # How code has ended itself is told behind what it had printed by then.
-    parts = [*context.output, *own] if context.exited else [*own, *context.output]
-    context.rich = tuple(html for _, html in parts)
-    return replace(result, content=tuple(part for part, _ in parts))
-
-
-async def _call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
-    call = replace(call, arguments=without_refused_nulls(tool.definition, call.arguments))
-    if problem := check_arguments(tool.definition, call.arguments):
-        return failure(call, problem)
-    context.deadline = Deadline(tool.timeout)
-    try:
-        async with context.deadline:
-            return checked(call, await tool.invoke(call, context))
-    except TaskComplete as done:
-        return result(call, said(done), done=said(done))
-    except (ServerError, CassetteError, ReplayMismatch):
-        raise
-    except asyncio.CancelledError as error:
-        context.cancel()
-        if being_cancelled():
-            raise
-        return failure(call, _sentence(error))  # the tool itself raised it: the call was not cancelled
-    except BaseException as error:  # noqa: BLE001  (the model reads all failures; SystemExit must not end the kernel)
-        if isinstance(error, TimeoutError) and context.deadline.expired:
-            context.cancel()
-            fate = f"was given up. {context.left}" if context.left else "was stopped."
-            return failure(call, f"{call.name} took longer than {tool.timeout:g} s and {fate}", "timeout")
-        return _failed(tool, call, context, error)
-
-
-def _failed(tool: Tool, call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
-    """Return the result of a call that raised. A program that ends itself with the code 0 has not failed."""
-    if not isinstance(error, (CodeExit, SystemExit)):
-        context.error = error
-        return failure(call, _sentence(error))
-    context.exited = True
-    words = f"The {'program' if tool.code else 'tool'} {exit_words(error.code)}"
-    if tool.code and not error.code:
-        return result(call, words)
-    context.error = error.__cause__ if isinstance(error, CodeExit) else error
-    return failure(call, words)
-
-
-def without_refused_nulls(definition: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return arguments without the nulls for optional ones that take none; models write them for "not given"."""
-    if all(value is not None for value in arguments.values()):
-        return arguments
-    schema = definition.parameters
-    optional: dict[str, Any] = {**schema, "required": []}
-    return {
-        name: value
-        for name, value in arguments.items()
-        if value is not None
-        or name in schema.get("required", ())
-        or not json_schema.problem("", optional, {name: value})
-    }
-
-
-def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | None:
-    """Return why the arguments cannot be used, in one sentence, or None if they can."""
-    if set(arguments) == {"_raw"} and "_raw" not in definition.parameters.get("properties", {}):
-        return f"The arguments of {definition.name} were not a JSON object; send them again as one."
-    return json_schema.problem(definition.name, definition.parameters, without_refused_nulls(definition, arguments))
-
-
-def checked(call: ToolCall, value: object) -> ToolResult:
-    """Return a tool's return value as the result of its call.
-
-    Raises ToolError for a value that is no result, or that has content which the history cannot keep.
-    """
-    if not isinstance(value, ToolResult):
-        raise ToolError(f"The tool returned {a_type(value)}, which is no result.")
-    # A tool made by hand may fill the fields with anything, so each one is checked or set.
-    content = (value.content,) if isinstance(cast("object", value.content), str) else tuple(value.content)
-    parts = tuple(_part(part) for part in content)
-    done = value.done if value.done is None else str(value.done)
-    status = value.status if value.status in get_args(ResultStatus) else "error"
-    return replace(value, call_id=call.id, name=call.name, content=parts, status=status, done=done)
-
-
-def _part(part: object) -> Content:
-    match part:
-        case str():
-            return Text(part)
-        case Text(text=str()) | Media(media_type=str(), data=bytes(), name=str()):
-            return part
-        case Resource(uri=str(), name=str(), media_type=str(), text=str()):
-            return part
-        case _:
-            raise ToolError(
-                f"The tool returned {a_type(part)} among its content, where text, media and resources belong."
-            )
-
-
-def _sentence(error: BaseException) -> str:
-    words = said(error)
-    if isinstance(error, ToolError):
-        return words or "The tool failed without saying why."
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
-
-
-# -- tracebacks ----------------------------------------------------------------------------------------------
-
-LONGEST_TRACEBACK = 20_000
-"""Characters of a traceback that are kept."""
-
-_CELL = re.compile(r'File "(?:[^"\n]*ipykernel_\d+[^"\n]*|<ipython-input-[^"\n]*>)"')
-_CALLING = tuple(f"{Path(str(one.__file__)).parent}{os.sep}" for one in (json_schema, asyncio, concurrent.futures))
-"""The folders of the code that calls tools."""
-
-
-def own_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the code of the tool or cell on, or None if only other code raised the exception."""
-    trace = error.__traceback__
-    while trace is not None and _is_calling(trace.tb_frame):
-        trace = trace.tb_next
-    return trace
-
-
-def _is_calling(frame: FrameType) -> bool:
-    """Return whether a frame is of the code that calls tools and runs cells."""
-    return frame.f_code.co_filename.startswith(_CALLING) or str(frame.f_globals.get("__name__")).startswith("IPython.")
-
-
-def traceback_text(error: BaseException) -> str:
-    """Return the traceback of what a tool or cell raised, or "" for a ToolError, which is said on purpose.
-
-    Secrets are blanked. Paths are written as Jupyter writes them: the home folder as ~, cells without a file.
-    """
-    if isinstance(error, ToolError) or (trace := own_traceback(error)) is None:
-        return ""
-    text = "".join(TracebackException(type(error), error, trace, compact=True).format())
-    text = _CELL.sub("Cell", text).replace(f'File "{Path("~").expanduser()}{os.sep}', f'File "~{os.sep}')
-    return cut_middle(redact(text), LONGEST_TRACEBACK, lambda start, end: f"\n({end - start:,} characters left out)\n")

@@ -18,7 +18,8 @@ from agentmagic.host import ScriptHost
 from agentmagic.messages import Example, Text, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import BLOCKS, LEFT, engine
 from agentmagic.testing import PATIENCE
-from agentmagic.tools.base import LONGEST_TRACEBACK, STILL_RUNNING, Tool
+from agentmagic.tools.base import STILL_RUNNING, Tool
+from agentmagic.tools.calling import LONGEST_TRACEBACK
 from agentmagic.tools.functions import IN_THREAD, function_tool, is_tool, to_result
 from agentmagic.tools.notebook.code import ToolFunctions
 from tests.turns import AT_ONCE, SOON, calls, hosted, kinds, notices, play, results, scripted, texts

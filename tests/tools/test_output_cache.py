@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from agentmagic import ToolContext
 from agentmagic.messages import Media, Message, Resource, Text, ToolCall, ToolResult, user
-from agentmagic.tools.base import call_tool
+from agentmagic.tools.calling import call_tool
 from agentmagic.tools.output_cache import READER, find_result, preview, reader
 
 LOG = "\n".join(f"line {number}: all is well" for number in range(2_000))

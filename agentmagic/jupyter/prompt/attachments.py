@@ -22,7 +22,7 @@ from agentmagic.providers.catalog import ModelInfo
 from agentmagic.secrets import learn, redact
 from agentmagic.session import Session
 from agentmagic.text import counted, cut, one_line, shown
-from agentmagic.tools.base import traceback_text
+from agentmagic.tools.calling import traceback_text
 from agentmagic.values import frames
 from agentmagic.values.describe import BUDGET, CHARACTERS, CUT, describe, schema, summary
 from agentmagic.values.pictures import NoPicture, fitted, in_words, is_picture, picture

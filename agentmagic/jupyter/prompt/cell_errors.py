@@ -9,7 +9,7 @@ from agentmagic.jupyter.frontend import in_notebook, say
 from agentmagic.secrets import redact
 from agentmagic.settings import hints
 from agentmagic.text import cut_middle
-from agentmagic.tools.base import traceback_text
+from agentmagic.tools.calling import traceback_text
 
 FIX = "This cell of the notebook failed. Say what is wrong, and how to mend it."
 LONGEST = 20_000

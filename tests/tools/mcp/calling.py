@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from agentmagic.messages import ToolCall, ToolResult
-from agentmagic.tools.base import ToolContext, call_tool
+from agentmagic.tools.base import ToolContext
+from agentmagic.tools.calling import call_tool
 from agentmagic.tools.mcp import McpServers
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
 from agentmagic.tools.mcp.pending import ServerHost

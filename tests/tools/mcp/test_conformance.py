@@ -18,7 +18,8 @@ import pytest
 from keyring.backends.null import Keyring
 
 from agentmagic.messages import ToolCall
-from agentmagic.tools.base import ToolContext, call_tool
+from agentmagic.tools.base import ToolContext
+from agentmagic.tools.calling import call_tool
 from agentmagic.tools.mcp import McpServers, config, token_store, warm
 from tests.tools.mcp.real import NPM
 from tests.tools.mcp.test_oauth import Paster

@@ -6,7 +6,7 @@ import pytest
 
 from agentmagic.errors import ServerError
 from agentmagic.messages import ToolCall
-from agentmagic.tools.base import call_tool
+from agentmagic.tools.calling import call_tool
 from agentmagic.tools.mcp import config
 from tests.providers.loopback import Exchange
 from tests.tools.mcp.calling import call, connected, context, played

@@ -14,7 +14,8 @@ import pytest
 from agentmagic.errors import MissingExtra, ServerError, UsageError
 from agentmagic.messages import Media, Text, ToolCall
 from agentmagic.tools import mcp as servers_module
-from agentmagic.tools.base import ServersUnreachable, call_tool
+from agentmagic.tools.base import ServersUnreachable
+from agentmagic.tools.calling import call_tool
 from agentmagic.tools.mcp import config, limits
 from agentmagic.tools.mcp.guardian import guardian
 from tests.tools.mcp.calling import (

@@ -7,7 +7,8 @@ import pytest
 
 from agentmagic.host import NotebookCell
 from agentmagic.messages import Media, Text, ToolCall
-from agentmagic.tools.base import ToolContext, call_tool
+from agentmagic.tools.base import ToolContext
+from agentmagic.tools.calling import call_tool
 from agentmagic.tools.notebook.cells import look_tools
 
 FIGURES = [Media("image/png", data) for data in (b"bergen", b"oslo", b"vik")]

@@ -5,7 +5,8 @@ import pytest
 from agentmagic import TaskComplete, ToolContext
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.messages import ToolCall, ToolDef
-from agentmagic.tools.base import STILL_RUNNING, Tool, call_tool, result
+from agentmagic.tools.base import STILL_RUNNING, Tool, result
+from agentmagic.tools.calling import call_tool
 from tests.turns import SOON
 
 CALL = ToolCall("c1", "work", {})
