@@ -1,13 +1,14 @@
 """JSON data as documents of YAML that people review, and back.
 
-The writer uses a small part of YAML: block mappings, literal blocks for long texts, double quotes with escapes for all
-that a block cannot hold, no tags and no anchors. The reader takes other YAML too, since people edit cassettes by hand,
-but refuses tags, anchors, and data that is nested deeper than DEEPEST.
+PyYAML writes a small part of YAML: block mappings, literal blocks for long texts, no tags and no anchors. The reader
+takes other YAML too, since people edit cassettes by hand, but refuses tags, anchors, and data that is nested deeper
+than DEEPEST.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, cast
 
 from agentmagic.errors import CassetteError
@@ -20,16 +21,14 @@ DEEPEST_BLOCK = 30
 LONGEST_KEY = 200
 LONGEST_LINE = 72
 """Characters of a text on one line; a longer one is a literal block."""
+WIDEST = 2**20
+"""Characters of a line; PyYAML would fold a longer text."""
 JSON = "$json"
 """The key of a mapping that stands for JSON on one line."""
 
-_PLAIN = re.compile(r"[A-Za-z]|[A-Za-z_=^][\w ./+^-]*[\w.+-]|\d[\da-f]*[acdf][\da-f]*", re.ASCII)
-_PLAIN_LINE = re.compile(r"[A-Za-z][\w ./+^,?!'()*-]*[\w.,?!)]|\d[\d ]*\*[\d *]*\d", re.ASCII)
-"""A text that needs no quotes behind the colon of a mapping; in a list in brackets it may."""
-_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
-"""Words that YAML takes for other values than texts, in any case."""
-_UNPRINTABLE = re.compile("[\x7f-\x9f\xad\u2028\u2029\ufeff\ufffe\uffff]")
-_NO_BLOCK = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029\ufeff]")
+_NO_BLOCK = re.compile("^\t|[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029\ufeff]")
+_BLANKS = re.compile(r'\\t| (?:\\n|")')
+"""Tabs, and blanks at the end of a line, as JSON has them."""
 _HALF = re.compile("[\ud800-\udfff]")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,4299})")
 """An integer of at most 4,300 digits: the most that Python itself reads and writes."""
@@ -42,97 +41,89 @@ _CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None, "": No
 
 def write(data: Mapping[str, Any]) -> str:
     """Return a document with its separator. The keys stay in their order."""
-    return f"{SEPARATOR}{''.join(_mapping(data, 0))}"
+    import yaml
+
+    plain = _plain(data)
+    dumper = _dumper(in_c=not _BLANKS.search(json.dumps(plain, separators=(",", ":"))))
+    return SEPARATOR + yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True, width=WIDEST)
 
 
-def _mapping(data: Mapping[str, Any], indent: int) -> Iterator[str]:
-    for key, value in data.items():
-        yield f"{' ' * indent}{_line(key)}:{_value(value, indent)}"
-
-
-def _value(value: Any, indent: int) -> str:
-    """Return the text after the colon or hyphen, with its line end."""
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Return data with JSON on one line in place of what YAML cannot hold, or of what is nested deep."""
     match value:
         case str():
-            return _text(value, indent)
-        case Mapping() if value:
-            inner = cast("Mapping[str, Any]", value)
-            as_json = indent > 2 * DEEPEST_BLOCK or not all(map(_fits, inner))
-            return _json(inner, indent) if as_json else "\n" + "".join(_mapping(inner, indent + 2))
-        case list() | tuple() if value:
-            items = cast("Sequence[Any]", value)
-            if all(map(_is_short, items)) and len(line := ", ".join(map(_line, items))) <= LONGEST_LINE:
-                return f" [{line}]\n"
-            return _json(items, indent) if indent > 2 * DEEPEST_BLOCK else "\n" + "".join(_items(items, indent))
+            return {JSON: json.dumps(value)} if _HALF.search(value) else str.__str__(value)
         case Mapping():
-            return " {}\n"
+            inner = cast("Mapping[str, Any]", value)
+            fits = depth <= DEEPEST_BLOCK and all(map(_fits, inner))
+            return {key: _plain(item, depth + 1) for key, item in inner.items()} if fits else {JSON: json.dumps(inner)}
+        case list() | tuple():
+            items = cast("Sequence[Any]", value)
+            return {JSON: json.dumps(items)} if depth > DEEPEST_BLOCK else [_plain(item, depth + 1) for item in items]
+        case bool() | None:
+            return value
+        case float():
+            return float(value)  # PyYAML knows no subclasses
         case _:
-            return f" {_line(value)}\n"
-
-
-def _items(items: Sequence[Any], indent: int) -> Iterator[str]:
-    for item in items:
-        if isinstance(item, Mapping) and item and (written := _value(item, indent)).startswith("\n"):
-            yield f"{' ' * indent}- {written[1:].lstrip(' ')}"
-        else:
-            inner = indent + 2 * isinstance(item, (list, tuple))
-            yield f"{' ' * indent}-{_value(item, inner)}"
-
-
-def _json(value: Any, indent: int) -> str:
-    return "\n" + "".join(_mapping({JSON: json.dumps(value)}, indent + 2))
+            return int(value)
 
 
 def _fits(key: str) -> bool:
     return len(key) <= LONGEST_KEY and key != JSON and not _HALF.search(key)
 
 
+@cache
+def _dumper(*, in_c: bool) -> Any:
+    """Return PyYAML's writer with literal blocks for long texts, short lists on a line, and no anchors.
+
+    The one in C is fast. It writes no block with tabs or blanks at the end of a line, which YAML allows; the one in
+    Python writes them here.
+    """
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper) if in_c else yaml.SafeDumper
+
+    def analyze(dumper: Any, text: str) -> Any:
+        analysis = base.analyze_scalar(dumper, text)
+        analysis.allow_block = analysis.allow_block or dumper.event.style == "|"
+        return analysis
+
+    def mapping(dumper: Any, data: Mapping[str, Any]) -> Any:
+        node = dumper.represent_mapping("tag:yaml.org,2002:map", data.items(), flow_style=not data)
+        for key, _ in node.value:
+            key.style = '"' if key.style == "|" else key.style
+        return node
+
+    def sequence(dumper: Any, items: Sequence[Any]) -> Any:
+        flow = all(map(_is_short, items)) and sum(len(str(item)) + 2 for item in items) <= LONGEST_LINE
+        return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=flow)
+
+    def without_alias(_dumper: Any, _data: Any) -> bool:
+        return True
+
+    dumper = type("Dumper", (base,), {"ignore_aliases": without_alias, "analyze_scalar": analyze})
+    for kind, write_kind in ((str, _scalar_node), (dict, mapping), (list, sequence)):
+        cast("Any", dumper).add_representer(kind, write_kind)
+    return dumper
+
+
+def _scalar_node(dumper: Any, text: str) -> Any:
+    style = None
+    if _NO_BLOCK.search(text) or _scalar(text) is not text:  # the reader takes more texts for numbers than PyYAML does
+        style = '"'
+    elif ("\n" in text or len(text) > LONGEST_LINE) and text.strip("\n"):
+        style = "|"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
 def _is_short(value: Any) -> bool:
     match value:
         case str():
-            return len(value) <= LONGEST_LINE and "\n" not in value and not _HALF.search(value)
-        case Mapping() | list() | tuple():
+            return len(value) <= LONGEST_LINE and "\n" not in value
+        case dict() | list():
             return not value
         case _:
             return True
-
-
-def _text(text: str, indent: int) -> str:
-    if _HALF.search(text):  # YAML has no escape for half of a surrogate pair
-        return _json(text, indent)
-    if ("\n" in text or len(text) > LONGEST_LINE) and text.strip("\n") and not _NO_BLOCK.search(text):
-        return _block(text, indent)
-    plain = len(text) <= LONGEST_LINE and _PLAIN_LINE.fullmatch(text) and text.lower() not in _WORDS
-    return f" {text if plain else _line(text)}\n"
-
-
-def _block(text: str, indent: int) -> str:
-    hint = "2" if text[0] in " \t\n" else ""
-    stem = text.rstrip("\n")
-    ends = len(text) - len(stem)
-    keep = "-" if not ends else "" if ends == 1 else "+"
-    pad = " " * (indent + 2)
-    lines = (pad + line if line else "" for line in stem.split("\n"))
-    return f" |{hint}{keep}\n" + "\n".join(lines) + "\n" * max(ends, 1)
-
-
-def _line(value: Any) -> str:
-    """Return a value without inner values as one line."""
-    match value:
-        case str():
-            if _PLAIN.fullmatch(value) and len(value) <= LONGEST_LINE and value.lower() not in _WORDS:
-                return value
-            return _UNPRINTABLE.sub(_escape, json.dumps(value, ensure_ascii=False))
-        case float() if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124  (not a number)
-            return ".nan" if value != value else ".inf" if value > 0 else "-.inf"  # noqa: PLR0124
-        case Mapping() | list() | tuple():
-            return "{}" if isinstance(value, Mapping) else "[]"
-        case _:
-            return json.dumps(value)
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
 
 
 # -- reading -----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@ import json
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentmagic.errors import CassetteError
@@ -35,6 +35,8 @@ def read(text):
 @pytest.mark.usefixtures("loader")
 def test_every_value_comes_back_as_it_was_written():
     @given(VALUES)
+    @example({"\t": None, "\x85": None})  # a tab, and a line break that no block may have
+    @example("\t\n")
     def comes_back(value):
         data = {"value": value}
         written = documents.write(data)
