@@ -80,15 +80,16 @@ def test_an_sdk_is_imported_in_one_package_only():
 def test_the_public_names_are_these():
     names = """
         Agent AgentMagicError ApprovalAsked ApprovalGiven Approve AuthenticationFailed AuthenticationMissing
-        BadRequest CassetteError CellProposed Compacted ConfigError Context ContextTooLong Deny Done EmptyAnswer Event
-        Example HistoryCut Intent InvalidOutput JournalError Limits MalformedCall Media Message MissingExtra Model
-        ModelFinished ModelSettings NotebookTools Notice OutputSchema Part PartDelta PartFinished PartStarted Policy
-        Prompt PromptAdded ProposalSettled ProviderData ProviderError QuestionAnswered QuestionAsked RateLimited
-        Reasoning ReplayMismatch Reply Request Resource RetrySettings Rule Run RunResult Sampled ScriptedModel
-        ServerError Session SessionBusy StepFinished StepRetried StepStarted Stop StreamBroken TaskComplete Text Tool
-        ToolCall ToolContext ToolDef ToolError ToolFinished ToolProgress ToolResult ToolStarted Toolset TurnFinished
-        TurnOptions TurnStarted TurnTimeout Unavailable UnknownModel Usage UsageError Working call_tool decode_log
-        info preview priced reader register_model register_secret result tool user
+        BadRequest CassetteError CellProposed Clarified Compacted ConfigError Context ContextTooLong Deny Done
+        EmptyAnswer Event Example HistoryCut InnerCall Intent InvalidOutput JournalError Limits MalformedCall Media
+        Message MissingExtra Model ModelFinished ModelSettings NotebookTools Notice OutputSchema Part PartDelta
+        PartFinished PartStarted PlanRejected Planned Policy Prompt PromptAdded PromptEdited ProposalSettled
+        ProviderData ProviderError QuestionAnswered QuestionAsked RateLimited Reasoning ReplayMismatch Reply Request
+        Resource RetrySettings Routed Rule Run RunResult Sampled ScriptedModel ServerError Session SessionBusy
+        StepFinished StepRetried StepStarted Stop StreamBroken TaskComplete TaskFinished TaskJudged TaskStarted Text
+        Tool ToolCall ToolContext ToolDef ToolError ToolFinished ToolProgress ToolResult ToolStarted Toolset
+        TurnFinished TurnOptions TurnStarted TurnTimeout Unavailable UnknownModel Usage UsageError VariablesChanged
+        Working call_tool decode_log info preview priced reader register_model register_secret result tool user
     """
     assert agentmagic.__all__ == names.split()
     assert [name for name in agentmagic.__all__ if not hasattr(agentmagic, name)] == []
