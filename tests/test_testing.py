@@ -18,6 +18,11 @@ def population(city: str) -> int:
     return 700_000
 
 
+def closed() -> None:
+    """Fail."""
+    raise OSError("on Sundays")
+
+
 TOOLS = [weather, population]
 OSLO = ("weather", {"city": "Oslo", "days": 2})
 TURN = (calls(OSLO, ("weather", {"city": "Bergen"})), calls(("population", {"city": "Oslo"})), "It is 17 degrees.")
@@ -71,7 +76,8 @@ def test_a_call_that_did_not_run_or_failed_is_not_called():
     assert message(result, lambda c: c.called("weather", town="Oslo")).startswith(
         "weather(town='Oslo') failed. The arguments of weather do not fit its schema: "
     )
-    assert message(result, lambda c: c.called("weather")).startswith("weather() failed.")
+    result = play(calls(("closed", {})), "So be it.", tools=[*TOOLS, closed])
+    assert message(result, lambda c: c.called("closed")) == "closed() failed. OSError: on Sundays"
 
 
 def test_every_other_check_says_what_the_turn_did(result):

@@ -169,21 +169,21 @@ class Gate:
     _open: dict[str, _OpenApproval] = field(default_factory=dict[str, _OpenApproval])
 
     async def admit(self, tool: Tool, call: ToolCall) -> Granted | Refused:
-        """Decide one call, and ask the user if need be. Raises UsageError for a bad `AGENTMAGIC_PERMISSION`."""
+        """Decide one call, and ask the user if need be; the arguments of a call that is asked about are checked.
+
+        Raises UsageError for a bad `AGENTMAGIC_PERMISSION`.
+        """
         try:
             decide = await self._decider(tool, call)
         except _HookFailed as failed:
             return Refused(f"{call.name} was not run: {failed}", "hook failed")
         decision = decide()
-        match decision.verdict:
-            case "allow":
-                if change := self.approvals.allow(tool.definition):
-                    self.emit(Notice("warning", UNASKED.format(call.name, tool.definition.server, change)))
-                return Granted(call, "allowed")
-            case "deny":
-                return Refused(f"{call.name} was not run: {_lower(decision.why)}", "policy")
-            case "ask":
-                pass
+        if decision.verdict == "deny":
+            return Refused(f"{call.name} was not run: {_lower(decision.why)}", "policy")
+        if decision.verdict == "allow":
+            if change := self.approvals.allow(tool.definition):
+                self.emit(Notice("warning", UNASKED.format(call.name, tool.definition.server, change)))
+            return Granted(call, "allowed")
         if problem := check_arguments(tool.definition, call.arguments):
             return Refused(problem, "not asked", "error")  # else the user would approve what cannot run
         return Granted(call, "by hand") if self.by_hand else await self._asked(tool, call, decide, decision)

@@ -37,7 +37,7 @@ from agentmagic.runtime.timeouts import await_all_with_grace
 from agentmagic.secrets import redact
 from agentmagic.text import cut, listed
 from agentmagic.tools.base import NO_VALUE, Completion, Tool, ToolContext, Toolset, failure, list_sources, notices_of
-from agentmagic.tools.calling import call_tool, own_traceback, traceback_text, with_output
+from agentmagic.tools.calling import call_tool, carry_out, own_traceback, traceback_text, with_output
 from agentmagic.tools.output_cache import READER
 from agentmagic.undo.watcher import Ledger
 
@@ -133,11 +133,11 @@ class ToolExecutor:
     async def _call(self, call: ToolCall, *, inner: bool = False) -> _Ended:
         """Settle one call: look it up, ask the user if need be, run it, emit its result, write a line of the audit."""
         tool = self.tools.get(call.name)
-        if tool is None:
-            log.audit(log.Audit("", call.name, call.arguments, "no such tool", "error"))
-            return self._refuse(call, self._unknown(call.name), "error", inner=inner)
-        entry = log.Audit(tool.definition.server, call.name, call.arguments)
+        entry = log.Audit("" if tool is None else tool.definition.server, call.name, call.arguments)
         try:
+            if tool is None:
+                entry.decision, entry.outcome = "no such tool", "error"
+                return self._refuse(call, self._unknown(call.name), "error", inner=inner)
             permit = await self.gate.admit(tool, call)
             if self.stepper is not None and isinstance(permit, Granted) and permit.how == "allowed":
                 permit = await self.stepper.before_call(tool, permit)
@@ -162,7 +162,8 @@ class ToolExecutor:
         self._running.add(call.id)
         began, context = time.monotonic(), self._context(call, server)
         try:
-            plain = _signed(await call_tool(tool, call, context), tool)
+            run = call_tool if permit.how == "allowed" else carry_out  # the gate has checked what it asked about
+            plain = _signed(await run(tool, call, context), tool)
             result = permit.told(plain if inner else self._warned(call, plain))
         except ServerError as error:
             entry.outcome = "server gone"

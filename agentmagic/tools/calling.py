@@ -22,11 +22,17 @@ from agentmagic.tools.base import TaskComplete, Tool, ToolContext, failure, resu
 
 
 async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
-    """Run one call and return its result, with the tool's output; all failures are results too.
+    """Check the arguments of one call, run it and return its result; all failures are results too.
 
     Raises ServerError if the tool's server cannot be reached again, and CancelledError.
     """
-    return with_output(await _call_tool(tool, call, context), context)
+    problem = check_arguments(tool.definition, call.arguments)
+    return failure(call, problem) if problem else await carry_out(tool, call, context)
+
+
+async def carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
+    """Run a call whose arguments were checked, and return its result with the tool's output, as `call_tool` does."""
+    return with_output(await _carry_out(tool, call, context), context)
 
 
 def with_output(result: ToolResult, context: ToolContext) -> ToolResult:
@@ -39,10 +45,8 @@ def with_output(result: ToolResult, context: ToolContext) -> ToolResult:
     return replace(result, content=tuple(part for part, _ in parts))
 
 
-async def _call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
-    call = replace(call, arguments=without_refused_nulls(tool.definition, call.arguments))
-    if problem := check_arguments(tool.definition, call.arguments):
-        return failure(call, problem)
+async def _carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
+    call = replace(call, arguments=_without_refused_nulls(tool.definition, call.arguments))
     context.deadline = Deadline(tool.timeout)
     try:
         async with context.deadline:
@@ -77,7 +81,7 @@ def _failed(tool: Tool, call: ToolCall, context: ToolContext, error: BaseExcepti
     return failure(call, words)
 
 
-def without_refused_nulls(definition: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_refused_nulls(definition: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return arguments without the nulls for optional ones that take none; models write them for "not given"."""
     if all(value is not None for value in arguments.values()):
         return arguments
@@ -96,7 +100,7 @@ def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | 
     """Return why the arguments cannot be used, in one sentence, or None if they can."""
     if set(arguments) == {"_raw"} and "_raw" not in definition.parameters.get("properties", {}):
         return f"The arguments of {definition.name} were not a JSON object; send them again as one."
-    return json_schema.problem(definition.name, definition.parameters, without_refused_nulls(definition, arguments))
+    return json_schema.problem(definition.name, definition.parameters, _without_refused_nulls(definition, arguments))
 
 
 def checked(call: ToolCall, value: object) -> ToolResult:

@@ -108,6 +108,22 @@ def test_a_recorded_run_is_replayed_with_the_same_events_without_model_or_tool_a
             assert getattr(after, name) == getattr(before, name)
     after = Session(Agent(f"cassette:{path}", tools=[counting.tool])).ask(prompts[0])
     assert (after.final_text, counting.calls) == (ANSWER, 2)
+
+
+def test_calls_with_a_null_that_is_left_out_and_with_arguments_that_do_not_fit_are_replayed(path):
+    def forecast(city: str, days: int = 1) -> str:
+        """Return the weather."""
+        return f"{days} in {city}"
+
+    asked = [calls(("forecast", {"city": "Oslo", "days": days})) for days in (None, "two", 2)]
+    recorded = record(path, PROMPT, model=ScriptedModel([*asked, "Fine."]), tools=[forecast])
+    again = replayed(path, PROMPT, tools=[forecast])
+    assert again[0].history_delta == recorded[0].history_delta
+    assert [result.partition(":")[0] for result in texts(again[0])] == [
+        "1 in Oslo",
+        "The arguments of forecast do not fit its schema",
+        "2 in Oslo",
+    ]
     with pytest.raises(BadRequest, match=r"no answer to this request.*Oslo"):
         Session(Agent(f"cassette:{path}")).ask("Something else.")
     with pytest.raises(CassetteError, match="There is no recording"):
