@@ -26,6 +26,8 @@ from agentmagic.tools.functions import Functions, function_tool
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+    from agentmagic.tools.mcp.config import Entry
+
 T = TypeVar("T")
 
 MAX_ITERATIONS = 10
@@ -109,7 +111,7 @@ class Agent:
     model: str | Model | None = None
     instructions: str = ""
     tools: Sequence[ToolSource] = ()
-    mcp: Any = field(default=(), repr=False)
+    mcp: "Entry | Sequence[Entry]" = field(default=(), repr=False)
     max_iterations: int = MAX_ITERATIONS
     timeout: float | None = TIMEOUT
     tool_choice: str = "auto"
@@ -184,11 +186,11 @@ def _check_source(source: object) -> None:
     function_tool(source)
 
 
-def _check_servers(mcp: Any) -> None:
+def _check_servers(mcp: "Entry | Sequence[Entry]") -> None:
     """Raise ConfigError for a server that cannot be. Files are left unread: they may change before the first turn."""
     from agentmagic.tools.mcp import config
 
-    for entry in cast("Sequence[Any]", mcp) if isinstance(mcp, list | tuple) else (mcp,):
+    for entry in mcp if isinstance(mcp, list | tuple) else (mcp,):
         if not (isinstance(entry, Path) or (isinstance(entry, str) and entry.endswith(".json"))):
             config.read(entry)
 
@@ -331,7 +333,7 @@ class Connections:
         servers = [self._opened(agent.mcp)] if agent.mcp else []
         return (*([Functions(own)] if own else []), *sources, *servers)
 
-    def _opened(self, mcp: Any) -> Toolset:
+    def _opened(self, mcp: "Entry | Sequence[Entry]") -> Toolset:
         for known, servers in self._servers:
             if known is mcp or known == mcp:
                 return servers

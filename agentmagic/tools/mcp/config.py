@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, Union, cast
 from urllib.parse import unquote_plus, urlsplit
 
 import pydantic
@@ -25,8 +25,22 @@ from agentmagic.secrets import learn
 from agentmagic.tools.base import TIMEOUT
 from agentmagic.tools.mcp import names
 
-Entry = str | Mapping[str, Any] | object
-"""One server: a command, a URL, an entry of `mcpServers`, or a server object of the mcp library."""
+if TYPE_CHECKING:
+    from mcp import StdioServerParameters
+    from mcp.client import Transport as ClientTransport
+    from mcp.server import MCPServer, Server
+
+
+class FastMCP(Protocol):
+    """A server object of the fastmcp library."""
+
+    _mcp_server: Any
+
+
+ServerObject = Union["MCPServer", "Server[Any]", "StdioServerParameters", "ClientTransport", FastMCP]
+"""A server of this process, or what the mcp library's `Client` takes in its place."""
+Entry = str | Path | Mapping[str, Any] | ServerObject
+"""A command, a URL, an entry of `mcpServers`, a file or a whole table of them, or a server object."""
 
 CONNECT_TIMEOUT = 20.0  # seconds a server may take from its start to its answer
 DOWNLOAD_TIMEOUT = 60.0  # the same for `_DOWNLOADERS`, which fetch the server first
@@ -166,7 +180,7 @@ def read(
             return _read_file(source, workspace, ask)
         case str() if source.endswith(".json"):
             return _read_file(Path(source), workspace, ask)
-        case Mapping() if (table := _table(cast("Mapping[str, Any]", source))) is not None:
+        case Mapping() if (table := _table(source)) is not None:
             folder = workspace or Path.cwd()
             return {name: _parse(entry, _EntryPlace(f"the server {name!r}", folder)) for name, entry in table.items()}
         case list() | tuple():
@@ -176,7 +190,8 @@ def read(
                     configs[names.unused(name, configs)] = config
             return configs
         case _:
-            return {names.alias(source): parse(source, workspace=workspace)}
+            single = cast("Entry", source)
+            return {names.alias(single): parse(single, workspace=workspace)}
 
 
 def parse(entry: Entry, *, workspace: Path | None = None) -> ServerConfig:
@@ -383,9 +398,9 @@ def _parse(entry: Entry, place: _EntryPlace) -> ServerConfig:
         case {"command": object(), "url": object()}:
             raise place.wrong('there are both "command" and "url". Keep the one that is meant.')
         case {"command": object()}:
-            return _program(cast("Mapping[str, Any]", entry), place)
+            return _program(entry, place)
         case {"url": object()}:
-            return _address(cast("Mapping[str, Any]", entry), place)
+            return _address(entry, place)
         case Mapping():
             known = 'Write {"command": "...", "args": [...]} or {"url": "..."}.'
             raise place.wrong(f'there is neither "command" nor "url". {known}')
