@@ -22,6 +22,7 @@ from agentmagic.events import (
     Event,
     HistoryCut,
     Notice,
+    PromptValue,
     ProposalFate,
     ProposalSettled,
     RunResult,
@@ -264,7 +265,7 @@ class Session:
 
         Raises SessionBusy while a turn is running, and UsageError for an invalid prompt or model.
         """
-        return self._start(prompt, options)
+        return self.begin(prompt, TurnSettings.of(options))
 
     @spelled_out
     def ask(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> RunResult:
@@ -274,7 +275,7 @@ class Session:
         """
         engine().refuse_own_thread()
         with engine().main.held():
-            return self._start(prompt, options).wait()
+            return self.begin(prompt, TurnSettings.of(options)).wait()
 
     @spelled_out
     def preview(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> Preview:
@@ -282,13 +283,7 @@ class Session:
 
         No server is connected for it. Takes the options of `start`, and raises UsageError for an invalid prompt.
         """
-        chosen = TurnSettings.of(options)
-        recipe = chosen.recipe(self.agent)
-        sources, model = self._sources(recipe, chosen), self.model(recipe)
-        learn_secrets()
-        facts = info(model.name, address_of(model))
-        turn = TurnContext(recipe, model, sources, as_prompt(prompt), history=self.history, facts=facts)
-        return engine().call(preview(turn))
+        return self.preview_of(prompt, TurnSettings.of(options))
 
     @spelled_out
     def edit(self, turn: int, prompt: Prompt | None = None, **options: Unpack[TurnOptions]) -> Run:
@@ -296,12 +291,7 @@ class Session:
 
         `turn` is an index of `turns`, -1 for the last. Takes the options of `start` and raises what it raises.
         """
-        if not -len(self.turns) <= turn < len(self.turns):
-            raise UsageError(f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0.")
-        place = turn % len(self.turns)
-        if prompt is None and isinstance(begun := self.turns[place].events[0], TurnStarted):
-            options = {"values": begun.values, **options}
-        return self._start(prompt or self.turns[place].prompt, options, place)
+        return self.begin(prompt, TurnSettings.of(options), turn)
 
     # -- tools, model and listeners ------------------------------------------------------------
 
@@ -528,15 +518,38 @@ class Session:
         held = f"{counted(len(self.turns), 'turn')}, {counted(len(self.messages), 'message')}"
         return f"<Session {clip(str(model or 'default model'), 100)}: {held}{state}>"
 
-    # -- beginning and playing a turn ----------------------------------------------------------
+    # -- what front ends begin and play --------------------------------------------------------
 
-    def _start(self, prompt: Prompt, options: TurnOptions, keep: int | None = None) -> Run:
-        """Begin a turn after the first `keep` turns, or after all. Nothing is changed if the options are invalid."""
-        chosen = TurnSettings.of(options)
-        view = None if "attended" in options else installed().view(self)
+    def preview_of(self, prompt: Prompt, chosen: TurnSettings) -> Preview:
+        """Return what `preview` returns, for a front end."""
+        recipe = chosen.recipe(self.agent)
+        sources, model = self._sources(recipe, chosen), self.model(recipe)
+        learn_secrets()
+        facts = info(model.name, address_of(model))
+        turn = TurnContext(recipe, model, sources, as_prompt(prompt), history=self.history, facts=facts)
+        return engine().call(preview(turn))
+
+    def begin(self, prompt: Prompt | None, chosen: TurnSettings, turn: int | None = None) -> Run:
+        """Begin a turn as `start` does, or with `turn` as `edit` does, for a front end.
+
+        Nothing is changed if the settings are invalid.
+        """
+        keep = None if turn is None else self._place(turn)
+        if keep is not None and not prompt:
+            prompt, values = _asked(self.turns[keep])
+            chosen = replace(chosen, values=chosen.values or values)
+        view = installed().view(self) if chosen.attended is None else None
         if view is not None:
             chosen = replace(chosen, attended=view.attended)
-        recipe, message = chosen.recipe(self.agent), as_prompt(prompt)
+        run = self._start(as_prompt(cast("Prompt", prompt)), chosen, keep)
+        if view is not None:
+            run.view = view
+            view.begin(run)
+        return run
+
+    def _start(self, message: Message, chosen: TurnSettings, keep: int | None) -> Run:
+        """Begin a turn after the first `keep` turns, or after all."""
+        recipe = chosen.recipe(self.agent)
         sources, real = self._sources(recipe, chosen), partial(self.model, recipe)
         learn_secrets()
         with self._starting:
@@ -561,11 +574,14 @@ class Session:
             turn = self._context(recipe, real() if tape is None else tape.model, sources, message, chosen)
             turn = replace(turn, plan=plan)
             play = partial(self._play, turn, keep, run_turn if tape is None else tape.play)
-            self._run = Run(play, self._listeners, attended=chosen.attended, abort=chosen.abort)
-        if view is not None:
-            self._run.view = view
-            view.begin(self._run)
+            self._run = Run(play, self._listeners, attended=bool(chosen.attended), abort=chosen.abort)
         return self._run
+
+    def _place(self, turn: int) -> int:
+        """Return the place of a turn from its index, which may count from the end. Raises UsageError."""
+        if not -len(self.turns) <= turn < len(self.turns):
+            raise UsageError(f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0.")
+        return turn % len(self.turns)
 
     def _context(
         self, recipe: Agent, model: Model, sources: Sequence[Toolset], prompt: Message, chosen: TurnSettings
@@ -592,7 +608,7 @@ class Session:
             view=self._view,
             budgets=budgets,
             notices=self._notices,
-            step=chosen.step and chosen.attended,
+            step=chosen.step and bool(chosen.attended),
             values=tuple(chosen.values),
             noted=self._noted,
         )
@@ -643,6 +659,12 @@ class Session:
     def _journal(self, path: str | Path) -> Journal:
         notices = self._notices  # not the session itself, which the journal would keep alive
         return Journal(Path(path), tell=lambda words: notices.append(Notice("warning", words)))
+
+
+def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
+    """Return the prompt of a turn, and what described the values that it names."""
+    begun = turn.events[0]
+    return turn.prompt, begun.values if isinstance(begun, TurnStarted) else ()
 
 
 def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usage = Usage()) -> Budget:  # noqa: B008

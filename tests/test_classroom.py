@@ -11,6 +11,7 @@ from agentmagic import Agent, Policy, Rule, Session, tool
 from agentmagic.approval.approvals import Gate
 from agentmagic.classroom import VARIABLE, class_settings
 from agentmagic.errors import UsageError
+from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import ToolDef
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import run
@@ -69,7 +70,9 @@ def test_a_model_that_is_not_of_the_class_is_refused_and_the_setting_named(bound
 def test_a_wider_cap_is_refused_leaves_no_notice_behind_and_a_narrower_one_holds(bounds):
     bounds("max-tokens = 8", "max-cost = 2")
     session = scripted("hi", max_cost=2.5)
-    assert refused(session, notices=["Look at this."]) == (
+    with pytest.raises(UsageError) as caught:
+        session.begin("hello", TurnSettings(notices=["Look at this."]))
+    assert str(caught.value) == (
         f"max_cost is 2.5, which is more than this class allows: max-cost = 2 in {class_settings().file}."
     )
     assert session.take_notices() == ()

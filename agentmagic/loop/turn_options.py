@@ -1,4 +1,7 @@
-"""How one turn may differ from the session's other turns: the options of a turn, and what they make of its agent."""
+"""How one turn may differ from the session's other turns: its options, and what they make of its agent.
+
+`TurnOptions` types the keywords of a caller; `TurnSettings` is the value that they become.
+"""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -29,11 +32,11 @@ class AbortEvent(Protocol):
 class TurnOptions(TypedDict, total=False):
     """How one turn may differ from the session's other turns.
 
-    `abort` ends the run when it is set. `agent` replaces the session's agent, and `toolsets` all of its sources of
-    tools. `settings` are added to the agent's. `output` is the form of the answer, a type or a JSON Schema; the
-    result's `value` is then the answer as a value of it. `attended` says that the caller watches the events and
-    answers approvals and questions with `run.send`; otherwise a call that needs approval is denied. If `attended` is
-    left out in a cell of a notebook, the run is shown in the cell, and the user answers there.
+    `abort` ends the run when it is set. `agent` replaces the session's agent, and `settings` are added to the agent's.
+    `output` is the form of the answer, a type or a JSON Schema; the result's `value` is then the answer as a value of
+    it. `attended` says that the caller watches the events and answers approvals and questions with `run.send`;
+    otherwise a call that needs approval is denied. If `attended` is left out in a cell of a notebook, the run is shown
+    in the cell, and the user answers there.
 
     With `plan` the model routes the request, plans its tasks, and repairs them; `judge` says which results it judges
     ("all", "odd" ones, or "off"), and `confirm` shows the plan before it runs. `resume` goes on with the plan that the
@@ -41,12 +44,10 @@ class TurnOptions(TypedDict, total=False):
 
     `step` pauses the turn before each request and each tool call: it goes on when the user says so. It needs a run
     that is `attended`. `replay` is the mode of the session's cassette in this turn.
-    `values` describe the values that the prompt names, as the model is sent them. `notices` are warnings about them.
     """
 
     abort: AbortEvent | None
     agent: Agent | None
-    toolsets: Sequence[Toolset] | None
     output: Output | None
     settings: ModelSettings | None
     attended: bool
@@ -57,20 +58,21 @@ class TurnOptions(TypedDict, total=False):
     drop: bool
     step: bool
     replay: Replay | None
-    values: Sequence[PromptValue]
-    notices: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
-    """The options of a turn, each with its value: the one that the caller gave, or the usual one."""
+    """The options of a turn, each with its value: the one that the caller gave, or the usual one.
+
+    The last three are a front end's own: `toolsets` replace the session's sources of tools, `values` describe what the
+    prompt names, as the model is sent it, and `notices` are warnings about that.
+    """
 
     abort: AbortEvent | None = None
     agent: Agent | None = None
-    toolsets: Sequence[Toolset] | None = None
     output: Output | None = None
     settings: ModelSettings | None = None
-    attended: bool = False
+    attended: bool | None = None
     plan: bool = False
     judge: Judging = "odd"
     confirm: bool = False
@@ -78,14 +80,15 @@ class TurnSettings:
     drop: bool = False
     step: bool = False
     replay: Replay | None = None
+    toolsets: Sequence[Toolset] | None = None
     values: Sequence[PromptValue] = ()
     notices: Sequence[str] = ()
 
     @classmethod
     def of(cls, options: TurnOptions) -> Self:
         """Fill in what the caller left out. Raises TypeError for an option that there is not."""
-        known = [field.name for field in fields(cls)]
-        if unknown := options.keys() - known:
+        known = TurnOptions.__annotations__
+        if unknown := options.keys() - known.keys():
             raise TypeError(f"A turn has no option {min(unknown)!r}. Its options: {', '.join(known)}.")
         return cls(**options)
 
@@ -116,9 +119,10 @@ def spelled_out(method: F) -> F:
     """Give a method that takes TurnOptions a signature with each option, for help and completion in a notebook."""
     signature = inspect.signature(method)
     own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    defaults = {field.name: field.default for field in fields(TurnSettings)}
     options = [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
-        for field in fields(TurnSettings)
+        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
+        for name, kind in TurnOptions.__annotations__.items()
     ]
     method.__signature__ = signature.replace(parameters=[*own, *options])  # pyright: ignore[reportFunctionMemberAccess]
     return method

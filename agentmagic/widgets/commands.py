@@ -7,10 +7,11 @@ from typing import Any
 
 from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.events import PromptValue
+from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Content, Prompt
 from agentmagic.providers.base import Model
 from agentmagic.run import Run
-from agentmagic.session import Session, TurnOptions
+from agentmagic.session import Session
 from agentmagic.text import counted
 from agentmagic.tools.base import Toolset
 
@@ -112,12 +113,12 @@ class Notebook:
         """Return the variable that holds a session, or "" if none does."""
         return ""
 
-    def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnOptions]:  # noqa: ARG002
-        """Make the prompt of typed text, evaluating nothing of it, and the options that tell of its values.
+    def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnSettings]:  # noqa: ARG002
+        """Make the prompt of typed text, evaluating nothing of it, and the settings that tell of its values.
 
         Raises AgentMagicError if the prompt cannot be made.
         """
-        return written, {}
+        return written, TurnSettings()
 
     def toolsets(self, session: Session) -> Sequence[Toolset] | None:  # noqa: ARG002
         """Return the sources of tools of the session's next turn, or None for its own."""

@@ -12,6 +12,7 @@ from agentmagic import Agent, Session, tool
 from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.events import PromptValue
 from agentmagic.jupyter.panel.chat import MOST_KEPT, Chat
+from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Resource
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
@@ -44,7 +45,7 @@ class Desk(Notebook):
 
     def prepare(self, session, written):
         self.go.wait(PATIENCE)
-        return f"{written} (attached: a note)" if "@notes" in written else written, {}
+        return f"{written} (attached: a note)" if "@notes" in written else written, TurnSettings()
 
     def fork(self, session, turns):
         return "tutor_2"
@@ -280,7 +281,7 @@ def test_a_prompt_that_cannot_be_sent_is_given_back_with_the_reason_and_the_next
         def prepare(self, session, written):
             if written == "first":
                 raise ZeroDivisionError("division by zero")
-            return written, {}
+            return super().prepare(session, written)
 
     session = Session(Agent())
     page, _, _ = opened(session, Broken())

@@ -31,13 +31,13 @@ from agentmagic.jupyter.magics.options import Ask, read_settings
 from agentmagic.jupyter.notebook.capture import open_figures
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.prompt.references import TypedPrompt, prompt_of
+from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Message, Prompt, as_prompt
 from agentmagic.providers.registry import providers
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.secrets import redact
-from agentmagic.session import Session, TurnOptions
-from agentmagic.tools.base import Toolset
+from agentmagic.session import Session
 
 if TYPE_CHECKING:
     from agentmagic.jupyter.cell.screens import Retry
@@ -127,18 +127,18 @@ class Runner:
         typed = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
         for problem in typed.problems:
             say(problem)
-        kept: TurnOptions = {"values": typed.told, "output": output, "resume": resume}
-        options = partial(self._options, session, command, kept)
+        chosen = TurnSettings(**command.given(TurnSettings), values=typed.told, output=output, resume=resume)
+        settings_for = partial(self._settings_for, session, command, chosen)
         if command.show:
             shown = session.fork(0) if command.new else session
-            say(formatting.preview(shown.preview(typed.prompt, **options(recipe)), typed.told))
+            say(formatting.preview(shown.preview_of(typed.prompt, settings_for(recipe)), typed.told))
             return None
         view = CellView(front, session, replay=command.replay, step=command.step, large=command.large)
 
-        def renewed() -> TurnOptions:
-            return options(_recipe(session, command))  # of the session's present agent, which the user may have mended
+        def renewed() -> TurnSettings:  # of the session's present agent, which the user may have mended
+            return settings_for(_recipe(session, command))
 
-        turn = _CellTurn(session, typed.prompt, options(recipe), renewed, front, view, answer)
+        turn = _CellTurn(session, typed.prompt, settings_for(recipe), renewed, front, view, answer)
         if command.bg and front.kind is not Kind.BATCH:  # a batch run would end before the turn
             turn.run_in_background()
             return None
@@ -149,15 +149,12 @@ class Runner:
                 raise
             return error.result
 
-    def _options(self, session: Session, command: Ask, kept: TurnOptions, recipe: Agent) -> TurnOptions:
-        """Return the options of a turn; `kept` are those that stay the same if the turn runs again."""
-        toolsets = self._toolsets(session, recipe, command)
-        return {**command.turn_options(), **kept, "agent": recipe, "toolsets": toolsets}
-
-    def _toolsets(self, session: Session, recipe: Agent, command: Ask) -> tuple[Toolset, ...]:
+    def _settings_for(self, session: Session, command: Ask, chosen: TurnSettings, recipe: Agent) -> TurnSettings:
+        """Return settings with the agent of a turn and its tools."""
         if command.no_tools:
-            return ()
-        return self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
+            return replace(chosen, agent=recipe, toolsets=())
+        toolsets = self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
+        return replace(chosen, agent=recipe, toolsets=toolsets)
 
     def _with_model(self, session: Session, recipe: Agent, front: FrontEnd) -> Agent:
         """Offer the local model if no model is chosen and no key is set."""
@@ -243,12 +240,12 @@ class CellView(RunView):
 
 @dataclass
 class _CellTurn:
-    """A turn, and the view that shows it; `renewed` returns the options of a turn that runs again later."""
+    """A turn, and the view that shows it; `renewed` returns the settings of a turn that runs again later."""
 
     session: Session
     words: Prompt
-    options: TurnOptions
-    renewed: Callable[[], TurnOptions]
+    chosen: TurnSettings
+    renewed: Callable[[], TurnSettings]
     front: FrontEnd
     view: CellView
     answer: AnswerVariable | None
@@ -303,9 +300,8 @@ class _CellTurn:
         place = next((place for place, turn in enumerate(turns) if turn.events[0] is failed), len(turns))
         if any(not turn.unsent for turn in turns[place + 1 :]):
             raise UsageError(LATER)
-        options: TurnOptions = {**self.renewed(), "attended": self.view.attended}
-        begin = partial(self.session.edit, place) if place < len(turns) else self.session.start
-        run = begin(self.words, **options)
+        chosen = replace(self.renewed(), attended=self.view.attended)
+        run = self.session.begin(self.words, chosen, place if place < len(turns) else None)
         self.view.restart()
         self.view.begin(run)
         self._finish_later(run)
@@ -332,7 +328,7 @@ class _CellTurn:
     def _start(self) -> Run:
         while True:
             try:
-                run = self.session.start(self.words, **{**self.options, "attended": self.view.attended})
+                run = self.session.begin(self.words, replace(self.chosen, attended=self.view.attended))
             except SessionBusy:  # a panel has begun a turn while the prompt was made
                 wait_for_turn(self.session)
             else:
@@ -396,8 +392,7 @@ def _checked(result: RunResult) -> RunResult:
 
 def _recipe(session: Session, command: Ask) -> Agent:
     """Return the session's agent with what the cell's options replace."""
-    names = ("model", "instructions", "max_iterations", "timeout", "max_cost", "permission")
-    chosen = {name: value for name in names if (value := getattr(command, name)) is not None}
+    chosen = command.given(Agent)
     if word := chosen.get("permission"):  # the option replaces the policy's default: its rules stay
         chosen["permission"] = replace(policy_of(session.agent.permission), default=word)
     if command.settings:

@@ -34,10 +34,10 @@ from agentmagic.jupyter.magics.completion import (
 )
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, check_name, check_variable
 from agentmagic.jupyter.prompt.references import shell_names
+from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.plan import Judging
 from agentmagic.providers.base import SETTINGS, ModelSettings
 from agentmagic.runtime.exits import contained_exits
-from agentmagic.session import TurnOptions
 from agentmagic.settings import Permission, Replay
 
 SESSION_FLAGS = ("-s", "--session")
@@ -248,10 +248,16 @@ class Ask:
         if (self.judge or self.confirm) and not self.plan:
             raise UsageError("--judge and --confirm are about a plan. Add --plan.")
 
-    def turn_options(self) -> TurnOptions:
+    def turn_settings(self) -> TurnSettings:
         """Return how the turn is to run, as the line says it."""
-        planning: TurnOptions = {"plan": self.plan, "judge": self.judge or "odd", "confirm": self.confirm}
-        return {**planning, "drop": self.drop, "step": self.step, "replay": self.replay}
+        return TurnSettings(
+            plan=self.plan,
+            judge=self.judge or "odd",
+            confirm=self.confirm,
+            drop=self.drop,
+            step=self.step,
+            replay=self.replay,
+        )
 
 
 @cache

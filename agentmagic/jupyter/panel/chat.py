@@ -10,7 +10,7 @@ from functools import partial
 from glob import escape
 from itertools import count
 from pathlib import Path
-from typing import TypeVar, Unpack, cast
+from typing import TypeVar, cast
 
 from agentmagic import settings
 from agentmagic.display import words
@@ -18,6 +18,7 @@ from agentmagic.errors import AgentMagicError, UsageError, said
 from agentmagic.events import Event, HistoryCut, Intent, Planned, Routed, TurnFinished, TurnStarted
 from agentmagic.jupyter.cell.turn_queue import SOON, QueuedTurn, TurnQueue
 from agentmagic.log import logger
+from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Content, Prompt, as_prompt
 from agentmagic.plan import RESUMED, open_plan
 from agentmagic.providers.base import Model
@@ -25,7 +26,7 @@ from agentmagic.providers.openai import BASE_URL
 from agentmagic.providers.registry import answerer, default_model, usable_models
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, void
-from agentmagic.session import Session, TurnOptions
+from agentmagic.session import Session
 from agentmagic.text import counted, cut, shown
 from agentmagic.tools.mcp import McpServers, ServerState
 from agentmagic.widgets import commands
@@ -367,24 +368,31 @@ class Chat:
         """Return a function that prints, and saves its turn, as if the cell that shows the panel called it."""
         return partial(self._context.copy().run, function)
 
-    def _send(self, written: str, attached: Sequence[commands.Attachment] = (), **options: Unpack[TurnOptions]) -> Run:
-        prompt, values = self._prepare(written, attached)
-        return self._attend(partial(self.session.start, prompt, **{**options, **values}))
+    def _send(
+        self,
+        written: str,
+        attached: Sequence[commands.Attachment] = (),
+        *,
+        plan: bool = False,
+        resume: bool = False,
+    ) -> Run:
+        prompt, chosen = self._prepare(written, attached)
+        return self._attend(prompt, replace(chosen, plan=plan, resume=resume))
 
-    def _prepare(self, written: str, attached: Sequence[commands.Attachment]) -> tuple[Prompt, TurnOptions]:
-        prompt, options = self._notebook.prepare(self.session, written)
+    def _prepare(self, written: str, attached: Sequence[commands.Attachment]) -> tuple[Prompt, TurnSettings]:
+        prompt, chosen = self._notebook.prepare(self.session, written)
         if not attached:
-            return prompt, options
-        message, told = as_prompt(prompt), (*options.get("values", ()), *(one.told for one in attached))
+            return prompt, chosen
+        message = as_prompt(prompt)
         message = replace(message, parts=(*message.parts, *(one.part for one in attached)))
-        return message, {**options, "values": told}
+        return message, replace(chosen, values=(*chosen.values, *(one.told for one in attached)))
 
     def _run_again(self, turn: int, written: str | None = None) -> Run:
         before = [event for one in self.session.turns[turn : turn + 1] for event in one.events]
-        prompt, options = (None, TurnOptions()) if written is None else self._prepare(written, _attached(before))
-        options["plan"] = any(isinstance(event, Routed | Planned) for event in before)
+        prompt, chosen = (None, TurnSettings()) if written is None else self._prepare(written, _attached(before))
+        chosen = replace(chosen, plan=any(isinstance(event, Routed | Planned) for event in before))
         self._keep_as_fork(turn)
-        return self._attend(partial(self.session.edit, turn, prompt, **options))
+        return self._attend(prompt, chosen, turn)
 
     def _keep_as_fork(self, turn: int) -> None:
         """Keep the conversation under another name if answers are about to be forgotten, and tell that name."""
@@ -397,10 +405,11 @@ class Chat:
         if len(self._kept) > MOST_KEPT:
             self._notebook.release(*self._kept.pop(0))
 
-    def _attend(self, begin: Callable[..., Run]) -> Run:
+    def _attend(self, prompt: Prompt | None, chosen: TurnSettings, turn: int | None = None) -> Run:
         """Begin a turn whose questions the page answers; if no page has ever shown the panel, the policy decides."""
         toolsets = self._notebook.toolsets(self.session)
-        run = begin(toolsets=toolsets, attended=self.view.mounted.is_set())
+        chosen = replace(chosen, toolsets=toolsets, attended=self.view.mounted.is_set())
+        run = self.session.begin(prompt, chosen, turn)
         self._notebook.begun(run)
         return run
 

@@ -22,9 +22,10 @@ from agentmagic.jupyter.magics.mcp_commands import McpCommands, mcp_magic
 from agentmagic.jupyter.magics.options import SESSION_FLAGS, LineMagic, ParsedLine
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace, can_name_session
 from agentmagic.jupyter.prompt.references import prompt_of
+from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Prompt
 from agentmagic.run import Run
-from agentmagic.session import Session, TurnOptions
+from agentmagic.session import Session
 from agentmagic.settings import path_of
 from agentmagic.text import counted
 from agentmagic.tools.base import Toolset
@@ -66,12 +67,12 @@ class ShellNotebook(Notebook):
         """Return the first variable that holds a session."""
         return next((name for name, other in self._namespace.sessions().items() if other is session), "")
 
-    def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnOptions]:
+    def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnSettings]:
         """Attach the resources of `@server:uri` and the values of `@name`; nothing of the text is evaluated."""
         self._namespace.save_late()
         known = self._namespace.attachables(session, session.agent)
         typed = prompt_of(written, session.toolsets(), known, evaluate=False)
-        return typed.prompt, {"values": typed.told, "notices": typed.problems}
+        return typed.prompt, TurnSettings(values=typed.told, notices=typed.problems)
 
     def toolsets(self, session: Session) -> Sequence[Toolset]:
         """Return the session's own sources, the functions of the notebook and the servers of `%mcp`."""
