@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ class Deck:
         self.timed = timed
         self.verdicts: list[Verdict] = []
         self.records = RequestRecords()  # of all turns: each message is written once
-        self.playing: Replay = "live"
-        self.forked = False
+        self._playing: Replay = "live"
+        self._forked = False
         self._path: Path | None = None
         self._brought = path is not None
         self._mode: Replay | None = None
@@ -100,11 +101,11 @@ class Deck:
         """Use the cassette in this mode from now on. Raises UsageError for a mode that is none, or not the class's."""
         _check(mode)
         self._mode, self.timed = mode, self.timed if timed is None else timed
-        self.forked = False
+        self._forked = False
 
     def rewind(self) -> None:
         """Begin with the first take again."""
-        self._next, self._started, self.forked = 0, False, False
+        self._next, self._started, self._forked = 0, False, False
         self._used, self._past = {}, {}
 
     def turn(  # noqa: PLR0913  (what a turn is made of)
@@ -117,7 +118,7 @@ class Deck:
         cleared: bool,
         mode: Replay | None = None,
         values: Sequence[PromptValue] = (),
-        notices: deque[Notice] | None = None,
+        notices: deque[Notice],
     ) -> TurnTape | None:
         """Return the next turn on tape, None if the turn is live.
 
@@ -128,33 +129,44 @@ class Deck:
         """
         if mode is not None:
             _check(mode)
-        self.playing = playing = settings.replay_override() or mode or self.mode
-        if playing == "live":
+        self._playing = settings.replay_override() or mode or self.mode
+        if self._playing == "live":
             return None
-        if (path := self.path) is None:
-            message = f"The mode {playing} needs a cassette. {NAME_ONE}"
-            raise UsageError(message)
-        cassette = self._cassette = Cassette.at(path)
+        cassette = self._cassette = self._inserted()
         head = self._head(prompt, values)
         self._claim(cassette, head)
         self._follow(turns, cleared=cleared)
         index = self._to_play(cassette, head)
-        player = None
-        if index is not None:
-            player = Player(cassette, cassette.of_session(self.name)[index], timed=self.timed)
+        take = None if index is None else cassette.of_session(self.name)[index]
+        real = cache(real)
 
-        def recorder() -> TurnRecorder:
+        def record() -> TurnRecorder:
             if index is not None:  # the turn was played up to a change
                 self._used.pop(index, None)
             return self._record(cassette, head, recipe, real())
 
-        name = self._model_name(recipe, player, real)
         tape = TurnTape(
-            self, player, recorder if playing in RECORDS else None, real, name, str(head["turn"]), values, notices
+            mode=self._playing,
+            player=None if take is None else Player(cassette, take, timed=self.timed),
+            record=record if self._playing in RECORDS else None,
+            real=real,
+            name=self._model_name(recipe, take, real),
+            prompt=str(head["turn"]),
+            values=values,
+            notices=notices,
+            records=self.records,
+            verdicts=self.verdicts,
+            settle=self._settle,
         )
         if index is not None:
             self._use(index)
         return tape
+
+    def _inserted(self) -> Cassette:
+        if (path := self.path) is None:
+            message = f"The mode {self._playing} needs a cassette. {NAME_ONE}"
+            raise UsageError(message)
+        return Cassette.at(path)
 
     def _to_play(self, cassette: Cassette, head: Json) -> int | None:
         """Return the place of the take that a turn plays, None if the turn is recorded from its beginning.
@@ -162,11 +174,11 @@ class Deck:
         Raises CassetteError if nothing is recorded and the mode does not record.
         """
         index, exact = self._find(cassette, head)
-        if index is None and self.playing not in RECORDS:
+        if index is None and self._playing not in RECORDS:
             what = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
             raise CassetteError(f"{what} {self.path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
-        changed = self.playing == "auto" and (self.forked or not exact)
-        return None if self.playing == "record" or changed else index
+        changed = self._playing == "auto" and (self._forked or not exact)
+        return None if self._playing == "record" or changed else index
 
     def _follow(self, turns: int, *, cleared: bool) -> None:
         """Go back on the tape if the user has undone turns."""
@@ -190,8 +202,9 @@ class Deck:
         runs_again = cell == now != "" and number != run
         return index not in self._used and (index not in self._past or runs_again)
 
-    def finish(self, tape: TurnTape) -> None:
+    def _settle(self, tape: TurnTape) -> None:
         """Put what was recorded of a turn into its place on the cassette."""
+        self._forked = self._forked or tape.forked
         if tape.recorder is None or self._place is None or self._cassette is None:
             return
         take, after, instead = self._place
@@ -210,13 +223,13 @@ class Deck:
         run = installed().cell
         for old in [key for key in _claims if key[0] != run]:
             del _claims[old]
-        taken = _claims.setdefault((run, cassette.path, self.playing, self.name), set())
+        taken = _claims.setdefault((run, cassette.path, self._playing, self.name), set())
         later = f"{self.name or 'session'} "
         first = {take.session: take for take in reversed(cassette.takes)}
         family = [one for one in first if one == self.name or (one.startswith(later) and one[len(later) :].isdigit())]
         free = [one for one in reversed(family) if one not in taken]
         free.sort(key=lambda one: _asked(first[one].head) != _asked(head))
-        if not free and self.playing in RECORDS:
+        if not free and self._playing in RECORDS:
             names = (self.name, *(f"{later}{number}" for number in range(2, len(taken) + 2)))
             free = [one for one in names if one not in taken]
         self.name = free[0] if free else self.name
@@ -229,7 +242,7 @@ class Deck:
         """
         own, asked = cassette.of_session(self.name), _asked(head)
         same = [index for index, take in enumerate(own) if _asked(take.head) == asked]
-        if self.playing in RECORDS:  # a prompt that comes twice in a conversation has two takes
+        if self._playing in RECORDS:  # a prompt that comes twice in a conversation has two takes
             same = [index for index in same if self._is_free(index)]
         whole = [index for index in same if own[index].ended] or same
         later = [index for index in whole if index >= self._next]
@@ -271,11 +284,11 @@ class Deck:
             head["values"] = [blanked({"written": one.written, "kind": one.kind, "text": one.text}) for one in values]
         return head
 
-    def _model_name(self, recipe: Agent, player: Player | None, real: Callable[[], Model]) -> str:
+    def _model_name(self, recipe: Agent, take: Take | None, real: Callable[[], Model]) -> str:
         """Return the name of the model that a turn asks for. No model is made for it if the tape answers."""
-        if player is None or self.playing == "replay-tools":
+        if take is None or self._playing == "replay-tools":
             return real().name
-        head, spec = player.take.head, _spec(recipe)
+        head, spec = take.head, _spec(recipe)
         known = str(head.get("model", ""))
         return known if spec in ("", known, head.get("asked")) else spec
 

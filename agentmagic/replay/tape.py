@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
@@ -30,11 +30,12 @@ from agentmagic.providers.registry import address_of, priced
 from agentmagic.replay.bound_values import recorded_changes
 from agentmagic.replay.cassette import prompt_parts
 from agentmagic.replay.chunks import Answer
-from agentmagic.replay.comparison import ABSENT, Difference
+from agentmagic.replay.comparison import ABSENT, Difference, RequestRecords
 from agentmagic.replay.exchange import Json, blanked, tool_def
 from agentmagic.replay.player import COSMETIC, Player, Verdict, mismatch
 from agentmagic.replay.recorder import DIGEST, Calls, TurnRecorder, source_of
 from agentmagic.serialization import from_json
+from agentmagic.settings import Replay
 from agentmagic.tools.base import (
     Choosing,
     Local,
@@ -50,62 +51,53 @@ from agentmagic.tools.notebook.proposals import FATES, is_told
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from agentmagic.replay.deck import Deck
 
-
+@dataclass(kw_only=True)
 class TurnTape:
     """One turn on tape.
 
-    `record` makes a recorder when the first request is not on the tape; None means that nothing is recorded. `real`
-    makes the model that is asked then. `frozen` says that no tool runs.
+    `player` plays it, None if nothing of it is recorded. `record` makes a recorder when the first request is not on the
+    tape; None means that nothing is recorded. `real` makes the model that is asked then, `name` is what the turn calls
+    its model. `records` and `verdicts` are those of the session, `settle` is called when the turn is over.
     """
 
-    def __init__(  # noqa: PLR0913  (what a turn is made of)
-        self,
-        deck: "Deck",
-        player: Player | None,
-        recorder: "Callable[[], TurnRecorder] | None",
-        real: Callable[[], Model],
-        name: str,
-        prompt: str,
-        values: Sequence[PromptValue],
-        notices: deque[Notice] | None,
-    ) -> None:
-        self.deck = deck
-        self.player = player
-        self.recorder: TurnRecorder | None = None
-        self.frozen = deck.playing in ("replay", "replay-tools", "auto") and player is not None
+    mode: Replay
+    player: Player | None
+    record: Callable[[], TurnRecorder] | None
+    real: Callable[[], Model]
+    name: str
+    prompt: str
+    values: Sequence[PromptValue]
+    notices: deque[Notice]
+    records: RequestRecords
+    verdicts: list[Verdict]
+    settle: "Callable[[TurnTape], None]"
+
+    def __post_init__(self) -> None:
+        self.frozen = self.mode in ("replay", "replay-tools", "auto") and self.player is not None
+        """Whether no tool runs."""
         self.calls = Calls()
         self.sources: dict[int, Json] = {}
         self.taped: dict[int, Tool] = {}  # by the id of the tool
         self.chosen: Sequence[str] | None = None
-        self._make_recorder = recorder
-        self._real = real
-        self.name = name
-        self.prompt = prompt
-        self._values = values
-        self._notices = deque[Notice]() if notices is None else notices
         self._told = False
         self._numbers = count(1)
-        self._model: Model | None = None
-        if player is None and recorder is not None:
-            self.recorder = recorder()
+        self.recorder = self.record() if self.player is None and self.record is not None else None
+
+    @property
+    def forked(self) -> bool:
+        """Whether the turn was played up to a change, and recorded from there."""
+        return self.player is not None and self.recorder is not None
 
     # -- the model -----------------------------------------------------------------------------
 
     @property
     def model(self) -> Model:
         """The model of the turn, as the loop sees it."""
-        if self.player is None or self.deck.playing == "replay-tools":
+        if self.player is None or self.mode == "replay-tools":
             real = self.real()
             return _PreparedModel(self, real) if isinstance(real, Preparing) else TapedModel(self, real)
         return TapedModel(self, None)
-
-    def real(self) -> Model:
-        """Return the model that answers what is not on the tape."""
-        if self._model is None:
-            self._model = self._real()
-        return self._model
 
     async def stream(self, request: Request) -> "AsyncIterator[ModelEvent]":
         """Yield the answer to a request, from the tape or from the model."""
@@ -125,19 +117,19 @@ class TurnTape:
 
     def _find(self, request: Request, number: int) -> Json | None:
         """Return the recorded request to play, None if the model is to be asked. Raises ReplayMismatch."""
-        if self.player is None or self.recorder is not None or self.deck.playing == "replay-tools":
+        if self.player is None or self.recorder is not None or self.mode == "replay-tools":
             return None
-        prompt, asked = self.prompt, self.deck.records(request, self.name, self._values)
+        prompt, asked = self.prompt, self.records(request, self.name, self.values)
         found, differences = self.player.find(asked, number)
         causes = [one.cause for one in differences if one.cause != COSMETIC]
         cause = causes[0] if causes else COSMETIC if differences else "same"
-        self.deck.verdicts.append(Verdict(prompt, number, cause, differences))
+        self.verdicts.append(Verdict(prompt, number, cause, differences))
         if not causes:
             return found
-        if self.deck.playing == "auto" and self._make_recorder is not None:
+        if self.mode == "auto" and self.record is not None:
             self._fork(found)
             return None
-        if self.deck.playing == "replay-model" and found is not None and set(causes) == {"tool result"}:
+        if self.mode == "replay-model" and found is not None and set(causes) == {"tool result"}:
             self._tell(differences[0])
             return found
         raise mismatch(self.player.cassette, self.player.take, number, differences, prompt)
@@ -147,24 +139,23 @@ class TurnTape:
         if not self._told:
             name = difference.field.removeprefix("results.")
             words = f"{name} returned other than recorded. Recorded: {difference.before!r}; now: {difference.after!r}."
-            self._notices.append(Notice("warning", f"{words} The recorded answers go on."))
+            self.notices.append(Notice("warning", f"{words} The recorded answers go on."))
         self._told = True
 
     def _fork(self, request: Json | None) -> None:
         """Go on live from here, and record the turn anew with what is the same before."""
         assert self.player is not None  # noqa: S101  (only what is played can fork)
-        assert self._make_recorder is not None  # noqa: S101
+        assert self.record is not None  # noqa: S101
         before = self.player.before(request)
-        self.recorder = self._make_recorder()
+        self.recorder = self.record()
         self.recorder.copy(before)
         self.frozen = False
-        self.deck.forked = True
 
     async def _recorded(self, request: Request, model: Model) -> "AsyncIterator[ModelEvent]":
         recorder = self.recorder
         assert recorder is not None  # noqa: S101  (the caller has looked)
         recorder.tools([self.sources[index] for index in sorted(self.sources)], self.chosen)
-        answer = Answer(recorder.request(request, self.deck.records(request, self.name, self._values).digest[:DIGEST]))
+        answer = Answer(recorder.request(request, self.records(request, self.name, self.values).digest[:DIGEST]))
         try:
             async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
                 async for event in stream:
@@ -192,7 +183,7 @@ class TurnTape:
 
     def told(self, prompt: Message) -> Message:
         """Return a prompt with what the model was told of proposed cells when the turn was recorded."""
-        if self.player is None or self.deck.playing == "replay-tools":
+        if self.player is None or self.mode == "replay-tools":
             return prompt
         cassette, head = self.player.cassette, self.player.take.head
         recorded = [from_json(cassette.restore(part)) for part in prompt_parts(head) if part.get("uri") == FATES]
@@ -270,7 +261,7 @@ class TurnTape:
     def heard(self, event: Event) -> Event:
         """Take in an event of the turn, and return the event to emit."""
         self.calls.feed(event)
-        if self.player is not None and self.recorder is None and self.deck.playing != "replay-tools":
+        if self.player is not None and self.recorder is None and self.mode != "replay-tools":
             event = self.player.heard(event)
         elif self.player is not None and self.frozen:
             event = self.player.heard_call(event)
@@ -280,9 +271,9 @@ class TurnTape:
             try:
                 event = event if self.recorder is None else self.recorder.heard(event, self.calls)
             finally:  # a take that cannot be written to its end is not left open: its file would not be read again
-                self.deck.finish(self)
+                self.settle(self)
         except CassetteError as error:
-            self._notices.append(Notice("warning", str(error)))  # the turn is over: the next one tells
+            self.notices.append(Notice("warning", str(error)))  # the turn is over: the next one tells
         return event
 
     async def play(self, turn: TurnContext, channel: Channel) -> Outcome:
@@ -299,7 +290,7 @@ class TurnTape:
     def left_over(self) -> ReplayMismatch | None:
         """Return what is wrong if requests of the recording were not asked."""
         player = self.player
-        if player is None or self.recorder is not None or self.deck.playing != "replay" or not player.unplayed:
+        if player is None or self.recorder is not None or self.mode != "replay" or not player.unplayed:
             return None
         asked = len(player.asked) - player.unplayed
         difference = Difference("order", "requests", f"{len(player.asked)} requests", f"{asked} requests")
