@@ -9,6 +9,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -77,6 +78,11 @@ def test_an_sdk_is_imported_in_one_package_only():
         assert [module for module in users if not module.startswith(home.replace(".", "/") + "/")] == []
 
 
+def test_only_the_kernel_and_its_widgets_know_jupyter():
+    users = [module.replace("/", ".") for module, tree in trees().items() if imported(tree) & JUPYTER]
+    assert [module for module in users if not module.startswith(JUPYTERS_OWN)] == []
+
+
 def test_the_public_names_are_these():
     names = """
         Agent AgentMagicError ApprovalAsked ApprovalGiven Approve AuthenticationFailed AuthenticationMissing
@@ -130,6 +136,11 @@ def drawn_modules() -> list[str]:
 
 def repeated(names: Iterable[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = pytest.importorskip("grimp").build_graph("agentmagic", cache_dir=None)
+    TopologicalSorter({one: graph.find_modules_directly_imported_by(one) for one in graph.modules}).prepare()
 
 
 def test_the_tree_in_the_docs_names_every_module_and_no_other():

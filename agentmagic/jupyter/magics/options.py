@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Literal, Never, cast, get_args, get_origin
@@ -21,8 +21,9 @@ from IPython.core.magic_arguments import MagicArgumentParser, MagicHelpFormatter
 from IPython.utils.process import arg_split  # type: ignore[attr-defined]  (each platform has its own)
 from IPython.utils.text import DollarFormatter
 
+from agentmagic.agent import Agent
 from agentmagic.errors import UsageError
-from agentmagic.jupyter.magics.completion import (
+from agentmagic.jupyter.magics.sources import (
     Source,
     functions,
     images,
@@ -248,16 +249,11 @@ class Ask:
         if (self.judge or self.confirm) and not self.plan:
             raise UsageError("--judge and --confirm are about a plan. Add --plan.")
 
-    def turn_settings(self) -> TurnSettings:
-        """Return how the turn is to run, as the line says it."""
-        return TurnSettings(
-            plan=self.plan,
-            judge=self.judge or "odd",
-            confirm=self.confirm,
-            drop=self.drop,
-            step=self.step,
-            replay=self.replay,
-        )
+    def given(self, kind: type[Agent] | type[TurnSettings]) -> dict[str, Any]:
+        """Return what the line gives for fields of an agent, or of the settings of a turn, by their names."""
+        names = {field.name for field in fields(kind)} - {"settings", "tools"}  # which the runner looks up
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @cache

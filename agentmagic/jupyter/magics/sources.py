@@ -1,0 +1,174 @@
+"""What the words in the line of a magic may be: each source returns names for Tab.
+
+`options.Arg` names the source of each argument.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from glob import escape, glob
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+
+from agentmagic.errors import AgentMagicError
+from agentmagic.jupyter.notebook.file import SUFFIX, notebook_of
+from agentmagic.jupyter.notebook.namespace import Namespace
+from agentmagic.providers.base import SETTINGS, Effort
+from agentmagic.providers.registry import providers
+from agentmagic.runtime.engine import engine
+from agentmagic.session import Session
+from agentmagic.tools.functions import is_tool
+from agentmagic.values.pictures import is_picture
+
+if TYPE_CHECKING:
+    from agentmagic.tools.mcp import McpServers
+    from agentmagic.tools.mcp.content import Prompt
+
+T = TypeVar("T")
+
+LONGEST_WAIT = 0.5
+"""Seconds that a server has to list its prompts or resources; Tab must not seem to hang."""
+
+_IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+
+
+@dataclass(frozen=True, slots=True)
+class CursorWord:
+    """The word at the cursor: the part that is `typed`, and the positional words `before` it."""
+
+    namespace: Namespace
+    typed: str
+    before: Sequence[str] = ()
+
+
+Source = Callable[[CursorWord], Sequence[str]]
+
+
+def models(word: CursorWord) -> Sequence[str]:
+    """Return the default model of each provider, and those of the server of the provider that is typed."""
+    row = providers().get(word.typed.partition(":")[0])
+    own = [f"{row.name}:{name}" for name in row.installed()] if row and row.installed and ":" in word.typed else []
+    return [*(f"{row.name}:{row.default}" for row in providers().values()), *own]
+
+
+def model_settings(word: CursorWord) -> Sequence[str]:
+    """Return the settings of models, each with its equals sign, and the values that one may have."""
+    if word.typed.startswith("reasoning="):
+        return [f"reasoning={effort}" for effort in get_args(Effort)]
+    return [f"{name}." if name == "extra" else f"{name}=" for name in SETTINGS]
+
+
+def sessions(word: CursorWord) -> Sequence[str]:
+    """Return the names of the notebook's sessions."""
+    return list(word.namespace.sessions())
+
+
+def functions(word: CursorWord) -> Sequence[str]:
+    """Return the notebook's tools, each behind the names that the word already lists."""
+    listed = word.typed[: word.typed.rfind(",") + 1]
+    return [listed + name for name, value in tuple(word.namespace.variables.items()) if is_tool(value)]
+
+
+def variables(word: CursorWord) -> Sequence[str]:
+    """Return the variables of the notebook that hold values: no sessions, modules, functions and types."""
+    known = tuple(word.namespace.variables.items())
+    held = [name for name, value in known if not (callable(value) or isinstance(value, ModuleType | Session))]
+    return [name for name in held if not name.startswith("_")]
+
+
+def types(word: CursorWord) -> Sequence[str]:
+    """Return the types of answers that the notebook has defined, each also behind `list[`."""
+    known = tuple(word.namespace.variables.items())
+    names = [name for name, value in known if not name.startswith("_") and _is_form(value)]
+    return [*names, *(f"list[{name}]" for name in names), "str", "int", "float", "bool"]
+
+
+def _is_form(value: object) -> bool:
+    """Return whether a value is a type with fields, or a JSON Schema."""
+    if isinstance(value, dict):
+        return not {"type", "properties", "$ref", "anyOf"}.isdisjoint(cast("dict[Any, Any]", value))
+    marks = ("model_json_schema", "__dataclass_fields__", "__required_keys__")
+    return isinstance(value, type) and any(hasattr(cast("object", value), mark) for mark in marks)
+
+
+def images(word: CursorWord) -> Sequence[str]:
+    """Return the variables that hold a figure or an image, and the paths of images in the notebook's folder."""
+    held = [name for name, value in tuple(word.namespace.variables.items()) if is_picture(value)]
+    notebook = notebook_of(word.namespace.variables)
+    folder = notebook.parent if notebook is not None else Path()
+    paths = _paths(word.typed, _IMAGES, folder, hidden=False)  # hidden files are not attached
+    return [*(name for name in held if not name.startswith("_")), *paths]
+
+
+def conversations(word: CursorWord) -> Sequence[str]:
+    """Return the names of the saved conversations, and the paths of their files."""
+    folder = word.namespace.notebook.folder
+    names = sorted(path.stem for path in folder.glob(f"*{SUFFIX}")) if folder is not None else ()
+    return [*names, *_paths(word.typed, SUFFIX)]
+
+
+def folders(word: CursorWord) -> Sequence[str]:
+    """Return the folders in which a new file may be written."""
+    return _paths(word.typed, None)
+
+
+def json_files(word: CursorWord) -> Sequence[str]:
+    """Return the paths of JSON files."""
+    return _paths(word.typed, ".json")
+
+
+def servers(word: CursorWord) -> Sequence[str]:
+    """Return the names of the servers."""
+    groups = word.namespace.server_groups()
+    return list(dict.fromkeys(state.name for group in groups for state in group.servers))
+
+
+def server_tools(word: CursorWord) -> Sequence[str]:
+    """Return the tools of the server before the word, by the server's own names."""
+    group = word.namespace.group_of(word.before[0])
+    return group.get(word.before[0]).names if group else ()
+
+
+def server_prompts(word: CursorWord) -> Sequence[str]:
+    """Return the prompts of the server before the word."""
+    return [prompt.name for prompt in _prompts(word)]
+
+
+def prompt_arguments(word: CursorWord) -> Sequence[str]:
+    """Return the arguments of the prompt before the word, each with its equals sign."""
+    chosen = [prompt for prompt in _prompts(word) if prompt.name == word.before[1]]
+    return [f"{argument.name}=" for prompt in chosen for argument in prompt.arguments]
+
+
+def _prompts(word: CursorWord) -> "Sequence[Prompt]":
+    server = word.before[0]
+    return _listed(word.namespace, server, lambda group: group.prompts(server))
+
+
+def resources(namespace: Namespace, server: str) -> Sequence[str]:
+    """Return the URIs of a server's resources; the URI of a template ends before its first placeholder."""
+    return [one.uri.partition("{")[0] for one in _listed(namespace, server, lambda group: group.resources(server))]
+
+
+def _listed(
+    namespace: Namespace, server: str, ask: "Callable[[McpServers], Coroutine[Any, Any, list[T]]]"
+) -> "list[T]":
+    """Return what a connected server lists, or nothing if it fails: Tab connects no server and shows no error."""
+    group = namespace.group_of(server)
+    if group is None or group.get(server).state != "ready":
+        return []
+    answer = engine().submit(ask(group))
+    try:
+        return answer.result(LONGEST_WAIT)
+    except (TimeoutError, AgentMagicError):
+        answer.cancel()  # otherwise the request would go on
+        return []
+
+
+def _paths(
+    typed: str, suffix: str | tuple[str, ...] | None, folder: Path = Path(), *, hidden: bool = True
+) -> list[str]:
+    """Return the folders, and the files with a suffix if one is given, whose paths begin as typed."""
+    paths = glob(f"{escape(typed)}*", root_dir=folder, include_hidden=hidden)  # noqa: PTH207  (takes absolute patterns)
+    named = [f"{path}/" if (folder / path).is_dir() else path for path in paths]
+    return [path for path in named if path.endswith("/") or (suffix is not None and path.endswith(suffix))]
