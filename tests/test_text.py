@@ -97,7 +97,7 @@ def of_a_log(words):
 SCREENS = {
     "html": lambda words: html.render(Transcript(said(words)), prompt=True),
     "text": lambda words: plain.render(Transcript(said(words)), prompt=True),
-    "view": lambda words: str(Feed(said(words)).hello("view", -1)[-1]["blocks"]),
+    "view": lambda words: str(Feed(said(words)).hello("view", -1)[-1]),
     "markdown": lambda words: to_markdown([turn(*said(words))]),
     "terminal": of_a_terminal,
     "log": of_a_log,
@@ -113,7 +113,7 @@ def test_nothing_hidden_reaches_a_screen_a_document_or_a_log(show):
 
 def of_a_card(words):
     events = [*started(), *asked_for(call := ToolCall("c1", "f", {words: words})), ApprovalAsked("a1", call, "shop")]
-    return html.render(Transcript(events)), str(Feed(events).hello("view", -1)[-1]["blocks"])
+    return html.render(Transcript(events)), str(Feed(events).hello("view", -1)[-1])
 
 
 def of_a_prompt(words):

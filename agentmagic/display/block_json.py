@@ -1,8 +1,12 @@
-"""Blocks as the plain JSON that a view draws; all text in it is blanked, cleaned and cut here."""
+"""Blocks as the plain JSON that a view draws; all text in it is blanked, cleaned and cut here.
+
+The page's own types are made from those of this module: `python -m tests.widgets.page_types`.
+"""
 
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 from agentmagic.display import words
 from agentmagic.display.blocks import (
@@ -14,19 +18,212 @@ from agentmagic.display.blocks import (
     QuestionBlock,
     ReasoningBlock,
     RetryBlock,
+    State,
     TextBlock,
     ToolCard,
     ValuesBlock,
 )
 from agentmagic.display.rich_values import Form, Image, PlainText, RichHtml, Table, answer_form, forms, value_form
+from agentmagic.events import Level, StopReason
 from agentmagic.plan import TaskProgress
 from agentmagic.text import exact, in_json, shown
 
 LONGEST_ARGUMENTS = 100_000
 """Characters of a call's arguments that are sent to a view; what a person approves should be seen whole."""
 
-Fields = dict[str, Any]
-"""A block's fields, as JSON; `kind` says which block it is."""
+
+class TextForm(TypedDict):
+    """A text; `note` says what was cut."""
+
+    form: Literal["text"]
+    text: str
+    note: str
+
+
+class TableForm(TypedDict):
+    """A table; `numeric` says which columns hold numbers."""
+
+    form: Literal["table"]
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numeric: Sequence[bool]
+    note: str
+
+
+class HtmlForm(TypedDict):
+    """HTML of a tool, which the page cleans."""
+
+    form: Literal["html"]
+    html: str
+
+
+class ImageForm(TypedDict):
+    """An image in base64, its media type, and its width in pixels if it is to be scaled."""
+
+    form: Literal["image"]
+    type: str
+    data: str
+    name: str
+    width: NotRequired[int]
+
+
+FormFields = TextForm | TableForm | HtmlForm | ImageForm
+
+
+class PromptFields(TypedDict):
+    """The prompt of a turn, also in stretches if some of it is laid out in columns, and what is attached to it."""
+
+    kind: Literal["prompt"]
+    text: str
+    stretches: Sequence[tuple[str, bool]]
+    attached: Sequence[tuple[str, str]]
+    turn: int | None
+
+
+class ValuesFields(TypedDict):
+    """What the values that a prompt names became: as written, of which kind, and what the model gets."""
+
+    kind: Literal["values"]
+    line: str
+    values: Sequence[tuple[str, str, FormFields]]
+
+
+class WordsFields(TypedDict):
+    """Text or reasoning, and whether more comes; `form` is of an answer that is a value."""
+
+    kind: Literal["text", "reasoning"]
+    text: NotRequired[str]
+    open: bool
+    form: NotRequired[FormFields]
+
+
+class CardProgress(TypedDict):
+    """How far a call has come, and its share of the whole if that is known."""
+
+    text: str
+    share: float | None
+
+
+class CardResult(TypedDict):
+    """The parts of a result."""
+
+    error: bool
+    forms: Sequence[FormFields]
+
+
+class CardFields(TypedDict):
+    """A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself).
+
+    With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key
+    to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call.
+    """
+
+    kind: Literal["card"]
+    name: str
+    server: str
+    state: State
+    short: str
+    arguments: Sequence[tuple[str, str]]
+    note: str
+    ask: str
+    step: bool
+    edit: Sequence[tuple[str, str, bool]]
+    since: float | None
+    time: str
+    progress: CardProgress | None
+    reason: str
+    result: CardResult | None
+    more: int | None
+    traceback: str
+    effects: Sequence[str]
+    inner: bool
+
+
+class TaskFields(TypedDict):
+    """A task of a plan."""
+
+    id: str
+    title: str
+    tool: str
+    state: State
+    word: str
+    parameters: str
+    attempts: Sequence[str]
+    summary: str
+
+
+class ChecklistFields(TypedDict):
+    """The tasks of a plan."""
+
+    kind: Literal["checklist"]
+    heading: str
+    tasks: Sequence[TaskFields]
+
+
+class QuestionFields(TypedDict):
+    """A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed.
+
+    With `step` the turn is paused before a request, which the text shows.
+    """
+
+    kind: Literal["question"]
+    text: str
+    answer: str | None
+    ask: str
+    suggested: str
+    step: bool
+
+
+class ProposalFields(TypedDict):
+    """A proposed cell: what became of it, "" while the person has not decided, its code, and what Copy copies."""
+
+    kind: Literal["proposal"]
+    title: str
+    why: str
+    state: str
+    folded: bool
+    hint: str
+    code: str
+    language: str
+    copy: str
+
+
+class NoticeFields(TypedDict):
+    """A notice."""
+
+    kind: Literal["notice"]
+    level: Level
+    text: str
+
+
+class RetryFields(TypedDict):
+    """A request that is sent again."""
+
+    kind: Literal["retry"]
+    text: str
+
+
+class FooterFields(TypedDict):
+    """The figures of a turn and why it ended; `unsent` is its number if it got no answer and later requests omit it."""
+
+    kind: Literal["footer"]
+    figures: Sequence[str]
+    stop: StopReason | None
+    unsent: int | None
+
+
+BlockFields = (
+    PromptFields
+    | ValuesFields
+    | WordsFields
+    | CardFields
+    | ChecklistFields
+    | QuestionFields
+    | ProposalFields
+    | NoticeFields
+    | RetryFields
+    | FooterFields
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +236,7 @@ class JsonRenderer:
     since: float | None = None
     whole: bool = False
 
-    def prompt(self, block: PromptBlock) -> Fields:
+    def prompt(self, block: PromptBlock) -> PromptFields:
         """Return the text, what is attached to it, and the number of the turn."""
         stretches = words.stretches(shown(block.prompt.text))
         return {
@@ -50,24 +247,24 @@ class JsonRenderer:
             "turn": block.turn,
         }
 
-    def values(self, block: ValuesBlock) -> Fields:
+    def values(self, block: ValuesBlock) -> ValuesFields:
         """Return the line, and each value with what the model gets of it."""
         contents = list(words.values(block))
         values = [(shown(value.written), value.kind, _form(value_form(content))) for value, content in contents]
         return {"kind": "values", "line": words.values_line(block), "values": values}
 
-    def text(self, block: TextBlock) -> Fields:
+    def text(self, block: TextBlock) -> WordsFields:
         """Return whether more comes, and the form of a value."""
-        fields: Fields = {"kind": "text", "open": block.open}
+        fields: WordsFields = {"kind": "text", "open": block.open}
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             fields["form"] = _form(form)
         return fields
 
-    def reasoning(self, block: ReasoningBlock) -> Fields:
+    def reasoning(self, block: ReasoningBlock) -> WordsFields:
         """Return whether more comes."""
         return {"kind": "reasoning", "open": block.open}
 
-    def card(self, card: ToolCard) -> Fields:
+    def card(self, card: ToolCard) -> CardFields:
         """Return the call, how far it has come, and what can be edited; `more` is the key to ask for a whole result."""
         rows, note = _arguments(card)
         progress = card.progress
@@ -95,11 +292,11 @@ class JsonRenderer:
             "inner": card.inner,
         }
 
-    def checklist(self, block: ChecklistBlock) -> Fields:
+    def checklist(self, block: ChecklistBlock) -> ChecklistFields:
         """Return the heading, and each task with its state."""
         return {"kind": "checklist", "heading": words.plan_heading(block), "tasks": list(map(_task, block.rows))}
 
-    def question(self, block: QuestionBlock) -> Fields:
+    def question(self, block: QuestionBlock) -> QuestionFields:
         """Return the question with its answer, and how to answer."""
         answer = None if block.answer is None else shown(block.answer)
         ask = block.ask if block.open else ""
@@ -113,7 +310,7 @@ class JsonRenderer:
             "step": block.step,
         }
 
-    def proposal(self, block: ProposalBlock) -> Fields:
+    def proposal(self, block: ProposalBlock) -> ProposalFields:
         """Return the title, why, what can be done with it or became of it, its code, and the text to be copied."""
         code, language = words.proposal_code(block)
         return {
@@ -128,21 +325,21 @@ class JsonRenderer:
             "copy": "" if block.proposed.action == "remove" else exact(block.proposed.source),
         }
 
-    def notice(self, block: NoticeBlock) -> Fields:
+    def notice(self, block: NoticeBlock) -> NoticeFields:
         """Return the text and its level."""
         return {"kind": "notice", "level": block.level, "text": shown(block.text)}
 
-    def retry(self, block: RetryBlock) -> Fields:
+    def retry(self, block: RetryBlock) -> RetryFields:
         """Return one sentence."""
         return {"kind": "retry", "text": words.retry(block, times=True)}
 
-    def footer(self, block: FooterBlock) -> Fields:
+    def footer(self, block: FooterBlock) -> FooterFields:
         """Return the figures, each a text, how the turn ended, and its number if it can be tried again."""
         figures = list(words.footer(block, times=True))
         return {"kind": "footer", "figures": figures, "stop": block.stop_reason, "unsent": block.unsent}
 
 
-def _task(row: TaskProgress) -> Fields:
+def _task(row: TaskProgress) -> TaskFields:
     return {
         "id": shown(row.task.id),
         "title": words.task_title(row),
@@ -157,22 +354,22 @@ def _task(row: TaskProgress) -> Fields:
 
 def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
     """Return the arguments to be edited: name, text, and whether the text is the value or JSON of it."""
-    arguments: Fields = in_json(card.call.arguments, exact) if card.call else {}
+    arguments: dict[str, Any] = in_json(card.call.arguments, exact) if card.call else {}
     plain = {name: isinstance(value, str) for name, value in arguments.items()}
     return [(name, value if plain[name] else words.indented(value), plain[name]) for name, value in arguments.items()]
 
 
-def _arguments(card: ToolCard) -> tuple[list[list[str]], str]:
+def _arguments(card: ToolCard) -> tuple[list[tuple[str, str]], str]:
     """Return the arguments as pairs of name and text, and a note if they were cut, else ""."""
     if card.call is None:
         return [], ""
-    pairs = [[str(key), _spread(value)] for key, value in in_json(card.call.arguments, exact).items()]
-    is_cut = sum(len(text) for _, text in pairs) > LONGEST_ARGUMENTS
-    left = LONGEST_ARGUMENTS
-    for pair in pairs:
-        pair[1] = pair[1][:left]
-        left -= len(pair[1])
-    return pairs, f"Only the first {LONGEST_ARGUMENTS:,} characters of the arguments are shown." if is_cut else ""
+    rows, left = list[tuple[str, str]](), LONGEST_ARGUMENTS
+    for key, value in in_json(card.call.arguments, exact).items():
+        text = _spread(value)
+        rows.append((str(key), text[: max(left, 0)]))
+        left -= len(text)
+    is_cut = left < 0
+    return rows, f"Only the first {LONGEST_ARGUMENTS:,} characters of the arguments are shown." if is_cut else ""
 
 
 def _spread(value: Any) -> str:
@@ -180,13 +377,13 @@ def _spread(value: Any) -> str:
     return line if isinstance(value, str) or len(line) <= words.ONE_LINE else words.indented(value)
 
 
-def _result(card: ToolCard, *, whole: bool) -> Fields | None:
+def _result(card: ToolCard, *, whole: bool) -> CardResult | None:
     if card.result is None:
         return None
     return {"error": card.result.is_error, "forms": list(map(_form, forms(card.result, card.rich, whole=whole)))}
 
 
-def _form(form: Form) -> Fields:
+def _form(form: Form) -> FormFields:
     match form:
         case RichHtml():
             return {"form": "html", "html": str(form.html)}
@@ -198,5 +395,7 @@ def _form(form: Form) -> Fields:
             return {"form": "table", "columns": list(form.columns), "rows": rows, "numeric": numeric, "note": form.note}
         case Image():
             data = b64encode(form.data).decode("ascii")
-            width = {"width": form.width} if form.width else {}
-            return {"form": "image", "type": form.media_type, "data": data, "name": form.name} | width
+            image: ImageForm = {"form": "image", "type": form.media_type, "data": data, "name": form.name}
+            if form.width:
+                image["width"] = form.width
+            return image

@@ -6,7 +6,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from markupsafe import Markup
@@ -26,6 +26,7 @@ from agentmagic.secrets import redact
 from agentmagic.serialization import to_json
 from agentmagic.session import Session
 from agentmagic.text import cut, in_json, one_line, shown
+from agentmagic.widgets.view_messages import BarRow, InspectionPage, RequestPage
 
 LONGEST_TEXT = 4_000
 """Characters that are shown of one text of a request or a response."""
@@ -243,26 +244,47 @@ def inspect_turn(session: Session, number: int | None = None, *, times: bool = T
     return Inspection(number, prompt, model, used, window, bars, requests, note, times=times)
 
 
-def page_of(session: Session, number: int) -> dict[str, Any]:
+def page_of(session: Session, number: int) -> InspectionPage:
     """Return a turn as JSON for the panel, 0 for the last one."""
     turns = len(session.turns)
     if not turns or number > turns:
         note = "There are no turns yet." if not turns else "That turn is gone."
-        nothing: dict[str, Any] = {"heading": "", "meter": "", "share": 0, "bars": [], "requests": [], "note": note}
-        return {"turn": 0, "turns": turns, **nothing}
+        return InspectionPage(turn=0, turns=turns, heading="", meter="", share=0, bars=[], requests=[], note=note)
     found = inspect_turn(session, number or None)
     whole = found.length or 1.0
-    bars: list[dict[str, Any]] = []
-    for bar in found.bars:
-        time = words.duration(bar.seconds) if bar.seconds else ""
-        bars.append({**asdict(bar), "start": bar.start / whole, "share": bar.seconds / whole, "time": time})
-    requests: list[dict[str, Any]] = []
-    for one in found.requests:
-        received = cut("\n".join(one.received), LONGEST_SENT)
-        requests.append({**asdict(one), "sent": cut(one.sent_text, LONGEST_SENT), "received": received})
-    share = min(found.used / found.window, 1.0) if found.window else 0.0
-    about = {"turn": found.number, "turns": turns, "heading": found.heading, "meter": found.meter, "share": share}
-    return {**about, "bars": bars, "requests": requests, "note": found.note}
+    return InspectionPage(
+        turn=found.number,
+        turns=turns,
+        heading=found.heading,
+        meter=found.meter,
+        share=min(found.used / found.window, 1.0) if found.window else 0.0,
+        bars=[_bar_row(bar, whole) for bar in found.bars],
+        requests=list(map(_request_page, found.requests)),
+        note=found.note,
+    )
+
+
+def _bar_row(bar: Bar, whole: float) -> BarRow:
+    return BarRow(
+        name=bar.name,
+        depth=bar.depth,
+        start=bar.start / whole,
+        share=bar.seconds / whole,
+        time=words.duration(bar.seconds) if bar.seconds else "",
+        failed=bar.failed,
+    )
+
+
+def _request_page(request: InspectedRequest) -> RequestPage:
+    return RequestPage(
+        title=request.title,
+        tokens=request.tokens,
+        counted=request.counted,
+        sent=cut(request.sent_text, LONGEST_SENT),
+        sent_note=request.sent_note,
+        received=cut("\n".join(request.received), LONGEST_SENT),
+        received_note=request.received_note,
+    )
 
 
 def tokens_used(turn: Turn) -> int:

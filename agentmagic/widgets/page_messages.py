@@ -269,8 +269,8 @@ Action = Intent | SessionAction
 SESSION_ACTIONS = {kind.model_fields["type"].default: kind for kind in SessionAction.__args__}
 """The actions that a chat panel carries out, by the type of their message."""
 
-_Messages = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | SessionAction
-_DECODER: TypeAdapter[_Messages] = TypeAdapter(Annotated[_Messages, Field(discriminator="type")])
+PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | SessionAction
+_DECODER: TypeAdapter[PageAction] = TypeAdapter(Annotated[PageAction, Field(discriminator="type")])
 
 
 def read(message: object, asked: Callable[[str], ApprovalAsked | None]) -> Action:

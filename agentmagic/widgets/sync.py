@@ -16,67 +16,21 @@ texts are the JSON of a message.
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypedDict
+from typing import Any, cast
 
 from agentmagic.display import words
-from agentmagic.display.block_json import Fields, JsonRenderer
+from agentmagic.display.block_json import BlockFields, JsonRenderer
 from agentmagic.display.blocks import Block, GrowingBlock, ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import Event, ProposalSettled, TurnStarted
 from agentmagic.text import ShownStream, shown
+from agentmagic.widgets.view_messages import Change, Frame, Message, Running, State, ViewSnapshot
 
 LONGEST = 400_000
 """Characters of a message; doubled by escapes and with Jupyter's envelope it stays below 1 MB."""
-
-Message = dict[str, Any]
-
-
-class ServerRow(TypedDict):
-    """A row of the servers tab.
-
-    A tool has its name, whether the model is offered it, whether it runs without asking, its description and its
-    arguments.
-    """
-
-    name: str
-    state: str
-    error: str
-    stderr: str
-    tools: list[tuple[str, bool, bool, str, str]]
-
-
-class State(TypedDict, total=False):
-    """What a view shows around the blocks; what is not told is not shown.
-
-    `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says
-    why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns
-    can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns.
-    `offered` is a saved conversation to go on with.
-    `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has
-    asked for them. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector.
-    """
-
-    title: str
-    actions: list[str]
-    model: str
-    models: list[str]
-    cost: str
-    servers: list[ServerRow]
-    note: str
-    left: str
-    cleared: int
-    running: Fields | None
-    welcome: str
-    examples: list[str]
-    offered: Fields | None
-    names: list[tuple[str, str]]
-    commands: list[tuple[str, str]]
-    chats: list[Fields]
-    attached: list[tuple[str, str]]
-    large: bool
 
 
 @dataclass(slots=True)
@@ -108,7 +62,7 @@ class _Sent:
     since: float | None = None
     version: int = -1
     whole: bool = False
-    fields: Fields = field(default_factory=dict[str, Any])
+    fields: Mapping[str, object] = field(default_factory=dict[str, object])
     words: _GrowingText = field(default_factory=_GrowingText)
 
 
@@ -161,7 +115,7 @@ class Feed:
         with self._lock:
             self._state |= state
 
-    def frame(self) -> Message | None:
+    def frame(self) -> Frame | None:
         """Return what changed since the last frame, or None."""
         with self._lock:
             ops = [*self._removed(), *self._changed()]
@@ -170,8 +124,10 @@ class Feed:
                 return None
             self._number += 1
             self._followed = True
-            frame: Message = {"n": self._number, "ops": ops}
-            return frame | {"state": state} if state else frame
+            frame: Frame = {"n": self._number, "ops": ops}
+            if state:
+                frame["state"] = cast("State", state)
+            return frame
 
     def hello(self, view: str, seen: int) -> list[Message]:
         """Answer a view that has seen all up to a number, or nothing (-1): with what every view needs to follow."""
@@ -185,34 +141,35 @@ class Feed:
                 return [*before, {"n": self._number, "view": view}]
             return [*before, self._snapshot(view)]
 
-    def _snapshot(self, view: str) -> Message:
-        blocks = [[key, sent.fields | _text(sent)] for key, sent in self._sent.items()]
-        return {"n": self._number, "view": view, "now": self._clock(), "blocks": blocks, "state": dict(self._told)}
+    def _snapshot(self, view: str) -> ViewSnapshot:
+        blocks = [(key, _whole(sent)) for key, sent in self._sent.items()]
+        state = cast("State", dict(self._told))
+        return {"n": self._number, "view": view, "now": self._clock(), "blocks": blocks, "state": state}
 
     # -- what changed ----------------------------------------------------------------------------
 
-    def _removed(self) -> list[list[Any]]:
+    def _removed(self) -> list[tuple[int, None]]:
         """Forget the blocks that are gone: a step was withdrawn, or the history replaced."""
         alive = {block.key for block in self.transcript.blocks[self._settled :]}
         lost = [key for key in islice(self._sent, self._settled, None) if key not in alive]
         for key in lost:
             del self._sent[key]
-        return [[key, None] for key in lost]
+        return [(key, None) for key in lost]
 
-    def _changed(self) -> Iterator[list[Any]]:
+    def _changed(self) -> Iterator[tuple[int, Change]]:
         blocks = self.transcript.blocks
         for block in blocks[self._settled :]:
             sent = self._sent.setdefault(block.key, _Sent(block))
             if sent.version != block.version:
                 sent.version = block.version
-                yield from ([block.key, change] for change in self._changes(sent))
+                yield from ((block.key, change) for change in self._changes(sent))
         if self.transcript.running is None:
             self._settled = len(blocks)
 
-    def _changes(self, sent: _Sent) -> Iterator[str | Fields]:
+    def _changes(self, sent: _Sent) -> Iterator[Change]:
         if sent.since is None and isinstance(sent.block, ToolCard) and sent.block.state == "running":
             sent.since = self._clock()
-        now = sent.block.render(JsonRenderer(sent.since, sent.whole))
+        now: Mapping[str, object] = sent.block.render(JsonRenderer(sent.since, sent.whole))
         changed = {name: value for name, value in now.items() if name not in sent.fields or sent.fields[name] != value}
         grown = _grown(sent)
         if grown is None:
@@ -229,7 +186,7 @@ class Feed:
         self._told = now
         return changed
 
-    def _running(self) -> Fields | None:
+    def _running(self) -> Running | None:
         """Return what is shown of the turn under way: its figures, what it does, and since when."""
         running = self.transcript.running
         if running is None:
@@ -238,7 +195,7 @@ class Feed:
         if doing != self._doing[0]:
             self._doing = doing, self._clock()
         figures = list(words.footer(running, times=False))
-        return {"figures": figures, "since": self._since, "doing": list(self._doing)}
+        return {"figures": figures, "since": self._since, "doing": self._doing}
 
 
 def _grown(sent: _Sent) -> str | None:
@@ -250,8 +207,9 @@ def _grown(sent: _Sent) -> str | None:
     return sent.words.finish(sent.block.text)
 
 
-def _text(sent: _Sent) -> Fields:
-    return {"text": sent.words.text} if sent.words.text else {}
+def _whole(sent: _Sent) -> BlockFields:
+    text = {"text": sent.words.text} if sent.words.text else {}
+    return cast("BlockFields", {**sent.fields, **text})
 
 
 def pieces(message: Message, number: int) -> Iterator[Message]:

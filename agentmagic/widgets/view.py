@@ -5,7 +5,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
@@ -19,7 +19,8 @@ from agentmagic.events import Event
 from agentmagic.runtime.engine import engine
 from agentmagic.widgets import commands
 from agentmagic.widgets.busy_kernel import answer_pages_anytime, take_messages_anywhere
-from agentmagic.widgets.sync import Feed, Message, State, pieces
+from agentmagic.widgets.sync import Feed, pieces
+from agentmagic.widgets.view_messages import InspectionPage, Message, Problem, State
 
 if TYPE_CHECKING:
     from agentmagic.widgets.page_messages import Action
@@ -145,7 +146,10 @@ class View(AnyWidget):
 
     def complain(self, problem: str, unsent: str = "") -> None:
         """Say what could not be done, and give back the prompt that was not sent because of it; from any thread."""
-        self._deliver(lambda: [{"problem": problem} | ({"unsent": unsent} if unsent else {})])
+        found: Problem = {"problem": problem}
+        if unsent:
+            found["unsent"] = unsent
+        self._deliver(lambda: [found])
 
     def give_back(self, unsent: str) -> None:
         """Give back what was typed and is not sent; from any thread."""
@@ -155,7 +159,7 @@ class View(AnyWidget):
         """Say what was done, if nothing else shows it; from any thread."""
         self._deliver(lambda: [{"said": words}])
 
-    def show_inspection(self, found: Mapping[str, object]) -> None:
+    def show_inspection(self, found: InspectionPage) -> None:
         """Send what a turn sent and received, once, to the pages that asked for it; from any thread."""
         self._deliver(lambda: [{"inspection": found}])
 

@@ -1,15 +1,16 @@
 // What a person can say to a call that waits: approve, approve always, edit first, deny with a reason; and in step mode.
-/** @import { CardBlock, Desk, QuestionBlock } from "./types.js" */
+/** @import { CardFields, QuestionFields } from "./messages.js" */
+/** @import { Desk } from "./types.js" */
 import { button, h, put, say, writingBox } from "./dom.js"
 
-/** @param {CardBlock} block @param {Desk} desk @returns {HTMLElement} */
+/** @param {CardFields} block @param {Desk} desk @returns {HTMLElement} */
 export function approval(block, desk) {
   const place = h("div", { class: "am-approval", role: "group", "aria-label": `Approval of ${block.name}` })
   choices(place, block, desk)
   return place
 }
 
-/** @param {HTMLElement} place @param {CardBlock} block @param {Desk} desk @param {string} [focused] */
+/** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk @param {string} [focused] */
 function choices(place, block, desk, focused = "") {
   const id = block.ask
   const row = h("div", { class: "am-row" })
@@ -27,7 +28,7 @@ let goesOn = false
 
 /**
  * The buttons of a pause in step mode.
- * @param {HTMLElement} place @param {CardBlock | QuestionBlock} block @param {Desk} desk
+ * @param {HTMLElement} place @param {CardFields | QuestionFields} block @param {Desk} desk
  * @param {(() => void) | null} edit @param {string} [focused]
  */
 export function pause(place, block, desk, edit, focused = "") {
@@ -46,7 +47,7 @@ export function pause(place, block, desk, edit, focused = "") {
   for (const other of row.querySelectorAll("button")) if (other.textContent === wanted) requestAnimationFrame(() => other.focus({ preventScroll: true }))
 }
 
-/** @param {HTMLElement} place @param {CardBlock} block @param {Desk} desk */
+/** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk */
 function edit(place, block, desk) {
   const back = () => choices(place, block, desk, "Edit")
   const fields = block.edit.map((argument) => field(argument))
@@ -64,14 +65,14 @@ function edit(place, block, desk) {
   fields[0]?.box.focus()
 }
 
-/** A box for one argument. @param {CardBlock["edit"][number]} argument */
+/** A box for one argument. @param {CardFields["edit"][number]} argument */
 function field([name, text, plain]) {
   const label = plain ? name : `${name}, as JSON`
   const box = writingBox(label, { text })
   return { name, plain, box, element: h("label", { class: "am-field" }, label, box) }
 }
 
-/** @param {HTMLElement} place @param {CardBlock} block @param {Desk} desk */
+/** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk */
 function deny(place, block, desk) {
   const send = () => desk.act({ type: "deny", id: block.ask, reason: box.value.trim() })
   const back = () => choices(place, block, desk, "Deny…")

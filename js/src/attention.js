@@ -1,5 +1,6 @@
 // What waits for the person: it is scrolled into sight, told by a bar where it is out of sight, and marked on the tab.
-/** @import { Block, CardBlock, QuestionBlock, Waits } from "./types.js" */
+/** @import { Block, CardFields, QuestionFields } from "./messages.js" */
+/** @import { Waits } from "./types.js" */
 /** @import { Log } from "./log.js" */
 import { mark, notify, tabOf } from "./tab.js"
 
@@ -44,7 +45,7 @@ export class Attention {
     if (first === undefined) return null
     const places = [...this.#keys].map((key) => this.log.asking(key))
     const hidden = this.#sight !== undefined && !places.some((place) => place && this.#seen.has(place))
-    return { block: /** @type {CardBlock | QuestionBlock} */ (this.blocks().get(first)), more: more.length, hidden }
+    return { block: /** @type {CardFields | QuestionFields} */ (this.blocks().get(first)), more: more.length, hidden }
   }
 
   /** Looks at blocks that changed, before they are drawn. @param {Iterable<number>} touched */

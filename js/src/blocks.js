@@ -1,5 +1,6 @@
 // Blocks as elements, but for cards.
-/** @import { Action, Block, ChecklistBlock, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, ProposalBlock, QuestionBlock, RetryBlock, Task, ValuesBlock, WordsBlock } from "./types.js" */
+/** @import { Block, ChecklistFields, FooterFields, NoticeFields, PromptFields, ProposalFields, QuestionFields, RetryFields, TaskFields, ValuesFields, WordsFields } from "./messages.js" */
+/** @import { Action, Desk, Drawn } from "./types.js" */
 import { pause } from "./approval.js"
 import { Card } from "./card.js"
 import { coloured, framed } from "./code.js"
@@ -39,13 +40,13 @@ export function drawing(kind, desk) {
   }
 }
 
-/** What the model says. @implements {Drawn<WordsBlock>} */
+/** What the model says. @implements {Drawn<WordsFields>} */
 class Words {
   #text = h("div", { class: "am-text" })
   #growing = new Growing(this.#text)
   element = h("div", {}, this.#text)
 
-  /** @param {WordsBlock} block @param {number} deadline */
+  /** @param {WordsFields} block @param {number} deadline */
   update(block, deadline) {
     const { text = "", open, form } = block
     this.#text.classList.toggle("am-busy", open)
@@ -56,17 +57,17 @@ class Words {
   }
 }
 
-/** What the model thinks, folded; it is drawn when it is opened. @implements {Drawn<WordsBlock>} */
+/** What the model thinks, folded; it is drawn when it is opened. @implements {Drawn<WordsFields>} */
 class Thoughts {
   #summary = h("summary")
   #text = h("div", { class: "am-text" })
   #details = h("details", { ontoggle: () => this.#details.open && this.#draw(Infinity) }, this.#summary, this.#text)
   #growing = new Growing(this.#text)
-  /** @type {WordsBlock | undefined} */
+  /** @type {WordsFields | undefined} */
   #block
   element = h("div", { class: "am-thoughts" }, this.#details)
 
-  /** @param {WordsBlock} block @param {number} deadline */
+  /** @param {WordsFields} block @param {number} deadline */
   update(block, deadline) {
     this.#block = block
     const empty = !block.text?.trim()
@@ -83,7 +84,7 @@ class Thoughts {
   }
 }
 
-/** What the person asked, and what can be done with it. @implements {Drawn<PromptBlock>} */
+/** What the person asked, and what can be done with it. @implements {Drawn<PromptFields>} */
 class Prompt {
   #words = h("div", { class: "am-said" })
   #tools = h("div", { class: "am-tools" })
@@ -100,7 +101,7 @@ class Prompt {
     this.#words,
     this.#tools,
   )
-  /** @type {PromptBlock | undefined} */
+  /** @type {PromptFields | undefined} */
   #block
   /** @type {Map<string, HTMLElement>} by what they do */
   #buttons = new Map()
@@ -110,7 +111,7 @@ class Prompt {
     this.desk = desk
   }
 
-  /** @param {PromptBlock} block */
+  /** @param {PromptFields} block */
   update(block) {
     if (this.#block?.text === block.text && this.#block.turn === block.turn) return // what is in use stays
     this.#block = block
@@ -177,13 +178,13 @@ function consent(desk, turn, run, back) {
   return [later ? h("p", { class: "am-hint" }, fate) : "", row]
 }
 
-/** What the values in a prompt became: one line that opens. @implements {Drawn<ValuesBlock>} */
+/** What the values in a prompt became: one line that opens. @implements {Drawn<ValuesFields>} */
 class Values {
   #summary = h("summary")
   #body = h("div", { class: "am-values-body" })
   element = h("div", { class: "am-thoughts am-values" }, h("details", {}, this.#summary, this.#body))
 
-  /** @param {ValuesBlock} block */
+  /** @param {ValuesFields} block */
   update({ line, values }) {
     say(this.#summary, line)
     put(this.#body, ...values.flatMap(([written, kind, form]) => [heading(written), kind === "table" && form.form === "text" ? table(form.text) : drawn(form)]))
@@ -197,7 +198,7 @@ function table(text) {
   return scrollable(element, "Table")
 }
 
-/** A proposed cell; it folds once the person has decided, and if it stands in the notebook. @implements {Drawn<ProposalBlock>} */
+/** A proposed cell; it folds once the person has decided, and if it stands in the notebook. @implements {Drawn<ProposalFields>} */
 class Proposal {
   #title = h("b")
   #state = h("span", { class: "am-word" })
@@ -208,7 +209,7 @@ class Proposal {
   #folded
   #shown = ""
 
-  /** @param {ProposalBlock} block */
+  /** @param {ProposalFields} block */
   update({ title, why, state, folded, hint, code, language, copy }) {
     say(this.#title, title)
     say(this.#state, state)
@@ -223,7 +224,7 @@ class Proposal {
   }
 }
 
-/** The tasks of a plan; each opens to its parameters, attempts and summary. @implements {Drawn<ChecklistBlock>} */
+/** The tasks of a plan; each opens to its parameters, attempts and summary. @implements {Drawn<ChecklistFields>} */
 class Checklist {
   #heading = h("p", { class: "am-plan-heading" })
   #list = h("ol", { class: "am-tasks" })
@@ -236,7 +237,7 @@ class Checklist {
     this.desk = desk
   }
 
-  /** @param {ChecklistBlock} block */
+  /** @param {ChecklistFields} block */
   update({ heading, tasks }) {
     if (this.#heading.textContent && this.#heading.textContent !== heading) this.desk.announce(heading)
     say(this.#heading, heading)
@@ -245,7 +246,7 @@ class Checklist {
     put(this.#list, ...[...this.#items.values()].map(({ item }) => item))
   }
 
-  /** Redraws a task if it has changed; what the reader opened stays open. @param {Task} task @param {{ task: string, item: HTMLElement }} [before] */
+  /** Redraws a task if it has changed; what the reader opened stays open. @param {TaskFields} task @param {{ task: string, item: HTMLElement }} [before] */
   #item(task, before) {
     const now = JSON.stringify(task)
     if (before?.task === now) return before
@@ -267,14 +268,14 @@ class Checklist {
 /** @param {string} title @param {string} text */
 const part = (title, text) => (text ? [heading(title), h("pre", {}, text)] : [])
 
-/** Draws a prompt: what is laid out in columns in fixed-width type, what was attached folded. @param {PromptBlock} block */
+/** Draws a prompt: what is laid out in columns in fixed-width type, what was attached folded. @param {PromptFields} block */
 function worded({ text, stretches, attached }) {
   const words = stretches.map(([part, columns]) => (columns ? scrollable(h("pre", {}, part), "Table") : part))
   const more = attached.map(([name, value]) => h("details", {}, h("summary", {}, name), scrollable(h("pre", {}, value), name)))
   return [...(words.length ? words : [text]), ...more]
 }
 
-/** What a tool asks the person. @implements {Drawn<QuestionBlock>} */
+/** What a tool asks the person. @implements {Drawn<QuestionFields>} */
 class Question {
   #words = h("p", { class: "am-asked" })
   #place = h("div", { class: "am-answering" })
@@ -288,7 +289,7 @@ class Question {
     this.desk = desk
   }
 
-  /** @param {QuestionBlock} block */
+  /** @param {QuestionFields} block */
   update(block) {
     say(this.#words, block.text)
     const now = block.answer === null ? block.ask : `= ${block.answer}`
@@ -307,12 +308,12 @@ class Question {
     hide(this.#place, this.element.classList.contains("am-open") && !this.desk.can("reply"), this.element)
   }
 
-  /** Shows what can be done before a request in step mode. @param {QuestionBlock} block @param {string} [focused] */
+  /** Shows what can be done before a request in step mode. @param {QuestionFields} block @param {string} [focused] */
   #pause(block, focused) {
     pause(this.#place, block, this.desk, block.suggested ? () => this.#rewrite(block) : null, focused)
   }
 
-  /** @param {QuestionBlock} block */
+  /** @param {QuestionFields} block */
   #rewrite(block) {
     const send = () => this.desk.act({ type: "reply", id: block.ask, text: box.value })
     const back = () => this.#pause(block, "Edit")
@@ -322,7 +323,7 @@ class Question {
     box.focus()
   }
 
-  /** @param {QuestionBlock} block */
+  /** @param {QuestionFields} block */
   #form({ ask: id, suggested }) {
     const send = () => this.desk.act({ type: "reply", id, text: box.value.trim() })
     const box = writingBox("Your answer", { text: suggested, send })
@@ -330,7 +331,7 @@ class Question {
   }
 }
 
-/** Something to know: quiet, or with an edge where it matters. @implements {Drawn<NoticeBlock | RetryBlock>} */
+/** Something to know: quiet, or with an edge where it matters. @implements {Drawn<NoticeFields | RetryFields>} */
 class Notice {
   element = h("p", { class: "am-notice" })
 
@@ -339,7 +340,7 @@ class Notice {
     this.desk = desk
   }
 
-  /** @param {NoticeBlock | RetryBlock} block */
+  /** @param {NoticeFields | RetryFields} block */
   update(block) {
     const level = block.kind === "notice" ? block.level : "info"
     if (this.element.dataset.level !== level && level === "error") this.desk.announce(`Error: ${block.text}`)
@@ -348,10 +349,10 @@ class Notice {
   }
 }
 
-/** What a turn took; a turn without any answer can be tried again. @implements {Drawn<FooterBlock>} */
+/** What a turn took; a turn without any answer can be tried again. @implements {Drawn<FooterFields>} */
 class Figures {
   element = h("div", { class: "am-figures" })
-  /** @type {FooterBlock | undefined} */
+  /** @type {FooterFields | undefined} */
   #block
 
   /** @param {Desk} desk */
@@ -359,7 +360,7 @@ class Figures {
     this.desk = desk
   }
 
-  /** @param {FooterBlock} block */
+  /** @param {FooterFields} block */
   update(block) {
     this.#block = block
     this.#draw()
@@ -384,7 +385,7 @@ class Figures {
   }
 }
 
-/** Says how a turn ended; an error is told by its own notice. @param {FooterBlock} block */
+/** Says how a turn ended; an error is told by its own notice. @param {FooterFields} block */
 export function ended({ stop }) {
   if (stop === "error" || stop === "timeout") return ""
   return stop === "cancelled" ? "Stopped" : "The answer is complete"

@@ -1,5 +1,6 @@
 // A tool call, from its first letter to its result.
-/** @import { CardBlock, CardState, Desk, Drawn } from "./types.js" */
+/** @import { CardFields, CardState } from "./messages.js" */
+/** @import { Desk, Drawn } from "./types.js" */
 import { approval } from "./approval.js"
 import { coloured } from "./code.js"
 import { button, h, heading, hide, icon, isFocused, ICONS, put, say } from "./dom.js"
@@ -20,7 +21,7 @@ const WORDS = {
 /** Names of arguments that hold code, and in which language. */
 const CODE = new Map([["code", "python"], ["python", "python"], ["source", "python"], ["sql", "sql"], ["query", "sql"], ["command", "bash"]])
 
-/** @implements {Drawn<CardBlock>} */
+/** @implements {Drawn<CardFields>} */
 export class Card {
   #icon = h("span", { class: "am-state" })
   #name = h("span", { class: "am-name" })
@@ -35,9 +36,9 @@ export class Card {
   #details = h("details", { ontoggle: () => this.#fill() }, this.#summary)
   #pictures = h("div", { class: "am-pictures am-section" })
   #bar = h("div", { class: "am-bar", hidden: true })
-  /** @type {CardBlock | undefined} */
+  /** @type {CardFields | undefined} */
   #block
-  /** @type {Partial<CardBlock>} the block whose inside is drawn */
+  /** @type {Partial<CardFields>} the block whose inside is drawn */
   #filled = {}
   #touched = false
 
@@ -49,7 +50,7 @@ export class Card {
     this.element = h("div", { class: "am-card" }, this.#details, this.#pictures, this.#bar)
   }
 
-  /** @param {CardBlock} block */
+  /** @param {CardFields} block */
   update(block) {
     const before = this.#block
     this.#block = block
@@ -79,7 +80,7 @@ export class Card {
     if (this.#sections) hide(this.#sections.ask, !this.desk.can("approve"), this.#summary)
   }
 
-  /** @param {CardBlock} block @param {CardState} [before] */
+  /** @param {CardFields} block @param {CardState} [before] */
   #enter(block, before) {
     this.element.dataset.state = block.state
     this.element.classList.toggle("am-inner", block.inner)
@@ -95,7 +96,7 @@ export class Card {
     if (block.state === "failed" && before) this.desk.announce(`${block.name} failed`)
   }
 
-  /** @param {CardBlock} block */
+  /** @param {CardFields} block */
   #drawBar({ state, progress }) {
     const share = state === "running" ? progress?.share ?? null : null
     this.#bar.hidden = state !== "running"
@@ -147,7 +148,7 @@ export class Group {
     this.#counts,
   )
 
-  /** @param {Element[]} inside what is folded, in order @param {CardBlock[]} calls the calls among it */
+  /** @param {Element[]} inside what is folded, in order @param {CardFields[]} calls the calls among it */
   update(inside, calls) {
     this.#inside = inside
     say(this.#words, `${calls.length} calls`)
@@ -199,7 +200,7 @@ const HEARD = {
   interrupted: "interrupted:",
 }
 
-/** @param {CardBlock} block */
+/** @param {CardFields} block */
 function sectionOf({ arguments: pairs, note, effects }) {
   if (!pairs.length) return []
   const lines = effects.map((line) => h("li", { class: line.startsWith("Risk:") ? "am-problem" : "" }, line))
@@ -214,10 +215,10 @@ function argument(name, text) {
   return h("pre", {}, html === null ? text : sanitised(html))
 }
 
-/** The images of a result, which stand open below the call. @param {Pick<CardBlock, "result">} block */
+/** The images of a result, which stand open below the call. @param {Pick<CardFields, "result">} block */
 export const pictures = ({ result }) => (result?.forms ?? []).filter(({ form }) => form === "image")
 
-/** @param {CardBlock} block @param {Desk} desk */
+/** @param {CardFields} block @param {Desk} desk */
 function outcome({ result, more, reason, state, traceback }, desk) {
   if (reason && state === "denied") return [heading("Reason"), h("pre", {}, reason)]
   if (!result) return []

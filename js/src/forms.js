@@ -1,5 +1,5 @@
 // What a tool sent back: text, JSON as a tree, tables, images.
-/** @import { Form } from "./types.js" */
+/** @import { Form } from "./messages.js" */
 import { h, scrollable } from "./dom.js"
 import { isImage, sanitised } from "./sanitise.js"
 

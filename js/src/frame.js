@@ -1,5 +1,6 @@
 // What stands around the conversation: in a cell a line below it, in the panel head, tabs and the box to write in.
-/** @import { Action, CardBlock, Chat, Desk, Early, State, Waits } from "./types.js" */
+/** @import { CardFields, ConversationRow, ExportSession, State } from "./messages.js" */
+/** @import { Action, Desk, Early, Waits } from "./types.js" */
 import { said } from "./attention.js"
 import { figures } from "./blocks.js"
 import { elapsed } from "./card.js"
@@ -7,6 +8,7 @@ import { button, h, icon, iconButton, ICONS, isFocused, menu, once, put, recalli
 import { Inspector } from "./inspector.js"
 import { Servers } from "./servers.js"
 
+/** @type {[form: ExportSession["form"], label: string][]} */
 const EXPORTS = [["markdown", "Markdown"], ["json", "JSON"], ["notebook", "Notebook"]]
 
 const MOST_SUGGESTED = 50
@@ -97,7 +99,7 @@ export class Running {
   }
 }
 
-/** Returns a call's arguments on one line, or null where that has no room for all of them. @param {CardBlock} block */
+/** Returns a call's arguments on one line, or null where that has no room for all of them. @param {CardFields} block */
 function onOneLine({ arguments: pairs, note }) {
   const line = pairs.map(([name, text]) => `${name}: ${text}`).join(", ")
   return note || line.length > LONGEST_ARGUMENTS || line.includes("\n") ? null : line
@@ -180,7 +182,7 @@ export class Head {
   /** Made once: what changes elsewhere must not close an open menu. @returns {[needs: Action["type"][], item: HTMLElement][]} */
   #menuItems() {
     const { desk } = this
-    const as = (form = "", label = "") => button(label, () => desk.act({ type: "export", form }), "quiet", { "aria-label": `Export as ${label}` })
+    const as = (/** @type {ExportSession["form"]} */ form, /** @type {string} */ label) => button(label, () => desk.act({ type: "export", form }), "quiet", { "aria-label": `Export as ${label}` })
     return [
       [["export"], h("span", { class: "am-hint" }, "Export")],
       ...EXPORTS.map(([form, label]) => /** @type {[Action["type"][], HTMLElement]} */ ([["export"], as(form, label)])),
@@ -209,7 +211,7 @@ export class Head {
   /** @param {State} state */
   #drawList({ chats = [], title }) {
     const { desk } = this
-    const item = (/** @type {Chat} */ { name, about, saved }) => {
+    const item = (/** @type {ConversationRow} */ { name, about, saved }) => {
       const made = once(this.#chatItems, `${saved} ${name}`, () => button(name, () => desk.act({ type: "open", name, saved }), "quiet"))
       put(made, name, h("small", { class: "am-hint" }, about))
       if (!saved && name === title) made.setAttribute("aria-current", "true")

@@ -1,5 +1,6 @@
 // A view: follows the kernel, draws the conversation, sends back what a person does.
-/** @import { Action, Block, Desk, Early, Message, Model, State, Waiting } from "./types.js" */
+/** @import { Block, Message, State } from "./messages.js" */
+/** @import { Action, Desk, Early, Model, Waiting } from "./types.js" */
 import { Attention } from "./attention.js"
 import { ended } from "./blocks.js"
 import { button, counted, h, once, put, say } from "./dom.js"

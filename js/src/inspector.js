@@ -1,5 +1,6 @@
 // The inspector's tab: what a turn sent and received. Asked of the kernel while the tab is open, and not before.
-/** @import { Desk, Inspection, InspectedRequest } from "./types.js" */
+/** @import { InspectionPage, RequestPage } from "./messages.js" */
+/** @import { Desk } from "./types.js" */
 import { button, counted, h, put, say, scrollable } from "./dom.js"
 
 export class Inspector {
@@ -8,7 +9,7 @@ export class Inspector {
   #words = ""
   #open = false
   #asked = false
-  /** @type {Inspection | undefined} */
+  /** @type {InspectionPage | undefined} */
   #shown
   #heading = h("p", { class: "am-inspected" })
   #earlier = button("Earlier turn", () => this.#ask(this.#turn - 1), "small")
@@ -45,7 +46,7 @@ export class Inspector {
     this.desk.act({ type: "inspect", turn })
   }
 
-  /** What the kernel answered; another view of the panel may have asked. @param {Inspection} found */
+  /** What the kernel answered; another view of the panel may have asked. @param {InspectionPage} found */
   receive(found) {
     if (!this.#asked) return
     this.#asked = false
@@ -77,7 +78,7 @@ export class Inspector {
   }
 }
 
-/** @param {Inspection} found */
+/** @param {InspectionPage} found */
 function figures({ meter, share, bars }) {
   const track = h("div", { class: "am-track" }, h("span", { style: `width: ${100 * share}%` }))
   const rows = bars.map(({ name, depth, start, share, time, failed }) => {
@@ -88,7 +89,7 @@ function figures({ meter, share, bars }) {
   return [h("p", {}, h("b", {}, "Context: "), meter), track, h("p", {}, h("b", {}, "Timeline")), h("ol", { class: "am-timeline", "aria-label": "Timeline" }, ...rows)]
 }
 
-/** Draws a request, with `words` only the lines in which they occur; null if they do not. @param {InspectedRequest} one @param {string} words */
+/** Draws a request, with `words` only the lines in which they occur; null if they do not. @param {RequestPage} one @param {string} words */
 function drawRequest({ title, tokens, counted, sent, sent_note, received, received_note }, words) {
   const [asked, answered] = [linesWith(sent, words), linesWith(received, words)]
   if (words && !asked && !answered) return null

@@ -1,5 +1,5 @@
 // The wire: brings the kernel's messages into their order and asks for what is missing.
-/** @import { Frame, Inspection, Message, Piece, Snapshot, UpToDate } from "./types.js" */
+/** @import { Frame, InspectionPage, Message, MessagePiece, UpToDate, ViewSnapshot } from "./messages.js" */
 
 const FIRST_WAIT = 60
 const LONGEST_WAIT = 10_000
@@ -12,12 +12,12 @@ const MOST_UNFINISHED = 8
 /**
  * @typedef {object} Ends
  * @property {(content: object) => void} send to the kernel
- * @property {(snapshot: Snapshot) => void} begin with all there is
+ * @property {(snapshot: ViewSnapshot) => void} begin with all there is
  * @property {(frame: Frame) => void} follow with the next frame
  * @property {(words: string) => void} complain of what the kernel refused
  * @property {(prompt: string) => void} giveBack what was not sent
  * @property {(words: string) => void} tell what the kernel did
- * @property {(found: Inspection) => void} inspected what a turn sent and received
+ * @property {(found: InspectionPage) => void} inspected what a turn sent and received
  * @property {(heard: boolean) => void} answered whether the kernel answers; said again with every answer
  * @property {() => boolean} expecting whether more is to come: then silence is looked into
  * @property {(callback: () => void, wait: number) => any} [later] setTimeout, but for tests
@@ -87,7 +87,7 @@ export class Link {
     }
   }
 
-  /** @param {Snapshot | UpToDate} answer */
+  /** @param {ViewSnapshot | UpToDate} answer */
   #answered(answer) {
     if ("blocks" in answer && answer.n >= this.#number) {
       this.#number = answer.n
@@ -126,7 +126,7 @@ export class Link {
     this.#timer = this.ends.later(what, wait)
   }
 
-  /** @param {Piece} piece @returns {Message | undefined} */
+  /** @param {MessagePiece} piece @returns {Message | undefined} */
   #joined({ piece, of, id, text }) {
     const parts = this.#pieces.get(id) ?? []
     this.#pieces.set(id, parts)

@@ -1,5 +1,6 @@
 // The conversation: its blocks, each drawn for itself and only when it changed, in the time between two frames.
-/** @import { Block, CardBlock, Desk, Drawn, State } from "./types.js" */
+/** @import { Block, CardFields, State } from "./messages.js" */
+/** @import { Desk, Drawn } from "./types.js" */
 import { drawing } from "./blocks.js"
 import { Group, pictures } from "./card.js"
 import { button, h, put } from "./dom.js"
@@ -216,7 +217,7 @@ export class Log {
     for (const other of others) other.element.remove()
     const call = (/** @type {Element} */ element) => this.blocks().get(keyOf(element))?.kind === "card"
     const inside = row.slice(row.findIndex(call), row.findLastIndex(call) + 1).filter((element) => !this.#groups.has(element))
-    const calls = /** @type {CardBlock[]} */ (inside.filter(call).map((element) => this.blocks().get(keyOf(element))))
+    const calls = /** @type {CardFields[]} */ (inside.filter(call).map((element) => this.blocks().get(keyOf(element))))
     const [first] = inside
     if (!first || calls.length <= MOST_CALLS) {
       for (const element of row) element.classList.remove("am-grouped", "am-folded")

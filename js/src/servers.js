@@ -1,5 +1,6 @@
 // The servers tab: what is connected, what it offers, what went wrong.
-/** @import { Desk, Server, Tool } from "./types.js" */
+/** @import { ServerRow } from "./messages.js" */
+/** @import { Desk } from "./types.js" */
 import { button, counted, h, isFocused, once, put, say } from "./dom.js"
 
 const READY = "ready"
@@ -16,7 +17,7 @@ export class Servers {
     this.desk = desk
   }
 
-  /** @param {Server[]} servers */
+  /** @param {ServerRow[]} servers */
   update(servers) {
     const { place, desk } = this
     const focused = /** @type {ShadowRoot | Document} */ (place.getRootNode()).activeElement
@@ -32,7 +33,7 @@ export class Servers {
     return once(this.#made, name, make)
   }
 
-  /** @param {Server} server */
+  /** @param {ServerRow} server */
   #row(server) {
     const { name, state, error, stderr, tools } = server
     const row = this.#once(`server ${name}`, () => h("section", { class: "am-server-row", "aria-label": `Server ${name}` }))
@@ -57,7 +58,7 @@ export class Servers {
     return put(this.#once(name, () => h("details")), summary, ...inside)
   }
 
-  /** @param {Server} server */
+  /** @param {ServerRow} server */
   #link({ name, state }) {
     const { desk } = this
     const type = state === READY ? "disconnect" : "connect"
@@ -67,7 +68,7 @@ export class Servers {
     return this.#once(`${type} ${name}`, () => button(words, () => desk.act({ type, server: name }), "", properties))
   }
 
-  /** A tool: whether the model is offered it, whether it runs without asking, and what it is. @param {string} server @param {Tool} tool */
+  /** A tool: whether the model is offered it, whether it runs without asking, and what it is. @param {string} server @param {ServerRow["tools"][number]} tool */
   #tool(server, [name, enabled, always, about = "", given = ""]) {
     const { desk } = this
     const change = () => desk.act({ type: "tool", server, name, enabled: box.checked })
@@ -96,14 +97,14 @@ export class Servers {
     return this.#once(`allow ${server} ${name}`, () => button(label, allow, "small", { "aria-label": `${label} ${name || server}` }))
   }
 
-  /** @param {Server} server */
+  /** @param {ServerRow} server */
   #everyTool({ name, tools }) {
     const row = this.#once(`all ${name}`, () => h("div", { class: "am-row" }))
     return put(row, h("span", { class: "am-space" }), this.#allowing(name, "", tools.every(([, , always]) => always)))
   }
 }
 
-/** @param {Server["tools"]} tools */
+/** @param {ServerRow["tools"]} tools */
 function offer(tools) {
   const offered = tools.filter(([, enabled]) => enabled).length
   const words = counted(tools.length, "tool")

@@ -1,5 +1,5 @@
 // What a view knows: blocks by their key and the session around them. Pure; tests run it without a page.
-/** @import { Block, Frame, Snapshot, State } from "./types.js" */
+/** @import { Block, Frame, State, ViewSnapshot } from "./messages.js" */
 
 /**
  * @typedef {object} Known
@@ -13,7 +13,7 @@ export const nothing = () => ({ blocks: new Map(), state: {}, ahead: 0 })
 
 /**
  * Takes all there is; of what was known before, what is the same stays the same object, and is not drawn anew.
- * @param {Snapshot} snapshot @param {number} now @param {Map<number, Block>} [before] @returns {Known}
+ * @param {ViewSnapshot} snapshot @param {number} now @param {Map<number, Block>} [before] @returns {Known}
  */
 export function begun(snapshot, now, before = new Map()) {
   const blocks = new Map(snapshot.blocks.map(([key, block]) => [key, kept(block, before.get(key))]))

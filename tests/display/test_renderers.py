@@ -140,7 +140,7 @@ ROWS = {
         f"✓ {CARD} 31 ms {GIVEN} Result name total Lamp 12480 Desk",
         f"✓ {QUERY} [31 ms]\n  name  total\n  Lamp  12480\n  Desk",
         'Result:\n\n```\n{"result": [{"name": "Lamp", "total": 12480}, {"name": "Desk"}]}\n```\n\n</details>',
-        {"time": "31 ms", "arguments": [["sql", "SELECT 1"], ["limit", "3"]], "more": None},
+        {"time": "31 ms", "arguments": [("sql", "SELECT 1"), ("limit", "3")], "more": None},
     ),
     "a result without content": (
         blocks.ToolCard,

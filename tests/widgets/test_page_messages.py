@@ -15,6 +15,7 @@ from agentmagic.text import DEEPEST, exact, in_json
 from agentmagic.widgets import page_messages as page
 from agentmagic.widgets.page_messages import read
 from tests.logs import json_values
+from tests.widgets.page_types import FILE, page_types
 
 SECRET = "sk-" + "a" * 40
 ASKED = ApprovalAsked(
@@ -118,3 +119,7 @@ def test_an_edit_keeps_what_is_nested_too_deep_to_be_shown(depth):
     edited = json.dumps(in_json(question.call.arguments, exact) | {"lines": 3})
     action = read({"type": "edit", "id": "a1", "arguments": edited}, lambda _: question)
     assert action == Approve("a1", arguments={"tree": nested(depth, "leaf"), "lines": 3})
+
+
+def test_the_page_has_the_types_of_what_travels():
+    assert FILE.read_text(encoding="utf-8") == page_types(), "Write them: python -m tests.widgets.page_types"

@@ -2,6 +2,7 @@
 
 import json
 import time
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +35,7 @@ def clock():
     return 1000.0
 
 
-def snapshot(feed, view="view"):
+def snapshot(feed, view="view") -> Any:
     return feed.hello(view, -1)[-1]
 
 
@@ -49,7 +50,7 @@ def shown_anew(events):
     return opened(Feed(events, clock)).shown()
 
 
-def told(feed, *events):
+def told(feed, *events) -> Any:
     """The frame of some events, empty where they change nothing."""
     for event in events:
         feed.feed(event)
@@ -97,17 +98,17 @@ def test_a_view_heals_when_messages_are_lost_doubled_and_late(events, random):
 TEXT = [*started(), PartStarted(0, "text"), PartDelta(0, "one sk-")]
 CARD = [*started(), *asked_for(CALL), *step_over()]
 CHANGES = {
-    "open text by what it grew": (TEXT, PartDelta(0, "x three "), [[2, "sk-x three "]]),
-    "a text that ends without the text": (TEXT, PartFinished(0, Text("one sk-")), [[2, {"open": False}], [2, "sk-"]]),
+    "open text by what it grew": (TEXT, PartDelta(0, "x three "), [(2, "sk-x three ")]),
+    "a text that ends without the text": (TEXT, PartFinished(0, Text("one sk-")), [(2, {"open": False}), (2, "sk-")]),
     "a text that ended otherwise than it grew": (
         [*started(), PartStarted(0, "reasoning"), PartDelta(0, "one two ")],
         PartFinished(0, Reasoning("other")),
-        [[2, {"open": False, "text": "other"}]],
+        [(2, {"open": False, "text": "other"})],
     ),
     "the fields of a card that changed": (
         CARD,
         ToolStarted(CALL, "shop"),
-        [[2, {"server": "shop", "state": "running", "since": 1000.0}]],
+        [(2, {"server": "shop", "state": "running", "since": 1000.0})],
     ),
 }
 
@@ -171,7 +172,7 @@ def test_a_further_view_gets_a_snapshot_behind_a_frame_and_one_that_missed_nothi
     assert [message.get("view") for message in feed.hello("first", -1)] == ["first"]
     for event in one_text("b"):
         feed.feed(event)
-    frame, behind = feed.hello("second", -1)
+    frame, behind = cast("list[Any]", feed.hello("second", -1))
     assert (frame.get("view"), behind.get("view")) == (None, "second")
     assert [block["turn"] for _, block in behind["blocks"] if block["kind"] == "prompt"] == [0, 1]
     assert feed.hello("first", frame["n"]) == [{"n": frame["n"], "view": "first"}]
@@ -234,7 +235,7 @@ def test_what_a_person_approves_is_sent_with_hidden_characters_as_escapes():
     feed = Feed([*started(), *asked_for(call), ApprovalAsked("a1", call, "shop")])
     card = snapshot(feed)["blocks"][-1][1]
     assert not any(letter in str(card["arguments"]) + str(card["edit"]) for letter in hidden)
-    assert card["arguments"][0] == ["path", f"a{escape}b"]
+    assert card["arguments"][0] == ("path", f"a{escape}b")
     assert card["edit"][0] == ("path", f"a{escape}b", True)
     same = json.dumps({name: text if plain else json.loads(text) for name, text, plain in card["edit"]})
     assert read({"type": "edit", "id": "a1", "arguments": same}, feed.transcript.asked.get).arguments == call.arguments

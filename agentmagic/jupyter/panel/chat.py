@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from glob import escape
@@ -33,8 +33,8 @@ from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
 from agentmagic.widgets.inspector import page_of
 from agentmagic.widgets.static_html import Publish, SessionHtml
-from agentmagic.widgets.sync import Fields, ServerRow, State
 from agentmagic.widgets.view import View
+from agentmagic.widgets.view_messages import ConversationRow, ServerRow, State
 
 T = TypeVar("T")
 
@@ -455,8 +455,8 @@ def _attached(events: Iterable[Event]) -> list[commands.Attachment]:
     return [commands.Attachment(*pair) for pair in zip(told, cast("Sequence[Content]", parts), strict=False)]
 
 
-def _chat_row(conversation: commands.Conversation) -> Fields:
-    return {**asdict(conversation), "name": shown(conversation.name)}
+def _chat_row(conversation: commands.Conversation) -> ConversationRow:
+    return {"name": shown(conversation.name), "about": conversation.about, "saved": conversation.saved}
 
 
 def _name(model: str | Model | None) -> str:

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from playwright.sync_api import Browser, Locator, Page, Route, ViewportSize
 
 from agentmagic.events import Event
 from agentmagic.widgets import commands, page_messages
-from agentmagic.widgets.sync import Feed, State
+from agentmagic.widgets.sync import Feed
 from tests.browser.axe import findings, violations
 from tests.browser.lab import ROOT
+
+if TYPE_CHECKING:
+    from agentmagic.widgets.view_messages import State
 
 ADDRESS = "http://localhost/"
 PAGE = ROOT / "js" / "page"

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 from playwright.sync_api import Error
@@ -71,7 +72,7 @@ def show_everywhere(stage, payload):
     at = Marked(payload)
     feed = Feed(everywhere(at))
     stage.show(feed, "panel", **around(at))
-    answer = feed.hello("another", -1)[-1]
+    answer = cast("Any", feed.hello("another", -1)[-1])
     key, result = next((key, block["result"]) for key, block in answer["blocks"] if block.get("result"))
     stage.receive({"n": answer["n"] + 1, "ops": [[key, {"result": rich_result(at, result)}]]})
     stage.receive({"problem": at["problem"]})

@@ -1,6 +1,7 @@
 """Proposed cells: their events, what became of them, and that a loaded journal and all renderers show the same."""
 
 from types import MappingProxyType
+from typing import Any, cast
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_every_output_draws_a_settled_proposal_alike_live_and_loaded(tmp_path):
     session.close()
     frame = feed.frame()
     assert frame is not None
-    changed = [change for _, change in frame["ops"]]
+    changed = [cast("Any", change) for _, change in frame["ops"]]
     assert [one["state"] for one in changed] == ["kept", "kept with changes", "discarded"]
     saved = read(tmp_path / "saved.jsonl")
     assert saved.problems == ()
