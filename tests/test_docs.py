@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from agentmagic import ScriptedModel, Session
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 
@@ -52,6 +54,12 @@ def test_what_the_documentation_imports_comes_from_the_package_itself():
     code = "\n".join("\n".join(blocks(page)) for page in PAGES if page.name != "servers.md")
     homes = set(re.findall(r"^from (agentmagic\S*) import", code, re.MULTILINE))
     assert homes == {"agentmagic", "agentmagic.export", "agentmagic.host", "agentmagic.testing"}
+
+
+def test_every_public_member_of_a_session_is_documented():
+    members = {name for name in (*dir(Session), *vars(Session(ScriptedModel([])))) if not name.startswith("_")}
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert {name for name in members if not re.search(rf"[.`]{name}\b", pages)} == set()
 
 
 def test_the_index_names_every_page():

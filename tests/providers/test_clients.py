@@ -101,8 +101,8 @@ def test_another_proxy_or_certificate_needs_another_client(monkeypatch):
 @pytest.mark.parametrize(
     ("module", "sdk", "header"),
     [
-        ("anthropic.anthropic_model:Anthropic", "anthropic", "authorization"),
-        ("gemini.gemini_model:Gemini", "google.genai", "x-goog-api-key"),
+        ("anthropic.model:Anthropic", "anthropic", "authorization"),
+        ("gemini.model:Gemini", "google.genai", "x-goog-api-key"),
         ("openai.responses:OpenAIResponses", "openai", "authorization"),
     ],
 )
