@@ -76,6 +76,7 @@ def test_a_call_that_did_not_run_or_failed_is_not_called():
     assert message(result, lambda c: c.called("weather", town="Oslo")).startswith(
         "weather(town='Oslo') failed. The arguments of weather do not fit its schema: "
     )
+    assert message(result, lambda c: c.called("weather")).startswith("weather() failed.")
     result = play(calls(("closed", {})), "So be it.", tools=[*TOOLS, closed])
     assert message(result, lambda c: c.called("closed")) == "closed() failed. OSError: on Sundays"
 

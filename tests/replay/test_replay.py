@@ -108,6 +108,10 @@ def test_a_recorded_run_is_replayed_with_the_same_events_without_model_or_tool_a
             assert getattr(after, name) == getattr(before, name)
     after = Session(Agent(f"cassette:{path}", tools=[counting.tool])).ask(prompts[0])
     assert (after.final_text, counting.calls) == (ANSWER, 2)
+    with pytest.raises(BadRequest, match=r"no answer to this request.*Oslo"):
+        Session(Agent(f"cassette:{path}")).ask("Something else.")
+    with pytest.raises(CassetteError, match="There is no recording"):
+        Session(Agent(f"cassette:{path}.none")).ask(PROMPT)
 
 
 def test_calls_with_a_null_that_is_left_out_and_with_arguments_that_do_not_fit_are_replayed(path):
@@ -124,10 +128,6 @@ def test_calls_with_a_null_that_is_left_out_and_with_arguments_that_do_not_fit_a
         "The arguments of forecast do not fit its schema",
         "2 in Oslo",
     ]
-    with pytest.raises(BadRequest, match=r"no answer to this request.*Oslo"):
-        Session(Agent(f"cassette:{path}")).ask("Something else.")
-    with pytest.raises(CassetteError, match="There is no recording"):
-        Session(Agent(f"cassette:{path}.none")).ask(PROMPT)
 
 
 PROMPT = "What is the weather in Oslo?"
