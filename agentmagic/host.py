@@ -124,7 +124,7 @@ class Host(Protocol):
     wake: Callable[[Callable[[], None]], object] | None
     person: Person | None
     notebook: RunningNotebook | None
-    cell: tuple[str, int]
+    cell: tuple[str, int] = ("", 0)
 
     def capture(self, on_line: Callable[[str], None]) -> Capture | None:
         """Return what takes the output of one tool; `on_line` is called with the last printed line."""
@@ -151,12 +151,9 @@ class ScriptHost(Host):
     """The host of a script: nothing is shown, no one is there, and what tools print goes where it always goes."""
 
     takes_tools = False
-
-    def __init__(self) -> None:
-        self.wake = None
-        self.person = None
-        self.notebook = None
-        self.cell = ("", 0)
+    wake = None
+    person = None
+    notebook = None
 
     def capture(self, on_line: Callable[[str], None]) -> Capture | None:  # noqa: ARG002
         """Return None: tools print as usual."""

@@ -29,7 +29,6 @@ class KernelHost(Host):
         self._live_runs = live_runs
         self.notebook = notebook
         self.person = Keyboard(shell)
-        self.cell = ("", 0)
         loop = getattr(cast("Any", shell).kernel, "io_loop", None) if in_kernel(shell) else None
         # A terminal has no loop: there tools run in the main thread only while a cell blocks it.
         self.wake = None if loop is None else loop.add_callback
