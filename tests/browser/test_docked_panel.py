@@ -35,6 +35,11 @@ def start_waiting(notebook, index, button="Approve"):
     """Start a cell, whose turn waits for the user to press a button, and see the mark that says so."""
     notebook.start(index)
     notebook.output(index).get_by_role("button", name=button, exact=True).wait_for()
+    see_mark(notebook)
+
+
+def see_mark(notebook):
+    """See the mark that something waits: from then on a key goes there."""
     notebook.page.locator(".jp-Toolbar .agentmagic-waits").filter(visible=True).wait_for()
 
 
@@ -61,6 +66,7 @@ def test_keys_open_the_panel_ask_and_approve_in_it_and_go_back_to_the_notebook(o
     assert serious(notebook.page, ".agentmagic-dock") == []
     dock.send("tea")
     dock.button("Approve").wait_for()
+    see_mark(notebook)
     editor(notebook, 1).click()
     dock.press(GO)
     approve_by_keys(dock.root)
