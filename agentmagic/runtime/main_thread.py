@@ -73,6 +73,7 @@ class MainThread:
         self._current: Job | None = None
         self._target: Job | None = None
         self._servers = 0
+        self._waiting = False
         self._stopped = False
         self._interrupts: Callable[[], None] | None = None
 
@@ -177,9 +178,11 @@ class MainThread:
         """
         done.add_done_callback(lambda _: self._notify())
         outer, self._interrupts = self._interrupts, on_interrupt
-        restore = self._catch_interrupts()
         try:
             with self.held(), self._uncaptured():
+                if self._current is None and self._stopped:  # it came before this began
+                    self._stopped, self._interrupts = False, None
+                    on_interrupt()
                 self._serve(done)
         except KeyboardInterrupt:
             if self._interrupts is not None:  # `on_interrupt` was not called yet, and nothing else will end the work
@@ -187,15 +190,14 @@ class MainThread:
             raise
         finally:
             self._interrupts = outer
-            restore()
 
     def _serve(self, done: "Future[Any]") -> None:
         """Run jobs until `done`; an interrupt raises KeyboardInterrupt here, but not while a lock is held.
 
         An exception that a signal raises as a lock is taken leaves it taken, and the engine would wait for it for ever.
         """
-        job, stopped = self._current, self._stopped
-        self._stopped = False
+        job, outer = self._current, (self._waiting, self._stopped)
+        self._waiting, self._stopped = True, False
         if job is not None:
             job.serves = True
         try:
@@ -206,7 +208,8 @@ class MainThread:
         finally:
             if job is not None:
                 job.serves = False
-            is_over, self._stopped = self._is_over(), stopped
+            is_over = self._is_over()
+            self._waiting, self._stopped = outer
         if is_over:
             raise KeyboardInterrupt
 
@@ -219,18 +222,25 @@ class MainThread:
         """Mark the main thread as busy, so that jobs posted before `serve` begins are left for it.
 
         For code that starts work and then waits for it: the main thread's event loop is about to block, so jobs must
-        not be scheduled there. Does nothing in another thread.
+        not be scheduled there. An interrupt that comes before `serve` is left for it too, or is raised at the end;
+        a second one is raised at once. Does nothing in another thread.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        restore = self._catch_interrupts()
         self._servers += 1
         try:
             yield
         finally:
             self._servers -= 1
+            restore()
+            interrupted = self._stopped and not self.serving
+            self._stopped &= self.serving
             if self._jobs and not self.serving and (wake := installed().wake) is not None:
                 wake(self.drain)
+        if interrupted:
+            raise KeyboardInterrupt
 
     @contextmanager
     def captured(self, on_line: Callable[[str], None]) -> Generator[Capture | None]:
@@ -293,7 +303,8 @@ class MainThread:
         first, self._interrupts = self._interrupts, None
         if first is not None:
             first()
-        if in_job or (first is None and not self.serving):
+        is_again = self._stopped and not self._waiting
+        if in_job or (first is None and (is_again or not self.serving)):
             raise KeyboardInterrupt
         if first is None or (job is not None and job.serves):
             self._stopped = True

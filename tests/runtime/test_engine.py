@@ -249,6 +249,39 @@ def test_the_first_interrupt_tells_who_serves_and_the_second_stops_waiting(main)
     assert not main.serving
 
 
+def test_an_interrupt_that_comes_before_the_waiting_is_heard_when_it_begins(main):
+    told, done = [], Future()
+
+    def tell():
+        told.append(True)
+        done.set_result(None)
+
+    with main.held():
+        signal.raise_signal(signal.SIGINT)
+        main.serve(done, tell)
+    assert told == [True]
+
+
+@pytest.mark.parametrize(("interrupts", "reached"), [(1, [1]), (2, [])])
+def test_an_interrupt_of_a_waiting_that_never_begins_is_raised_at_the_end_or_when_it_comes_again(
+    main, interrupts, reached
+):
+    found = []
+
+    def begin():
+        with main.held():
+            for _ in range(interrupts):
+                signal.raise_signal(signal.SIGINT)
+            found.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+    assert found == reached
+    assert not main.serving
+    with main.held():
+        pass  # nothing is left of the interrupt
+
+
 def test_an_interrupt_in_the_moment_in_which_a_lock_is_taken_leaves_it_free(main, monkeypatch):
     class Interrupted(threading.Condition):
         armed = False
