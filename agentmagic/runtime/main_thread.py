@@ -74,7 +74,9 @@ class MainThread:
         self._target: Job | None = None
         self._servers = 0
         self._waiting = False
+        """Whether `serve` waits: work may also be begun for which it will wait."""
         self._stopped = False
+        """Whether an interrupt has come that nothing was told of."""
         self._interrupts: Callable[[], None] | None = None
 
     @property
@@ -235,8 +237,8 @@ class MainThread:
         finally:
             self._servers -= 1
             restore()
-            interrupted = self._stopped and not self.serving
-            self._stopped &= self.serving
+            if interrupted := self._stopped and not self.serving:
+                self._stopped = False
             if self._jobs and not self.serving and (wake := installed().wake) is not None:
                 wake(self.drain)
         if interrupted:
