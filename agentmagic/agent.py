@@ -289,11 +289,6 @@ class Connections:
         self._told: set[str] = set()
         self._user_loop = UserLoop()
 
-    @property
-    def owner(self) -> object:
-        """What stands for the session in the context of its calls, and lives as long as the session."""
-        return self._user_loop
-
     async def with_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Await work of the session, whose coroutine functions of the user run on the session's own loop."""
         session_loop.set(self._user_loop)

@@ -410,12 +410,13 @@ class VariableChange:
 class VariablesChanged:
     """What the tools of the turn have changed in the notebook, once at the end of the turn.
 
-    `files` are those that a program opened to write.
+    `files` are those that a tool opened to write, `unwatched` variables of which is not known whether they changed.
     """
 
     type: ClassVar[str] = "variables_changed"
     changes: tuple[VariableChange, ...]
     files: tuple[str, ...] = ()
+    unwatched: tuple[str, ...] = ()
 
 
 @value_class

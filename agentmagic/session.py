@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -48,8 +48,8 @@ from agentmagic.settings import Replay, learn_secrets, overrides
 from agentmagic.text import clip, counted
 from agentmagic.tools.base import Toolset, list_sources
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
-from agentmagic.undo.snapshots import keeper
 from agentmagic.undo.stack import Undone, put_back
+from agentmagic.undo.watcher import Watcher
 
 if TYPE_CHECKING:
     from agentmagic.providers.catalog import ModelInfo
@@ -70,7 +70,8 @@ class Session:
     earlier process was killed: the user is asked before such a tool runs again. `undone` says what the last undo or
     redo came to. `traffic` has what the models of the last turns were sent, for the inspector. `cassette` is the file
     of a recording, and `replay` says how it is used: "record", "replay", "auto", "replay-model", "replay-tools", or
-    "live", which does not use it. A `timed` replay takes as long as the recording did.
+    "live", which does not use it. A `timed` replay takes as long as the recording did. `namespace` has the variables
+    that the tools of the session change: in a notebook its own, in a script those of `__main__`, if it is left out.
 
     Turns never interleave: starting one while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
@@ -87,6 +88,7 @@ class Session:
         cassette: str | Path | None = None,
         replay: Replay | None = None,
         timed: bool = False,
+        namespace: MutableMapping[str, Any] | None = None,
     ) -> None:
         check_limit("max_cost", max_cost, "US dollars")
         check_limit("max_tokens", max_tokens, "a number of tokens")
@@ -107,6 +109,7 @@ class Session:
         self._facts: ModelInfo | None = None
         self._approvals = Approvals(self.in_doubt)
         self._connections = Connections()
+        self._watcher = Watcher(namespace)
         self._extra: list[Toolset] = []
         self._listed: tuple[ToolDef, ...] = ()
         self._run: Run | None = None
@@ -309,8 +312,6 @@ class Session:
             calling = call_by_hand(call, self.toolsets(), self.agent, self._approvals)
             result = engine().submit_from_here(self._connections.with_loop(calling))
             engine().wait(result, lambda: void(result.cancel()))
-            if (here := keeper()) is not None:
-                here.take(self._connections.owner, [call.id])  # such a call cannot be undone
             return result.result()
 
     async def aconnect(self) -> tuple[ToolDef, ...]:
@@ -382,9 +383,12 @@ class Session:
     def _told_step(self, *, redo: bool) -> Message | None:
         """Undo or redo, and say what it came to: nothing else shows it to the code that calls this."""
         outcome = self.step_back(redo=redo)
-        if not installed().tell_undone(self, redo=redo) and outcome is not None and outcome.problem:
-            logger.warning(outcome.problem)
-        return outcome.prompt if outcome is not None else None
+        told = installed().tell_undone(self, redo=redo)
+        if outcome is None:
+            return None
+        for words in () if told else outcome.problems:
+            logger.warning(words)
+        return outcome.prompt
 
     def step_back(self, *, redo: bool = False) -> Undone | None:
         """Undo or redo a change of the history, with the variables that go with it, for a caller that shows it.
@@ -399,9 +403,7 @@ class Session:
                 last = change.after[-1] if change.kind != "clear" and change.after else None
                 tools = tuple(dict.fromkeys(last.tools)) if last is not None else ()
                 outcome = Undone(change.kind, redo, len(self.turns), prompt, tools=tools)
-                namespace = here.namespace if (here := keeper()) is not None else None
-                local = last is not None and last.ran_here
-                self.undone, change.variables = put_back(change.variables, namespace, outcome, local=local)
+                self.undone, change.variables = put_back(change.variables, outcome)
         self._tell_cut()
         return self.undone
 
@@ -418,6 +420,7 @@ class Session:
         in memory only.
         """
         forked = Session(self.agent, max_cost=self.max_cost, max_tokens=self.max_tokens)
+        forked._watcher = Watcher(self._watcher.given)
         forked.history = self.history.fork(turns)
         forked._spent = forked.history.usage
         forked.in_doubt.update(self.in_doubt)
@@ -611,6 +614,7 @@ class Session:
             step=chosen.step and bool(chosen.attended),
             values=tuple(chosen.values),
             noted=self._noted,
+            watcher=self._watcher,
         )
 
     def _sources(self, recipe: Agent, chosen: TurnSettings) -> Sequence[Toolset]:
@@ -627,8 +631,7 @@ class Session:
         strayed = isinstance(outcome.error, ReplayMismatch) and not outcome.result.final_text
         self._strayed = self.turns[-1] if strayed else None
         self.traffic.keep(self.turns[-1], turn.traffic)
-        if (here := keeper()) is not None:
-            self.history.changes.keep(here.take(self._connections.owner, self.turns[-1].call_ids))
+        self.history.changes.keep(outcome.changes)
         self._spent += outcome.result.usage
         self._listed = outcome.tools or self._listed
         return outcome

@@ -37,7 +37,7 @@ from agentmagic.messages import Media, Resource, Usage
 from agentmagic.plan import TaskProgress
 from agentmagic.secrets import redact, settled
 from agentmagic.serialization import same_json
-from agentmagic.text import DEEPEST, counted, cut_middle, exact, in_json, one_line, reveal, shown, written_json
+from agentmagic.text import DEEPEST, counted, cut_middle, exact, in_json, listed, one_line, reveal, shown, written_json
 
 GLYPHS: dict[State, str] = {
     "pending": "◌",
@@ -316,7 +316,9 @@ def receipt(event: VariablesChanged) -> str:
     more = [f"{len(event.changes) - MOST_CHANGES} more"] if len(event.changes) > MOST_CHANGES else []
     changes = f"Changed in the notebook: {'; '.join([*told, *more])}." if told else ""
     files = f"Files opened to write: {', '.join(event.files)}." if event.files else ""
-    return " ".join(filter(None, (changes, files)))
+    names = listed(event.unwatched, MOST_CHANGES)
+    unwatched = f"Not watched, and not put back by undo: {names}." if event.unwatched else ""
+    return " ".join(filter(None, (changes, files, unwatched)))
 
 
 def _change(one: VariableChange) -> str:

@@ -22,7 +22,6 @@ from agentmagic.history.journal import Journal
 from agentmagic.history.journal_reader import Saved, amended
 from agentmagic.history.repair import unfold
 from agentmagic.messages import (
-    NOTEBOOK,
     Message,
     Part,
     Reasoning,
@@ -79,19 +78,9 @@ class Turn:
         return self.result.usage if self.result else Usage()
 
     @property
-    def call_ids(self) -> tuple[str, ...]:
-        """The ids of the calls that were begun."""
-        return tuple(event.call.id for event in self.events if isinstance(event, ToolStarted))
-
-    @property
     def tools(self) -> tuple[str, ...]:
         """The names of the tools that ran."""
         return tuple(event.call.name for event in self.events if isinstance(event, ToolStarted))
-
-    @property
-    def ran_here(self) -> bool:
-        """Whether a function of this process ran as a tool, which may have changed variables."""
-        return any(isinstance(event, ToolStarted) and event.server == NOTEBOOK for event in self.events)
 
     @property
     def tool_calls(self) -> int:

@@ -47,6 +47,7 @@ from agentmagic.runtime.engine import void
 from agentmagic.secrets import redact
 from agentmagic.tools.base import Completion, Tool, Toolset, as_of_now, list_connected
 from agentmagic.tools.output_cache import find_result, reader
+from agentmagic.undo.watcher import Watcher
 
 Messages = tuple[Message, ...]
 DECIDING = {
@@ -103,7 +104,7 @@ class TurnContext:
     turn is planned, if it is. `step` pauses it before each request and call. `tape` records the turn or plays it
     back: it takes each event, and returns the event to emit. `traffic` keeps the requests to the model and its
     responses. `values` describe the values that the prompt names, as the model is sent them. `noted` is what sources of
-    tools have said in this session: each is said once.
+    tools have said in this session: each is said once. `watcher` finds out what the tools change.
     """
 
     agent: Agent
@@ -122,6 +123,7 @@ class TurnContext:
     traffic: TurnTraffic = field(default_factory=TurnTraffic)
     values: tuple[PromptValue, ...] = ()
     noted: set[str] = field(default_factory=set[str])
+    watcher: Watcher = field(default_factory=Watcher)
 
 
 @dataclass(frozen=True, slots=True)

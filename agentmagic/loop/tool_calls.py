@@ -36,10 +36,22 @@ from agentmagic.runtime.engine import engine, running_loop
 from agentmagic.runtime.timeouts import await_all_with_grace
 from agentmagic.secrets import redact
 from agentmagic.text import cut, listed
-from agentmagic.tools.base import NO_VALUE, Completion, Tool, ToolContext, Toolset, failure, list_sources, notices_of
+from agentmagic.tools.base import (
+    NO_VALUE,
+    Completion,
+    Tool,
+    ToolContext,
+    Toolset,
+    Watch,
+    failure,
+    list_sources,
+    notices_of,
+    unwatched,
+)
 from agentmagic.tools.calling import call_tool, carry_out, own_traceback, traceback_text, with_output
 from agentmagic.tools.output_cache import READER
-from agentmagic.undo.watcher import Ledger
+from agentmagic.undo.changes import Changes
+from agentmagic.undo.watcher import Watcher
 
 MOST_INNER = 1000
 """Calls that one call of a tool may make itself: each one is kept in the history's log, and shown."""
@@ -81,7 +93,7 @@ class ToolExecutor:
     `gate` decides which calls run, `sample` has the model answer a tool that asks it. `deps` is passed to the tools.
     `stepper` pauses before the calls that run without a question.
     A call that was made `max_repeats` times in a row is still carried out, and its result says so (LOOP-18).
-    `ledger` finds out what the tools change in the notebook.
+    `watcher` finds out what the tools change, None if no one asks; `changes` are those of this turn.
     """
 
     tools: Mapping[str, Tool]
@@ -91,7 +103,8 @@ class ToolExecutor:
     max_repeats: int = 3
     sample: Sample | None = None
     stepper: Stepper | None = None
-    ledger: Ledger = field(default_factory=Ledger)
+    watcher: Watcher | None = None
+    changes: list[Changes] = field(default_factory=list[Changes])
     _inner: dict[str, list[asyncio.Task[Any]]] = field(default_factory=dict[str, list[asyncio.Task[Any]]])
     _done: str | None = None
     _running: set[str] = field(default_factory=set[str])
@@ -257,8 +270,12 @@ class ToolExecutor:
             propose=tell,
             call_tool=partial(self._call_inside, call, copy_context()),
             tools=tuple(tool.definition for name, tool in self.tools.items() if not tool.code and name != READER),
-            watch=self.ledger.watch,
+            watch=self._watch(call),
         )
+
+    def _watch(self, call: ToolCall) -> Watch:
+        watcher = self.watcher
+        return unwatched if watcher is None else lambda function: watcher.around(call, function, self.changes)
 
     def _tell(self, call: ToolCall, event: ToolProgress | Notice | CellProposed) -> None:
         """Emit what a call reports or proposes, a notice once.

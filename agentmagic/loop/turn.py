@@ -45,6 +45,7 @@ from agentmagic.runtime.timeouts import GRACE, Deadline, await_with_grace
 from agentmagic.secrets import redact
 from agentmagic.tools.base import Tool, as_of_now, list_source, notices_of
 from agentmagic.tools.output_cache import READER
+from agentmagic.undo.changes import Changes, told
 
 T = TypeVar("T")
 
@@ -74,11 +75,12 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a turn ended: its result, the error it should raise if any, and the tools it had."""
+    """How a turn ended: its result, the error it should raise if any, the tools it had, and what they changed."""
 
     result: RunResult
     error: Exception | None = None
     tools: tuple[ToolDef, ...] = ()
+    changes: Sequence[Changes] = ()
 
 
 async def run_turn(turn: TurnContext, channel: Channel) -> Outcome:
@@ -115,7 +117,10 @@ class _TurnLoop:
         stepper = Stepper(gate, self.turn.step)
         self.steps = Steps(self.turn, self.tools, self.fold, self.emit, stepper)
         sample = self.steps.sample
-        self.executor = ToolExecutor(self.tools, gate, agent.deps, self.emit, agent.max_repeats, sample, stepper)
+        watcher = self.turn.watcher
+        self.executor = ToolExecutor(
+            self.tools, gate, agent.deps, self.emit, agent.max_repeats, sample, stepper, watcher
+        )
 
     async def run(self) -> Outcome:
         model = self.turn.model
@@ -140,10 +145,10 @@ class _TurnLoop:
 
     async def _tell_changes(self) -> None:
         """Emit what the tools changed in the notebook. A tool that was just interrupted gets GRACE seconds to end."""
-        ledger = self.executor.ledger
-        if not ledger.idle.is_set():
-            await engine().in_pool(lambda: ledger.idle.wait(GRACE))
-        if (changes := ledger.event()) is not None:
+        running = [one.settled for one in self.executor.changes if not one.settled.is_set()]
+        if running:
+            await engine().in_pool(lambda: running[-1].wait(GRACE))
+        if (changes := told(self.executor.changes)) is not None:
             for closing in tuple(self.fold.closing()):  # so that the changes come after every result
                 self.emit(closing)
             self.emit(changes)
@@ -218,7 +223,8 @@ class _TurnLoop:
             hide_secrets(error)
         self.emit(finished)
         self.over = True
-        return Outcome(result, error, tuple(tool.definition for tool in self.tools.values()))
+        definitions = tuple(tool.definition for tool in self.tools.values())
+        return Outcome(result, error, definitions, self.executor.changes)
 
     # -- steps ---------------------------------------------------------------------------------
 

@@ -1,15 +1,15 @@
-"""The variables that a program of the model has changed in the notebook: kept on the tape, and put back in a replay.
+"""The variables that a tool has changed: kept on the tape, and put back in a replay.
 
 What is kept is data: values of Python's own types as JSON, values of NumPy, frames and series as CSV with the types of
-their columns, and the names of modules. A value is kept if it comes back as it was. What a cassette says is untrusted:
-nothing of it is evaluated.
+their columns, and the names of modules. A value is kept if it comes back as it was; of any other the tape says that it
+is lost, and a replay ends there. What a cassette says is untrusted: nothing of it is evaluated.
 """
 
 import io
 import json
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import date, datetime, timezone
 from importlib import import_module
 from keyword import iskeyword
@@ -17,14 +17,15 @@ from types import ModuleType
 from typing import Any, cast
 
 from agentmagic.errors import CassetteError
-from agentmagic.host import installed
 from agentmagic.replay.exchange import Json, blanked
-from agentmagic.runtime.engine import engine, session_loop
+from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
 from agentmagic.text import listed, one_line
-from agentmagic.tools.base import ToolContext
-from agentmagic.undo.snapshots import keeping
-from agentmagic.undo.variables import summary, user_variables
+from agentmagic.tools.base import ToolContext, Watch
+from agentmagic.undo.changes import Changes
+from agentmagic.undo.own import user_variables
+from agentmagic.undo.states import put_into
+from agentmagic.undo.variables import summary
 from agentmagic.values import describe
 
 LARGEST_KEPT = 1_000_000
@@ -39,30 +40,35 @@ NUMBERS = "biuf"
 LIBRARIES = ("numpy", "pandas", "matplotlib", "polars", "seaborn", "scipy")
 """Packages that a replay imports. Modules of other packages are bound only if they are loaded already."""
 
+MOST_TOLD = 10
+LONGEST_KIND = 80
+"""Characters of what kind of value is lost."""
+REPLAY_MODEL = "To have its tools run again, replay it with %agent replay model (AGENTMAGIC_REPLAY=replay-model)."
+
 _MISSING: Any = object()
 
 
 @contextmanager
 def recorded_changes(
-    context: ToolContext, watch: Callable[[], AbstractContextManager[object]], hear: Callable[..., None]
-) -> Generator[None]:
+    context: ToolContext, watch: Watch, hear: Callable[..., None], function: object
+) -> Generator[Changes | None]:
     """Put the variables that the block changes on the tape, and tell the user which of them cannot be kept."""
-    with watch() as names:
-        yield
-    if (notebook := installed().notebook) is None or not names:
-        return
-    changed = sorted(cast("set[str]", names))
+    with watch(function) as changes:
+        yield changes
+    if changes is None or changes.failed or not changes.settled.is_set() or not (changed := sorted(changes.touched)):
+        return  # a call within another one is part of it
     kept: Json = {}
-    lost: list[str] = []
-    for name in changed[:MOST_KEPT]:
-        value = notebook.namespace.get(name, _MISSING)
-        if (entry := written(name, value)) is not None:
-            kept[name] = entry
-        else:
-            lost.append(f"{name} ({describe.summary(value)})")
+    for name in changed:
+        value = changes.namespace.get(name, _MISSING)
+        entry = written(name, value) if len(kept) < MOST_KEPT else None
+        if entry is not None:
+            in_place = value is not _MISSING and changes.before.bindings.get(name) is value
+            kept[name] = entry | ({"in_place": True} if in_place else {})
+        elif not _is_shown(value):
+            kept[name] = {"lost": one_line(describe.summary(value), LONGEST_KIND)}
     hear("variables", kept)
-    if lost := [*lost, *changed[MOST_KEPT:]]:
-        context.tell(f"A replay of this cell lacks what a cassette cannot keep: {one_line(listed(lost, 10), 300)}.")
+    if left_out := lost(kept):
+        context.tell(f"A cassette cannot keep {named(left_out)}. A replay of this cell fails. {REPLAY_MODEL}")
 
 
 def written(name: str, value: Any) -> Json | None:
@@ -99,16 +105,26 @@ def read(entry: Mapping[str, Any]) -> Any:
             raise ValueError
 
 
+def lost(kept: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of a tape that it could not keep, each with what it was."""
+    entries = ((str(name), cast("Json", entry)) for name, entry in kept.items() if isinstance(entry, dict))
+    return {name: str(entry["lost"]) for name, entry in entries if "lost" in entry}
+
+
+def named(variables: Mapping[str, str]) -> str:
+    """Return lost variables as words."""
+    return one_line(listed([f"{name} ({kind})" for name, kind in variables.items()], MOST_TOLD), 300)
+
+
 async def put_back(kept: Mapping[str, Any], context: ToolContext) -> None:
-    """Bind the variables of a tape in the notebook, as a change of the call. Raises CassetteError for a bad entry."""
-    notebook = installed().notebook
-    if notebook is None:
-        return
-    namespace, absent, owner = notebook.namespace, list[str](), session_loop.get()
+    """Give the variables of a tape their values, as a change of the call. Raises CassetteError for a bad entry."""
+    absent = list[str]()
 
     def bind() -> None:
-        with context.watch(), keeping(context.call, put_back, owner):
-            absent.extend(bound(kept, namespace))
+        with context.watch(put_back) as changes:
+            if changes is not None:
+                changes.expect(kept.keys())
+                absent.extend(bound(kept, changes.namespace))
 
     await engine().run_user(bind)
     if absent:
@@ -116,7 +132,7 @@ async def put_back(kept: Mapping[str, Any], context: ToolContext) -> None:
 
 
 def bound(kept: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> Iterator[str]:
-    """Bind variables; yield the names of modules that are not loaded."""
+    """Bind variables, or change what they hold in place; yield the names of modules that are not loaded."""
     for name, entry in kept.items():
         try:
             if not name.isidentifier() or iskeyword(name) or not user_variables({name: None}):
@@ -130,10 +146,17 @@ def bound(kept: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> Itera
                     continue
                 namespace[name] = module
             else:
-                namespace[name] = read(entry)
+                value = read(entry)
+                if not (entry.get("in_place") is True and put_into(namespace.get(name), value)):
+                    namespace[name] = value
         except Exception as error:  # a library may raise anything
             words = f"The variable {one_line(name, 60)!r} on the cassette cannot be read. "
             raise CassetteError(f"{words}Undo the edit, or record the cell again: %agent record") from error
+
+
+def _is_shown(value: Any) -> bool:
+    """Return whether all that matters of a value is in the output, or on disk: a drawing, or a file."""
+    return isinstance(value, io.IOBase) or type(value).__module__.partition(".")[0] == "matplotlib"
 
 
 def _module(name: str) -> ModuleType | None:

@@ -26,10 +26,10 @@ from agentmagic.events import (
 from agentmagic.host import installed
 from agentmagic.messages import ToolCall, ToolResult
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
-from agentmagic.replay.bound_values import put_back
+from agentmagic.replay.bound_values import REPLAY_MODEL, lost, named, put_back
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.chunks import played, unrolled, usage_of
-from agentmagic.replay.comparison import Difference, RequestRecord, RequestRecords, compare, record_line
+from agentmagic.replay.comparison import ABSENT, Difference, RequestRecord, RequestRecords, compare, record_line
 from agentmagic.replay.exchange import Json, blanked, call_of, calls_of, kind_of, message_of, request_of
 from agentmagic.replay.inner_calls import InnerCalls
 from agentmagic.replay.recorder import DIGEST, Place, place_of
@@ -257,6 +257,8 @@ class Player:
         ends = asyncio.get_running_loop().time() + finished.seconds * self.timed
         for aside in document.get("asides", ()):
             match aside:
+                case ["variables", dict()] if variables := lost(aside[1]):
+                    raise self._lost(variables, place[0], call)
                 case ["inner", int() as count]:
                     if (difference := await inner.play(count)) is not None:
                         raise mismatch(self.cassette, self.take, place[0], [difference])
@@ -266,6 +268,13 @@ class Player:
         if document.get("status") == "interrupted":
             await self.stop()
         return finished.result
+
+    def _lost(self, variables: Mapping[str, str], step: int, call: ToolCall) -> ReplayMismatch:
+        """Return the error of a call whose changes are not all on the tape."""
+        cell, file = f"Cell {clip(self.take.prompt, 60)!r}, step {step}", self.cassette.path.name
+        message = f"{cell}: {call.name} changed {named(variables)}, which is not in {file}. {REPLAY_MODEL}"
+        differences = [Difference("tool result", f"variables.{name}", kind, ABSENT) for name, kind in variables.items()]
+        return ReplayMismatch(message, differences)
 
     def _finished(self, document: Json, call: ToolCall) -> ToolFinished:
         """Return the end of a call as it was recorded."""

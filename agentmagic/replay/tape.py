@@ -220,8 +220,7 @@ class TurnTape:
         if self.recorder is not None:
             hear = partial(self.recorder.aside, call.id)
             context.overheard(hear)
-            if tool.code:
-                context.watch = partial(recorded_changes, context, context.watch, hear)
+            context.watch = partial(recorded_changes, context, context.watch, hear)
         try:
             return await (await self._running(tool, source)).invoke(call, context)
         except ServerError as error:

@@ -60,6 +60,15 @@ CallTool = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 NO_VALUE: Any = object()
 
 
+Watch = Callable[[object], AbstractContextManager[Any]]
+"""Takes a function, and returns what watches the variables while it runs."""
+
+
+def unwatched(_function: object) -> AbstractContextManager[Any]:
+    """Return what watches nothing."""
+    return nullcontext()
+
+
 class ToolContext:
     """The connection of a running tool to its turn; a function gets it in a parameter annotated `ToolContext`.
 
@@ -67,7 +76,8 @@ class ToolContext:
     notices, `propose` a cell. `left` is a sentence on work that goes on after its call was cancelled, else "".
     `error` is what the tool raised, `value` what its function returned, `exited` whether it ended by `exit` or
     `sys.exit`. `capture` takes what the tool prints, displays and plots; it is None if that cannot be told from other
-    output. `reached` is the progress reported last, with its total. `watch` is entered around a synchronous function.
+    output. `reached` is the progress reported last, with its total. `watch` returns what
+    is entered around a function of the user.
     `rich` is the HTML that the user sees in place of each part of the result, "" for none.
     """
 
@@ -83,7 +93,7 @@ class ToolContext:
         propose: Callable[[CellProposed], None] = void,
         call_tool: CallTool | None = None,
         tools: Sequence[ToolDef] = (),
-        watch: Callable[[], AbstractContextManager[object]] = nullcontext,
+        watch: Watch = unwatched,
     ) -> None:
         self.call = call
         self.deps = deps

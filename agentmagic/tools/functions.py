@@ -17,11 +17,10 @@ from agentmagic import json_schema
 from agentmagic.errors import ToolError, UsageError
 from agentmagic.host import Output, installed
 from agentmagic.messages import Example, Message, ToolCall, ToolDef, ToolResult
-from agentmagic.runtime.engine import caller, engine, outcome, session_loop, void
+from agentmagic.runtime.engine import caller, engine, outcome, void
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.tools.base import STILL_RUNNING, TIMEOUT, Completion, Done, Tool, ToolContext, result
-from agentmagic.undo.snapshots import keeping
-from agentmagic.undo.variables import user_variables
+from agentmagic.undo.own import user_variables
 from agentmagic.values.describe import collect, snapshot, to_outputs
 
 Function = Callable[..., Any]
@@ -294,7 +293,7 @@ class _Invocation:
 
     async def _asynchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         async def work() -> ToolResult:
-            with contained_exits():
+            with contained_exits(), context.watch(self.function):
                 value = self.function(**self._with(arguments, _RemoteContext(context)))
                 return await _finished(value, context)
 
@@ -316,12 +315,11 @@ class _Invocation:
         """Return the result of a function that may block, or the awaitable that it returned."""
         loop = asyncio.get_running_loop()
         filled = self._with(arguments, _BlockingContext(context))
-        owner = session_loop.get()
 
         def work() -> Any:
             captured = engine().main.captured(_LastLine(loop, context).tell)
-            with contained_exits(), captured as context.capture, context.watch():
-                with keeping(context.call, self.function, owner):
+            with contained_exits(), captured as context.capture:
+                with context.watch(self.function):
                     value = self.function(**filled)
                 # Figures and tables are rendered in this thread too: it is slow, and matplotlib is not thread-safe.
                 return value if _is_async(value) else to_result(context.call, value, context)
@@ -405,7 +403,11 @@ def _off_engine(tool: Tool) -> Tool:
         return tool
 
     async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
-        return await _on_user_loop(lambda: tool.invoke(call, _RemoteContext(context)), context)
+        async def work() -> ToolResult:
+            with context.watch(tool.invoke):
+                return await tool.invoke(call, _RemoteContext(context))
+
+        return await _on_user_loop(work, context)
 
     return replace(tool, invoke=invoke)
 

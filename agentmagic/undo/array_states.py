@@ -2,24 +2,28 @@
 
 import pickle
 import sys
+from collections.abc import Callable
 from hashlib import sha1
 from typing import Any
 
 from agentmagic.undo.object_states import ObjectState, Place, Randomness, with_attributes
 
+Maker = Callable[[Any], ObjectState | None]
+
 LONGEST = 1_000_000
 """Elements of an array of objects that are looked at."""
-_PLACES, _PLACE = 64, 4096
-"""How many places are compared in an array of which nothing else is kept, and the bytes of each."""
+_PART = 2**20
+"""Numbers that are compared at once."""
 
 
 class _ArrayView(ObjectState):
-    """The form of an array whose memory is that of its base; `data` ends with whether it is writeable."""
+    """The form of an array whose memory is that of its base; `data` ends with its fields and if it is writeable."""
 
     def obstacle(self, now: ObjectState) -> str:
-        return "" if now.data[:-1] == self.data[:-1] else "the form of an array was changed in place"
+        return "" if now.data[:-2] == self.data[:-2] else "the form of an array was changed in place"
 
     def put(self) -> None:
+        _put_fields(self.thing.dtype, self.data[-2])
         _set_writeable(self.thing, self.data[-1])
 
 
@@ -40,7 +44,8 @@ class _OwnedArray(_ArrayView):
             _set_writeable(array, True)
         except ValueError:  # the memory belongs to another object, which is put back itself, or `verify` names this one
             return
-        array[...] = self.copy
+        _put_fields(array.dtype, self.data[-2])
+        _copy(self.copy, array)
         _set_writeable(array, self.data[-1])
 
 
@@ -49,24 +54,61 @@ def _set_writeable(array: Any, value: bool) -> None:
         array.flags.writeable = value
 
 
+def _copy(source: Any, target: Any) -> None:
+    """Copy the memory of an array into one of the same form, with what lies between the fields of its records."""
+    if target.dtype.names is None:
+        target[...] = source
+    else:
+        _bytes(target)[...] = _bytes(source)
+
+
+def _put_fields(dtype: Any, fields: Any) -> None:
+    if fields is not None and dtype.names != fields:
+        dtype.names = fields
+
+
 class Memory(_OwnedArray):
     """An array of numbers. `keep` decides how much of its memory is kept; before, nothing of it is."""
 
     digest: bytes | None = None
-    sample: bytes = b""
 
-    def keep(self, *, copy: bool, digest: bool) -> None:
-        """Keep a copy of the memory, a digest of it, or only samples."""
-        array = self.array
-        self.copy = array.copy(order="K") if copy else None
-        self.digest = _digest(array) if copy or digest else None
-        self.sample = _digest(array, whole=False)
+    @property
+    def memory(self) -> ObjectState:
+        """This."""
+        return self
+
+    def keep(self, *, copy: bool) -> None:
+        """Keep a copy of the memory, or a digest of it."""
+        if copy:
+            self.copy = self.array.copy(order="K")
+            if self.copy.dtype.names is not None:
+                _copy(self.array, self.copy)
+        else:
+            self.digest = _digest(self.array)
+
+    def unchanged(self) -> bool:
+        """Compare the form, and the memory if it is kept."""
+        if self._form() != self.data:
+            return False
+        if self.copy is not None:
+            return _equal(self.array, self.copy)
+        return self.digest is None or _digest(self.array) == self.digest
+
+    def _form(self) -> tuple[Any, ...]:
+        return form_of(self.thing)
 
     def same(self, other: ObjectState) -> bool:
-        """Compare digests if both have one, else samples."""
-        if not (isinstance(other, Memory) and self.data == other.data and self.sample == other.sample):
+        """Compare the form, and digests if both are known: else nothing could write to the memory."""
+        if not (isinstance(other, Memory) and self.data == other.data):
             return False
-        return None in (self.digest, other.digest) or self.digest == other.digest
+        one, two = self.sum(), other.sum()
+        return one is None or two is None or one == two
+
+    def sum(self) -> bytes | None:
+        """Return the digest; a copy has one from then on."""
+        if self.digest is None and self.copy is not None:
+            self.digest = _digest(self.copy)
+        return self.digest
 
     def obstacle(self, now: ObjectState) -> str:
         """Return why the memory cannot be put back, or ""."""
@@ -77,13 +119,22 @@ class Memory(_OwnedArray):
         return ((self.data[0], self.array.nbytes),)
 
 
-def numpy_state(thing: Any) -> ObjectState | None:
-    """Return the state of an array or a generator of random numbers, or None for any other object of NumPy."""
+class _FieldNames(ObjectState):
+    """The type of the records of an array; `data` are the names of its fields."""
+
+    def put(self) -> None:
+        _put_fields(self.thing, self.data)
+
+
+def numpy_maker(kind: type[Any]) -> Maker | None:
+    """Return what makes the states of arrays, generators of random numbers and types of records; None for others."""
     numbers = sys.modules["numpy"]
-    if isinstance(thing, numbers.ndarray):
-        return _array(thing)
-    if isinstance(thing, (numbers.random.Generator, numbers.random.RandomState, numbers.random.BitGenerator)):
-        return RandomNumbers(thing, data=pickle.dumps(_state_of(thing)))
+    if issubclass(kind, numbers.ndarray):
+        return _array
+    if issubclass(kind, (numbers.random.Generator, numbers.random.RandomState, numbers.random.BitGenerator)):
+        return lambda thing: RandomNumbers(thing, data=pickle.dumps(_state_of(thing)))
+    if issubclass(kind, numbers.dtype):
+        return lambda thing: _FieldNames(thing, data=thing.names)
     return None
 
 
@@ -131,7 +182,10 @@ def _content(thing: Any, plain: Any) -> ObjectState:
 
 def form_of(array: Any) -> tuple[Any, ...]:
     """Return what of an array can be changed beside its numbers, and where its memory is."""
-    return (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype, array.flags.writeable)
+    dtype = array.dtype
+    kind = dtype.str if dtype.names is None else [part[1:] for part in dtype.descr]
+    fields = None if dtype.names is None else tuple(dtype.names)
+    return (array.__array_interface__["data"][0], array.shape, array.strides, kind, fields, array.flags.writeable)
 
 
 def root_of(array: Any) -> Any:
@@ -147,17 +201,23 @@ def _base_of(array: Any) -> Any:
     return base.base if type(base).__name__ == "DummyArray" else base
 
 
-def _digest(array: Any, *, whole: bool = True) -> bytes:
-    """Return a digest of an array's memory, or of places in it."""
-    found = sha1(usedforsecurity=False)
+def _equal(array: Any, copy: Any) -> bool:
+    """Return whether the memory of an array is that of its copy, bit by bit."""
+    one, other = (_bytes(each) for each in (array, copy))
+    return all(bool((one[at : at + _PART] == other[at : at + _PART]).all()) for at in range(0, one.size, _PART))
+
+
+def _bytes(array: Any) -> Any:
+    """Return the memory of an array as whole numbers, in the order in which it lies."""
     numbers = sys.modules["numpy"]
     flat = array.ravel(order="K")
     contiguous = flat if flat.flags.c_contiguous else flat.copy()
-    memory = contiguous.view(numbers.uint8) if contiguous.size and contiguous.itemsize else contiguous
-    if whole or memory.size <= _PLACES * _PLACE:
-        found.update(memory)
-    else:
-        step = memory.size // _PLACES
-        for start in range(0, memory.size, step):
-            found.update(memory[start : start + _PLACE])
-    return found.digest()
+    if not (contiguous.size and contiguous.itemsize):
+        return numbers.empty(0, numbers.uint8)
+    whole = contiguous.view(numbers.uint8)
+    return whole if whole.size % 8 else whole.view(numbers.uint64)
+
+
+def _digest(array: Any) -> bytes:
+    """Return a digest of an array's memory."""
+    return sha1(_bytes(array), usedforsecurity=False).digest()

@@ -11,10 +11,10 @@ from itertools import accumulate
 from typing import Any
 
 from agentmagic.undo.array_states import Memory, form_of
-from agentmagic.undo.object_states import ObjectState, Place, with_attributes
+from agentmagic.undo.object_states import Fixed, ObjectState, Place, with_attributes
 
 
-class _ArrowData(ObjectState):
+class _ArrowData(Fixed):
     """An array or a table of Arrow, which cannot be changed."""
 
     def borrowed(self) -> Collection[Place]:
@@ -28,15 +28,21 @@ class _ArrowBuffer(Memory):
     def array(self) -> Any:
         return _bytes_of(self.thing)
 
+    def _form(self) -> tuple[Any, ...]:
+        return form_of(self.array)
 
-def arrow_state(thing: Any) -> ObjectState | None:
-    """Return the state of an object with data of Arrow, or None for any other object of pyarrow."""
+
+def is_data_of_arrow(kind: type[Any]) -> bool:
+    """Return whether objects of a type of pyarrow hold data."""
     library = sys.modules["pyarrow.lib"]
-    if isinstance(thing, library.Buffer):
+    return issubclass(kind, (library.Buffer, library.Array, library.ChunkedArray, library.Table, library.RecordBatch))
+
+
+def arrow_state(thing: Any) -> ObjectState:
+    """Return the state of an object with data of Arrow."""
+    if isinstance(thing, sys.modules["pyarrow.lib"].Buffer):
         is_written = thing.is_mutable and thing.size
         return _ArrowBuffer(thing, (), form_of(_bytes_of(thing))) if is_written else _ArrowData(thing)
-    if not isinstance(thing, (library.Array, library.ChunkedArray, library.Table, library.RecordBatch)):
-        return None
     # A class of the user for an extension type of Arrow has attributes.
     return with_attributes(thing, _ArrowData(thing)) if type(thing).__dictoffset__ else _ArrowData(thing)
 

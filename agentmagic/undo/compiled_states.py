@@ -6,7 +6,8 @@ no copies, then their memory is kept like that of any other array.
 
 import pickle
 import sys
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 from agentmagic.undo.array_states import form_of
 from agentmagic.undo.object_states import HEAP_TYPE, ObjectState, with_attributes
@@ -28,14 +29,14 @@ class _Compiled(ObjectState):
         self.thing.__setstate__(self.given)
 
 
-def compiled_state(thing: Any) -> ObjectState | None:
-    """Return the state of an object that was written in C, or None for one of Python."""
-    kind = cast("type[Any]", type(thing))
+def compiled_maker(kind: type[Any]) -> Callable[[Any], ObjectState] | None:
+    """Return what makes the states of a type that was written in C, or None for one of Python."""
     compiled = next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
     if compiled.__module__.partition(".")[0] != "sklearn":
         return None
-    content = _content(thing, compiled)
-    return with_attributes(thing, content) if kind.__flags__ & HEAP_TYPE else content
+    if kind is compiled:
+        return lambda thing: _content(thing, compiled)
+    return lambda thing: with_attributes(thing, _content(thing, compiled))
 
 
 def _content(thing: Any, compiled: type[Any]) -> ObjectState:

@@ -4,55 +4,36 @@ A state refers to the objects inside and never copies them. The states of all ob
 therefore a picture of the variables, and putting all of them back keeps identities and aliases.
 """
 
-import gc
 import pickle
-import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from ctypes import addressof, c_char
 from dataclasses import dataclass
-from enum import Enum
-from functools import cache, partial
-from io import BufferedRandom, BufferedReader, BufferedWriter, FileIO, TextIOWrapper
-from itertools import count
+from functools import cache
+from itertools import chain
 from operator import is_
-from pathlib import PurePath
-from random import Random
-from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, SimpleNamespace
+from types import MemberDescriptorType
 from typing import Any, cast
 
 from agentmagic.text import a_type
 
 Place = tuple[int, int]
 """A part of the memory: its address, and how many bytes it has."""
+MANY = 500
+"""Items from which on small containers of plain values are kept together with the list that holds them."""
+HEAP_TYPE = 1 << 9
 _POINTER = 8
 """Bytes that a class takes for each slot, for the `__dict__` of its objects, and for weak references to them."""
-_UNSET: Any = object()
-HEAP_TYPE = 1 << 9
-_OUTSIDE = frozenset({"agentmagic", "IPython", "ipykernel", "ipywidgets", "anywidget", "logging", "asyncio", "pathlib"})
-"""Packages whose objects are no data of the notebook."""
-_NAMES = """
-int float complex bool str bytes NoneType ellipsis NotImplementedType range type module builtin_function_or_method
-method_descriptor wrapper_descriptor method-wrapper getset_descriptor member_descriptor code date datetime time
-timedelta timezone ZoneInfo Decimal Fraction UUID Pattern Match weakref ReferenceType WeakMethod lock RLock ufunc
-TypeVar UnionType GenericAlias _GenericAlias _lru_cache_wrapper Timestamp Timedelta Period Interval NaTType NAType
-PyCapsule PyLazyFrame PyExpr PySeries PyDataFrame _memoryviewslice _ArrayFunctionDispatcher _tuplegetter
-SchemaSerializer SchemaValidator RendererAgg
-"""
-_UNCHANGING = frozenset(_NAMES.split())
-"""Names of types whose objects cannot be changed, or hold no data of the notebook."""
-_OFFSETS = "pandas._libs.tslibs.offsets"
-"""Module of the frequencies of times, such as `Day`, which cannot be changed."""
-_BASES: tuple[type[Any], ...] = (list, deque, OrderedDict, defaultdict, Counter, dict, set, tuple, bytearray, array)
+UNSET: Any = object()
 
 
 @dataclass(eq=False, slots=True)
 class ObjectState:
     """What `thing` held: `refs` are objects, which are compared by identity, `data` is compared by value.
 
-    `problem` says why this cannot be put back. A thing with a problem may also have changed unseen. `shielded` are
-    arrays that the thing copies before it writes to them.
+    `problem` says why nothing is known of the thing: it may have changed unseen. `shielded` are arrays that the thing
+    copies before it writes to them.
     """
 
     thing: Any
@@ -67,7 +48,21 @@ class ObjectState:
 
     def same_refs(self, other: "ObjectState") -> bool:
         """Return whether the thing held the very same objects at both times."""
-        return len(self.refs) == len(other.refs) and all(map(is_, self.refs, other.refs))
+        return alike(self.refs, other.refs)
+
+    def unchanged(self) -> bool:
+        """Return whether the thing certainly holds this still: a fast look, which may miss that it does."""
+        return False
+
+    @property
+    def inner(self) -> Collection[Any]:
+        """The objects inside that have states of their own."""
+        return self.refs
+
+    @property
+    def memory(self) -> "ObjectState | None":
+        """The state of the memory that the thing owns, or None."""
+        return None
 
     @property
     def content(self) -> "ObjectState":
@@ -98,8 +93,32 @@ class ObjectState:
         return ()
 
 
+def alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Return whether two sequences hold the very same objects."""
+    return len(one) == len(other) and all(map(is_, one, other))
+
+
+class Fixed(ObjectState):
+    """What never changes, and holds objects that may."""
+
+    def unchanged(self) -> bool:
+        """Return True."""
+        return True
+
+
+class NoCopy(ObjectState):
+    """What can only be seen to be as it was; `data` or `refs` tell that."""
+
+    def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it changed is enough)
+        """Return that the thing was changed."""
+        return f"it holds {a_type(self.thing)}, which was changed and cannot be put back"
+
+
 class _Items(ObjectState):
     """The items of a list or deque."""
+
+    def unchanged(self) -> bool:
+        return alike(_items(self.thing), self.refs)
 
     def put(self) -> None:
         if issubclass(type(self.thing), list):
@@ -115,6 +134,9 @@ class _Members(ObjectState):
     def same(self, other: ObjectState) -> bool:
         return set(map(id, self.refs)) == set(map(id, other.refs))
 
+    def unchanged(self) -> bool:
+        return alike(self.refs, tuple(set[Any].__iter__(self.thing)))
+
     @property
     def hashed(self) -> Collection[Any]:
         return self.refs
@@ -126,6 +148,12 @@ class _Members(ObjectState):
 
 class _Entries(ObjectState):
     """The entries of a dictionary: all keys, then all values, then the factory of a defaultdict."""
+
+    def unchanged(self) -> bool:
+        thing = cast("dict[Any, Any]", self.thing)
+        factory = (thing.default_factory,) if isinstance(thing, defaultdict) else ()
+        found = chain(dict[Any, Any].keys(thing), dict[Any, Any].values(thing), factory)
+        return 2 * dict[Any, Any].__len__(thing) + len(factory) == len(self.refs) and all(map(is_, found, self.refs))
 
     @property
     def hashed(self) -> Collection[Any]:
@@ -159,10 +187,24 @@ class _Attributes(ObjectState):
     def content(self) -> ObjectState:
         return self.data[1] or _EMPTY
 
+    @property
+    def memory(self) -> ObjectState | None:
+        return self.data[1] and self.data[1].memory
+
     def same(self, other: ObjectState) -> bool:
         if not isinstance(other, _Attributes):
             return False
         return self.data[0] == other.data[0] and self.same_refs(other) and self.content.same(other.content)
+
+    def unchanged(self) -> bool:
+        slots, content = self.data
+        kind, own, *held = self.refs
+        return (
+            type(self.thing) is kind
+            and (own is None or dict_of(self.thing) is own)
+            and all(_slot(slot, self.thing) is value for slot, value in zip(slots, held, strict=False))
+            and (content is None or (content.thing is self.thing and content.unchanged()))
+        )
 
     def obstacle(self, now: ObjectState) -> str:
         return self.problem or self.content.obstacle(now.content)
@@ -181,50 +223,17 @@ class _Attributes(ObjectState):
         slots = self.data[0]
         if type(self.thing) is not self.refs[0]:
             self.thing.__class__ = self.refs[0]
-        if self.refs[1] is not None and _dict_of(self.thing) is not self.refs[1]:
+        if self.refs[1] is not None and dict_of(self.thing) is not self.refs[1]:
             object.__setattr__(self.thing, "__dict__", self.refs[1])
         for slot, value in zip(slots, self.refs[2:], strict=False):
-            if value is not _UNSET:
+            if value is not UNSET:
                 slot.__set__(self.thing, value)
-            elif _slot(slot, self.thing) is not _UNSET:
+            elif _slot(slot, self.thing) is not UNSET:
                 slot.__delete__(self.thing)
         self.content.put()
 
 
 _EMPTY = ObjectState(None)
-
-
-class _ClassBody(ObjectState):
-    """The attributes of a class of the notebook; `data` are their names."""
-
-    def put(self) -> None:
-        for name in set(_body(self.thing)) - set(self.data):
-            type.__delattr__(self.thing, name)
-        for name, value in zip(self.data, self.refs, strict=True):
-            if self.thing.__dict__.get(name, _UNSET) is not value:
-                type.__setattr__(self.thing, name, value)
-
-
-class _Definition(ObjectState):
-    """What of a function can be changed; the variables that it closes over are in cells."""
-
-    def put(self) -> None:
-        for name, value in zip(_OF_FUNCTION, self.refs, strict=False):
-            if getattr(self.thing, name) is not value:
-                setattr(self.thing, name, value)
-
-
-_OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
-
-
-class _CellState(ObjectState):
-    """A variable that functions close over."""
-
-    def put(self) -> None:
-        if self.refs:
-            self.thing.cell_contents = self.refs[0]
-        else:
-            del self.thing.cell_contents
 
 
 class Randomness(ObjectState):
@@ -239,66 +248,106 @@ class Randomness(ObjectState):
         self.thing.setstate(state)
 
 
-class _Counter(ObjectState):
-    """A counter of `itertools`, which can only be seen to be where it was; `data` says where."""
+class Many(ObjectState):
+    """A list or dictionary of many small containers; `data` has its own state, and the class of the containers.
 
-    def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it went on is enough)
-        return _problem(self.thing)
-
-
-class _FilePosition(ObjectState):
-    """The position of a file on disk as `data`, None once it is closed; the content is no part of the variables."""
-
-    def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it moved is enough)
-        return "it holds a file that was read, written or closed"
-
-
-def python_state(thing: Any, home: str) -> ObjectState | None:
-    """Return the state of an object, or None if it cannot be changed and holds nothing that can.
-
-    `home` is the module of the notebook, whose classes belong to its variables.
+    With `hold`, it keeps how many keys and values each container has, all keys, and all values, which are plain.
     """
-    kind = cast("type[Any]", type(thing))
-    if issubclass(kind, type):
-        return _class_body(thing) if thing.__module__ == home and thing.__flags__ & HEAP_TYPE else None
-    if is_unchanging(kind):
-        return None
-    if kind in (tuple, frozenset):
-        return ObjectState(thing, tuple(thing)) if changing(thing) else None
-    if (row := _ROWS.get(kind)) is not None:
-        return row(thing)
-    base = next((base for base in _BASES if issubclass(kind, base)), object)
-    if not _is_plain(cast("type[Any]", type(thing)), base):
-        return _unkept(thing)
-    return with_attributes(thing, None if base is object else _ROWS[base](thing))
+
+    holdings: tuple[list[int], list[Any], list[Any]] | None = None
+
+    def hold(self) -> None:
+        """Keep what the containers hold."""
+        own, kind = self.data
+        self.holdings = _holdings(kind, _containers(own))
+
+    def same(self, other: ObjectState) -> bool:
+        """Compare what all containers hold, one after the other."""
+        if not (isinstance(other, Many) and self.holdings and other.holdings):
+            return False
+        (own, kind), (others, other_kind) = self.data, other.data
+        (sizes, *held), (other_sizes, *holds) = self.holdings, other.holdings
+        return own.same(others) and kind is other_kind and sizes == other_sizes and all(map(alike, held, holds))
+
+    def unchanged(self) -> bool:
+        """Look through all containers at once."""
+        own, kind = self.data
+        if not (own.unchanged() and self.holdings):
+            return False
+        items = _containers(own)
+        return set(map(type, items)) == {kind} and all(map(alike, self.holdings, _holdings(kind, items)))
+
+    @property
+    def inner(self) -> Collection[Any]:
+        """Nothing, or the class of the containers."""
+        return () if self.data[1] in _SMALL else (self.data[1],)
+
+    def put(self) -> None:
+        """Put back the list, and those of the containers that differ."""
+        own, kind = self.data
+        sizes, keys, values = self.holdings or ([], [], [])
+        own.put()
+        place = 0
+        for item, size in zip(_containers(own), sizes, strict=True):
+            inner = dict_of(item) if kind not in _SMALL else item
+            part = slice(place, place + size)
+            place += size
+            if kind is tuple:
+                continue
+            if kind is list:
+                item[:] = values[part]
+            elif not (alike(list(inner), keys[part]) and alike(list(inner.values()), values[part])):
+                inner.clear()
+                inner.update(zip(keys[part], values[part], strict=True))
 
 
-@cache
-def is_unchanging(kind: type[Any]) -> bool:
-    """Return whether objects of a type cannot be changed and hold nothing that can, or are no data of the notebook."""
-    if kind.__module__.partition(".")[0] in _OUTSIDE or issubclass(kind, (Enum, PurePath)):
-        return True
-    numbers = sys.modules.get("numpy")
-    if numbers is not None and issubclass(kind, (numbers.generic, numbers.dtype)):
-        return not issubclass(kind, numbers.void)  # a record can be written to
-    arrow = sys.modules.get("pyarrow.lib")
-    if arrow is not None and issubclass(kind, (arrow.DataType, arrow.Field, arrow.Schema, arrow.Scalar)):
-        return True
-    named = kind.__name__ in _UNCHANGING or kind.__name__.endswith("Dtype") or kind.__module__ == _OFFSETS
-    return named and kind.__module__ != "__main__"
+_SMALL = (dict, list, tuple)
 
 
-def changing(things: Collection[Any]) -> list[Any]:
-    """Return those of the objects that can be changed, or may hold others that can."""
-    kinds = {kind for kind in set(map(type, things)) if kind is type or _may_change(kind)}
-    return [one for one in things if type(one) in kinds] if kinds else []
+def many(own: ObjectState, is_plain: Callable[[type[Any]], bool]) -> ObjectState:
+    """Return the state of a list or dictionary, with that of its items if they are many small containers."""
+    if len(own.refs) < MANY:
+        return own
+    items = _containers(own)
+    kinds = set(map(type, items))
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is None or not (kind in _SMALL or (is_simple(kind) and kind.__dictoffset__ and not _slots(kind))):
+        return own
+    keys, values = _held(kind, items)
+    if not all(map(is_plain, set(map(type, values)))) or not all(map(is_plain, set(map(type, keys)))):
+        return own
+    return Many(own.thing, own.refs, (own, kind))
 
 
-def _may_change(kind: type[Any]) -> bool:
-    try:
-        return not is_unchanging(kind)
-    except Exception:  # noqa: BLE001  (a class may have a class of its own, whose attributes raise anything)
-        return True
+def _containers(own: ObjectState) -> Sequence[Any]:
+    return own.refs[len(own.refs) // 2 :] if isinstance(own, _Entries) else own.refs
+
+
+def _holdings(kind: type[Any], items: Iterable[Any]) -> tuple[list[int], list[Any], list[Any]]:
+    """Return how many values each container has, all keys, and all values."""
+    inner = items if kind in _SMALL else map(dict_of, items)
+    keys, values = _held(kind, items)
+    return list(map(len, cast("Iterable[list[Any]]", inner))), list(keys), list(values)
+
+
+def _held(kind: type[Any], items: Iterable[Any]) -> tuple[Iterable[Any], Iterable[Any]]:
+    """Return the keys and the values of all containers, to be read once."""
+    if kind in (list, tuple):
+        return (), chain.from_iterable(items)
+    if kind is dict:
+        return chain.from_iterable(items), chain.from_iterable(map(_VALUES, items))
+    return chain.from_iterable(map(dict_of, items)), chain.from_iterable(map(_VALUES, map(dict_of, items)))
+
+
+_VALUES: Callable[[Any], Iterable[Any]] = dict[Any, Any].values
+
+
+# -- makers of states --------------------------------------------------------------------------------
+
+
+def _items(thing: Any) -> tuple[Any, ...]:
+    base: Any = list if issubclass(type(thing), list) else deque
+    return tuple(base.__iter__(thing))  # runs no code of a class of the user
 
 
 def _entries(thing: Any) -> ObjectState:
@@ -307,80 +356,31 @@ def _entries(thing: Any) -> ObjectState:
     return _Entries(thing, (*entries.keys(), *entries.values(), *factory))
 
 
-def _cell(thing: CellType) -> ObjectState:
-    try:
-        return _CellState(thing, (thing.cell_contents,))
-    except ValueError:  # empty
-        return _CellState(thing)
-
-
-def _function(thing: FunctionType) -> ObjectState:
-    return _Definition(thing, (*(getattr(thing, name) for name in _OF_FUNCTION), *(thing.__closure__ or ())))
-
-
-def _referents(thing: Any) -> ObjectState:
-    return ObjectState(thing, tuple(gc.get_referents(thing)))
-
-
-def _unkept(thing: Any) -> ObjectState:
-    return ObjectState(thing, problem=_problem(thing))
-
-
-def _problem(thing: Any) -> str:
-    return f"it holds {a_type(thing)}, whose state cannot be kept"
-
-
-def _file(thing: Any) -> ObjectState:
-    # A wrapper's own `tell` would write what is pending, or wait for a thread that reads; this one does neither.
-    try:
-        binary = getattr(thing, "buffer", thing)
-        raw = getattr(binary, "raw", binary) if type(binary) in _BUFFERED else binary
-        return _FilePosition(thing, data=raw.tell()) if type(raw) is FileIO else _unkept(thing)
-    except OSError:  # a pipe
-        return _unkept(thing)
-    except ValueError:  # closed, or detached
-        return _FilePosition(thing)
-
-
-_BUFFERED = (BufferedReader, BufferedWriter, BufferedRandom)
-_ROWS: dict[type[Any], Callable[[Any], ObjectState]] = {
-    list: lambda thing: _Items(thing, tuple(thing)),
-    deque: lambda thing: _Items(thing, tuple(thing)),
+CONTAINERS: dict[type[Any], Callable[[Any], ObjectState]] = {
+    list: lambda thing: _Items(thing, _items(thing)),
+    deque: lambda thing: _Items(thing, _items(thing)),
+    OrderedDict: _entries,
+    defaultdict: _entries,
+    Counter: _entries,
+    dict: _entries,
     set: lambda thing: _Members(thing, tuple(thing)),
+    tuple: lambda thing: Fixed(thing, tuple(thing)),
+    frozenset: lambda thing: Fixed(thing, tuple(thing)),
     bytearray: lambda thing: _Buffer(thing, data=bytes(thing)),
     array: lambda thing: _Buffer(thing, data=thing[:]),
-    count: lambda thing: _Counter(thing, data=repr(thing)),
-    CellType: _cell,
-    FunctionType: _function,
-    Random: lambda thing: Randomness(thing, data=pickle.dumps(thing.getstate())),
-    **dict.fromkeys((dict, OrderedDict, defaultdict, Counter), _entries),
-    **dict.fromkeys((MethodType, partial, property, staticmethod, classmethod, slice, MappingProxyType), _referents),
-    **dict.fromkeys((tuple, SimpleNamespace), _referents),
-    **dict.fromkeys((FileIO, TextIOWrapper, *_BUFFERED), _file),
-    memoryview: lambda thing: ObjectState(thing, (thing.obj,)),
 }
+"""Python's containers, a class before its bases."""
 
 
-def _class_body(thing: type[Any]) -> ObjectState:
-    body = _body(thing)
-    return _ClassBody(thing, tuple(body.values()), tuple(body))
-
-
-def _body(thing: type[Any]) -> dict[str, Any]:
-    return {name: value for name, value in vars(thing).items() if name not in _OF_CLASS}
-
-
-_OF_CLASS = frozenset({"__dict__", "__weakref__", "_abc_impl", "__abstractmethods__", "__annotations_cache__"})
-
-
-def _dict_of(thing: Any) -> Any:
-    return object.__getattribute__(thing, "__dict__")  # runs no code of the user
+def dict_of(thing: Any) -> Any:
+    """Return the `__dict__` of an object; it runs no code of the user."""
+    return object.__getattribute__(thing, "__dict__")
 
 
 def with_attributes(thing: Any, content: ObjectState | None) -> ObjectState:
     """Return the state of an object that has attributes beside the content of its base."""
     kind = cast("type[Any]", type(thing))
-    own = _dict_of(thing) if kind.__dictoffset__ else None
+    own = dict_of(thing) if kind.__dictoffset__ else None
     slots = _slots(kind)
     values = [_slot(slot, thing) for slot in slots]
     inner = content.refs if content is not None else ()
@@ -398,11 +398,11 @@ def _slot(slot: MemberDescriptorType, thing: Any) -> Any:
     try:
         return slot.__get__(thing)
     except AttributeError:
-        return _UNSET
+        return UNSET
 
 
 @cache
-def _is_plain(kind: type[Any], base: type[Any]) -> bool:
+def is_simple(kind: type[Any], base: type[Any] = object) -> bool:
     """Return whether objects of a class hold nothing but attributes, slots, and the content of a known base.
 
     A class that was written in C is larger, as `pickle` knows too.

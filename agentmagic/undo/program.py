@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 from agentmagic.runtime.exits import NAMES as EXITS
@@ -150,6 +150,14 @@ class Program:
     risks: tuple[str, ...] = ()
     unknown: bool = False
     calls: frozenset[str] = _NONE
+
+    @property
+    def names(self) -> frozenset[str] | None:
+        """The names of the notebook that the program mentions, or None if it may reach others."""
+        try:
+            return names_of(compile(self.code, "<program>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
 
     @property
     def only_reads(self) -> bool:
@@ -669,3 +677,34 @@ def _assigned(body: Iterable[ast.AST]) -> Iterator[str]:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 yield node.id
             yield from _assigned(ast.iter_child_nodes(node))
+
+
+_DOORS = frozenset(
+    [
+        "exec",
+        "eval",
+        "globals",
+        "locals",
+        "vars",
+        "__import__",
+        "_getframe",
+        "currentframe",
+        "get_ipython",
+        "__globals__",
+        "__dict__",
+        "modules",
+        "get_objects",
+        "get_referrers",
+        "__main__",
+    ]
+)
+
+
+def names_of(code: CodeType) -> frozenset[str] | None:
+    """Return the names that a function may use, or None if it may reach variables that it does not name."""
+    names = set(code.co_names)
+    for inner in (one for one in code.co_consts if isinstance(one, CodeType)):
+        if (found := names_of(inner)) is None:
+            return None
+        names |= found
+    return None if names & _DOORS else frozenset(names)

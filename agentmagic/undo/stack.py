@@ -1,12 +1,14 @@
 """What undo and redo go through: the changes of a conversation, with what they did to the variables of the notebook."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, TypeVar, cast
+from typing import Generic, Literal, TypeVar
 
 from agentmagic.events import HistoryCut
 from agentmagic.messages import Message
-from agentmagic.undo.snapshots import LIMIT, Kept, Variables
+from agentmagic.text import shown
+from agentmagic.undo.changes import Changes
+from agentmagic.undo.pictures import LIMIT
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -29,7 +31,7 @@ class Change(Generic[T]):
     kind: ChangeKind
     before: tuple[T, ...]
     after: tuple[T, ...]
-    variables: list[Kept] | None = None
+    variables: list[Changes] | None = None
 
 
 class UndoStack(Generic[T]):
@@ -87,9 +89,10 @@ class UndoStack(Generic[T]):
         found = turns if change is None else change.before if cut.step == "undo" else change.after
         return found[: cut.turns]
 
-    def keep(self, variables: list[Kept] | None) -> None:
+    def keep(self, variables: Iterable[Changes]) -> None:
         """Keep the variables with the change that was done last, and let go of older ones if they are too large."""
-        self.done[-1].variables = variables
+        kept = [one for one in variables if one.failed or not one.settled.is_set() or one.matters]
+        self.done[-1].variables = None if any(one.failed for one in kept) else kept
         left = 2 * LIMIT
         for place, change in enumerate(reversed(self.done)):
             left -= sum(one.size for one in change.variables or ())
@@ -142,35 +145,32 @@ class Undone:
     problem: str = ""
     tools: tuple[str, ...] = ()
 
+    @property
+    def problems(self) -> list[str]:
+        """What was not put back, and why, one sentence each."""
+        left = [f"{shown(name)} was left alone: {shown(why)}." for name, why in self.refused.items()]
+        return [self.problem, *left] if self.problem else left
 
-NO_NOTEBOOK = (
-    "The variables are as they were: they are kept only in a notebook, after %load_ext agentmagic. "
-    "Only the conversation changed."
-)
+
 NOT_KEPT = "The variables are as they were: what they held before is not kept any more, only the conversation changed."
+STILL_RUNNING = "The variables are as they are: a tool of this turn still runs. Only the conversation changed."
 
 
-def put_back(
-    kept: list[Kept] | None, namespace: Variables | None, outcome: Undone, *, local: bool
-) -> tuple[Undone, list[Kept] | None]:
-    """Put variables back, those that were kept last first. Return the outcome, and what undoes it.
-
-    Without a `namespace` there is no notebook whose variables could be kept, which is told if a `local` tool ran: one
-    of a function in this process.
-    """
+def put_back(kept: list[Changes] | None, outcome: Undone) -> tuple[Undone, list[Changes] | None]:
+    """Put variables back, those that were changed last first. Return the outcome, and what undoes it."""
     if not outcome.tools:
         return outcome, []
-    if namespace is None:
-        return replace(outcome, problem=NO_NOTEBOOK if local else ""), kept
     if kept is None:
         return replace(outcome, problem=NOT_KEPT), []
+    if not all(one.settled.is_set() for one in kept):
+        return replace(outcome, problem=STILL_RUNNING), kept
     restored: set[str] = set()
     refused: dict[str, str] = {}
-    back: list[Kept] = []
+    back: list[Changes] = []
     for one in reversed(kept):
-        step = one.restore(namespace)
+        step = one.restore()
         restored.update(step.restored)
         refused |= {name: why for name, why in step.refused.items() if name not in refused}
         back.append(step.back)
     done = tuple(sorted(restored - refused.keys()))
-    return replace(outcome, restored=done, refused=cast("Mapping[str, str]", dict(sorted(refused.items())))), back
+    return replace(outcome, restored=done, refused=dict(sorted(refused.items()))), back

@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
-from agentmagic.undo.array_states import LONGEST, form_of, numpy_state, root_of
-from agentmagic.undo.arrow_states import arrow_places, arrow_state
-from agentmagic.undo.compiled_states import compiled_state
+from agentmagic.undo.array_states import LONGEST, Maker, form_of, numpy_maker, root_of
+from agentmagic.undo.arrow_states import arrow_places, arrow_state, is_data_of_arrow
+from agentmagic.undo.compiled_states import compiled_maker
 from agentmagic.undo.object_states import ObjectState, Place
 
 _CACHES = frozenset({"_mgr", "_cache", "_id", "_engine", "_flags", "_references"})
@@ -37,10 +37,7 @@ class _TableState(ObjectState):
 
 
 class _Holder(ObjectState):
-    """An object of pandas whose attributes can be replaced, but not what they hold; `data` are their names.
-
-    It is an index, or an array of Arrow data. What it has cached is derived from the attributes.
-    """
+    """An object of pandas with attributes, whose names are `data`. What it has cached is derived from them."""
 
     def put(self) -> None:
         _put_attributes(self.thing, self.data, self.refs)
@@ -91,28 +88,30 @@ def _places(series: Any) -> list[Place]:
     return [(array.__array_interface__["data"][0], array.nbytes) for array in arrays]
 
 
-def table_state(thing: Any) -> ObjectState | None:  # noqa: PLR0911  (one return for each type)
-    """Return the state of an object of one of these libraries, or None for any other object."""
-    match _origin(cast("type[Any]", type(thing))):
+@cache
+def library_maker(kind: type[Any]) -> Maker | None:  # noqa: PLR0911  (one return for each type)
+    """Return what makes the states of a type of one of these libraries, or None for any other type."""
+    match _origin(kind):
         case "numpy", _:
-            return numpy_state(thing)
+            return numpy_maker(kind)
         case "pyarrow", _:
-            return arrow_state(thing)
+            return arrow_state if is_data_of_arrow(kind) else None
         case "pandas", "DataFrame" | "Series":
-            return _table(thing)
+            return _table
         case "pandas", name if name.endswith("Index"):
-            return _index(thing)
-        case "pandas", _ if isinstance(thing, sys.modules["pandas"].api.extensions.ExtensionArray):
-            return _extension_array(thing)
+            return _index
+        case "pandas", _ if issubclass(kind, sys.modules["pandas"].api.extensions.ExtensionArray):
+            return _extension_array
+        case "pandas", _ if kind.__module__.startswith("pandas.") and kind.__dictoffset__:
+            return _holder
         case "polars", "DataFrame" | "Series":
-            return _polars(thing)
+            return _polars
         case "sklearn", _:
-            return compiled_state(thing)
+            return compiled_maker(kind)
         case _:
             return None
 
 
-@cache
 def _origin(kind: type[Any]) -> tuple[str, str]:
     """Return the library of a class and its name there, of the first of its bases that is in one."""
     named = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
@@ -159,6 +158,11 @@ def _put_attributes(thing: Any, names: Sequence[str], values: Sequence[Any]) -> 
     thing.__dict__.update(zip(names, values, strict=False))
 
 
+def _holder(thing: Any) -> ObjectState:
+    attributes = _attributes(thing)
+    return _Holder(thing, tuple(attributes.values()), tuple(attributes))
+
+
 def _index(thing: Any) -> ObjectState:
     attributes = _attributes(thing)
     memory = tuple(root_of(one) for one in _parts(thing.__dict__.get("_data")) if not _is_arrow(one))
@@ -167,8 +171,7 @@ def _index(thing: Any) -> ObjectState:
 
 def _extension_array(thing: Any) -> ObjectState:
     if _is_arrow(thing):
-        attributes = _attributes(thing)
-        return _Holder(thing, tuple(attributes.values()), tuple(attributes))
+        return _holder(thing)
     parts = _parts(thing)
     problem = "" if parts else f"it holds an array of {thing.dtype}, which cannot be kept"
     frequency = getattr(thing, "_freq", None)  # pandas 3 has it in the index instead

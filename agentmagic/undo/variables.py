@@ -7,33 +7,22 @@ shown by their contents, all others by their type.
 import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
-from itertools import islice
 from types import ModuleType
 from typing import Any
 
 from agentmagic.errors import ToolError
 from agentmagic.secrets import BLANK, is_secret_name, learn
 from agentmagic.text import one_line, shown
+from agentmagic.undo.own import user_variables
 from agentmagic.undo.program import is_data
 from agentmagic.values import describe, frames, reprs
 
 MOST_VARIABLES = 200
 """Variables that are listed, and changes that are told."""
-MOST_WATCHED = 5000
-"""Variables that are compared before and after a tool."""
 LONGEST_LINE = 200
 LONGEST_VALUE = 80
 LOOK_BUDGET = 2000
 """Tokens of a variable that is inspected."""
-
-_HIDDEN = frozenset({"In", "Out", "exit", "quit", "open", "get_ipython"})
-"""Names that IPython puts into the namespace."""
-
-
-def user_variables(namespace: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the variables that a user sees: without those of IPython and those whose names begin with _."""
-    items = islice(tuple(namespace.items()), MOST_WATCHED)  # a copy: other threads may bind variables
-    return {name: value for name, value in items if not name.startswith("_") and name not in _HIDDEN}
 
 
 def summary(name: str, value: object) -> str:

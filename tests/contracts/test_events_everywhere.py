@@ -27,7 +27,7 @@ PLAN = events.Planned((events.Task("t1", "look", {"at": 1}, "the rows"),))
 BEGUN = [PLAN, events.TaskStarted("t1", "c1", {"at": 1})]
 CELL = events.CellProposed("p1", "insert", "code", "x = 1", "Is short.", place="below")
 HANDED_IN = {"name": "look", "arguments": {"at": 1}, "status": "ok", "seconds": 0.5, "result": "3 rows"}
-CHANGED = events.VariablesChanged((events.VariableChange("x", "made", "", "int"),), ("a.csv",))
+CHANGED = events.VariablesChanged((events.VariableChange("x", "made", "", "int"),), ("a.csv",), ("con",))
 CALLED = (("assistant", "look"),)
 HALF = [events.PartStarted(0, "text"), events.PartDelta(0, "Half an")]
 
@@ -155,7 +155,8 @@ ROWS = [
     Row(
         [],
         CHANGED,
-        "Changed in the notebook: made x (int). Files opened to write: a.csv. Waiting for the model…",
+        "Changed in the notebook: made x (int). Files opened to write: a.csv. "
+        "Not watched, and not put back by undo: con. Waiting for the model…",
     ),
     Row(
         [],

@@ -28,7 +28,6 @@ from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Stalled, invalid_history, run
 from agentmagic.tools.base import Tool, result
 from agentmagic.tools.functions import function_tool
-from agentmagic.undo.watcher import Ledger
 from tests.turns import AT_ONCE, SOON, calls, kinds, notices, play, results, scripted, texts
 
 
@@ -362,7 +361,7 @@ def test_the_timeout_cuts_into_a_stream_and_its_error_has_what_had_come():
 
 def test_what_the_tools_changed_comes_after_every_result_of_an_interrupted_call_too(monkeypatch):
     changed = VariablesChanged((), ("out.csv",))
-    monkeypatch.setattr(Ledger, "event", lambda _ledger: changed)
+    monkeypatch.setattr("agentmagic.loop.turn.told", lambda _changes: changed)
     outcome = play(calls("never"), tools=[never], timeout=SOON)
     assert kinds(outcome.events)[-2:] == ["tool_finished", "variables_changed"]
 

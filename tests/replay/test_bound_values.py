@@ -116,7 +116,8 @@ def test_a_module_that_is_not_loaded_is_named_and_not_imported(tmp_path, monkeyp
 @pytest.mark.parametrize(
     "kept",
     [
-        {"_x": {"value": 1}},
+        {"_": {"value": 1}},
+        {"__name__": {"value": 1}},
         {"get_ipython": {"value": 1}},
         {"x": {}},
         {"x": {"value": {"$date": "today"}}},

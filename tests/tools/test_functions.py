@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from types import GenericAlias, SimpleNamespace
 
@@ -189,14 +189,9 @@ def test_in_a_script_synchronous_functions_run_in_the_pool():
 
 
 @pytest.mark.usefixtures("in_a_kernel")
-def test_in_a_kernel_they_run_in_the_main_thread_with_its_variables_kept(monkeypatch):
-    kept = []
-    around = lambda call, function, owner: nullcontext(kept.append((call.name, function)))  # noqa: E731
-    keeper = SimpleNamespace(around=around, take=lambda owner, call_ids: [])
-    monkeypatch.setattr("agentmagic.undo.snapshots.keeper", lambda: keeper)
+def test_in_a_kernel_they_run_in_the_main_thread():
     outcome = play(calls(*(function.__name__ for function in THREADS)), "Done.", tools=THREADS)
     assert texts(outcome) == ["MainThread", "agentmagic-user", "agentmagic-tool"]
-    assert kept == [("thread_of_a_function", thread_of_a_function)]
 
 
 @pytest.mark.usefixtures("in_a_kernel")

@@ -260,7 +260,7 @@ np.frombuffer({v}, 'u1')[1] = 3
 """Kinds that need pyarrow."""
 
 
-def _split(kinds: dict[str, tuple[str, str]]) -> list[dict[str, list[str]]]:
+def split(kinds: dict[str, tuple[str, str]]) -> list[dict[str, list[str]]]:
     return [{kind: texts[which].strip().splitlines() for kind, texts in kinds.items()} for which in (0, 1)]
 
 
@@ -268,7 +268,7 @@ class FrameNotebook(Notebook):
     """A namespace with frames and models, and programs over them."""
 
     setup, anywhere = SETUP, ANYWHERE.strip().splitlines()
-    makers, changes = _split(KINDS)
+    makers, changes = split(KINDS)
     always: ClassVar = {"ones": "numbers", "two": "numbers"}
     first = ("frame", "series")
 
@@ -277,4 +277,4 @@ class ArrowNotebook(FrameNotebook):
     """A namespace with data of Arrow, and programs over them."""
 
     setup = f"{SETUP}\n{ARROW_SETUP}"
-    makers, changes = _split(ARROW)
+    makers, changes = split(ARROW)

@@ -1,20 +1,24 @@
 """Random notebooks and programs that change them, and an independent picture of what a variable is."""
 
-import ast
 import pickle
 import random
 import sys
 from collections import OrderedDict, defaultdict, deque
 from datetime import date, timedelta
 from decimal import Decimal
-from types import SimpleNamespace
+from logging import Logger
+from queue import Queue
+from random import Random
+from sqlite3 import Connection
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import polars as pl
 
-from agentmagic.undo.snapshots import Kept, keep
+from agentmagic.undo.changes import Changes
+from agentmagic.undo.program import analyse
 
 SETUP = """
 import numpy as np
@@ -169,17 +173,12 @@ class Notebook:
             return
 
 
-def run(space: dict[str, Any], program: str, names: set[str] | None = None) -> Kept:
-    """Run a program as a tool would, and return what was kept before."""
-    kept = keep(space, names)
+def run(space: dict[str, Any], program: str, names: set[str] | None = None) -> Changes:
+    """Run a program as a tool would, and return what it changed."""
+    changes = Changes(space)
+    changes.expect(names)
     exec(program, space)  # noqa: S102
-    return kept.settle(space)
-
-
-def names_in(program: str) -> set[str] | None:
-    """Return the names that a program reads, or None if its text does not tell them."""
-    names = {node.id for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Name)}
-    return None if "globals" in names else names
+    return changes.settle()
 
 
 def check(notebook: Notebook, users: float = 0.4) -> tuple[int, list[str]]:
@@ -189,19 +188,20 @@ def check(notebook: Notebook, users: float = 0.4) -> tuple[int, list[str]]:
     """
     program, is_known = notebook.program(), notebook.random.random() < 0.7
     before = notebook.pictures()
-    kept = keep(notebook.space, names_in(program) if is_known else None)
+    changes = Changes(notebook.space)
+    changes.expect(analyse(program, notebook.space).names if is_known else None)
     notebook.run(program)
-    kept.settle(notebook.space)
+    changes.settle()
     after = notebook.pictures()
     if notebook.random.random() < users:
         notebook.run(notebook.program())
     later = notebook.pictures()
-    undone = kept.restore(notebook.space)
+    undone = changes.restore()
     now = notebook.pictures()
     for name in before.keys() | after.keys() | later.keys():
         was, became, stood, stands = (one.get(name) for one in (before, after, later, now))
         assert stands == (stood if name in undone.refused or was == became else was), (name, program)
-    redone = undone.back.restore(notebook.space)
+    redone = undone.back.restore()
     then = notebook.pictures()
     for name in (later.keys() | then.keys()) - redone.refused.keys():
         assert then.get(name) == later.get(name), (name, program)
@@ -233,6 +233,17 @@ def _content(value: Any, inner: Any, several: Any) -> Any:  # noqa: C901, PLR091
     match value:
         case Exception():
             return repr(value)
+        case ModuleType():
+            return _shared(value) if value.__spec__ else [(name, inner(one)) for name, one in _own(value)]
+        case Random() | Logger():
+            rest = (value.level, value.handlers) if isinstance(value, Logger) else value.getstate()
+            return rest, [(name, inner(one)) for name, one in vars(value).items() if name == "note"]
+        case Queue():
+            return value.qsize()
+        case Connection():
+            return value.execute("select count(*) from sqlite_master").fetchall()
+        case _ if type(value).__module__.startswith(("matplotlib", "ipywidgets", "_thread", "_io", "functools")):
+            return _live(value)
         case pd.DataFrame() | pd.Series():
             frame = value if isinstance(value, pd.DataFrame) else value.to_frame("it")
             columns = [_column(frame.iloc[:, i], several) for i in range(frame.shape[1])]
@@ -278,7 +289,7 @@ def _content(value: Any, inner: Any, several: Any) -> Any:  # noqa: C901, PLR091
             return several(value.keys()), several(value.values()), repr(getattr(value, "default_factory", None))
         case type() if value.__module__ == "__main__":
             body = {name: one for name, one in vars(value).items() if name not in ("__dict__", "__weakref__")}
-            return list(body), several(body.values())
+            return [(name, inner(body[name])) for name in sorted(body)], issubclass(dict, value)
         case _ if type(value).__name__ == "function":
             cells = [inner(cell.cell_contents) for cell in value.__closure__ or ()]
             return cells, several(value.__defaults__ or ()), attributes, id(value.__code__)
@@ -300,6 +311,35 @@ def _content(value: Any, inner: Any, several: Any) -> Any:  # noqa: C901, PLR091
             return [(name, inner(one)) for name, one in _own(value)]
         case _:
             return None
+
+
+def _shared(module: Any) -> Any:
+    """Return what callers of a package share, as far as the programs change it."""
+    match module.__name__:
+        case "numpy":
+            return repr(np.random.get_state()), hasattr(module, "twice")  # noqa: NPY002
+        case "random":
+            return module.getstate(), hasattr(module, "value")
+        case "os":
+            return dict(module.environ), hasattr(module, "value")
+        case "pandas":
+            return module.options.display.max_rows
+        case "matplotlib.pyplot":
+            return module.rcParams["figure.dpi"]
+        case _:
+            return None
+
+
+def _live(value: Any) -> Any:
+    """Return what can be seen of a drawing, widget, lock, stream or cache; looking at the limits of axes sets them."""
+    names = ("value", "note", "_suptitle", "calls", "extra")
+    known = [repr(getattr(value, name, "unset")) for name in names]
+    axes: Any = getattr(value, "axes", [])
+    axes = axes if isinstance(axes, list) else [axes]  # those of a figure, or axes themselves
+    drawn = [(len(one.lines), one.title.get_text(), one._viewLim.get_points().tolist()) for one in axes]
+    size = value.get_size_inches().tolist() if hasattr(value, "get_size_inches") else None
+    methods = (getattr(value, name, str) for name in ("cache_info", "locked", "getvalue", "tell"))
+    return known, drawn, size, [str(method()) for method in methods]
 
 
 def _found(labels: Any) -> Any:

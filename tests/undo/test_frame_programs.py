@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.undo.frame_programs import ArrowNotebook, FrameNotebook
+from tests.undo.live_programs import LiveNotebook
 from tests.undo.random_programs import Notebook, check
 
 ROOT = Path(__file__).parents[3]
@@ -20,7 +21,7 @@ def test_undo_and_redo_of_random_programs_are_never_silently_wrong(kinds: type[N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kinds", [Notebook, FrameNotebook, ArrowNotebook])
+@pytest.mark.parametrize("kinds", [Notebook, FrameNotebook, ArrowNotebook, LiveNotebook])
 def test_undo_and_redo_of_two_hundred_random_programs_are_never_silently_wrong_and_seldom_refused(
     kinds: type[Notebook],
 ):

@@ -1,12 +1,13 @@
 """Undo and redo of a conversation: turns, edits and clears on one stack, in memory and in the file."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from agentmagic.history.history import History
 from agentmagic.history.journal import Journal
-from agentmagic.undo.stack import Undone, put_back
+from agentmagic.undo.stack import STILL_RUNNING, Undone, put_back
 from tests.history.test_history import TURN, play
 from tests.saving import answered
 
@@ -74,17 +75,21 @@ def test_the_variables_of_a_change_are_put_back_from_the_last_to_the_first_and_t
     asked = []
 
     def kept(name, restored, refused):
-        def restore(namespace):
+        def restore():
             asked.append(name)
             return SimpleNamespace(restored=restored, refused=refused, back=f"{name} again")
 
-        return SimpleNamespace(restore=restore)
+        return SimpleNamespace(restore=restore, settled=threading.Event())
 
     variables = [
         kept("first", ("a", "b"), {"c": "the first reason"}),
         kept("last", ("b", "d"), {"a": "moved", "c": "z"}),
     ]
-    outcome, back = put_back(variables, {}, Undone("turn", tools=("run",)), local=True)
+    outcome, back = put_back(variables, Undone("turn", tools=("run",)))
+    assert (asked, back, outcome.problem) == ([], variables, STILL_RUNNING)
+    for one in variables:
+        one.settled.set()
+    outcome, back = put_back(variables, Undone("turn", tools=("run",)))
     assert asked == ["last", "first"]
     assert back == ["last again", "first again"]
     assert outcome.restored == ("b", "d")

@@ -78,10 +78,10 @@ def test_what_a_program_changes_is_put_back_and_done_again(make: str, change: st
     kept = run(here, change, {"it"})
     after = picture(here["it"], set())
     assert after != before
-    undone = kept.restore(here)
+    undone = kept.restore()
     assert ({*undone.restored} - {"Month"}, undone.refused) == ({"it"}, {})  # pydantic changes its class
     assert picture(here["it"], set()) == before
-    assert "it" in undone.back.restore(here).restored
+    assert "it" in undone.back.restore().restored
     assert picture(here["it"], set()) == after
 
 
@@ -100,7 +100,7 @@ def test_what_a_program_changes_is_put_back_and_done_again(make: str, change: st
 def test_what_a_program_only_reads_is_not_named(make: str, read: str):
     here = notebook()
     exec(f"import itertools\nit = {make}", here)  # noqa: S102
-    undone = run(here, f"result = [repr(it), {read}]").restore(here)
+    undone = run(here, f"result = [repr(it), {read}]").restore()
     assert (undone.restored, undone.refused) == (("result",), {})
 
 
@@ -119,13 +119,13 @@ def test_data_that_share_the_memory_of_an_array_are_put_back_with_it_or_left_alo
     here = notebook(memory=np.array([1, 2]))
     exec(f"it = {make}", here)  # noqa: S102
     before = picture(here["it"], set())
-    undone = run(here, "memory[0] = 7", {"memory"}).restore(here)
+    undone = run(here, "memory[0] = 7", {"memory"}).restore()
     assert (undone.restored, undone.refused) == (("it", "memory"), {})
     assert picture(here["it"], set()) == before
 
     kept = run(here, "memory[0] = 7\nit = None", {"memory", "it"})
     here["memory"][0] = 8  # the user
-    undone = kept.restore(here)
+    undone = kept.restore()
     assert undone.refused.keys() == {"it", "memory"}
     assert here["it"] is None
     assert here["memory"].tolist() == [8, 2]
@@ -136,7 +136,7 @@ def test_a_bytearray_is_left_alone_if_a_table_over_it_was_changed_since():
     exec("box = [pa.Array.from_buffers(pa.uint8(), 3, [None, pa.py_buffer(memory)])]", here)  # noqa: S102
     kept = run(here, "memory[0] = 0\nbox.append(1)", {"memory", "box"})
     here["box"].append("mine")
-    assert kept.restore(here).refused == {
+    assert kept.restore().refused == {
         "box": "it has been changed since",
         "memory": "it shares objects with a variable that is left alone",
     }
@@ -146,7 +146,7 @@ def test_an_index_finds_the_labels_that_it_had_before():
     here = notebook(labels=np.array([1, 2]))
     exec("it = pd.DataFrame({'s': ['x', 'y']}, index=pd.Index(labels, copy=False))", here)  # noqa: S102
     kept = run(here, "labels[0] = 7; found = it.index.get_loc(7)", {"labels", "it"})
-    assert kept.restore(here).restored == ("found", "it", "labels")
+    assert kept.restore().restored == ("found", "it", "labels")
     assert here["it"].loc[1, "s"] == "x"
     assert 7 not in here["it"].index
 
@@ -162,7 +162,7 @@ def test_a_figure_that_was_drawn_is_put_back():
     exec("for one in (same, figure):\n    ax = one.subplots()\n    ax.plot([1, 2])", here)  # noqa: S102
     drawn(here["figure"])
     change = "ax.plot([3, 4]); ax.set_title('Sales'); ax.legend(['a']); ax.lines[0].set_ydata([5, 6])"
-    undone = run(here, change).restore(here)
+    undone = run(here, change).restore()
     assert {"ax", "figure"} <= set(undone.restored)
     assert drawn(here["figure"]) == drawn(here["same"])
 
@@ -194,13 +194,13 @@ class Loop(pd.DataFrame):
         ("Column()", "it holds a Column, which cannot be read: no type"),
         ("Loop.__new__(Loop)", "it holds a Loop, which cannot be read: maximum recursion depth exceeded"),
         ("pl.DataFrame({'o': [object()]})", "it holds a column of Python objects, which polars does not copy"),
-        ("pa.BufferOutputStream()", "it holds a BufferOutputStream, whose state cannot be kept"),
+        ("pa.BufferOutputStream()", "it holds a BufferOutputStream, which cannot be watched"),
     ],
 )
 def test_an_object_that_cannot_be_read_is_named_and_the_others_are_put_back(make: str, why: str):
     here = notebook(rows=[1])
     exec(f"{HOSTILE}\nit = [{make}]\ndel OfNameless\nglobals()[5] = 1", here)  # noqa: S102
-    undone = run(here, "rows.append(2)").restore(here)
+    undone = run(here, "rows.append(2)").restore()
     assert undone.restored == ("rows",)
     assert here["rows"] == [1]
     assert undone.refused.keys() == {"it"}
@@ -218,6 +218,6 @@ def test_an_array_that_cannot_be_copied_is_named_and_the_others_are_put_back(mon
     keep_memory = Memory.keep
     monkeypatch.setattr(Memory, "keep", refuse)
     here = notebook(large=np.zeros(3), small=np.zeros(2))
-    undone = run(here, "large[0] = small[0] = 1", {"large", "small"}).restore(here)
+    undone = run(here, "large[0] = small[0] = 1", {"large", "small"}).restore()
     assert undone.refused == {"large": "it holds a ndarray, which cannot be read: no room"}
     assert here["small"].tolist() == [0, 0]

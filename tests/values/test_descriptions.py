@@ -7,7 +7,6 @@ import time
 from collections import Counter, namedtuple
 from dataclasses import dataclass, field
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,14 +15,11 @@ import polars as pl
 import pytest
 from pydantic import BaseModel
 
-from agentmagic.host import ScriptHost
 from agentmagic.secrets import redact
 from agentmagic.undo import variables
-from agentmagic.undo.program import analyse
-from agentmagic.undo.watcher import Ledger, noting
+from agentmagic.undo.changes import Changes, told
 from agentmagic.values import reprs
 from agentmagic.values.describe import BUDGET, CHARACTERS, describe, schema, summary
-from tests.turns import hosted
 
 ROWS = 10_000_000
 SALES = pd.DataFrame({"city": list("abcdefg"), "sold": range(7), "price": [1.5, None, 3, 4, 5, 6, 7]})
@@ -226,9 +222,7 @@ def test_a_variable_that_is_named_like_a_secret_is_listed_and_inspected_without_
 
 def test_the_variables_are_watched_if_one_has_an_answer_for_every_attribute():
     namespace = {"settings": Unready(), "proxy": Sneaky(), "count": 1}
-    host = ScriptHost()
-    host.notebook = SimpleNamespace(namespace=namespace)
-    ledger = Ledger()
-    with hosted(host), ledger.watch(), noting(analyse("count = count + 1; proxy; settings")):
-        namespace["count"] = 2
-    assert [change.name for change in ledger.event().changes] == ["count"]
+    changes = Changes(namespace)
+    changes.expect(namespace)
+    namespace["count"] = 2
+    assert [change.name for change in told([changes.settle()]).changes] == ["count"]

@@ -9,6 +9,7 @@ from agentmagic.text import cut, shown
 from agentmagic.tools.base import Tool
 from agentmagic.tools.functions import function_tool
 from agentmagic.undo import variables
+from agentmagic.undo.own import user_variables
 
 LONGEST_SOURCE = 4000
 LONGEST_OUTPUT = 1000
@@ -35,7 +36,7 @@ class _Look:
 
         Example: Which variables are there? -> {}
         """
-        found = variables.user_variables(self._notebook.namespace)
+        found = user_variables(self._notebook.namespace)
         rows = [variables.summary(name, value) for name, value in found.items()]
         more = len(rows) - variables.MOST_VARIABLES
         end = [f"({more:,} more variables)"] if more > 0 else []

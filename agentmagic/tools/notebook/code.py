@@ -17,7 +17,6 @@ from agentmagic.text import clip, one_line
 from agentmagic.tools.base import Tool, ToolContext, result
 from agentmagic.tools.functions import function_tool
 from agentmagic.undo.program import OFFERED, analyse
-from agentmagic.undo.watcher import noting
 
 MOST_FUNCTIONS = 60
 """Functions that the description of the tool names."""
@@ -45,8 +44,7 @@ def program_tool(notebook: RunningNotebook) -> Tool:
         """
         if threading.current_thread() is not threading.main_thread():
             raise ToolError(NOT_IN_MAIN)
-        program = analyse(code, notebook.namespace)  # before the tools are built-in names
-        with offered(ToolFunctions(context)), noting(program):
+        with offered(ToolFunctions(context)):
             notebook.run(code)
         context.close_figures()
         return result(context.call, *(() if context.output else (NOTHING,)))

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agentmagic.undo.snapshots import keep
+from agentmagic.undo.changes import Changes
+from agentmagic.undo.pictures import MOST, SHIELDED, TOO_MANY
 from tests.undo.random_programs import run
 
 
@@ -22,7 +23,7 @@ def test_a_variable_that_was_changed_since_is_left_alone_and_so_is_what_shares_o
     here = space(rows=rows, box=[rows], other={})
     kept = run(here, "rows.append(2)\nbox.append(3)\nother['a'] = 1", {"rows", "box", "other"})
     here["box"].append("mine")
-    undone = kept.restore(here)
+    undone = kept.restore()
     assert undone.restored == ("other",)
     assert undone.refused == {
         "box": "it has been changed since",
@@ -34,17 +35,17 @@ def test_a_variable_that_was_changed_since_is_left_alone_and_so_is_what_shares_o
 @pytest.mark.parametrize(
     ("make", "change", "why"),
     [
-        (lambda: iter([1, 2]), "next(it)", "it holds a list_iterator, whose state cannot be kept"),
+        (lambda: iter({1, 2}), "next(it)", "it holds a set_iterator, which was changed and cannot be put back"),
         (lambda: [open(__file__)], "it[0].read()", "it holds a file that was read, written or closed"),  # noqa: SIM115, PTH123
         (lambda: open(__file__, "rb"), "it.close()", "it holds a file that was read, written or closed"),  # noqa: SIM115, PTH123
-        (lambda: io.TextIOWrapper(io.BytesIO(b"1")), "it", "it holds a TextIOWrapper, whose state cannot be kept"),
+        (lambda: io.TextIOWrapper(io.BytesIO(b"1")), "it", "it holds a TextIOWrapper, which cannot be watched"),
         (lambda: np.arange(4), "it.resize(9, refcheck=False)", "the form of an array was changed in place"),
     ],
 )
 def test_what_cannot_be_kept_is_named_with_the_reason(make: Callable[[], Any], change: str, why: str):
     here = space(it=make())
     value = here["it"]
-    assert run(here, change, {"it"}).restore(here).refused == {"it": why}
+    assert run(here, change, {"it"}).restore().refused == {"it": why}
     assert here["it"] is value
     [one.close() for one in (value if isinstance(value, list) else ())]
 
@@ -52,25 +53,46 @@ def test_what_cannot_be_kept_is_named_with_the_reason(make: Callable[[], Any], c
 def test_a_file_that_a_program_could_have_reached_and_left_as_it_was_is_not_named():
     with open(__file__) as file:  # noqa: PTH123
         here = space(log=file, rows=[file], count=0)
-        undone = run(here, "count = log.fileno()").restore(here)
+        undone = run(here, "count = log.fileno()").restore()
     assert (undone.restored, undone.refused) == (("count",), {})
 
 
 def test_an_array_that_is_larger_than_the_limit_is_named_and_a_smaller_one_is_put_back():
     here = space(large=np.zeros(200_000), small=np.zeros(10))
-    kept = keep(here, None, limit=1_000_000)
+    changes = Changes(here, limit=1_000_000)
+    changes.expect(None)
     exec("large[150_000] = 1\nsmall[0] = 1", here)  # noqa: S102
-    kept.settle(here)
-    undone = kept.restore(here)
+    undone = changes.settle().restore()
     assert undone.refused == {"large": "an array in it was too large to be copied"}
     assert here["small"][0] == 0
     assert here["large"][150_000] == 1
 
 
+def test_what_is_beside_more_objects_than_can_be_watched_is_told_and_put_back():
+    crowd = [[[number], [number]] for number in range(MOST)]
+    here = space(first=[1], crowd=crowd, last=[1])
+    changes = run(here, "first.append(2)\nlast.append(2)")
+    assert changes.touched == {"first", "last"}
+    assert changes.unwatched == {"crowd": TOO_MANY}
+    undone = changes.restore()
+    assert (undone.restored, undone.refused) == (("first", "last"), {"crowd": TOO_MANY})
+    assert (here["first"], here["last"]) == ([1], [1])
+
+
+def test_a_write_past_what_copies_a_large_frame_is_told():
+    here = space(frame=pd.DataFrame({"a": np.zeros(SHIELDED // 8 + 1)}))
+    program = "array = frame['a'].to_numpy()\narray.flags.writeable = True\narray[-1] = 7"
+    changes = Changes(here)
+    changes.expect({"frame"}, words=program.replace(".", " ").split())
+    exec(program, here)  # noqa: S102
+    assert changes.settle().touched >= {"frame"}
+    assert changes.restore().refused["frame"] == "an array in it was too large to be copied"
+
+
 def test_names_that_a_program_made_are_removed_and_those_it_removed_come_back():
     here = space(gone=[1])
     value = here["gone"]
-    undone = run(here, "made = gone\nmade.append(2)\ndel gone", {"gone"}).restore(here)
+    undone = run(here, "made = gone\nmade.append(2)\ndel gone", {"gone"}).restore()
     assert undone.restored == ("gone", "made")
     assert here["gone"] is value == [1]
     assert "made" not in here
@@ -94,7 +116,7 @@ def test_keys_are_put_back_before_what_finds_them_by_their_hash():
     here = space()
     exec(KEYS, here)  # noqa: S102
     change = "for key in keys:\n    key.number += 1000\nfound[Key(0)] = pairs[Key(0)] = 1\nmembers.add(Key(0))"
-    undone = run(here, change, {"keys", "found", "pairs", "members"}).restore(here)
+    undone = run(here, change, {"keys", "found", "pairs", "members"}).restore()
     assert not undone.refused
     assert all(key in here["found"] and (key, 1) in here["pairs"] and key in here["members"] for key in here["keys"])
 
@@ -102,11 +124,11 @@ def test_keys_are_put_back_before_what_finds_them_by_their_hash():
 def test_keeping_beside_a_large_frame_takes_no_time_for_it():
     columns = {f"c{number}": np.zeros(1_000_000) for number in range(8)}
     here = space(x=[1], **{f"frame_{number}": pd.DataFrame(columns, copy=False) for number in range(16)})  # 1 GB
-    keep(here, {"x"})
+    Changes(here).expect({"x"})
     took = []
     for _ in range(5):
         begin = time.perf_counter()
-        keep(here, {"x"})
+        Changes(here).expect({"x"})
         took.append(time.perf_counter() - begin)
     assert min(took) < 0.05
 
@@ -125,7 +147,7 @@ class Hostile:
 
 def test_keeping_runs_no_code_of_the_objects():
     here = space(hostile=Hostile(), rows=[Hostile()])
-    undone = run(here, "rows.append(1)").restore(here)
+    undone = run(here, "rows.append(1)").restore()
     assert undone.restored == ("rows",)
     assert len(here["rows"]) == 1
     assert undone.refused == {}

@@ -1,0 +1,264 @@
+"""What a call of a tool changed: the variables that it made, changed and removed, and the way back.
+
+There are three pictures: `before` and `after` the code ran, and one of now, when it is undone. What differs between the
+first two was changed by the code; what differs between the last two was changed since, and is left alone.
+"""
+
+import threading
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from agentmagic.errors import said
+from agentmagic.events import VariableChange, VariablesChanged
+from agentmagic.text import one_line, shown
+from agentmagic.undo.code_states import generators
+from agentmagic.undo.object_states import Many
+from agentmagic.undo.own import user_variables
+from agentmagic.undo.pictures import LIMIT, MOST_BESIDE, PAST_COPIES, Camera, Picture, without_collection
+from agentmagic.undo.states import changing
+from agentmagic.undo.variables import LONGEST_LINE, MOST_VARIABLES, kind_of
+
+if TYPE_CHECKING:
+    from agentmagic.undo.array_states import Memory
+
+Variables = MutableMapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What putting variables back came to: the names that are as they were, and those left alone, each with why.
+
+    `back` is the way back, for redo.
+    """
+
+    restored: tuple[str, ...]
+    refused: Mapping[str, str]
+    back: "Changes"
+
+
+@dataclass(eq=False, repr=False)
+class Changes:
+    """What the calls of tools that ran at one time changed in a namespace, and in which files they wrote.
+
+    `names` are those that the calls may change, None if they may change all. `calls` are their ids. The changes are
+    known once they are `settled`.
+    """
+
+    namespace: Variables
+    names: set[str] | None = field(default_factory=set[str])  # the call's, and those of the functions it may call
+    calls: list[str] = field(default_factory=list[str])
+    files: dict[str, None] = field(default_factory=dict[str, None])
+    limit: int = LIMIT
+    failed: bool = False
+    settled: threading.Event = field(default_factory=threading.Event)
+    before: Picture = field(init=False)
+    after: Picture = field(init=False)
+    _kinds: dict[str, str] = field(default_factory=dict[str, str])
+    _roots: list[object] = field(default_factory=list[object])
+
+    def __post_init__(self) -> None:
+        self.before = self.after = Picture(user_variables(self.namespace))
+
+    @without_collection()
+    def expect(self, names: Iterable[str] | None, roots: Iterable[object] = (), words: Iterable[str] = ()) -> None:
+        """Take a picture of what a call may change, before it begins: what names and other objects reach.
+
+        `words` are those of its program: they tell whether it may write past what copies an array.
+        """
+        self._roots += [*roots, *generators(self.before.bindings)]
+        self.names = None if names is None or self.names is None else self.names | set(names)
+        camera = Camera(self.namespace, picture=self.before)
+        camera.writes_past_copies = not PAST_COPIES.isdisjoint(words)
+        camera.look(self.names, self._roots).develop(self.limit - self.size)
+        self.names, held = camera.names, self.before.bindings
+        for name in held if self.names is None else self.names & held.keys():
+            self._kinds.setdefault(name, kind_of(held[name]))
+
+    @property
+    def size(self) -> int:
+        """About how many bytes are kept."""
+        found = (cast("Memory | None", state.memory) for state in self.before.states.values())
+        copies = (one.copy.nbytes for one in found if one is not None and one.copy is not None)
+        return sum(copies) + 100 * len(self.before.states)
+
+    @without_collection()
+    def settle(self) -> "Changes":
+        """Take notice of the variables now that the code has run; return this."""
+        self.after = _later(self.namespace, self.names, [self.before], 0)
+        if self.names is not None and (changed := self.before.changed(self.after)):
+            self._look_beside(changed)
+        self.settled.set()
+        return self
+
+    def _look_beside(self, changed: set[int]) -> None:
+        """Look which other names reach objects that were changed; what these hold beside is as it was."""
+        found = self._with_all_names(self.after)
+        reached = found.reached(found.names_reaching(changed))
+        states = {one: found.states[one] for one in reached - self.after.states.keys()}
+        for state in states.values():
+            if isinstance(state, Many):
+                state.hold()
+        self.after = self.after.with_states(states)
+        self.before = self.before.with_states(states, beside=states)
+
+    def _with_all_names(self, picture: Picture) -> Picture:
+        """Return a picture of now with what the other names reach; it is not known what bulk data hold."""
+        if self.names is None:
+            return picture
+        camera = Camera(self.namespace, MOST_BESIDE, picture.with_states({}))
+        return camera.look(picture.bindings, follow=False).develop(0)
+
+    @cached_property
+    def touched(self) -> set[str]:
+        """The names that the code made, changed or removed, once it is known."""
+        return self.before.touched(self.after)
+
+    @cached_property
+    def unwatched(self) -> dict[str, str]:
+        """The names of which is not known whether the code changed them, each with why."""
+        found = dict(self.before.unwatched)
+        unseen = {one for one, state in self.before.states.items() if state.problem} - self.before.beside
+        for name in self.before.names_reaching(unseen):
+            reached = self.before.reached([name]) & unseen
+            found.setdefault(name, self.before.states[next(iter(reached))].problem)
+        return found
+
+    @property
+    def matters(self) -> bool:
+        """Whether the code changed a variable, or may have changed one unseen."""
+        return bool(self.touched or self.unwatched)
+
+    def rows(self) -> list[VariableChange]:
+        """Return what the code changed, by name."""
+        return [self._row(name) for name in sorted(self.touched)]
+
+    def _row(self, name: str) -> VariableChange:
+        before, after = self.before.bindings, self.after.bindings
+        now = kind_of(after[name]) if name in after else ""
+        if name not in before:
+            return VariableChange(name, "made", after=now)
+        was = self._kinds.get(name) or kind_of(before[name])
+        return VariableChange(name, "changed" if name in after else "removed", was, now)
+
+    @without_collection()
+    def restore(self) -> Restored:
+        """Put back the variables that the code changed, without those that have been changed since."""
+        pictures = [self.after, self.before]
+        now = _later(self.namespace, self.names, pictures, self.limit)
+        now.copy(self.before.changed(now) | (now.states.keys() - self.before.states.keys()), self.limit)
+        undoing = _Undoing(self, now, self._with_all_names(now))
+        undoing.decide()
+        undoing.put_back(self.namespace)
+        back = Changes(self.namespace, self.names, self.calls, limit=self.limit, settled=self.settled)
+        back.before, back.after = now, _later(self.namespace, self.names, [now, *pictures], 0)
+        undoing.verify(back.after)
+        return Restored(tuple(sorted(undoing.wanted)), dict(sorted(undoing.refused.items())), back)
+
+
+def told(changes: Sequence[Changes]) -> VariablesChanged | None:
+    """Return what the calls of a turn changed, one after the other, and of what that is not known; None for nothing."""
+    first: dict[str, VariableChange] = {}
+    last: dict[str, VariableChange] = {}
+    files: dict[str, None] = {}
+    unwatched: dict[str, None] = {}
+    for one in changes:
+        files |= one.files
+        if one.failed:
+            unwatched["all variables"] = None
+            continue
+        unwatched |= dict.fromkeys(one.unwatched)
+        for row in one.rows():
+            first.setdefault(row.name, row)
+            last[row.name] = row
+    rows = [row for name in sorted(first) if (row := _told(first[name], last[name])) is not None]
+    names = [_name(name) for name in sorted(unwatched) if name not in last]
+    if not (rows or files or names):
+        return None
+    return VariablesChanged(tuple(rows[:MOST_VARIABLES]), tuple(files), tuple(names[:MOST_VARIABLES]))
+
+
+def _told(first: VariableChange, last: VariableChange) -> VariableChange | None:
+    """Return two changes of a variable as one, None if it was made and is removed again."""
+    was, stays = first.change != "made", last.change != "removed"
+    if not (was or stays):
+        return None
+    before, after = (one_line(shown(kind), LONGEST_LINE) for kind in (first.before, last.after))
+    change = "changed" if was and stays else "removed" if was else "made"
+    return VariableChange(_name(first.name), change, before, after)
+
+
+def _name(name: str) -> str:
+    return one_line(shown(name), 100)
+
+
+def _later(namespace: Variables, names: set[str] | None, earlier: list[Picture], limit: int) -> Picture:
+    """Return a picture of now that has every object of earlier ones too, also those that no name reaches any more."""
+    camera = Camera(namespace).again(earlier)
+    rebound = earlier[0].rebound(camera.picture)
+    camera.look(None if names is None else names | rebound, without=earlier[0].unwatched.keys() - rebound)
+    return camera.develop(limit)
+
+
+class _Undoing:
+    """Decides which variables can be put back, and does it; `refused` has the reason for each one that cannot.
+
+    `now` is a picture of what the code may have changed, `wide` one of all variables.
+    """
+
+    def __init__(self, changes: Changes, now: Picture, wide: Picture) -> None:
+        self._before, self._after, self._now, self._wide = changes.before, changes.after, now, wide
+        self.touched = frozenset(changes.touched)
+        self.wanted = set(self.touched)
+        self.refused: dict[str, str] = {}
+        self._unwatched = changes.unwatched
+        self._stale = self._before.changed(now)
+        """The objects that do not hold any more what they held before the code ran."""
+
+    def decide(self) -> None:
+        """Refuse what cannot be put back exactly, and all that shares objects with it."""
+        before, after, now = self._before, self._after, self._now
+        for one in self._stale:
+            if why := before.states[one].obstacle(now.states[one]):
+                self._refuse(before.names_reaching({one}), why)
+        # What is again as it was before has not to be put back.
+        same = before.states.keys() - before.beside - self._stale
+        changed = after.changed(now) - same
+        since = after.rebound(now) & before.rebound(now) | now.names_reaching(changed) | after.names_reaching(changed)
+        self._refuse(since & self.wanted, "it has been changed since")
+        since |= self._wide.names_reaching(self._written()) - self.touched  # which did not reach them then
+        while conflict := self._written() & self._wide.reached(since | self.refused.keys()):
+            shared = before.names_reaching(conflict) & self.wanted
+            self._refuse(shared, "it shares objects with a variable that is left alone")
+        for name, why in sorted(self._unwatched.items()):
+            self._refuse([name], why)
+
+    def put_back(self, namespace: Variables) -> None:
+        """Put back objects, each in place, and bindings."""
+        states = [self._before.states[one] for one in self._written()]
+        for state in sorted(states, key=lambda state: changing(state.hashed)):  # keys before what finds them
+            try:
+                state.put()
+            except Exception as error:  # noqa: BLE001  (a class of the user may raise anything)
+                self._refuse(self._before.names_reaching({id(state.thing)}), f"it could not be put back: {said(error)}")
+        for one in self._before.reaching([id(state.thing) for state in states]):
+            self._before.states[one].refresh()
+        for name in self.wanted:
+            if name in self._before.bindings:
+                namespace[name] = self._before.bindings[name]
+            else:
+                namespace.pop(name, None)
+
+    def verify(self, then: Picture) -> None:
+        """Refuse variables that are not as they were after all."""
+        wrong = {one for one in self._before.changed(then) if one in self._before.reached(self.wanted)}
+        self._refuse(self._before.names_reaching(wrong), "it could not be put back wholly")
+
+    def _written(self) -> set[int]:
+        return self._stale & self._before.reached(self.wanted)
+
+    def _refuse(self, names: Iterable[str], why: str) -> None:
+        for name in names:
+            self.refused.setdefault(name, why)
+            self.wanted.discard(name)

@@ -1,0 +1,229 @@
+"""What functions, classes and modules hold, in the form of `object_states`.
+
+Those of the user are kept whole. Those of a package are its own affair, but for what code of the notebook puts into
+them: a function or a constant that is replaced, and an attribute that is the user's.
+"""
+
+import sys
+from collections.abc import Collection, Mapping
+from importlib import import_module
+from types import CellType, FunctionType, ModuleType
+from typing import Any, cast
+
+from agentmagic.undo.object_states import HEAP_TYPE, UNSET, NoCopy, ObjectState
+from agentmagic.undo.own import is_own
+
+_ABC: Any = import_module("_abc")
+"""Python's registry of abstract classes."""
+
+
+class _Definition(ObjectState):
+    """What of a function can be changed; the variables that it closes over are in cells."""
+
+    def unchanged(self) -> bool:
+        return all(getattr(self.thing, name) is held for name, held in zip(_OF_FUNCTION, self.refs, strict=False))
+
+    def put(self) -> None:
+        for name, value in zip(_OF_FUNCTION, self.refs, strict=False):
+            if getattr(self.thing, name) is not value:
+                setattr(self.thing, name, value)
+
+
+_OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
+
+
+class _CellState(ObjectState):
+    """A variable that functions close over."""
+
+    def put(self) -> None:
+        if self.refs:
+            self.thing.cell_contents = self.refs[0]
+        else:
+            del self.thing.cell_contents
+
+
+class _Cache(NoCopy):
+    """A function with a cache; `data` has the figures of the cache, `refs` the function and the attributes."""
+
+    def obstacle(self, now: ObjectState) -> str:
+        """Return that the cache was filled, unless it was empty and can be emptied."""
+        return "" if not self.data.currsize else super().obstacle(now)
+
+    def put(self) -> None:
+        """Empty the cache."""
+        self.thing.cache_clear()
+
+
+class _Names(ObjectState):
+    """The attributes of a class or a module of the user; `data` has the names, and what is registered with it."""
+
+    def same(self, other: ObjectState) -> bool:
+        return _pairs(self) == _pairs(other) and self.data[1] == other.data[1]
+
+    def put(self) -> None:
+        names, registered = self.data
+        now = _own_names(self.thing)
+        for name in now.keys() - set(names):
+            _delete(self.thing, name)
+        for name, value in zip(names, self.refs, strict=False):
+            if now.get(name, UNSET) is not value:
+                _set(self.thing, name, value)
+        if registered != _registered(self.thing):
+            _ABC._reset_registry(self.thing)  # noqa: SLF001  (the registry of an abstract class has no other door)
+            _ABC._reset_caches(self.thing)  # noqa: SLF001
+            for one in registered:
+                self.thing.register(one)
+
+
+def _pairs(state: ObjectState) -> set[tuple[str, int]]:
+    names: tuple[str, ...] = state.data[0]
+    return set(zip(names, map(id, state.refs), strict=True))
+
+
+class _PackageNames(ObjectState):
+    """The attributes of a class or a module of a package; `data` are their names. See the module's own lines."""
+
+    @property
+    def inner(self) -> Collection[Any]:
+        if isinstance(self.thing, type):
+            return ()
+        classes = (one for one in self.refs[: len(self.data)] if isinstance(one, type) and one.__flags__ & HEAP_TYPE)
+        return (*classes, *self.refs[len(self.data) :])
+
+    def same(self, other: ObjectState) -> bool:
+        return not self._differences(other)
+
+    def _differences(self, other: ObjectState) -> dict[str, Any]:
+        """Return what the attributes were, `UNSET` for one that was not there, that differ in another state."""
+        before = dict(zip(self.data, self.refs, strict=False))
+        after = dict(zip(other.data, other.refs, strict=False))
+        if before == after:  # compares identities first
+            return {}
+        found = {name: value for name, value in before.items() if after.get(name, UNSET) is not value}
+        found |= {name: UNSET for name, value in after.items() if name not in before and _is_users(value)}
+        return {name: value for name, value in found.items() if not isinstance(after.get(name), ModuleType)}
+
+    def put(self) -> None:
+        now = _shared(self.thing)
+        for name, value in self._differences(now).items():
+            if value is UNSET:
+                _delete(self.thing, name)
+            else:
+                _set(self.thing, name, value)
+
+
+def _set(thing: Any, name: str, value: Any) -> None:
+    _kind_of(thing).__setattr__(thing, name, value)
+
+
+def _delete(thing: Any, name: str) -> None:
+    _kind_of(thing).__delattr__(thing, name)
+
+
+def _kind_of(thing: Any) -> Any:
+    """Return the class whose methods set attributes, whatever a class of the user does instead."""
+    return type if isinstance(thing, type) else ModuleType
+
+
+def _is_users(value: Any) -> bool:
+    """Return whether a new attribute is the user's, and none that the package makes when it is first needed."""
+    kind = cast("type[Any]", type(value))
+    named = value if isinstance(value, type) or kind is FunctionType else kind
+    return is_own(str(named.__module__)) or (named is kind and kind.__module__ == "builtins" and not callable(value))
+
+
+def function_state(thing: FunctionType) -> ObjectState:
+    """Return the state of a function."""
+    return _Definition(thing, (*(getattr(thing, name) for name in _OF_FUNCTION), *(thing.__closure__ or ())))
+
+
+def cell_state(thing: CellType) -> ObjectState:
+    """Return the state of a variable that functions close over."""
+    try:
+        return _CellState(thing, (thing.cell_contents,))
+    except ValueError:  # empty
+        return _CellState(thing)
+
+
+def cache_state(thing: Any) -> ObjectState:
+    """Return the state of a function with a cache of `functools`."""
+    return _Cache(thing, (thing.__dict__, thing.__wrapped__), thing.cache_info())
+
+
+def class_state(thing: type[Any]) -> ObjectState | None:
+    """Return the state of a class, or None for one that was written in C."""
+    if not thing.__flags__ & HEAP_TYPE:
+        return None
+    return _names(thing) if is_own(thing.__module__) else _shared(thing)
+
+
+def module_state(thing: ModuleType) -> ObjectState | None:
+    """Return the state of a module, with the random numbers that a module draws for all callers."""
+    return _names(thing) if is_own(thing.__name__) else _shared(thing)
+
+
+def _names(thing: Any) -> ObjectState:
+    found = _own_names(thing)
+    return _Names(thing, tuple(found.values()), (tuple(found), _registered(thing)))
+
+
+def _own_names(thing: Any) -> dict[str, Any]:
+    hidden = _OF_CLASS if isinstance(thing, type) else _OF_MODULE
+    return {name: value for name, value in _held(thing).items() if name not in hidden}
+
+
+def _held(thing: Any) -> dict[str, Any]:
+    return dict(cast("Mapping[str, Any]", vars(thing)))
+
+
+_OF_CLASS = frozenset({"__dict__", "__weakref__", "_abc_impl", "__abstractmethods__", "__annotations_cache__"})
+_OF_MODULE = frozenset(
+    {*("__builtins__", "__cached__", "__file__", "__loader__", "__path__", "__spec__", "__warningregistry__")}
+)
+
+
+def _registered(thing: Any) -> tuple[type[Any], ...]:
+    """Return the classes that were registered with an abstract class."""
+    if not isinstance(thing, type) or "_abc_impl" not in vars(thing):
+        return ()
+    found: list[type[Any] | None] = [one() for one in _ABC._get_dump(thing)[0]]  # noqa: SLF001
+    return tuple(sorted(filter(None, found), key=id))
+
+
+def _shared(thing: Any) -> ObjectState:
+    found = {name: value for name, value in _held(thing).items() if _is_public(name, value)}
+    return _PackageNames(thing, (*found.values(), *_settings(thing)), tuple(found))
+
+
+def _is_public(name: str, value: Any) -> bool:
+    if isinstance(value, ModuleType):
+        return False
+    return not name.startswith("_") or (name.endswith("__") and isinstance(value, FunctionType))
+
+
+def _settings(module: Any) -> tuple[Any, ...]:
+    """Return what callers of a module share: its generator of random numbers, or its settings."""
+    place, name = _SETTINGS.get(module.__name__, ("", "")) if isinstance(module, ModuleType) else ("", "")
+    found = getattr(sys.modules.get(place), name, None)
+    return () if found is None else (found,)
+
+
+def generators(variables: Mapping[str, Any]) -> list[Any]:
+    """Return the generators from which any function may draw random numbers, of the modules that are bound."""
+    modules = [one for one in variables.values() if type(one) is ModuleType and one.__name__ in _DRAWN]
+    return [generator for module in modules for generator in _settings(module)]
+
+
+_DRAWN = ("random", "numpy", "numpy.random")
+_CANVAS = ("matplotlib", "rcParams")
+_SETTINGS = {
+    "random": ("random", "_inst"),
+    "numpy": ("numpy.random.mtrand", "_rand"),
+    "numpy.random": ("numpy.random.mtrand", "_rand"),
+    "os": ("os", "environ"),
+    "sys": ("sys", "path"),
+    "warnings": ("warnings", "filters"),
+    "pandas": ("pandas._config.config", "_global_config"),
+    **dict.fromkeys(("matplotlib", "matplotlib.pyplot", "seaborn"), _CANVAS),
+}
+"""Where a package keeps them, by the module that a user names."""

@@ -1,0 +1,347 @@
+"""A picture of a namespace: what each name was bound to, and the state of each object that the names reach."""
+
+import gc
+from collections import defaultdict
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, cast
+
+from agentmagic.errors import said
+from agentmagic.log import logger
+from agentmagic.text import a_type
+from agentmagic.undo.arrow_states import sharing
+from agentmagic.undo.live_states import unkept
+from agentmagic.undo.object_states import UNSET, Many, ObjectState
+from agentmagic.undo.own import is_own, user_variables
+from agentmagic.undo.program import names_of
+from agentmagic.undo.states import MAKERS, Maker, maker_of
+
+if TYPE_CHECKING:
+    from agentmagic.undo.array_states import Memory
+
+LIMIT = 256 * 2**20
+"""Bytes of arrays that are copied before one program runs."""
+SMALL = 2**16
+"""Bytes of an array that is copied however the code may reach it."""
+COMPARED = 2**28
+"""Bytes of arrays that are not copied, and are compared by a digest."""
+SHIELDED = 2**25
+"""Bytes of an array behind copy-on-write that are compared though the code names no way to write past it."""
+PAST_COPIES = frozenset(
+    ["base", "blocks", "ctypes", "memoryview", "setflags", "writeable", "_data", "_mgr", "_ndarray", "_values"]
+)
+"""Names that code needs to write to an array past what copies it before it is written to."""
+MOST = 20_000
+"""Objects that are looked at for one program."""
+MOST_BESIDE = 2_000
+"""Objects that are looked at to see which other names reach one that was changed."""
+TOO_LARGE = "it holds arrays that are too large to be compared"
+TOO_MANY = f"it holds more objects than can be watched ({MOST:,})"
+
+
+@dataclass(eq=False, repr=False)
+class Picture:
+    """The bindings of a namespace, and the states of the objects that code may change, by id.
+
+    `unwatched` are the names that were not looked at wholly, each with why. `beside` are objects that the code cannot
+    change, but for what they reach.
+    """
+
+    bindings: dict[str, Any]
+    states: dict[int, ObjectState] = field(default_factory=dict[int, ObjectState])
+    unwatched: dict[str, str] = field(default_factory=dict[str, str])
+    beside: set[int] = field(default_factory=set[int])
+
+    def names_reaching(self, ids: Collection[int]) -> set[str]:
+        """Return the names whose values are, or reach, one of these objects."""
+        reaching = self.reaching(ids)
+        return {name for name, value in self.bindings.items() if id(value) in reaching}
+
+    def reaching(self, ids: Collection[int]) -> set[int]:
+        """Return the ids of these objects, and of those that reach one of them."""
+        return _closure(ids, self._outer) if ids else set()
+
+    def reached(self, names: Iterable[str]) -> set[int]:
+        """Return the ids of the objects that these names reach."""
+        roots = {id(self.bindings[name]) for name in names if name in self.bindings}
+        return _closure(roots & self.states.keys(), self._inner)
+
+    @cached_property
+    def _inner(self) -> dict[int, list[int]]:
+        return _inner(self.states.values())
+
+    @cached_property
+    def _outer(self) -> dict[int, list[int]]:
+        return _outer(self._inner)
+
+    def touched(self, later: "Picture") -> set[str]:
+        """Return the names that are not bound to the same in a later picture, or reach what is not the same."""
+        names = self.rebound(later)
+        if changed := self.changed(later):
+            others = (state for one, state in later.states.items() if self.states.get(one) is not state)
+            reaching = _closure(changed, _outer(_inner([*self.states.values(), *others])))
+            held = chain(self.bindings.items(), later.bindings.items())
+            names |= {name for name, value in held if id(value) in reaching}
+        return names
+
+    def with_states(self, states: Mapping[int, ObjectState], beside: Collection[int] = ()) -> "Picture":
+        """Return this picture with more states; those of `beside` are of later."""
+        return replace(self, states={**self.states, **states}, beside=self.beside | set(beside))
+
+    def changed(self, later: "Picture") -> set[int]:
+        """Return the ids of objects that are not the same in a later picture, which has all of them."""
+        return {
+            one
+            for one, state in self.states.items()
+            if one not in self.beside
+            and (other := later.states.get(one)) is not None
+            and other is not state
+            and not _same(state, other)
+        }
+
+    def copy(self, ids: Iterable[int], limit: int) -> None:
+        """Copy the memory of arrays of which only a digest was kept."""
+        for one in ids:
+            memory = cast("Memory | None", self.states[one].memory)
+            if memory is not None and memory.copy is None and memory.array.nbytes <= limit:
+                memory.keep(copy=True)
+                limit -= memory.array.nbytes
+
+    def rebound(self, later: "Picture") -> set[str]:
+        """Return the names that are bound to something else in a later picture, or only in one."""
+        names = self.bindings.keys() | later.bindings.keys()
+        return {name for name in names if self.bindings.get(name, UNSET) is not later.bindings.get(name, UNSET)}
+
+
+def _same(state: ObjectState, other: ObjectState) -> bool:
+    try:
+        return state.same(other)
+    except Exception:  # noqa: BLE001  (types of other code are compared; `verify` names what stays different)
+        return False
+
+
+def _inner(states: Collection[ObjectState]) -> dict[int, list[int]]:
+    """Return the ids of the objects inside each object, and of those with which it shares memory."""
+    known = {id(state.thing) for state in states}
+    found = {one: list[int]() for one in known}
+    for state in states:
+        found[id(state.thing)] += [one for one in map(id, chain(state.refs, state.shielded)) if one in known]
+    for one, others in sharing(states).items():
+        found[one] += others
+    return found
+
+
+def _outer(inner: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
+    """Return the ids of the objects around each object."""
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for one, others in inner.items():
+        for other in others:
+            found[other].append(one)
+    return found
+
+
+def _closure(starts: Iterable[int], following: Mapping[int, Iterable[int]]) -> set[int]:
+    found = set(starts)
+    waiting = list(found)
+    while waiting:
+        for one in following.get(waiting.pop(), ()):
+            if one not in found:
+                found.add(one)
+                waiting.append(one)
+    return found
+
+
+class Camera:
+    """Takes a picture of what code may change: what names and other roots reach, at most `most` objects.
+
+    `everything` says that the code may reach all names, and `writes_past_copies` that it may write to the array of a
+    table, which the table would copy first. Both are found out on the way too, from the functions that the code calls.
+    """
+
+    def __init__(self, namespace: Mapping[str, Any], most: int = MOST, picture: Picture | None = None) -> None:
+        self.picture = picture or Picture(user_variables(namespace))
+        self.everything = False
+        self.writes_past_copies = False
+        self._namespace = namespace
+        self._names: dict[str, None] = {}
+        self._done = set[str]()
+        self._left = most
+        self._behind = set[int]()
+        """Arrays that are only reached through what copies them before it writes."""
+        self._shielded: list[Any] = []
+        """Such arrays that wait to be looked at."""
+        self._new: list[int] = []
+        """Objects with memory of which nothing is kept yet."""
+        self._follow = True
+
+    @property
+    def names(self) -> set[str] | None:
+        """The names that the code may change, or None if it may change all."""
+        return None if self.everything else set(self._names)
+
+    def look(
+        self,
+        names: Iterable[str] | None,
+        roots: Iterable[Any] = (),
+        *,
+        without: Collection[str] = (),
+        follow: bool = True,
+    ) -> "Camera":
+        """Take the states of what these names reach, all but some if it is None, and of what roots reach; return this.
+
+        With `follow`, the code may call the functions, and reach what they use.
+        """
+        self._done.update(without)
+        self.everything |= names is None
+        self._follow = follow
+        self._names |= dict.fromkeys(names or ())
+        self._walk(list(roots), self._left)
+        bindings = self.picture.bindings
+        rest: list[tuple[str, list[Any]]] = []
+        while names := [one for one in (bindings if self.everything else self._names) if one not in self._done]:
+            self._done.update(names)
+            # None takes more than half of what is left, so that others are looked at too.
+            rest += [(name, self._walk([bindings[name]], self._left // 2)) for name in names if name in bindings]
+        for name, waiting in rest:
+            if self._walk(waiting, self._left):
+                self.picture.unwatched[name] = TOO_MANY
+        return self
+
+    def again(self, earlier: Iterable[Picture]) -> "Camera":
+        """Take over the states of earlier pictures, the last ones first, and look again at what has changed."""
+        states, waiting = self.picture.states, list[Any]()
+        for picture in earlier:
+            for one, state in picture.states.items():
+                if one in states:
+                    continue
+                if _unchanged(state):
+                    states[one] = state
+                else:
+                    waiting += self._take(state.thing, _maker(state.thing) or unkept)
+        self._left = max(self._left - len(states), MOST_BESIDE)
+        self._walk(waiting, self._left)
+        return self
+
+    def _walk(self, waiting: list[Any], most: int) -> list[Any]:
+        """Take the states of objects and of those that they reach; return the objects that were too many."""
+        states, behind, shielded = self.picture.states, self._behind, self._shielded
+        left, known = most, cast("Callable[[Any, Any], Maker | None]", MAKERS.get)
+        while waiting or shielded:
+            is_plain = bool(waiting)
+            thing = (waiting or shielded).pop()
+            if (make := known(type(thing), UNSET)) is None:
+                continue
+            if (one := id(thing)) in states:
+                if is_plain:
+                    behind.discard(one)
+                continue
+            if make is UNSET and (make := _maker(thing)) is None:
+                continue
+            if left <= 0:
+                waiting.append(thing)
+                break
+            left -= 1
+            waiting += self._take(thing, make)
+            if not is_plain:
+                behind.add(one)
+        self._left -= most - left
+        return waiting
+
+    def _take(self, thing: Any, make: Maker) -> Iterable[Any]:
+        """Take the state of an object, and return the objects inside and those that it may call for."""
+        if (state := _state(make, thing)) is None:
+            return ()
+        self.picture.states[id(thing)] = state
+        if state.shielded:
+            self._shielded += state.shielded
+        if state.memory is not None:
+            self._new.append(id(thing))
+        if self._follow:
+            if type(thing) is FunctionType:
+                return [*state.inner, *self._globals(thing)]
+            if type(state) is Many:
+                state.hold()
+        return state.inner
+
+    def _globals(self, function: FunctionType) -> list[Any]:
+        """Return the variables that a function of the user may use, apart from those of the namespace."""
+        variables = function.__globals__
+        if variables is not self._namespace and not is_own(str(variables.get("__name__"))):
+            return []
+        names = names_of(function.__code__)
+        if names is None:
+            self.everything = True
+        elif variables is self._namespace:
+            self._names |= dict.fromkeys(sorted(names))
+        self.writes_past_copies |= not PAST_COPIES.isdisjoint(names or ())
+        return [] if variables is self._namespace else [variables[one] for one in names or () if one in variables]
+
+    def develop(self, limit: int) -> Picture:
+        """Keep the memory of arrays: a copy if the code may write to it and the limit allows, else a digest."""
+        compared, states = COMPARED, self.picture.states
+        is_deep = self.everything or self.writes_past_copies
+        for one in self._new:
+            memory = cast("Memory", states[one].memory)
+            size = memory.array.nbytes
+            written = one not in self._behind or size <= SMALL
+            copy = written and size <= limit
+            if not (written or is_deep or size <= SHIELDED):
+                continue
+            if not copy and size > compared:
+                states[one].problem = TOO_LARGE
+                continue
+            limit, compared = (limit - size, compared) if copy else (limit, compared - size)
+            try:
+                memory.keep(copy=copy)
+            except Exception as error:  # noqa: BLE001  (also a MemoryError)
+                states[one] = _unreadable(states[one].thing, error, states[one].refs)
+        self._new.clear()
+        return self.picture
+
+
+@contextmanager
+def without_collection() -> Generator[None]:
+    """Collect no garbage in the block: it makes many objects at once, and all of them stay."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _unchanged(state: ObjectState) -> bool:
+    try:
+        return state.unchanged()
+    except Exception:  # noqa: BLE001  (an object of other code may raise anything)
+        return False
+
+
+def _maker(thing: Any) -> Maker | None:
+    try:
+        return maker_of(cast("type[Any]", type(thing)))
+    except Exception as error:  # noqa: BLE001  (a class may have a class of its own, whose attributes raise anything)
+        why = error
+        return lambda thing: _unreadable(thing, why)
+
+
+def _state(make: Maker, thing: Any) -> ObjectState | None:
+    try:
+        return make(thing)
+    except Exception as error:  # noqa: BLE001  (an object of other code may raise anything: only that one is lost)
+        return _unreadable(thing, error)
+
+
+def _unreadable(thing: Any, error: Exception, refs: tuple[Any, ...] = ()) -> ObjectState:
+    try:
+        named = a_type(thing)
+    except Exception:  # noqa: BLE001  (the class of a class may refuse to give its name)
+        named = "an object"
+    logger.debug("%s cannot be kept", named, exc_info=error)
+    why = said(error) or type(error).__name__
+    return ObjectState(thing, refs, problem=f"it holds {named}, which cannot be read: {why}")

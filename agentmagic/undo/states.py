@@ -1,0 +1,169 @@
+"""Which state an object has: by its type, found once."""
+
+import gc
+import sys
+from collections.abc import Callable, Collection
+from enum import Enum
+from functools import cache, partial
+from types import CellType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
+from typing import Any, cast
+
+from agentmagic.undo import code_states, live_states
+from agentmagic.undo.object_states import (
+    CONTAINERS,
+    HEAP_TYPE,
+    Fixed,
+    ObjectState,
+    is_simple,
+    many,
+    with_attributes,
+)
+from agentmagic.undo.own import OUTSIDE, is_own
+from agentmagic.undo.table_states import library_maker
+
+Maker = Callable[[Any], ObjectState | None]
+
+MOST_TYPES = 5000
+"""Types of which is remembered how their states are made."""
+
+_NAMES = {
+    "builtins": "int float complex bool str bytes NoneType ellipsis NotImplementedType range "
+    "builtin_function_or_method method_descriptor wrapper_descriptor method-wrapper classmethod_descriptor "
+    "getset_descriptor member_descriptor code weakref weakproxy frame traceback PyCapsule PyLazyFrame PyExpr PySeries "
+    "PyDataFrame",
+    "datetime": "date datetime time timedelta timezone",
+    "zoneinfo": "ZoneInfo",
+    "decimal": "Decimal",
+    "fractions": "Fraction",
+    "uuid": "UUID",
+    "re": "Pattern Match",
+    "weakref": "ReferenceType WeakMethod KeyedRef",
+    "_abc": "_abc_data",
+    "collections": "_tuplegetter",
+    "_collections": "_tuplegetter",
+    "types": "UnionType GenericAlias",
+    "typing": "TypeVar ParamSpec TypeVarTuple TypeAliasType _GenericAlias _UnionGenericAlias _SpecialForm Union",
+    "_cython": "_memoryviewslice",
+    "numpy": "ufunc _ArrayFunctionDispatcher",
+    "pandas": "Timestamp Timedelta Period Interval NaTType NAType",
+    "polars": "PyLazyFrame PyExpr PySeries PyDataFrame",
+    "pydantic_core": "SchemaSerializer SchemaValidator",
+    "matplotlib": "RendererAgg FT2Font",
+}
+_UNCHANGING = frozenset((package, name) for package, names in _NAMES.items() for name in names.split())
+"""Types whose objects cannot be changed, or hold no data of the notebook, each with its package."""
+_OFFSETS = "pandas._libs.tslibs.offsets"
+"""Module of the frequencies of times, such as `Day`, which cannot be changed."""
+
+_ROWS: dict[type[Any], Maker] = {
+    **live_states.ROWS,
+    CellType: code_states.cell_state,
+    FunctionType: code_states.function_state,
+    **dict.fromkeys(
+        (MethodType, partial, property, staticmethod, classmethod, slice, MappingProxyType, SimpleNamespace),
+        lambda thing: ObjectState(thing, tuple(gc.get_referents(thing))),
+    ),
+}
+
+
+MAKERS: dict[type[Any], Maker | None] = {}
+"""What `maker_of` has found."""
+
+
+def maker_of(kind: type[Any]) -> Maker | None:
+    """Return what makes the states of a type, or None if its objects cannot be changed and hold nothing that can."""
+    try:
+        return MAKERS[kind]
+    except KeyError:
+        if len(MAKERS) > MOST_TYPES:  # classes of the user are let go
+            MAKERS.clear()
+        return MAKERS.setdefault(kind, _maker(kind))
+
+
+def changing(things: Collection[Any]) -> bool:
+    """Return whether one of the objects can be changed, or may hold others that can."""
+    return any(map(_may_change, set(map(type, things))))
+
+
+def put_into(thing: Any, value: Any) -> bool:
+    """Make a container of Python, an array or a table hold what another one holds; return False if it cannot."""
+    kind = cast("type[Any]", type(value))
+    numbers = sys.modules.get("numpy")
+    if type(thing) is not kind:
+        return False
+    if numbers is not None and kind is numbers.ndarray:
+        fits = thing.shape == value.shape and thing.dtype == value.dtype and thing.flags.writeable
+        if fits:
+            thing[...] = value
+        return bool(fits)
+    make = CONTAINERS.get(kind) or library_maker(kind)
+    state = make(value) if make is not None else None
+    if state is None or isinstance(state, Fixed):
+        return False
+    state.thing = thing
+    state.put()
+    return True
+
+
+def _may_change(kind: type[Any]) -> bool:
+    try:
+        return maker_of(kind) is not None
+    except Exception:  # noqa: BLE001  (a class may have a class of its own, whose attributes raise anything)
+        return True
+
+
+def _maker(kind: type[Any]) -> Maker | None:
+    if issubclass(kind, type):
+        return code_states.class_state
+    if issubclass(kind, ModuleType):
+        return code_states.module_state
+    for name in (f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__):
+        if name in live_states.NAMED and not kind.__module__.startswith("agentmagic."):
+            return live_states.NAMED[name]
+    if is_unchanging(kind):
+        return None
+    return library_maker(kind) or _ROWS.get(kind) or _python_maker(kind)
+
+
+def _python_maker(kind: type[Any]) -> Maker:
+    if kind in CONTAINERS:
+        make = CONTAINERS[kind]
+        return (lambda thing: many(make(thing), is_unchanging)) if kind in (list, dict) else make
+    if issubclass(kind, BaseException):
+        return lambda thing: with_attributes(thing, live_states.exception_state(thing))
+    if kind.__name__ == "_lru_cache_wrapper":
+        return code_states.cache_state
+    base = next((one for one in CONTAINERS if issubclass(kind, one)), _solid(kind))
+    if not is_simple(kind, base):
+        return live_states.given_state
+    content = CONTAINERS.get(base) or _ROWS.get(base)
+    return lambda thing: with_attributes(thing, content(thing) if content is not None else None)
+
+
+def _solid(kind: type[Any]) -> type[Any]:
+    """Return the base of a class that was written in C, if its objects cannot be changed but for attributes."""
+    solid = next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
+    return solid if is_unchanging(solid) or solid in _ROWS else object
+
+
+@cache
+def is_unchanging(kind: type[Any]) -> bool:  # noqa: PLR0911  (one return for each kind of types)
+    """Return whether objects of a type cannot be changed and hold nothing that can, or are no data of the notebook."""
+    package = kind.__module__.partition(".")[0]
+    if package in OUTSIDE:
+        return True
+    if is_own(kind.__module__):
+        return False
+    if issubclass(kind, Enum):
+        return True
+    numbers = sys.modules.get("numpy")
+    if numbers is not None and issubclass(kind, numbers.generic):
+        return not issubclass(kind, numbers.void)  # a record can be written to
+    if numbers is not None and issubclass(kind, numbers.dtype):
+        return kind is not numbers.dtypes.VoidDType  # the names of its fields can be changed
+    arrow = sys.modules.get("pyarrow.lib")
+    if arrow is not None and issubclass(kind, (arrow.DataType, arrow.Field, arrow.Schema, arrow.Scalar)):
+        return True
+    if package in ("numpy", "pandas") and kind.__name__.endswith("Dtype"):
+        return True
+    return (package, kind.__name__) in _UNCHANGING or kind.__module__ == _OFFSETS
