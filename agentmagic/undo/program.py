@@ -1,27 +1,27 @@
 """What a program would do to the notebook, by its syntax tree: names read, written and removed, imports, risks.
 
-The analysis takes sides: what it cannot decide is `unknown`, never harmless. It is for the card that asks the user and
-for what is kept before a program runs. It is no sandbox. Of names that shared an object before the program began, it
-names only the one that the program uses.
+It is for the card that asks the user, and for what is looked at before a program runs. The card says only what is
+certain; what a program changed is found when it has run. The analysis is no sandbox.
 """
 
 import ast
 import builtins
 import re
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 from agentmagic.runtime.exits import NAMES as EXITS
+from agentmagic.undo import reads, risks
+from agentmagic.undo.reads import word_set
 
 OFFERED = ("tools", "agent_tools")
 """The names under which a program has the tools of the turn as functions; a variable of the user hides its name."""
-UNKNOWN = "cannot be known"
-"""What a card says of the effects that the syntax tree does not show."""
-
+READS = "It only reads."
+AFTERWARDS = "When it has run, you see what it changed."
 
 SHELL_NAMES = frozenset({
     *("exit", "quit", "open", "get_ipython"),
@@ -41,128 +41,50 @@ def is_of_shell(name: str, value: object) -> bool:
     return any(str(module).partition(".")[0] in _SHELL_MODULES for module in modules)
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-def _told(rows: Mapping[str, str]) -> Mapping[str, str]:
-    return {word: risk for risk, words in rows.items() for word in words.split()}
-
-
-_NONE: frozenset[str] = frozenset()
-_RUNS, _FILES, _PROCESSES, _NETWORK = "runs code from text", "works with files", "starts processes", "uses the network"
-_PICKLES, _SYSTEM = "loads pickles, which can run code", "reaches into the interpreter"
-_ENDS = "can end the kernel, with all its variables"
-_RISKY_NAMES = _told({
-    _RUNS: "eval exec compile __import__",
-    _FILES: "open",
-    _SYSTEM: "get_ipython breakpoint __builtins__ __builtin__ __loader__",
-    _ENDS: "_exit",
-})  # fmt: skip
-_RISKY_MODULES = _told({
-    _FILES: "os shutil pathlib tempfile io glob fileinput zipfile tarfile sqlite3 dbm",
-    _PROCESSES: "subprocess multiprocessing pty threading concurrent asyncio",
-    _NETWORK: "socket ssl requests urllib urllib3 httpx httpx2 aiohttp http ftplib smtplib poplib imaplib socketserver "
-    "xmlrpc websockets webbrowser paramiko boto3",
-    _PICKLES: "pickle marshal shelve joblib dill cloudpickle",
-    _RUNS: "importlib runpy code codeop",
-    _SYSTEM: "ctypes cffi gc inspect sys builtins __main__ IPython atexit",
-    _ENDS: "signal faulthandler",
-})  # fmt: skip
-_RISKY_METHODS = _told({
-    _FILES: "write_text write_bytes unlink rmdir mkdir makedirs rmtree rename touch chmod symlink_to savefig tofile "
-    "save savez savetxt memmap to_csv to_excel to_parquet to_json to_sql to_feather to_hdf to_pickle to_html write_csv "
-    "write_parquet dump",
-    _PROCESSES: "system popen Popen check_output check_call spawn fork execv run_cell",
-    _NETWORK: "urlopen urlretrieve",
-    _PICKLES: "read_pickle",
-    _RUNS: "import_module run_line_magic run_cell_magic",
-    _SYSTEM: "__globals__ __dict__ __builtins__ __subclasses__ user_ns modules f_globals",
-    _ENDS: "_exit raise_signal pthread_kill do_shutdown",
-})  # fmt: skip
-_RISKY_FUNCTIONS = {
-    "os": _told({_ENDS: "abort kill killpg execl execle execlp execlpe execv execve execvp execvpe"}),
-}
-"""Of modules whose other functions have another risk."""
-
-_SCALARS = _words(
-    "len str repr ascii print abs int float bool complex bytes round isinstance issubclass callable hash id any all "
-    "format chr ord bin hex oct pow divmod range"
+_DOORS = word_set(
+    "exec eval query globals locals vars __import__ import_module reload run_path run_module getattr attrgetter "
+    "methodcaller FunctionType CodeType __main__ __globals__ __dict__ __builtins__ __builtin__ __loader__ __spec__ "
+    "__subclasses__ __getattribute__ f_globals f_locals f_back tb_frame gi_frame cr_frame ag_frame _getframe settrace "
+    "_current_frames setprofile breakpoint get_ipython user_ns user_global_ns run_cell run_line_magic run_cell_magic "
+    "inspect gc ctypes cffi IPython runpy codeop pdb threading _thread concurrent asyncio "
+    "pickle _pickle dill cloudpickle joblib shelve marshal"
 )
-"""Built-in functions that change nothing, and whose value shares nothing with their arguments."""
-_SHARING = _words("list dict set frozenset tuple sorted sum min max enumerate zip reversed map filter slice")
-"""Built-in functions that change nothing, and whose value may hold parts of their arguments."""
-_QUIET = _words("sep end flush key default start reverse strict ndigits base encoding")
-"""Keywords of those functions; `file=` of print, for example, is none of them."""
-_COPIES = _words(
-    "copy count index sum mean median std var min max describe nunique value_counts quantile corr cov round abs all "
-    "any argmax argmin idxmax idxmin cumsum isna notna tolist to_dict to_list to_string upper lower strip split join "
-    "startswith endswith replace title format sqrt log exp floor ceil dot unique"
-)
-"""Methods of Python's and the data libraries' values that change nothing and return something new."""
-_SHALLOW = _words("copy tolist to_list to_dict unique sum min max cumsum replace")
-"""Those of them whose new value may hold the very objects that the old one holds."""
-_VIEWS = _words(
-    "head tail shape size ndim dtype dtypes columns index values T iloc loc at iat name names real imag pi e str dt "
-    "keys items get groupby sort_values nlargest nsmallest agg reset_index set_index dropna merge reshape ravel "
-    "transpose astype"
-)
-"""Attributes and methods of them that change nothing; their values may share data with the object."""
-_MUTATORS = _words(
+"""Names, attributes and modules through which code can reach variables that it does not name."""
+_HISTORY = re.compile(r"_+|Out|_oh|_\d+")
+"""Names under which IPython keeps the values of cells: the objects of variables with other names."""
+_MUTATORS = word_set(
     "append extend insert pop remove clear sort reverse update setdefault popitem add discard difference_update "
-    "intersection_update symmetric_difference_update fill resize put itemset setflags partition appendleft popleft "
-    "extendleft rotate move_to_end subtract write writelines shuffle __setitem__ __delitem__ __setattr__ __iadd__ "
-    "__ior__ send throw close"
+    "intersection_update symmetric_difference_update appendleft popleft extendleft rotate fill put"
 )
-_LIBRARIES = _words("pandas numpy polars math statistics datetime decimal")
-_DATA = (int, float, complex, bool, str, bytes, type(None), range, slice)
-_CONTAINERS = (list, tuple, dict, set, frozenset)
-_MOST_ITEMS = 2000
-"""Values that are looked at to see that one holds data only."""
-_MOST_PASSES = 8
+"""Methods of Python's and NumPy's containers that change the object."""
 
 _ESCAPED = re.compile(r"^(?P<margin>[ \t]*)(?:(?P<bound>[\w ,.\[\]'\"]+?)\s*=\s*)?(?P<mark>%%|%|!!|!)(?P<rest>.*)$")
+_CONTINUED = re.compile(r"^[ \t]*(?:[\w ,]+=\s*)?[%!](?:.*\\\n)+.*", re.MULTILINE)
 _HELP = re.compile(r"^[ \t]*(?:\?{1,2}\s*[\w.%*]+|[\w.%*]+\?{1,2})\s*;?$")
-
-_SIMPLE = (
-    ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.JoinedStr, ast.FormattedValue, ast.Starred,
-    ast.Slice, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.If, ast.While, ast.Try, ast.TryStar, ast.Assert, ast.Raise,
-    ast.Return, ast.Module, ast.Expr,
-)  # fmt: skip
-"""Nodes that bind nothing themselves. Their parts are looked at in order."""
-_LITERALS = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred)
-"""Those that run no code of the values in them."""
+_OPTIONS = re.compile(r"^(?:\s*-(?:[lsTD]\s+\S+|[-\w]+(?:\s+\d+)?)(?=\s|$))+")
+_INSERTED = re.compile(r"\$\w|\{")
+"""What IPython replaces by the value of an expression in a line for the shell or a magic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """A program and what it would do.
 
-    `risks` are lines for the user who is asked. With `unknown` the program may do more than is named here. `calls` are
-    the tools that it calls as functions.
+    `risks` are lines for the user who is asked. `names` are those of the notebook that the program mentions, or None if
+    it could reach variables that it does not name. `calls` are the tools that it calls as functions, and `files` those
+    of this machine that it reads by name. With `only_reads` it certainly changes nothing.
     """
 
     code: str
-    reads: frozenset[str] = _NONE
-    writes: frozenset[str] = _NONE
-    removes: frozenset[str] = _NONE
-    imports: frozenset[str] = _NONE
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+    removes: frozenset[str] = frozenset()
+    imports: frozenset[str] = frozenset()
     risks: tuple[str, ...] = ()
-    unknown: bool = False
-    calls: frozenset[str] = _NONE
-
-    @property
-    def names(self) -> frozenset[str] | None:
-        """The names of the notebook that the program mentions, or None if it may reach others."""
-        try:
-            return names_of(compile(self.code, "<program>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
-
-    @property
-    def only_reads(self) -> bool:
-        """Whether the program certainly changes nothing of the notebook, and has no risky call."""
-        return not (self.writes or self.removes or self.risks or self.unknown)
+    names: frozenset[str] | None = None
+    calls: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
+    only_reads: bool = False
 
     def lines(self) -> tuple[str, ...]:
         """Return what a user should know before the program runs, one line each."""
@@ -171,424 +93,432 @@ class Program:
             ("Writes", self.writes),
             ("Removes", self.removes),
             ("Imports", self.imports),
+            ("Reads files", self.files),
             ("Calls tools", self.calls),
         )
-        told = [f"{word}: {', '.join(sorted(names))}" for word, names in named if names]
-        risks = [f"Risk: {risk}" for risk in self.risks]
-        end = f"What else it changes {UNKNOWN}." if self.unknown else "It only reads." if self.only_reads else ""
-        return (*told, *risks, *filter(None, [end]))
+        lines = [f"{word}: {', '.join(sorted(names))}" for word, names in named if names]
+        closing = [READS] if self.only_reads else [] if self.risks else [AFTERWARDS]
+        return (*lines, *(f"Risk: {risk}" for risk in self.risks), *closing)
 
 
 def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
     """Return what a program would do; the program may hold lines of IPython, such as `%time` and `!ls`.
 
-    With the `namespace` that it would run in, values of Python's and the data libraries' own types are known to run no
-    code of the user when they are read. Without it no value is known, and more is `unknown`.
+    With the `namespace` that it would run in, a program is known to only read if it uses nothing but data of Python's
+    and the data libraries' own types. Without it no value is known.
     """
-    walk = _Walk(namespace)
+    walk = _Walk(namespace or {})
+    only_reads = False
     try:
         tree = walk.parse(code)
-        for _ in range(_MOST_PASSES):  # until no alias is new: a loop may use a name before it is bound again
-            before = {**walk.bound}, {**walk.shared}
-            walk.value(tree)
-            if before == (walk.bound, walk.shared):
-                break
-        else:
-            walk.unknown = True
+        walk.visit(tree)
+        is_quiet = not (walk.writes or walk.removes or walk.risks or walk.escaped)
+        only_reads = is_quiet and reads.only_reads(tree, namespace or {}, walk.is_exit)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        walk.unknown = True
-        walk.risk(0, "cannot be read as Python")
-    named = frozenset(walk.reads), frozenset(walk.writes), frozenset(walk.removes), frozenset(walk.imports)
-    return Program(code, *named, tuple(walk.risks), walk.unknown, frozenset(walk.calls))
+        walk.is_open = True
+        walk.risks["cannot be read as Python"] = None
+    return Program(
+        code,
+        reads=frozenset(walk.reads),
+        writes=frozenset(walk.writes),
+        removes=frozenset(walk.removes),
+        imports=frozenset(walk.imports),
+        risks=tuple(walk.risks),
+        names=None if walk.is_open else frozenset(walk.reads | walk.writes | walk.removes | walk.kept),
+        calls=frozenset(walk.calls),
+        files=frozenset(walk.files),
+        only_reads=only_reads,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """What is known of an expression: the notebook's names whose objects it may share, and whether reading it is safe.
+def names_of(code: CodeType) -> frozenset[str] | None:
+    """Return the names that a compiled function may take from its module, or None if it could reach others.
 
-    It is `safe` if operators and built-in functions run no code of the user on it. It is `nested` if it may hold
-    objects of the notebook that can be changed: a shallow copy shares them.
+    Names of attributes are among them: compiled code does not tell them apart.
     """
-
-    roots: frozenset[str] = _NONE
-    safe: bool = True
-    nested: bool = False
-
-    def __or__(self, other: "_Value") -> "_Value":
-        return _Value(self.roots | other.roots, self.safe and other.safe, self.nested or other.nested)
-
-    @property
-    def inside(self) -> "_Value":
-        """What is known of a container that holds the value."""
-        return replace(self, nested=bool(self.roots))
+    names = set(code.co_names)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            if (found := names_of(inner)) is None:
+                return None
+            names |= found
+    is_open = any(_is_door(part) for name in names for part in name.split(".")) or names >= {"sys", "modules"}
+    return None if is_open else frozenset(names)
 
 
-_NEW = _Value()
-_ANY = _Value(safe=False)
+def _is_door(name: str) -> bool:
+    return name in _DOORS or bool(_HISTORY.fullmatch(name))
 
 
 @dataclass(slots=True)
 class _Walk:
     """Walks a program in the order in which it runs, as far as a tree has one."""
 
-    namespace: Mapping[str, Any] | None
+    namespace: Mapping[str, Any]
     reads: set[str] = field(default_factory=set[str])
     writes: set[str] = field(default_factory=set[str])
     removes: set[str] = field(default_factory=set[str])
+    kept: set[str] = field(default_factory=set[str])
+    """The names that an import binds to what they hold already."""
     imports: set[str] = field(default_factory=set[str])
-    risks: dict[str, None] = field(default_factory=dict[str, None])
-    bound: dict[str, _Value] = field(default_factory=dict[str, _Value])
-    shared: dict[str, _Value] = field(default_factory=dict[str, _Value])
-    """What was put into the object of a name."""
-    unknown: bool = False
     calls: set[str] = field(default_factory=set[str])
-    _scopes: list[tuple[dict[str, _Value], bool]] = field(default_factory=list[tuple[dict[str, _Value], bool]])
+    files: set[str] = field(default_factory=set[str])
+    risks: dict[str, None] = field(default_factory=dict[str, None])
+    is_open: bool = False
+    """Whether the program could reach variables that it does not name."""
+    escaped: bool = False
+    """Whether it has lines of IPython."""
+    _paths: dict[str, str] = field(default_factory=dict[str, str])
+    """The dotted paths of what the program has bound to names."""
+    _texts: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    """The constant texts that it has bound to names; None if there are several."""
+    _known: dict[ast.AST | None, str] = field(default_factory=dict[ast.AST | None, str])
+    """The paths of nodes of the tree."""
+    _stars: list[str] = field(default_factory=list[str])
+    _scopes: list[tuple[set[str], bool]] = field(default_factory=list[tuple[set[str], bool]])
     """The local names of each function around, and whether it is a comprehension."""
     _globals: set[str] = field(default_factory=set[str])
-    _modules: dict[str, str] = field(default_factory=dict[str, str])
-    """What the program imports, by the names that it gives it."""
 
-    def risk(self, line: int, words: str) -> None:
-        """Note a risk."""
-        self.risks[f"{words} (line {line})" if line else words] = None
+    # -- lines of IPython ----------------------------------------------------------------------
 
     def parse(self, code: str) -> ast.Module:
-        """Return the tree of a program; lines for IPython become `pass`, and are risks."""
+        """Return the tree of a program, without its lines for IPython; what these do is noted."""
         try:
             return ast.parse(code)
         except SyntaxError:
-            if code.lstrip().startswith("%%"):
-                self._escape(1, code.lstrip().splitlines()[0])
-                return ast.parse("")
+            head, _, body = code.lstrip().partition("\n")
+            if head.startswith("%%"):
+                line = self._plain(1, head.removeprefix("%"), body)
+                is_python = head[2:].split(" ")[0] in (*risks.TIMERS, "capture")
+                return self.parse(f"{line}\n{body}" if is_python else "")
+            code = _CONTINUED.sub(lambda found: found[0].replace("\\\n", " ") + "\n" * found[0].count("\\\n"), code)
             return ast.parse("\n".join(self._plain(number, line) for number, line in enumerate(code.split("\n"), 1)))
 
-    def _plain(self, number: int, line: str) -> str:
+    def _plain(self, number: int, line: str, body: str = "") -> str:
+        """Return a line for IPython as one of Python; what it does beside is noted."""
         if _HELP.match(line):
-            self.unknown = True
+            self.escaped = True
             return line[: len(line) - len(line.lstrip())] + "pass"
         if (found := _ESCAPED.match(line)) is None:
             return line
-        self._escape(number, found["mark"] + found["rest"])
-        return found["margin"] + (f"{found['bound']} = None" if found["bound"] else "pass")
+        margin, bound, mark, rest = found["margin"], found["bound"], found["mark"], found["rest"]
+        name, timed = rest.partition(" ")[0], _OPTIONS.sub("", rest.partition(" ")[2]).strip()
+        if mark == "%" and name == "capture" and timed.isidentifier():
+            return f"{margin}{timed} = None"
+        if mark == "%" and name in risks.TIMERS:
+            self.escaped = True
+            if _parsed(timed) is not None:
+                return f"{margin}{f'{bound} = ' if bound else ''}{timed or 'pass'}"
+            self._note(number, "code", timed, "")
+        self._escape(number, mark, f"{rest}\n{body}" if body else rest)
+        return margin + (f"{bound} = None" if bound else "pass")
 
-    def _escape(self, number: int, command: str) -> None:
-        self.unknown = True
-        what = "runs a shell command" if command.startswith("!") else "runs a magic of IPython"
-        self.risk(number, f"{what}: {command[:100]}")
+    def _escape(self, number: int, mark: str, command: str) -> None:
+        self.escaped = True
+        acts = [risks.of_shell(command)] if mark.startswith("!") else list(risks.of_magic(command))
+        self.is_open |= bool(_INSERTED.search(command))
+        for act, argument in acts:
+            self._note(number, act, argument, command)
 
-    # -- values --------------------------------------------------------------------------------
+    def _note(self, line: int, act: str, argument: str | None, source: str) -> None:
+        phrase = risks.phrase(act, argument, source)
+        self.is_open |= act in risks.RUNS_CODE
+        if act == risks.OPENS:
+            self.files.add(phrase)
+        else:
+            self.risks[f"{phrase} (line {line})"] = None
 
-    def value(self, node: ast.AST | None) -> _Value:  # noqa: C901, PLR0911  (one arm for each kind)
-        """Look at a node, and return what is known of its value."""
+    # -- the tree ------------------------------------------------------------------------------
+
+    def visit(self, node: ast.AST) -> None:  # noqa: C901, PLR0912  (one arm for each kind)
+        """Note what a node does."""
         match node:
-            case None | ast.Constant() | ast.Pass() | ast.Break() | ast.Continue() | ast.Nonlocal():
-                return _NEW
+            case ast.Constant() | ast.expr_context() | ast.operator() | ast.cmpop() | ast.unaryop() | ast.boolop():
+                pass
             case ast.Name():
-                return self._name(node)
-            case ast.Attribute():
-                return self._attribute(node)
-            case ast.Subscript():
-                base = self.value(node.value) | replace(self.value(node.slice), roots=_NONE)
-                return self._used(base)
+                self._name(node)
+            case ast.Attribute() | ast.Subscript():
+                self._part(node)
             case ast.Call():
-                return self._call(node)
-            case ast.NamedExpr():
-                return self._bind(node.target, self.value(node.value), walrus=True)
+                self._call(node)
             case ast.Lambda():
                 with self._function(node.args, ()):
-                    return self.value(node.body)  # `map` returns what the function returns
+                    self.visit(node.body)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-                return self._comprehension(node)
-            case ast.Expr():
-                self._used(self.value(node.value))  # the last one is displayed, by code of its class
-                return _NEW
-            case _ if isinstance(node, _SIMPLE):
-                values = self._all(ast.iter_child_nodes(node))
-                return values.inside if isinstance(node, (*_LITERALS, ast.Module)) else self._used(values)
-            case _:
-                self._statement(node)
-                return _NEW
-
-    def _all(self, nodes: Iterable[ast.AST | None]) -> _Value:
-        known = _NEW
-        for node in nodes:
-            known |= _NEW if isinstance(node, _PLAIN_NODES) else self.value(node)
-        return known
-
-    def _used(self, value: _Value) -> _Value:
-        """Note that code of a value's class runs."""
-        self.unknown |= not value.safe
-        return value
-
-    def _name(self, node: ast.Name) -> _Value:
-        name = node.id
-        for names, _ in reversed(self._scopes):
-            if name in names and name not in self._globals:
-                return names[name]
-        if name in _RISKY_NAMES:
-            self.risk(node.lineno, f"{_RISKY_NAMES[name]}: {name}")
-            self.unknown = True
-        shared = self.shared.get(name, _NEW)
-        if self._is_exit(name):
-            return _ANY
-        if name in self.bound:
-            return self.bound[name] | shared | _Value(frozenset({name}))
-        if self._is_builtin(name):
-            return _Value(safe=name in _SCALARS | _SHARING or isinstance(getattr(builtins, name), type))
-        if name in OFFERED and self.namespace is not None and name not in self.namespace:
-            return _ANY
-        if name not in _RISKY_NAMES:  # which the risk tells; IPython has an `open` of its own
-            self.reads.add(name)
-        held = self if self.namespace is None else self.namespace.get(name, self)
-        if isinstance(held, (FunctionType, BuiltinFunctionType)) and (risk := _risk_of_function(held)):
-            self.risk(node.lineno, f"{risk}: {name}")
-        return _Value(frozenset({name}), is_data(held), not _is_flat(held)) | shared
-
-    def _is_exit(self, name: str) -> bool:
-        """Whether a name ends the program when it is called."""
-        given = self.namespace or {}
-        is_own = is_of_shell(name, given[name]) if name in given else True
-        return name in EXITS and name not in self.bound and is_own
-
-    def _is_builtin(self, name: str) -> bool:
-        return hasattr(builtins, name) and name not in self.bound and name not in (self.namespace or ())
-
-    def _attribute(self, node: ast.Attribute) -> _Value:
-        base = self.value(node.value)
-        self._note_risk(node)
-        if isinstance(node.value, ast.Name) and node.value.id in OFFERED and base is _ANY:
-            self.calls.add(node.attr)
-        if node.attr in _VIEWS or node.attr in _COPIES:
-            return self._used(base)
-        self.unknown = True
-        return replace(base, safe=False)
-
-    def _note_risk(self, node: ast.Attribute) -> None:
-        module = self._module(node.value)
-        if risk := _risk_of(module, node.attr):
-            self.risk(node.lineno, f"{risk}: {ast.unparse(node)[:100]}")
-            self.unknown = True
-
-    def _module(self, node: ast.expr) -> str:
-        """Return the name of the module that an expression is if it is a name, else ""."""
-        if not isinstance(node, ast.Name):
-            return ""
-        if node.id in self._modules:
-            return self._modules[node.id]
-        held: Any = (self.namespace or {}).get(node.id)
-        return str(held.__name__) if isinstance(held, ModuleType) else node.id
-
-    def _call(self, node: ast.Call) -> _Value:
-        given = self._all([*node.args, *(one.value for one in node.keywords)])
-        for one in node.keywords:
-            if one.arg == "out":
-                self._write(self.value(one.value))
-        match node.func:
-            case ast.Name(id=name) if self._is_free(name) and name in _SCALARS | _SHARING:
-                self.unknown |= not given.safe or any(one.arg not in _QUIET for one in node.keywords)
-                return _NEW if name in _SCALARS else given.inside
-            case ast.Name(id=name) if self._is_exit(name) and self._is_outside(name):
-                self._used(given)  # a message may be of a class that has its own `__str__`
-                return _NEW
-            case ast.Attribute(attr="exit", value=ast.Name() as of) if self._module(of) == "sys":
-                self._used(given)
-                return _NEW
-            case ast.Attribute(attr=method, value=of):
-                return self._method(node, method, self.value(of), given)
-            case ast.Name(id="getattr") if self._is_free("getattr"):
-                self._note_attribute(node)
-            case _:
-                self.value(node.func)
-        self.unknown = True
-        return replace(given, safe=False)
-
-    def _note_attribute(self, node: ast.Call) -> None:
-        """Note the risk of an attribute that `getattr` reads."""
-        match node.args:
-            case [of, ast.Constant(value=str(attribute)), *_]:
-                self._note_risk(ast.copy_location(ast.Attribute(of, attribute, ast.Load()), node))
-            case _:
-                pass
-
-    def _is_free(self, name: str) -> bool:
-        """Whether a name is that of the built-in function, and of nothing else."""
-        return self._is_builtin(name) and self._is_outside(name)
-
-    def _is_outside(self, name: str) -> bool:
-        """Whether no function around has a local variable of the name."""
-        return not any(name in names for names, _ in self._scopes)
-
-    def _method(self, node: ast.Call, method: str, base: _Value, given: _Value) -> _Value:
-        owner = cast("ast.Attribute", node.func).value
-        if method in _MUTATORS or any(one.arg == "inplace" for one in node.keywords):
-            # `list.append(rows, 1)` and `numpy.put(array, ...)` change an argument.
-            is_of_type = isinstance(owner, ast.Name) and (self._is_builtin(owner.id) or self._is_module(owner.id))
-            # An object that the notebook does not name may be such a type too: `[list][0].append(rows, 1)`.
-            self._write(base | given if is_of_type or not base.roots else base, given)
-            self._note_risk(cast("ast.Attribute", node.func))
-            # The text may call methods: `frame.eval("a = @rows.pop()", inplace=True)`.
-            runs_text = method in {"eval", "query"}
-            self.unknown |= is_of_type or runs_text or not (base.safe and given.safe)
-            return base | given  # what is added to an object is shared by it
-        self.value(node.func)  # its risks, and what an attribute may hide
-        is_known = method in _COPIES | _VIEWS and base.safe and given.safe and not self._may_hide_a_write(node)
-        self.unknown |= not is_known
-        is_apart = method in _COPIES and not (method in _SHALLOW and (base | given).nested)
-        return replace(_NEW if is_apart else base | given, safe=is_known)
-
-    def _may_hide_a_write(self, node: ast.Call) -> bool:
-        """Whether an argument may be a function, or the object into which NumPy puts the result."""
-        given = [*node.args, *(one.value for one in node.keywords)]
-        calls_back = any(isinstance(one, (ast.Lambda, ast.Starred)) for one in given)
-        spread = any(one.arg is None for one in node.keywords)
-        return calls_back or spread or any(self.value(one).roots for one in node.args[1:])
-
-    def _is_module(self, name: str) -> bool:
-        return isinstance((self.namespace or {}).get(name), ModuleType) or name in self._modules
-
-    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> _Value:
-        with self._scope({}, comprehension=True):
-            for loop in node.generators:
-                self._bind(loop.target, self._used(self.value(loop.iter)))
-                self.unknown |= bool(loop.is_async)
-                self._all(loop.ifs)
-            return self._all((node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)).inside
-
-    # -- statements ----------------------------------------------------------------------------
-
-    def _statement(self, node: ast.AST) -> None:
-        """Look at a statement that binds names; one with a body is left to `_compound`."""
-        match node:
-            case ast.Assign():
-                value = self.value(node.value)
-                for target in node.targets:
-                    self._bind(target, value)
-            case ast.AnnAssign():
-                self._used(self.value(node.annotation))
-                self._bind(node.target, self.value(node.value))
+                with self._scope(_assigned(node.generators), comprehension=True):
+                    self._all(node.generators)
+                    self._all([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
+            case ast.Assign() | ast.AnnAssign() | ast.NamedExpr():
+                self._all([node.value] if node.value else ())
+                self._all([node.annotation] if isinstance(node, ast.AnnAssign) else ())
+                self._all(node.targets if isinstance(node, ast.Assign) else [node.target])
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    self._follow(target, node.value)
             case ast.AugAssign():
-                before = self.value(_loaded(node.target))
-                self._write(before)  # a list or an array is changed in place, under all of its names
-                self._bind(node.target, self._used(before | self.value(node.value)))
-            case ast.Delete():
-                for target in node.targets:
-                    self._remove(target)
+                self.visit(_loaded(node.target))
+                self._all([node.value, node.target])
+                self._follow(node.target, None)
+            case ast.For() | ast.AsyncFor() | ast.comprehension():
+                self._all([node.iter, node.target])
+                self._all(node.ifs if isinstance(node, ast.comprehension) else [*node.body, *node.orelse])
+            case ast.withitem(optional_vars=target) if target is not None:
+                self._all([node.context_expr, target])
+                self._follow(target, node.context_expr)
             case ast.Import() | ast.ImportFrom():
                 self._import(node)
             case ast.Global():
                 self._globals.update(node.names)
             case _:
-                self._compound(node)
+                self._block(node)
 
-    def _compound(self, node: ast.AST) -> None:  # noqa: C901  (one arm for each kind)
-        """Look at a statement that holds others, or at a pattern."""
+    def _block(self, node: ast.AST) -> None:
+        """Note what a statement does that makes a scope, or binds a name that is no expression."""
         match node:
-            case ast.For() | ast.AsyncFor():
-                self._bind(node.target, self._used(self.value(node.iter)))
-                self._all([*node.body, *node.orelse])
-            case ast.With() | ast.AsyncWith():
-                for item in node.items:
-                    value = self.value(item.context_expr)
-                    self.unknown = True  # a context manager may do anything
-                    if item.optional_vars is not None:
-                        self._bind(item.optional_vars, replace(value, safe=False))
-                self._all(node.body)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                self._define(node)
-            case ast.ClassDef():
-                self.unknown = True  # a class is built by code of its bases and of what its body holds
-                self._all([*node.bases, *(one.value for one in node.keywords), *node.decorator_list])
-                with self._scope({}):
+                self._all([*node.decorator_list, *([node.returns] if node.returns else ())])
+                self._bind(node.name)
+                with self._function(node.args, _assigned(node.body)):
                     self._all(node.body)
-                self._store(node.name, _ANY)
-            case ast.ExceptHandler():
-                self.value(node.type)
-                if node.name:  # the name is removed at the handler's end
-                    self._store(node.name, _ANY)
-                    self._remove(ast.Name(node.name))
-                self._all(node.body)
-            case ast.MatchAs() | ast.MatchStar() | ast.MatchMapping():
+            case ast.ClassDef():
+                self._all([*node.bases, *node.keywords, *node.decorator_list])
+                self._bind(node.name)
+                with self._scope(_assigned(node.body)):
+                    self._all(node.body)
+            case ast.ExceptHandler(name=str(name)) if not self._scopes:  # the name is removed at the handler's end
+                self._bind(name)
+                self.removes.add(name)
                 self._all(ast.iter_child_nodes(node))
-                name = node.rest if isinstance(node, ast.MatchMapping) else node.name
-                if name:
-                    self._store(name, _ANY)
-            case _:  # a match, an await, a yield, and what a later Python adds
-                self.unknown = True
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                self._bind(name)
+                self._all(ast.iter_child_nodes(node))
+            case _:
                 self._all(ast.iter_child_nodes(node))
 
-    def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        self._all([*node.decorator_list, node.returns])
-        self.unknown |= bool(node.decorator_list)
-        with self._function(node.args, _assigned(node.body)):
-            self._all(node.body)
-        self._store(node.name, _ANY)
+    def _all(self, nodes: Iterable[ast.AST]) -> None:
+        for node in nodes:
+            self.visit(node)
+
+    def _name(self, node: ast.Name, *, called: bool = False) -> None:
+        name = node.id
+        match node.ctx:
+            case ast.Store():
+                self._bind(name)
+            case ast.Del():
+                if not self._is_local(name):
+                    self.removes.add(name)
+            case _ if self._is_local(name):
+                pass
+            case _:
+                self.is_open |= _is_door(name) and not (called and name == "getattr")
+                if not called:
+                    self._mention(node)
+                is_own = name in self.namespace and not is_of_shell(name, self.namespace[name])
+                is_known = name in self.writes or self.is_exit(name) or hasattr(builtins, name) or name in SHELL_NAMES
+                if is_own or not (is_known or name in OFFERED):
+                    self.reads.update({name} - self.writes)
+
+    def is_exit(self, name: str) -> bool:
+        """Return whether a name ends the program when it is called."""
+        is_own = is_of_shell(name, self.namespace[name]) if name in self.namespace else True
+        return name in EXITS and is_own and name not in self.writes and not self._is_local(name)
+
+    def _is_local(self, name: str) -> bool:
+        return name not in self._globals and any(name in names for names, _ in self._scopes)
+
+    def _part(self, node: ast.Attribute | ast.Subscript, *, called: bool = False) -> None:
+        """Note an attribute or an item that is read, written or removed."""
+        base, is_load = node.value, isinstance(node.ctx, ast.Load)
+        key = self.text(node.slice) if isinstance(node, ast.Subscript) else node.attr
+        if isinstance(base, ast.Name) and base.id in OFFERED and self._is_offered(base.id):
+            self.calls.add(key or "?")
+        elif self.path(base) in risks.ENVIRONMENT:
+            self._callee(base)
+            if isinstance(node, ast.Subscript) and is_load and (act := risks.of_environment(key)):
+                self._note(node.lineno, *act, ast.unparse(node))
+        else:
+            self.visit(base)
+        if isinstance(node, ast.Subscript):
+            self.visit(node.slice)
+        elif not (called and node.attr in ("eval", "query")):  # the call looks at the text that they are given
+            self.is_open |= node.attr in _DOORS
+        if not is_load:
+            self._write(base)
+        elif not called:
+            self._mention(node)
+        self.is_open |= self.path(node) == "sys.modules"
+
+    def _callee(self, node: ast.expr) -> None:
+        """Look at what is called, or at the environment, for which the caller notes the risks."""
+        match node:
+            case ast.Name():
+                self._name(node, called=True)
+            case ast.Attribute() | ast.Subscript():
+                self._part(node, called=True)
+            case _:
+                self.visit(node)
+
+    def _is_offered(self, name: str) -> bool:
+        return name not in self.namespace and name not in self.writes and not self._is_local(name)
+
+    def _mention(self, node: ast.Name | ast.Attribute | ast.Subscript) -> None:
+        if act := risks.of_mention(self.path(node)):
+            self._note(node.lineno, *act, ast.unparse(node))
+
+    def _write(self, base: ast.expr) -> None:
+        """Note that an object is changed, by the name from which the program has it."""
+        while isinstance(base, (ast.Attribute, ast.Subscript)):
+            base = base.value
+        if isinstance(base, ast.Name) and not self._is_local(base.id) and not self._is_offered_builtin(base.id):
+            self.writes.add(base.id)
+
+    def _is_offered_builtin(self, name: str) -> bool:
+        return hasattr(builtins, name) and name not in self.namespace and name not in self.writes
+
+    def _call(self, node: ast.Call) -> None:
+        func, path = node.func, self.path(node.func)
+        for act, argument in risks.ProgramCall(path, node, self.path, self.text).acts():
+            self._note(node.lineno, act, argument, ast.unparse(node))
+        self._callee(func)
+        self._all([*node.args, *node.keywords])
+        given = self.text(node.args[0]) if node.args else None
+        match func:
+            case ast.Name(id="getattr") if len(node.args) > 1:
+                attribute = self.text(node.args[1])
+                self.is_open |= attribute is None or attribute in _DOORS
+            case ast.Name(id="eval" | "exec") if path == func.id and (tree := _parsed(given or "")):
+                self.visit(tree)
+            case ast.Attribute(attr="eval" | "query"):
+                self.is_open |= given is None or "@" in given or path == "pandas.eval"
+            case ast.Attribute(attr="agg" | "aggregate" | "apply" | "transform") if _hands_on(node):
+                self.is_open = True
+            case ast.Attribute(attr=method) if self._mutates(func.value, method, node):
+                self._write(func.value)
+            case _:
+                pass
+        for one in node.keywords:
+            if one.arg == "out":
+                self._write(one.value)
+
+    def _mutates(self, base: ast.expr, method: str, node: ast.Call) -> bool:
+        """Whether a method certainly changes its object: one of a container, or with `inplace`."""
+        if any(one.arg == "inplace" and ast.unparse(one.value) == "True" for one in node.keywords):
+            return True
+        while isinstance(base, (ast.Attribute, ast.Subscript)):
+            base = base.value
+        held = self.namespace.get(base.id) if isinstance(base, ast.Name) else None
+        return method in _MUTATORS and reads.is_container(held)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         module = "." * node.level + (node.module or "") if isinstance(node, ast.ImportFrom) else ""
         for one in node.names:
             path = module or one.name
             self.imports.add(path)
-            if risk := _risk_of(path, one.name if module else ""):
-                named = f"import {path}" if risk == _risk_of(path, "") else f"from {path} import {one.name}"
-                self.risk(node.lineno, f"{risk}: {named}")
+            self.is_open |= any(map(_is_door, (*path.split("."), one.name))) or one.name == "*"
             if one.name == "*":
-                self.unknown = True
+                self._stars.append(module)
                 continue
             name = one.asname or (one.name if module else one.name.partition(".")[0])
-            self._modules[name] = name if module else one.name
-            self._store(name, _Value(safe=not risk and path.partition(".")[0] in _LIBRARIES))
+            self._paths[name] = f"{module}.{one.name}" if module else one.name if one.asname else name
+            self.is_open |= self._paths[name] == "sys.modules"
+            if reads.is_imported(self.namespace.get(name), self._paths[name], path):
+                self.kept.add(name)
+            else:
+                self._bind(name)
+            if (act := risks.of_mention(self._paths[name])) and act[0] == "ends":
+                self._note(node.lineno, *act, f"from {module} import {one.name}")
+
+    # -- what expressions stand for ------------------------------------------------------------
+
+    def path(self, node: ast.AST | None) -> str:
+        """Return the dotted path of what an expression stands for, such as `os.remove`, or "" if it is not known."""
+        if (found := self._known.get(node)) is None:
+            found = self._known[node] = self._found_path(node)
+        return found
+
+    def _found_path(self, node: ast.AST | None) -> str:  # noqa: C901, PLR0911  (one arm for each kind)
+        match node:
+            case ast.Name(id=name):
+                return self._path_of_name(name)
+            case ast.Attribute(attr="parent" | "absolute" | "resolve"):
+                return self.path(node.value)
+            case ast.Attribute():
+                return f"{self.path(node.value)}.{node.attr}"
+            case ast.NamedExpr() | ast.Await():
+                return self.path(node.value)
+            case ast.BinOp(op=ast.Div()):
+                return left if (left := self.path(node.left)).endswith("Path()") else ""
+            case ast.Subscript(value=ast.Attribute(attr="modules", value=ast.Name(id="sys"))):
+                return self.text(node.slice) or ""
+            case ast.Subscript(value=ast.Attribute(attr="__dict__", value=of) | ast.Call(ast.Name(id="vars"), [of])):
+                return f"{self.path(of)}.{self.text(node.slice) or ''}"
+            case ast.Call(ast.Name(id="getattr"), [of, name, *_]):
+                return f"{self.path(of)}.{self.text(name) or ''}"
+            case ast.Call(ast.Name(id="__import__") | ast.Attribute(attr="import_module"), [name, *_]):
+                return self.text(name) or ""
+            case ast.Call():
+                made = self.path(node.func)
+                made = f"{made.removesuffix('.home').removesuffix('.cwd')}" if "Path." in made else made
+                last = made.rpartition(".")[2]
+                return f"{made}()" if last[:1].isupper() or last in ("get_ipython", "open") else ""
+            case _:
+                return ""
+
+    def _path_of_name(self, name: str) -> str:
+        if name in self._paths:
+            return self._paths[name]
+        if self._is_local(name):
+            return ""
+        if name in self.namespace and not is_of_shell(name, self.namespace[name]):
+            return _path_of_value(self.namespace[name])
+        name = {"np": "numpy", "pd": "pandas"}.get(name, name)
+        starred = (f"{module}.{name}" for module in self._stars)
+        return next((path for path in starred if risks.entry(path)), name if name not in self.writes else "")
+
+    def text(self, node: ast.AST | None) -> str | None:  # noqa: PLR0911  (one arm for each kind)
+        """Return the constant text that an expression stands for, or None; values in an f-string stay in braces."""
+        match node:
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.Name(id=name) if name in self._texts or self._is_local(name):
+                return self._texts.get(name)
+            case ast.Name(id=name):
+                held = self.namespace.get(name)
+                return held if type(held) is str else str(held) if isinstance(held, PurePath) else None
+            case ast.BinOp(op=ast.Add() | ast.Div() as op):
+                left, right = self.text(node.left), self.text(node.right)
+                mark = "/" if isinstance(op, ast.Div) else ""
+                return None if left is None or right is None else f"{left}{mark}{right}"
+            case ast.JoinedStr():
+                return "".join(self.text(one) or "" for one in node.values)
+            case ast.FormattedValue():
+                return found if (found := self.text(node.value)) is not None else f"{{{ast.unparse(node.value)}}}"
+            case ast.List() | ast.Tuple() if node.elts:
+                parts = [self.text(one) for one in node.elts]
+                return " ".join(one or "…" for one in parts) if any(parts) else None
+            case ast.Call() if self.path(node.func).endswith(("Path", "path.join", ".text")) and node.args:
+                parts = [self.text(one) for one in node.args]
+                return None if None in parts else "/".join(cast("list[str]", parts))
+            case _:
+                return None
 
     # -- names ---------------------------------------------------------------------------------
 
-    def _bind(self, target: ast.expr, value: _Value, *, walrus: bool = False) -> _Value:
-        match target:
-            case ast.Name():
-                self._store(target.id, value, walrus=walrus)
-            case ast.Tuple() | ast.List():
-                for one in target.elts:
-                    self._bind(one, value)
-            case ast.Starred():
-                self._bind(target.value, value)
-            case ast.Attribute() | ast.Subscript():
-                base = self.value(target.value)
-                if isinstance(target, ast.Subscript):
-                    self.value(target.slice)
-                self._write(base, value)
-            case _:
-                self.unknown = True
-        return value
+    def _follow(self, target: ast.expr, value: ast.expr | None) -> None:
+        """Remember what a name stands for."""
+        if isinstance(target, ast.Name):
+            path, text = self.path(value), self.text(value)
+            if path and not path.startswith("."):
+                self._paths[target.id] = path
+            self._texts[target.id] = text if self._texts.get(target.id, text) == text else None
 
-    def _store(self, name: str, value: _Value, *, walrus: bool = False) -> None:
-        local = next((names for names, inner in reversed(self._scopes) if not (inner and walrus)), None)
-        if local is not None and name not in self._globals:
-            local[name] = local.get(name, _NEW) | value
-            return
-        self.writes.add(name)
-        self.bound[name] = self.bound.get(name, _NEW) | value
-
-    def _write(self, base: _Value, value: _Value = _NEW) -> None:
-        """Note that an object is changed, and that it shares a value from now on."""
-        self.writes |= base.roots
-        self.unknown |= not (base.safe or base.roots)
-        for root in base.roots:
-            self.shared[root] = self.shared.get(root, _NEW) | value.inside
-
-    def _remove(self, target: ast.expr) -> None:
-        match target:
-            case ast.Name() if not self._scopes or target.id in self._globals:
-                self.removes.add(target.id)
-            case ast.Name():
-                pass
-            case ast.Tuple() | ast.List():
-                for one in target.elts:
-                    self._remove(one)
-            case _:
-                self._bind(target, _NEW)
+    def _bind(self, name: str) -> None:
+        if name in self._globals or all(inner and name not in names for names, inner in self._scopes):
+            self.writes.add(name)
 
     @contextmanager
-    def _scope(self, names: dict[str, _Value], *, comprehension: bool = False) -> Generator[None]:
+    def _scope(self, names: Iterable[str], *, comprehension: bool = False) -> Generator[None]:
         outer = set(self._globals)
-        self._scopes.append((names, comprehension))
+        self._scopes.append((set(names), comprehension))
         try:
             yield
         finally:
@@ -597,75 +527,43 @@ class _Walk:
 
     @contextmanager
     def _function(self, given: ast.arguments, assigned: Iterable[str]) -> Generator[None]:
-        """Enter a function: its defaults are evaluated outside, and nothing is known of its arguments."""
+        """Enter a function, whose defaults are evaluated outside."""
         own = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
-        self._used(self._all([*given.defaults, *given.kw_defaults, *(one.annotation for one in own)]))
-        with self._scope({**dict.fromkeys(assigned, _NEW), **{one.arg: _ANY for one in own}}):
+        self._all([*given.defaults, *filter(None, given.kw_defaults), *filter(None, (one.annotation for one in own))])
+        with self._scope([*assigned, *(one.arg for one in own)]):
             yield
 
 
-_PLAIN_NODES = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+def _hands_on(node: ast.Call) -> bool:
+    """Whether a call has arguments for a method that a text may name, such as the text that `eval` evaluates."""
+    return len(node.args) > 2 or any(one.arg in ("args", "expr", None) for one in node.keywords)  # noqa: PLR2004
 
 
-def _risk_of(module: str, name: str) -> str | None:
-    """Return the risk of a name of a module, or of an attribute of something that is no module."""
-    root = module.partition(".")[0]
-    return _RISKY_FUNCTIONS.get(root, {}).get(name) or _RISKY_METHODS.get(name) or _RISKY_MODULES.get(root)
+def _parsed(code: str) -> ast.Module | None:
+    try:
+        return ast.parse(code.strip())
+    except (SyntaxError, ValueError):
+        return None
 
 
-def _risk_of_function(function: FunctionType | BuiltinFunctionType) -> str | None:
-    """Return the risk of a function of a module that the notebook has under a name of its own."""
-    module = str(function.__module__).partition(".")[0]
-    module = "os" if module in ("posix", "nt") else module
-    return _risk_of(module, function.__name__) if module in _RISKY_MODULES and module != "__main__" else None
-
-
-def is_data(value: object) -> bool:
-    """Whether reading a value runs no code of the user: it is of Python's or a data library's own types throughout."""
-    left = deque([value])
-    for _ in range(_MOST_ITEMS):
-        if not left:
-            return True
-        kind, one = type(left[0]), cast("Any", left.popleft())
-        if kind in _CONTAINERS and len(one) + len(left) <= _MOST_ITEMS:
-            left.extend((*one, *one.values()) if kind is dict else one)
-        elif kind is ModuleType and str(one.__name__) in _LIBRARIES:
-            continue
-        elif kind.__name__ == "ndarray" and _holds_objects(one):  # operators and `repr` of the array call theirs
-            if one.size + len(left) > _MOST_ITEMS:
-                return False
-            left.extend(one.ravel().tolist())
-        elif kind not in _DATA and (kind.__module__.partition(".")[0] not in _LIBRARIES or hasattr(kind, "__next__")):
-            return False
-    return False
-
-
-def _is_flat(value: object) -> bool:
-    """Whether a value holds no objects that can be changed."""
-    if type(value) in _CONTAINERS:
-        held = cast("Any", value)
-        if len(held) > _MOST_ITEMS:
-            return False
-        inner = (*held, *held.values()) if type(value) is dict else held
-        return all(type(one) in _DATA for one in inner)
-    return not _holds_objects(value)
-
-
-def _holds_objects(value: object) -> bool:
-    """Whether a value is an array or a series of Python objects."""
-    kind = type(value)
-    return kind.__module__.partition(".")[0] in _LIBRARIES and str(getattr(value, "dtype", "")) == "object"
+def _path_of_value(value: object) -> str:
+    """Return the dotted path of a module, function or class, or of an object's class with "()"; "" for the user's."""
+    if isinstance(value, ModuleType):
+        return str(value.__name__)
+    is_named = isinstance(value, (type, FunctionType, BuiltinFunctionType))
+    kind: Any = value if is_named else type(value)
+    module = str(kind.__module__).partition(".")[0]
+    module, name = {"posix": "os", "nt": "os"}.get(module, module), str(kind.__name__)
+    if module in ("__main__", "builtins"):
+        return name if module == "builtins" and is_named else ""
+    name = "Path" if module == "pathlib" else name
+    return f"{module}.{name}{'' if is_named else '()'}"
 
 
 def _loaded(target: ast.expr) -> ast.expr:
     """Return the target of an augmented assignment as an expression that is read."""
-    match target:
-        case ast.Name():
-            return ast.copy_location(ast.Name(target.id, ast.Load()), target)
-        case ast.Attribute() | ast.Subscript():
-            return target.value
-        case _:
-            return target
+    is_name = isinstance(target, ast.Name)
+    return ast.copy_location(ast.Name(target.id, ast.Load()), target) if is_name else target
 
 
 def _assigned(body: Iterable[ast.AST]) -> Iterator[str]:
@@ -673,38 +571,9 @@ def _assigned(body: Iterable[ast.AST]) -> Iterator[str]:
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.partition(".")[0]
         elif not isinstance(node, ast.Lambda):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 yield node.id
             yield from _assigned(ast.iter_child_nodes(node))
-
-
-_DOORS = frozenset(
-    [
-        "exec",
-        "eval",
-        "globals",
-        "locals",
-        "vars",
-        "__import__",
-        "_getframe",
-        "currentframe",
-        "get_ipython",
-        "__globals__",
-        "__dict__",
-        "modules",
-        "get_objects",
-        "get_referrers",
-        "__main__",
-    ]
-)
-
-
-def names_of(code: CodeType) -> frozenset[str] | None:
-    """Return the names that a function may use, or None if it may reach variables that it does not name."""
-    names = set(code.co_names)
-    for inner in (one for one in code.co_consts if isinstance(one, CodeType)):
-        if (found := names_of(inner)) is None:
-            return None
-        names |= found
-    return None if names & _DOORS else frozenset(names)

@@ -14,7 +14,7 @@ from agentmagic.errors import ToolError
 from agentmagic.secrets import BLANK, is_secret_name, learn
 from agentmagic.text import one_line, shown
 from agentmagic.undo.own import user_variables
-from agentmagic.undo.program import is_data
+from agentmagic.undo.reads import is_data
 from agentmagic.values import describe, frames, reprs
 
 MOST_VARIABLES = 200

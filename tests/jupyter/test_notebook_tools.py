@@ -109,7 +109,7 @@ def test_a_person_is_shown_the_program_and_what_it_would_do_and_always_holds_for
     _, prompts = notebook.answer("%%agent\nCount.", "a", 'e {"code": "count += 100"}', "n not that", **CONSOLE)
     assert "Writes: count" in prompts[0]
     assert "count += 10" in prompts[1]
-    for line in ("count += 1000", "\\u202e", "cannot be read as Python", "cannot be known", "[a]lways this program"):
+    for line in ("count += 1000", "\\u202e", "Risk: cannot be read as Python", "[a]lways this program"):
         assert line in prompts[2]
     assert told(notebook).endswith("run_python was not run: the user denied it and said: not that.")
     assert notebook.value("count") == "102"

@@ -23,7 +23,7 @@ from agentmagic.messages import Content, Media, Text
 from agentmagic.runtime.engine import engine, outcome
 from agentmagic.runtime.exits import NAMES, offer_names
 from agentmagic.tools.functions import run_on
-from agentmagic.undo.program import is_data
+from agentmagic.undo.reads import is_data
 from agentmagic.values.describe import describe, summary
 
 MOST_HISTORY = 500
