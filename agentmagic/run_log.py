@@ -16,6 +16,7 @@ from agentmagic.export import replace_file
 from agentmagic.history.history import Turn
 from agentmagic.replay.documents import SEPARATOR, read, write
 from agentmagic.replay.exchange import Json, blanked, short_digest
+from agentmagic.secrets import redact
 from agentmagic.session import Session
 from agentmagic.testing import CHECKED
 from agentmagic.text import counted, cut
@@ -139,4 +140,4 @@ def _calls(turn: Turn) -> Iterator[dict[str, Any]]:
 
 
 def _short(text: str) -> str:
-    return cut(text, LONGEST_TEXT)
+    return cut(redact(text), LONGEST_TEXT)  # blanked first: a part of a secret is not recognized

@@ -125,11 +125,11 @@ def decode_log(lines: Iterable[str]) -> list[Event]:
     return log
 
 
-def to_json(value: Any, leaf: Callable[[Any], Any] = lambda value: value) -> Any:
+def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: value, name: str = "") -> Any:
     """Turn a value into plain JSON data.
 
-    `leaf` may change each text and number, and each key of JSON that a model, tool or provider wrote. Bytes stay as
-    they are, since base64 can look like a key.
+    `leaf` may change each text and number, and each key of JSON that a model, tool or provider wrote; it is given the
+    key beside which a value of such JSON stands, or "". Bytes stay as they are, since base64 can look like a key.
     """
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
@@ -144,10 +144,11 @@ def to_json(value: Any, leaf: Callable[[Any], Any] = lambda value: value) -> Any
                 data[field.name] = to_json(content, leaf)
         return data
     if isinstance(value, (list, tuple)):
-        return [to_json(item, leaf) for item in cast("Sequence[Any]", value)]
+        return [to_json(item, leaf, name) for item in cast("Sequence[Any]", value)]
     if isinstance(value, Mapping):
-        return {leaf(str(key)): to_json(item, leaf) for key, item in cast("Mapping[Any, Any]", value).items()}
-    return leaf(value)
+        items = ((str(key), item) for key, item in cast("Mapping[Any, Any]", value).items())
+        return {leaf(key, ""): to_json(item, leaf, key) for key, item in items}
+    return leaf(value, name)
 
 
 def _json_form(value: Any) -> Any:
@@ -343,8 +344,8 @@ def _line(data: Any) -> bytes:
         return json.dumps(data, separators=(",", ":")).encode() + b"\n"
 
 
-def _stored(value: Any) -> Any:
-    return redact(value, stored=True) if isinstance(value, str) else value
+def _stored(value: Any, name: str) -> Any:
+    return redact(value, stored=True, name=name) if isinstance(value, str) else value
 
 
 # -- what is too large for a line ------------------------------------------------------------------
@@ -397,6 +398,7 @@ class _Fit:
     def _cut(self, text: str) -> str:
         left, self._text = self._text, max(self._text - len(text), 0)
         if len(text) > left:
+            text = redact(text, stored=True)  # a part of a secret would not be recognized
             self.lost.append(f"a text of {len(text):,} characters")
         return cut(text, left, "\n[{over:,} more characters were too many to be saved]")
 

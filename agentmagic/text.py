@@ -1,8 +1,8 @@
 """Text from anywhere, made fit to be shown and read: cleaned, escaped, put on one line, cut.
 
-There is one table of the characters that cannot be seen, or that reorder or overwrite others. `clean` drops them, which
-suits text that is read: HTML, terminals, views, logs, and what servers say to models. `reveal` writes their escapes in
-their place, which suits text that a person is to judge: approvals and commands.
+The characters that cannot be seen, or that reorder or overwrite others, are those of `escapes`. `clean` drops them,
+which suits text that is read: HTML, terminals, views, logs, and what servers say to models. `reveal` writes their
+escapes in their place, which suits text that a person is to judge: approvals and commands.
 """
 
 import json
@@ -14,31 +14,19 @@ from itertools import islice
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from agentmagic.secrets import held, redact
+from agentmagic.escapes import HIDDEN, SUSPECT, TERMINAL
+from agentmagic.secrets import CONTEXT, held, may_name, redact
 
 DEEPEST = 50
 """Levels of a JSON value that are shown."""
 
-_TABLE = (
-    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # control characters, except tab and line ends
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of text
-    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
-    "\ufe00-\ufe0e\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # can carry text, too
-    "\ud800-\udfff"  # halves of characters
-)
 _JOINER = "[\u200c\u200d]"
 # One joiner between letters belongs to scripts and emoji; beside ASCII, and in a row, joiners only hide.
 _JOINERS = rf"{_JOINER}(?:{_JOINER}+|(?=[\x00-\x7f]|$)|(?<=[\x00-\x7f]{_JOINER})|(?<=^{_JOINER}))"
-_ESCAPES = (
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
-    r"|\x1b[\]PX^_][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)"  # titles, links and other strings of a terminal
-    r"|\x1b[ -/]*[0-~]?"
-)
-_SUSPECT = re.compile(f"[{_TABLE}\r\u200c\u200d]")
-_DROPPED = re.compile(rf"{_ESCAPES}|[{_TABLE}]+|\r(?!\n)|{_JOINERS}")  # after a lone \r, a terminal overwrites the line
-_REVEALED = re.compile(rf"[{_TABLE}\r]|{_JOINERS}")
-
-_UNFINISHED = re.compile(rf"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]{{0,1000}}|[ -/]*)\Z|{_JOINER}+\Z|\r\Z")
+_DROPPED = re.compile(
+    rf"\x1b(?:{TERMINAL})|[{HIDDEN}]+|\r(?!\n)|{_JOINERS}"
+)  # after a lone \r, a terminal overwrites the line
+_REVEALED = re.compile(rf"[{HIDDEN}\r]|{_JOINERS}")
 
 _PIECE = 100_000
 """Characters that are cleaned at once: a pattern holds the GIL, and 5 million took a second."""
@@ -48,7 +36,7 @@ _LONGEST_ESCAPE = 1000
 
 def clean(text: str) -> str:
     """Return the text without terminal escapes and without the characters of the table."""
-    if (text.isascii() and text.replace("\n", " ").isprintable()) or not _SUSPECT.search(text):
+    if (text.isascii() and text.replace("\n", " ").isprintable()) or not SUSPECT.search(text):
         return text
     return "".join(_DROPPED.sub("", piece) for piece in _pieces(text))
 
@@ -98,40 +86,43 @@ class ShownStream:
     def __init__(self) -> None:
         self._text = ""
         self._before = 0
-        """1 if the first character of the text was shown: what is hidden depends on the character before it."""
+        """Characters of the text that were shown: what is a secret, or hidden, depends on those before it."""
 
     def feed(self, piece: str) -> str:
         """Take the next piece, and return what can be shown now."""
         self._text += piece
-        unfinished = _UNFINISHED.search(self._text)
-        end = held(self._text, self._before)
-        return self._take(min(end, unfinished.start()) if unfinished else end)
+        return self._take(held(self._text, self._before))
 
     def finish(self) -> str:
         """Return what is left."""
         return self._take(len(self._text))
 
     def _take(self, end: int) -> str:
-        if end <= self._before:
+        before = self._before
+        if end <= before:
             return ""
-        ready = shown(self._text[:end]).removeprefix(clean(self._text[: self._before]))
-        self._text = self._text[end - 1 :]
-        self._before = 1
+        last = self._text[max(before - 1, 0) : before]
+        ready = clean(last + redact(self._text[:end], start=before)).removeprefix(clean(last))
+        self._text = self._text[max(0, end - CONTEXT) :]
+        self._before = min(end, CONTEXT)
         return ready
 
 
-def in_json(value: Any, change: Callable[[str], str] = shown, depth: int = DEEPEST) -> Any:
-    """Return a JSON value with its strings and keys changed; what is nested deeper than `depth` becomes an ellipsis."""
+def in_json(value: Any, change: Callable[[str], str] = shown, depth: int = DEEPEST, name: str = "") -> Any:
+    """Return a JSON value with its strings and keys changed, and its secrets blanked.
+
+    `name` is the key beside which the value stands. What is nested deeper than `depth` becomes an ellipsis.
+    """
     if depth == 0:
         return "…"
     match value:
         case str():
-            return change(value)
+            return change(redact(value, name=name) if may_name(name) else value)
         case Mapping():
             items = cast("Mapping[Any, Any]", value).items()
-            return {change(str(key)): in_json(item, change, depth - 1) for key, item in items}
+            return {change(str(key)): in_json(item, change, depth - 1, str(key)) for key, item in items}
         case list() | tuple():
-            return [in_json(item, change, depth - 1) for item in cast("Sequence[Any]", value)]
+            return [in_json(item, change, depth - 1, name) for item in cast("Sequence[Any]", value)]
         case _:
             return value
 

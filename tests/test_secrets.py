@@ -150,6 +150,9 @@ def test_an_end_of_a_text_that_is_most_of_a_secret_is_blanked_and_one_that_may_g
     secrets.register_secret("correct-horse-battery")
     assert secrets.redact("It is correct-horse-b") == f"It is {secrets.BLANK}"
     assert secrets.redact("It is correct") == "It is correct"
+    for note in ("…", "...", " [and more]", "\n(the first 9 of 99 characters)"):
+        assert secrets.redact(f"It is correct-horse-b{note}") == f"It is {secrets.BLANK}{note}"
+    assert secrets.redact("It is correct-horse-back") == "It is correct-horse-back"
     assert secrets.settled("It is sk-abcdef") == "It is "
     assert secrets.settled("It is sk-") == "It is sk-"  # which tells nothing
 

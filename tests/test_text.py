@@ -21,7 +21,7 @@ from agentmagic.widgets.sync import Feed
 from tests.display.logs import asked_for, one_call, one_text, over, reasoning, started
 from tests.export.turns import turn
 
-HIDDEN = [character for character in map(chr, range(0x110000)) if text._SUSPECT.match(character)]
+HIDDEN = [character for character in map(chr, range(0x110000)) if text.SUSPECT.match(character)]
 EACH_KIND = (
     "\x07\x1b\x9b\xad\u034f\u061c\u115f\u180e\u200b\u200f\u2028\u202a\u202e\u2066\u2069\u3164\ufeff\U000e0041\ud800"
 )

@@ -126,24 +126,28 @@ _LOOKS_OTHERWISE = re.compile(r"\s.*|.*\s|-?[\d.]+([eE][-+]?\d+)?|true|false|nul
 """Strings of one line that would read as another value, or as none, without their quotes."""
 
 
-def restored(edited: Any, original: Any, change: Callable[[str], str] = exact, depth: int = DEEPEST) -> Any:
+def restored(
+    edited: Any, original: Any, change: Callable[[str], str] = exact, depth: int = DEEPEST, name: str = ""
+) -> Any:
     """Return an edited value, in which each part that is as `in_json` showed it with `change` is the original part.
 
-    `depth` is that of `in_json`: what was left out because it is nested too deep comes back, too.
+    `depth` and `name` are those of `in_json`: what was left out because it is nested too deep comes back, too.
     """
-    if same_json(edited, in_json(original, change, depth)):
+    if same_json(edited, in_json(original, change, depth, name)):
         return original
     if depth == 0:
         return edited
     match edited, original:
         case dict(), Mapping():
             before = cast("Mapping[str, Any]", original)
-            names = {change(name): name for name in before}
-            given = ((names.get(name, name), value) for name, value in cast("dict[str, Any]", edited).items())
-            return {name: restored(value, before.get(name), change, depth - 1) for name, value in given}
+            keys = {change(key): key for key in before}
+            given = ((keys.get(key, key), value) for key, value in cast("dict[str, Any]", edited).items())
+            return {key: restored(value, before.get(key), change, depth - 1, key) for key, value in given}
         case list(), list() | tuple():
             pairs = zip_longest(cast("list[Any]", edited), cast("list[Any]", original))
-            return [restored(value, old, change, depth - 1) for value, old in pairs][: len(cast("list[Any]", edited))]
+            return [restored(value, old, change, depth - 1, name) for value, old in pairs][
+                : len(cast("list[Any]", edited))
+            ]
         case _:
             return edited
 

@@ -188,14 +188,14 @@ def is_name(text: str) -> bool:
 
 def _written(callee: str, first: list[str], arguments: Mapping[str, Any]) -> str:
     """Write a call, secrets blanked; raises ValueError if an argument has no literal in Python."""
-    named = [f"{key}={_literal(value)}" for key, value in arguments.items() if is_name(key)]
+    named = [f"{key}={_literal(value, name=key)}" for key, value in arguments.items() if is_name(key)]
     others = {key: value for key, value in arguments.items() if not is_name(key)}
     items = [*first, *named, *([f"**{_literal(others)}"] if others else [])]
     line = f"{callee}({', '.join(items)})"
     return line if len(line) <= WIDEST else f"{callee}(\n" + "".join(f"    {item},\n" for item in items) + ")"
 
 
-def _literal(value: Any, depth: int = DEEPEST) -> str:  # noqa: PLR0911  (one arm for each type)
+def _literal(value: Any, depth: int = DEEPEST, name: str = "") -> str:  # noqa: PLR0911  (one arm for each type)
     """Write JSON data as a Python literal."""
     if depth == 0:
         raise ValueError("its arguments are nested too deep to be written out")
@@ -204,7 +204,7 @@ def _literal(value: Any, depth: int = DEEPEST) -> str:  # noqa: PLR0911  (one ar
         case None | True | False:
             return repr(value)
         case str():
-            return str.__repr__(redact(value))
+            return str.__repr__(redact(value, name=name))
         case int():
             return int.__repr__(value)
         case float():
@@ -213,8 +213,10 @@ def _literal(value: Any, depth: int = DEEPEST) -> str:  # noqa: PLR0911  (one ar
             return bytes.__repr__(value)
         case Mapping():
             items = cast("Mapping[Any, Any]", value).items()
-            return "{" + ", ".join(f"{_literal(key)}: {_literal(item, depth - 1)}" for key, item in items) + "}"
+            return (
+                "{" + ", ".join(f"{_literal(key)}: {_literal(item, depth - 1, str(key))}" for key, item in items) + "}"
+            )
         case list() | tuple():
-            return "[" + ", ".join(_literal(item, depth - 1) for item in cast("Sequence[Any]", value)) + "]"
+            return "[" + ", ".join(_literal(item, depth - 1, name) for item in cast("Sequence[Any]", value)) + "]"
         case _:
             raise ValueError(f"a {type(value).__name__} among its arguments cannot be written out")

@@ -65,10 +65,10 @@ def write(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1, default=str) + "\n"
 
 
-def _clean(value: Any) -> Any:
+def _clean(value: Any, name: str = "") -> Any:
     """Return a text without secrets that UTF-8 can hold, and None for a float that JSON does not have."""
     if isinstance(value, str):
-        return encodable(redact(value))
+        return encodable(redact(value, name=name))
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

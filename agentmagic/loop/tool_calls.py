@@ -313,7 +313,9 @@ def _signed(result: ToolResult, tool: Tool) -> ToolResult:
 def _beginning(result: ToolResult) -> ToolResult:
     """Return the beginning of a result, for the eye and the log."""
     content = tuple(
-        part if isinstance(part, Media) and len(part.data) <= LARGEST_INNER else Text(cut(as_text(part), LONGEST_INNER))
+        part
+        if isinstance(part, Media) and len(part.data) <= LARGEST_INNER
+        else Text(cut(redact(as_text(part)), LONGEST_INNER))
         for part in result.content[:10]
     )
     return replace(result, content=content, structured=None)

@@ -20,7 +20,7 @@ SAME = "same"
 
 def blanked(value: Any) -> Any:
     """Return a value of ours, or JSON data, as plain JSON data without secrets."""
-    return to_json(value, lambda inner: redact(inner) if isinstance(inner, str) else inner)
+    return to_json(value, lambda inner, name: redact(inner, name=name) if isinstance(inner, str) else inner)
 
 
 def short_digest(text: str | bytes) -> str:

@@ -415,4 +415,4 @@ def _line(data: Any) -> str:
 def _text(text: str) -> str:
     if _BASE64.fullmatch(text):
         return f"(base64, {len(text):,} characters)"
-    return shown(cut(text, LONGEST_TEXT))
+    return cut(shown(text), LONGEST_TEXT)

@@ -13,6 +13,7 @@ from agentmagic.host import installed
 from agentmagic.messages import Content, Message, as_text
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import Deadline
+from agentmagic.secrets import redact
 from agentmagic.text import cut
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import limits
@@ -100,7 +101,7 @@ class ServerHost:
             return None
         said = [("instructions", request.instructions)] if request.instructions else []
         said += [(message.role, _shown(message)) for message in request.messages]
-        words = "\n".join(f"{who}: {cut(text, limits.SAMPLE_SHOWN // max(len(said), 1))}" for who, text in said)
+        words = "\n".join(f"{who}: {cut(redact(text), limits.SAMPLE_SHOWN // max(len(said), 1))}" for who, text in said)
         question = (
             f"The server {request.server!r} wants your model to answer, in up to {request.max_tokens} tokens:\n"
             f"{words}\nSend it? [y/n]"

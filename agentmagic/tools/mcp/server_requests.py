@@ -206,7 +206,7 @@ class ServerRequests:
         if task.cancelled():
             return None
         if error := task.exception():
-            call.note(redact(f"What it asked for could not be had: {type(error).__name__}: {error}"[:500]))
+            call.note(redact(f"What it asked for could not be had: {type(error).__name__}: {error}")[:500])
             return None
         return task.result()
 

@@ -65,7 +65,7 @@ class _Look:
         start = max(len(cells) + first, 0) if first < 0 else sum(cell.number < first for cell in cells)
         figures = 1 + sum(isinstance(part, Media) for cell in cells[:start] for part in cell.outputs)
         text = "\n\n".join(_written(cells[start : start + max(count, 1)], figures))
-        return shown(cut(f"{where}\n\n{text or '(no cells)'}", LONGEST_PAGE))
+        return cut(shown(f"{where}\n\n{text or '(no cells)'}"), LONGEST_PAGE)
 
     def view_figure(self, number: int) -> Content:
         """Look at a figure in the outputs of the user's notebook.
