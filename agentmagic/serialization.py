@@ -19,11 +19,11 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from agentmagic import events, messages
-from agentmagic.errors import JournalError, UsageError
+from agentmagic.errors import JournalError, ToolError, UsageError
 from agentmagic.events import Event, HistoryCut, PromptAdded, RunResult, TurnFinished, TurnStarted, fold, is_delta
-from agentmagic.messages import Media, ProviderData, Text, ToolKey, as_text
+from agentmagic.messages import Media, ProviderData, Text, ToolCall, ToolKey, as_text
 from agentmagic.secrets import redact
-from agentmagic.text import cut
+from agentmagic.text import a_type, cut
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, SchemaValidator
@@ -97,6 +97,52 @@ def same_json(one: Any, other: Any) -> bool:
             return len(items) == len(others) and all(map(same_json, items, others))
         case _:
             return type(one) is type(other) and one == other
+
+
+def own(call: ToolCall) -> ToolCall:
+    """Return a call with a copy of its arguments, plain JSON that nothing else can change.
+
+    Raises ToolError for arguments that are no JSON, or are nested deeper than a journal keeps.
+    """
+    try:
+        arguments = _plain(dict(call.arguments))
+    except _NoJson as error:
+        raise ToolError(
+            f"The arguments of {call.name} cannot be used: {error}. Give text, numbers, booleans, None, lists, dicts."
+        ) from None
+    return replace(call, arguments=arguments)
+
+
+class _NoJson(Exception):
+    """A value is no JSON; the message says what it is."""
+
+
+def _plain(value: Any, levels: int = DEEPEST - 10) -> Any:
+    """Return a copy of JSON data, in the exact types of JSON: a subclass could change with every look at it."""
+    if not levels:
+        raise _NoJson("they are nested too deep")
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return str.__str__(value)
+        case int():
+            return int.__int__(value)
+        case float():
+            return float.__float__(value)
+        case Mapping():
+            items = dict(cast("Mapping[Any, Any]", value)).items()  # taken at once: another thread may change it
+            return {_key(key): _plain(item, levels - 1) for key, item in items}
+        case list() | tuple():
+            return [_plain(item, levels - 1) for item in tuple(cast("Sequence[Any]", value))]
+        case _:
+            raise _NoJson(f"{a_type(value)} is among them")
+
+
+def _key(key: object) -> str:
+    if isinstance(key, str):
+        return str.__str__(key)
+    raise _NoJson(f"{a_type(key)} is a key in them")
 
 
 def decode(line: str) -> Any:

@@ -14,12 +14,13 @@ from typing import Any
 from agentmagic import settings
 from agentmagic.approval.policy import Policy, Voice, checked
 from agentmagic.classroom import class_settings
+from agentmagic.errors import ToolError
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event, Intent, Notice, QuestionAsked
 from agentmagic.messages import NOTEBOOK, ResultStatus, Text, ToolCall, ToolDef, ToolKey, ToolResult
 from agentmagic.runtime.engine import engine, void
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
-from agentmagic.serialization import same_json
+from agentmagic.serialization import own, same_json
 from agentmagic.settings import Permission
 from agentmagic.text import written_json
 from agentmagic.tools.base import Tool
@@ -47,6 +48,9 @@ DOUBT = "It was under way when the kernel stopped, and may have done its work al
 
 _SENTENCE_END = re.compile(r"(?<=[.!?;]) +")
 _PIECE = re.compile(rf".{{1,{LONGEST_LINE}}}", re.DOTALL)
+
+RELEASED = Approve("")
+"""The answer in place of the user's, if an "always" for another call covers this one."""
 
 Ask = Callable[[ApprovalAsked | QuestionAsked], Awaitable[Intent | None]]
 """Puts a question to the user, and returns None if no user is there."""
@@ -272,7 +276,7 @@ class Gate:
         if hook is None:
             return None
         try:
-            given = deepcopy((call, tool.definition))  # so that the hook cannot change what runs
+            given = own(call), deepcopy(tool.definition)  # so that the hook cannot change what runs
             return checked(await engine().call_user(hook, *given))
         except BaseException as error:
             if being_cancelled():
@@ -288,23 +292,25 @@ class Gate:
         """Ask the user, and ask again if the user gives arguments that do not fit."""
         why = decision.why
         for _ in range(EDITS):
-            asked = ApprovalAsked(uuid.uuid4().hex, call, tool.definition.server, why, effects=_effects(tool, call))
+            shown = own(call)  # a copy: who is asked, and who listens, cannot change what runs
+            asked = ApprovalAsked(uuid.uuid4().hex, shown, tool.definition.server, why, effects=_effects(tool, call))
             intent = await self._answer(asked, again)
-            if isinstance(intent, Granted):
-                return intent
+            if intent is RELEASED:
+                return Granted(call, "approved always")
             if not isinstance(intent, Approve):
                 return self._refused(tool, asked, intent, decision)
             if intent.arguments is not None and same_json(intent.arguments, call.arguments):
                 intent = replace(intent, arguments=None)  # an edit that changes nothing
-            granted = call if intent.arguments is None else replace(call, arguments=dict(intent.arguments))
-            problem = await self.unfit(tool, granted) if intent.arguments is not None else ""
+            granted, problem = (
+                (call, "") if intent.arguments is None else await self.edited(tool, call, intent.arguments)
+            )
             if not problem:
                 return self._granted(tool, asked, intent, granted, decision)
             self.emit(ApprovalGiven(asked.id, approved=False, reason=problem))
             why = f"The arguments you gave cannot be used: {problem}"
         return Refused(f"{call.name} was not run: the arguments that the user gave could not be used.", "edit failed")
 
-    async def _answer(self, asked: ApprovalAsked, again: Callable[[], Decision]) -> Granted | Intent | None:
+    async def _answer(self, asked: ApprovalAsked, again: Callable[[], Decision]) -> Intent | None:
         """Wait for the user's answer, or until an "always" for another call covers this one."""
         task = asyncio.ensure_future(self._wait(asked))
         self.emit(asked)  # after the task is made: a listener that answers at once finds the question open
@@ -314,7 +320,7 @@ class Gate:
         finally:
             del self._open[asked.id]
             task.cancel()
-        return Granted(asked.call, "approved always") if opened.released else task.result()
+        return RELEASED if opened.released else task.result()
 
     def _granted(
         self, tool: Tool, asked: ApprovalAsked, approve: Approve, call: ToolCall, decision: Decision
@@ -325,7 +331,7 @@ class Gate:
         self.approvals.approve(tool.lasting or tool.definition, decision.questions, always=approve.always)
         if approve.always:
             self._release()
-        arguments = dict(call.arguments) if edited else None
+        arguments = own(call).arguments if edited else None
         self.emit(ApprovalGiven(asked.id, approved=True, always=approve.always, arguments=arguments))
         return Granted(call, f"approved{' always' * approve.always}{' edited' * edited}", edited)
 
@@ -350,8 +356,15 @@ class Gate:
             return Refused(doubtful_denial(tool.definition), "no one to ask")
         return Refused(denial(tool.definition, code=tool.code, default=decision.default), "no one to ask")
 
-    async def unfit(self, tool: Tool, call: ToolCall) -> str:
-        """Return why a call cannot run with the arguments that the user gave it, "" if it can."""
+    async def edited(self, tool: Tool, call: ToolCall, arguments: Mapping[str, Any]) -> tuple[ToolCall, str]:
+        """Return a call with a copy of the arguments that the user gave it, and why it cannot run, "" if it can."""
+        try:
+            call = own(replace(call, arguments=arguments))
+        except ToolError as error:
+            return call, str(error)
+        return call, await self._unfit(tool, call)
+
+    async def _unfit(self, tool: Tool, call: ToolCall) -> str:
         if problem := check_arguments(tool.definition, call.arguments):
             return problem
         try:
@@ -401,7 +414,7 @@ def _effects(tool: Tool, call: ToolCall) -> tuple[str, ...]:
     if tool.effects is None:
         return ()
     try:
-        return tuple(redact(line) for line in tool.effects(call.arguments))
+        return tuple(redact(line) for line in tool.effects(own(call).arguments))
     except Exception:  # noqa: BLE001  (the user is asked all the same)
         return ("What it does cannot be known.",)
 

@@ -21,6 +21,7 @@ from agentmagic.events import (
 )
 from agentmagic.messages import Message, Part, Reasoning, Text, ToolCall, ToolDef, ToolResult, as_text
 from agentmagic.providers.base import Request
+from agentmagic.serialization import own
 from agentmagic.text import clip, counted, listed, shown
 from agentmagic.tools.base import Tool
 
@@ -70,18 +71,21 @@ class Stepper:
         """Show a call that may run and wait. Return it as the user left it, or refused if the user skips it."""
         why = ""
         while self.on:
-            asked = ApprovalAsked(uuid.uuid4().hex, permit.call, tool.definition.server, why, step=True)
+            asked = ApprovalAsked(uuid.uuid4().hex, own(permit.call), tool.definition.server, why, step=True)
             intent = await self._put(asked)
             if isinstance(intent, Deny):
                 words = f"the user skipped it{f' and said: {intent.reason}' if intent.reason else ''}."
                 self.gate.emit(ApprovalGiven(asked.id, approved=False, reason=words))
                 return Refused(f"{permit.call.name} was not run: {words}", "skipped", "error")
             arguments = intent.arguments if isinstance(intent, Approve) else None
-            call = permit.call if arguments is None else replace(permit.call, arguments=dict(arguments))
-            problem = "" if arguments is None else await self.gate.unfit(tool, call)
-            self.gate.emit(ApprovalGiven(asked.id, approved=not problem, reason=problem, arguments=arguments))
+            if arguments is None:
+                self.gate.emit(ApprovalGiven(asked.id, approved=True))
+                return permit
+            call, problem = await self.gate.edited(tool, permit.call, arguments)
+            given = own(call).arguments
+            self.gate.emit(ApprovalGiven(asked.id, approved=not problem, reason=problem, arguments=given))
             if not problem:
-                return permit if arguments is None else Granted(call, "stepped edited", edited=True)
+                return Granted(call, "stepped edited", edited=True)
             why = f"The arguments you gave cannot be used: {problem}"
         return permit
 

@@ -35,6 +35,7 @@ from agentmagic.messages import NOTEBOOK, Media, Message, ResultStatus, Text, To
 from agentmagic.runtime.engine import engine, running_loop
 from agentmagic.runtime.timeouts import await_all_with_grace
 from agentmagic.secrets import redact
+from agentmagic.serialization import own
 from agentmagic.text import cut, listed
 from agentmagic.tools.base import (
     NO_VALUE,
@@ -55,6 +56,8 @@ from agentmagic.undo.watcher import Watcher
 
 MOST_INNER = 1000
 """Calls that one call of a tool may make itself: each one is kept in the history's log, and shown."""
+DEEPEST_INNER = 5
+"""How deep calls may be made within calls."""
 LONGEST_INNER = 2000
 """Characters of a part of the result of such a call that are kept and shown; its caller gets all of it."""
 LARGEST_INNER = 200_000
@@ -107,7 +110,8 @@ class ToolExecutor:
     changes: list[Changes] = field(default_factory=list[Changes])
     _inner: dict[str, list[asyncio.Task[Any]]] = field(default_factory=dict[str, list[asyncio.Task[Any]]])
     _done: str | None = None
-    _running: set[str] = field(default_factory=set[str])
+    _running: dict[str, int] = field(default_factory=dict[str, int])
+    """The calls under way, and how many calls each one is made within."""
     _told: list[Event] = field(default_factory=list[Event])
     _streaks: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -143,14 +147,23 @@ class ToolExecutor:
             together = tuple(group)
             yield from ((call,) for call in together) if is_alone else (together,)
 
-    async def _call(self, call: ToolCall, *, inner: bool = False) -> _Ended:
-        """Settle one call: look it up, ask the user if need be, run it, emit its result, write a line of the audit."""
-        tool = self.tools.get(call.name)
+    async def _call(self, call: ToolCall, depth: int = 0) -> _Ended:
+        """Settle one call: look it up, ask the user if need be, run it, emit its result, write a line of the audit.
+
+        Whoever looks at the call gets a copy of its own, so that what was approved is what runs. `depth` is the number
+        of calls that this one is made within.
+        """
+        tool, inner = self.tools.get(call.name), depth > 0
         entry = log.Audit("" if tool is None else tool.definition.server, call.name, call.arguments)
         try:
             if tool is None:
                 entry.decision, entry.outcome = "no such tool", "error"
                 return self._refuse(call, self._unknown(call.name), "error", inner=inner)
+            try:
+                call = own(call)
+            except ToolError as error:
+                entry.decision, entry.outcome = "not asked", "error"
+                return self._refuse(call, str(error), "error", inner=inner)
             permit = await self.gate.admit(tool, call)
             if self.stepper is not None and isinstance(permit, Granted) and permit.how == "allowed":
                 permit = await self.stepper.before_call(tool, permit)
@@ -159,7 +172,7 @@ class ToolExecutor:
                 entry.outcome = permit.status
                 return self._refuse(call, permit.words, permit.status, inner=inner)
             entry.arguments = permit.call.arguments
-            return await self._run(tool, permit, entry, inner=inner)
+            return await self._run(tool, permit, entry, depth)
         finally:
             log.audit(entry)
 
@@ -168,11 +181,11 @@ class ToolExecutor:
         self.emit(ToolFinished(result if inner else self._warned(call, result)))
         return _Ended(result)
 
-    async def _run(self, tool: Tool, permit: Granted, entry: log.Audit, *, inner: bool) -> _Ended:
+    async def _run(self, tool: Tool, permit: Granted, entry: log.Audit, depth: int) -> _Ended:
         """Run a call that the gate has let through."""
-        call, server = permit.call, tool.definition.server
-        self.emit(ToolStarted(call, server))
-        self._running.add(call.id)
+        call, server, inner = own(permit.call), tool.definition.server, depth > 0
+        self.emit(ToolStarted(own(call), server))
+        self._running[call.id] = depth
         began, context = time.monotonic(), self._context(call, server)
         try:
             run = call_tool if permit.how == "allowed" else carry_out  # the gate has checked what it asked about
@@ -205,12 +218,18 @@ class ToolExecutor:
             raise ToolError(f"{name} cannot be called from inside another tool.")
         if parent.id not in self._running:
             raise ToolError(f"The call of {parent.name} is over.")
+        depth = self._running[parent.id] + 1
+        if depth > DEEPEST_INNER:
+            raise ToolError(
+                f"{name} was not called: {parent.name} runs {DEEPEST_INNER} calls deep within other calls, and no call "
+                f"may be deeper. Call {name} from further out."
+            )
         made = self._inner.setdefault(parent.id, [])
         if len(made) >= MOST_INNER:
             raise ToolError(f"{parent.name} has made {MOST_INNER:,} calls, which is the most that one call may make.")
-        call = ToolCall(f"call_{uuid.uuid4().hex}", name, arguments)
-        self.emit(InnerCall(parent.id, call))
-        task = asyncio.create_task(self._call(call, inner=True), context=context.copy())
+        call = own(ToolCall(f"call_{uuid.uuid4().hex}", name, arguments))
+        self.emit(InnerCall(parent.id, own(call)))
+        task = asyncio.create_task(self._call(call, depth), context=context.copy())
         made.append(task)
         try:
             ended = await task
@@ -243,7 +262,7 @@ class ToolExecutor:
     def _finish_call(self, result: ToolResult, began: float, traceback: str = "", rich: tuple[str, ...] = ()) -> None:
         if result.done is not None and self._done is None:
             self._done = result.done
-        self._running.discard(result.call_id)
+        self._running.pop(result.call_id, None)
         self.emit(ToolFinished(result, time.monotonic() - began, traceback, rich))
 
     def _unknown(self, name: str) -> str:

@@ -139,7 +139,8 @@ class ServerConfig:
 
     `allow` holds names or `fnmatch` patterns of tools that run without asking; `timeout` is the seconds a call may
     take, `connect_timeout` those until the server's first answer. `roots` are folders that the server is told to work
-    in. An entry with an `origin` needs the user's approval to start.
+    in. `variables` are the variables and inputs whose values stand in the entry, each with where it is from. An entry
+    with an `origin` needs the user's approval to start.
     """
 
     transport: Transport
@@ -148,6 +149,7 @@ class ServerConfig:
     connect_timeout: float = CONNECT_TIMEOUT
     roots: tuple[Path, ...] = ()
     origin: Origin | None = None
+    variables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +308,8 @@ class _EntryPlace:
     where: str
     workspace: Path
     input_value: Callable[[str], str | None] = lambda _: None
+    used: dict[str, None] = field(default_factory=dict[str, None])
+    """The variables and inputs that were filled in, each with where it is from, in their order."""
 
     def wrong(self, problem: str) -> ConfigError:
         """Return the error that says what is wrong here."""
@@ -319,11 +323,15 @@ class _EntryPlace:
         if placeholder == "workspaceFolder":
             return str(self.workspace)
         if placeholder.startswith("input:"):
-            if (given := self.input_value(placeholder.removeprefix("input:"))) is not None:
+            asked = placeholder.removeprefix("input:")
+            if (given := self.input_value(asked)) is not None:
+                self.used[f"{asked} (an input)"] = None
                 return given
             raise self.wrong(f"${{{placeholder}}} asks for a value that was not given. Use a variable: ${{NAME}}.")
         name, has_default, default = placeholder.removeprefix("env:").partition(":-")
         value = os.environ.get(name)
+        if value is not None:
+            self.used[f"{name} (your environment)"] = None
         if has_default:
             value = value or default
         if value is None:
@@ -412,7 +420,8 @@ def _config(transport: Transport, entry: _ServerEntry, place: _EntryPlace) -> Se
     downloads = isinstance(transport, Stdio) and PurePath(transport.command).stem in _DOWNLOADERS
     patience = entry.connect_timeout or (DOWNLOAD_TIMEOUT if downloads else CONNECT_TIMEOUT)
     roots = tuple((place.workspace / Path(one).expanduser()).absolute() for one in entry.roots)
-    return ServerConfig(transport, entry.allow, entry.timeout or TIMEOUT, patience, roots)
+    seconds = entry.timeout or TIMEOUT
+    return ServerConfig(transport, entry.allow, seconds, patience, roots, variables=tuple(place.used))
 
 
 def _command_line(text: str, place: _EntryPlace) -> ServerConfig:

@@ -6,14 +6,25 @@ once, and again after any change.
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from agentmagic.errors import ServerError
+from agentmagic.secret_shapes import is_random
 from agentmagic.secrets import BLANK, is_secret_name, redact
 from agentmagic.text import reveal
-from agentmagic.tools.mcp.config import InProcess, Origin, ServerConfig, Stdio, Unreadable
+from agentmagic.tools.mcp.config import (
+    CONNECT_TIMEOUT,
+    DOWNLOAD_TIMEOUT,
+    TIMEOUT,
+    Http,
+    InProcess,
+    Origin,
+    ServerConfig,
+    Stdio,
+    Unreadable,
+)
 
 FILE = "trusted-servers.json"
 PATIENCE = 10.0  # seconds that another process may write the file
@@ -64,7 +75,7 @@ class TrustStore:
             ) from None
 
     def before(self, server: str, origin: Origin) -> str:
-        """Return the command that was approved before for this name in this file, or ""."""
+        """Return the entry that was approved before for this name in this file, or ""."""
         asked = {"server": server, "file": str(origin.file)}
         return next((str(one.get("command", "")) for one in self._read().values() if _same(one, asked)), "")
 
@@ -82,23 +93,33 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def describe(config: ServerConfig) -> str:
-    """Return in full what would be started or reached, secrets blanked."""
+    """Return on one line what would be started or reached, secrets blanked."""
     match config.transport:
         case Stdio(command=command, args=args, env=env, cwd=cwd):
-            settings = [f"{name}={BLANK if is_secret_name(name) else value}" for name, value in env.items()]
+            settings = [f"{name}={_safe(name, value)}" for name, value in env.items()]
             text = shlex.join([*settings, command, *args]) + (f"  (in {cwd})" if cwd else "")
         case InProcess(server=server):
             text = f"a {type(server).__name__} of this process"
         case Unreadable():
             text = "an entry that cannot be read"
         case address:
-            names = ", ".join(address.headers)
-            text = address.url + (f"  (with {names})" if names else "")
+            headers = ", ".join(f"{name}: {_safe(name, value)}" for name, value in address.headers.items())
+            text = address.url + (f"  (with {headers})" if headers else "")
+    return _line(text)
+
+
+def _safe(name: str, value: str) -> str:
+    """Return the value of a variable or header as it may be shown."""
+    return BLANK if is_secret_name(name) or is_random(value) else redact(value, name=name)
+
+
+def _line(text: str) -> str:
+    """Return a text on one line, secrets blanked and nothing hidden."""
     return reveal(redact(text), strictly=True)
 
 
 def question(server: str, config: ServerConfig, store: TrustStore) -> str:
-    """Return what the user has to approve: the command, the file that names it, and the command before."""
+    """Return what the user has to approve: the whole entry, the file that names it, and the entry before."""
     if (origin := config.origin) is None:
         return describe(config)
     before = store.before(server, origin)
@@ -107,6 +128,32 @@ def question(server: str, config: ServerConfig, store: TrustStore) -> str:
 
 
 def entry_of(config: ServerConfig) -> str:
-    """Return what would be started or reached, and which tools would run without asking."""
-    allowed = reveal(", ".join(config.allow), strictly=True)
-    return f"{describe(config)}\nWithout asking you, it may run: {allowed}" if allowed else describe(config)
+    """Return all that an entry asks for, a line each: what would be started or reached, and with what."""
+    return "\n".join((describe(config), *map(_line, _terms(config))))
+
+
+def _terms(config: ServerConfig) -> Iterator[str]:
+    if isinstance(config.transport, Http):
+        yield from _terms_of_address(config.transport)
+    if config.variables:
+        yield f"It is given the values of: {', '.join(config.variables)}"
+    if config.roots:
+        yield f"It is told to work in: {', '.join(map(str, config.roots))}"
+    if config.timeout != TIMEOUT:
+        yield f"A call may take: {config.timeout:g} s"
+    if config.connect_timeout not in (CONNECT_TIMEOUT, DOWNLOAD_TIMEOUT):
+        yield f"Its first answer may take: {config.connect_timeout:g} s"
+    if config.allow:
+        yield f"Without asking you, it may run: {', '.join(config.allow)}"
+
+
+def _terms_of_address(address: Http) -> Iterator[str]:
+    if address.sse:
+        yield "It is reached by server-sent events."
+    if address.client_id or address.client_secret:
+        secret = f", with the secret {BLANK}" if address.client_secret else ""
+        yield f"It is authorized as the client {address.client_id}{secret}"
+    if address.client_metadata_url:
+        yield f"The client is described at: {address.client_metadata_url}"
+    if address.callback_port:
+        yield f"Its authorization comes back to the port: {address.callback_port}"

@@ -133,9 +133,44 @@ def test_the_question_shows_every_word_and_no_secret_and_nothing_moves_hides_or_
     command, allowed, file = shown.splitlines()
     assert command.count("\\n") == 50
     assert command.endswith(r"'ev\u200bil\u202e' 'a b' [redacted] '\x1b[2Jc'  (in /y)")
-    assert read(**WEB).pending("raw").startswith("https://example.org/mcp  (with X)\n")
+    assert read(**WEB).pending("raw").startswith("https://example.org/mcp  (with X: 1)\n")
     assert allowed == r"Without asking you, it may run: a\nb"
     assert file.startswith("The file ")
+
+
+def test_the_question_shows_all_that_an_entry_asks_for_and_where_its_values_come_from(read, monkeypatch, tmp_path):
+    monkeypatch.setenv("SHOP_KEY", "abcd1234")
+    monkeypatch.setenv("PLACE", "berlin")
+    headers = {"Authorization": "Bearer ${SHOP_KEY}", "X-Place": "${PLACE}\u202e", "X-Id": "9fK2mQ7xT4bZ8nW1cV5d"}
+    client = {"client_id": "app\u200b", "client_secret": "s3cr3t-of-it", "callback_port": 4711, "roots": ["/", "a\nb"]}
+    client |= {
+        "client_metadata_url": "https://example.org/client",
+        "timeout": 7,
+        "connect_timeout": 9,
+        "type": "sse",
+        "allow": ["get_*"],
+    }
+    entry = {**WEB, "url": "https://me:hunter2x@example.org/mcp?place=${PLACE:-x}", "headers": headers, **client}
+    lines = read(**entry).pending("raw").splitlines()
+    assert lines[0] == (
+        "https://me:[redacted]@example.org/mcp?place=berlin  "
+        r"(with Authorization: [redacted], X-Place: berlin\u202e, X-Id: [redacted])"
+    )
+    assert lines[1:-1] == [
+        "It is reached by server-sent events.",
+        r"It is authorized as the client app\u200b, with the secret [redacted]",
+        "The client is described at: https://example.org/client",
+        "Its authorization comes back to the port: 4711",
+        "It is given the values of: PLACE (your environment), SHOP_KEY (your environment)",
+        rf"It is told to work in: /, {tmp_path}/a\nb",
+        "A call may take: 7 s",
+        "Its first answer may take: 9 s",
+        "Without asking you, it may run: get_*",
+    ]
+    env = {"HOME_OF": "/h", "MY_TOKEN": "${SHOP_KEY}", "PORT": "${NO_PORT:-80}"}
+    program = read(args=["x" * 10_000], env=env).pending("raw").splitlines()
+    assert program[0] == f"HOME_OF=/h 'MY_TOKEN=[redacted]' PORT=80 {sys.executable} {'x' * 10_000}"
+    assert program[1] == "It is given the values of: SHOP_KEY (your environment)"
 
 
 WEB = {"command": None, "args": None, "url": "https://example.org/mcp", "headers": {"X": "1"}}
