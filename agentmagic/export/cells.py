@@ -14,7 +14,7 @@ from agentmagic import json_schema
 from agentmagic.display.blocks import Block, PromptBlock, State, TextBlock, ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import ToolError
-from agentmagic.export.document import prompt_of, prose
+from agentmagic.export.document import prompt_of, prose, without_html
 from agentmagic.history.history import Turn
 from agentmagic.messages import NOTEBOOK, ToolCall
 from agentmagic.secrets import redact
@@ -103,11 +103,11 @@ class _CellRenderer:
     functions: Mapping[str, _Function]
 
     def prompt(self, block: PromptBlock) -> Iterator[_Cell]:
-        yield _Cell("markdown", prompt_of(block.prompt))
+        yield _Cell("markdown", without_html(prompt_of(block.prompt)))
 
     def text(self, block: TextBlock) -> Iterator[_Cell]:
         if block.text.strip():
-            yield _Cell("markdown", prose(block.text))
+            yield _Cell("markdown", without_html(prose(block.text)))
 
     def card(self, card: ToolCard) -> Iterator[_Cell]:
         if card.call:

@@ -7,6 +7,7 @@ place: no tag, comment or fence in a text hides or ends what stands around it.
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
@@ -27,6 +28,7 @@ from agentmagic.display.blocks import (
     ValuesBlock,
 )
 from agentmagic.display.transcript import Transcript
+from agentmagic.escapes import decoded
 from agentmagic.events import Level
 from agentmagic.history.history import Turn
 from agentmagic.messages import Media, Message, Reasoning, ToolCall, ToolResult, as_text
@@ -46,6 +48,11 @@ _END = "end"
 _TAG = re.compile(r"<[A-Za-z/!?]")
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|~$&]")
 _BACKTICKS = re.compile(r"`+")
+_CODE_SPAN = re.compile(r"(?<!`)(`{1,10})(?!`)(.{1,1000}?)(?<!`)\1(?!`)")
+_TARGET = re.compile(r"(\]\([\s>]*<?|\]:[\s>]*<?)([^\s)>]{1,2000})")
+"""What a link, an image and a definition of one lead to."""
+_RUN = re.compile(r"(?:javascript|vbscript|data|attachment):", re.IGNORECASE)
+"""Addresses that run, and those of files that a notebook does not have."""
 
 
 def to_markdown(turns: Iterable[Turn]) -> str:
@@ -178,6 +185,52 @@ def prose(text: str) -> str:
     source, note = cut_apart(shown(text).strip("\n"), LONGEST)
     whole = _closed(_without_html(source))
     return f"{whole}\n\n*{note}*" if note else whole
+
+
+def without_html(markdown: str) -> str:
+    """Return Markdown in which no reader finds foreign HTML, in code either, or an address that runs.
+
+    Readers do not agree where code begins and ends: nbconvert takes mathematics first, and writes the text of a
+    `mermaid` fence into its page as it is. So no tag is left anywhere: code with one becomes escaped HTML.
+    """
+    if _TAG.search(markdown):
+        markdown = "\n".join(_untagged(markdown))
+    return _TARGET.sub(_harmless, markdown)
+
+
+def _untagged(markdown: str) -> Iterator[str]:
+    """Yield lines of Markdown without tags: a block of code that has one is written as HTML."""
+    lines, done = markdown.split("\n"), 0
+    for token in _parser().parse(markdown):
+        if token.type in ("fence", "code_block") and token.map and token.level == 0 and _TAG.search(token.content):
+            start, end = token.map
+            yield from map(_without_tags, lines[done:start])
+            # A blank line ends HTML for some readers, so each one holds a space.
+            code = (line or "&#32;" for line in str(escape(token.content.rstrip("\n"))).split("\n"))
+            yield "<pre><code>" + "\n".join(code) + "</code></pre>"
+            done = end
+    yield from map(_without_tags, lines[done:])
+
+
+def _without_tags(line: str) -> str:
+    if not _TAG.search(line):
+        return line
+    text, marks, code = (_CODE_SPAN.split(line)[part::3] for part in range(3))
+    spans = [
+        _code(inner) if _TAG.search(inner) else f"{mark}{inner}{mark}" for mark, inner in zip(marks, code, strict=True)
+    ]
+    return "".join(chain.from_iterable(zip_longest((one.replace("<", "&lt;") for one in text), spans, fillvalue="")))
+
+
+def _code(text: str) -> str:
+    entities = "".join(one if one.isalnum() or one.isspace() else f"&#{ord(one)};" for one in text.strip())
+    return f"<code>{entities}</code>"
+
+
+def _harmless(target: re.Match[str]) -> str:
+    """Return the target of a link, as a place of the page if it runs when it is opened."""
+    reads = "".join(decoded(target[2]).split())
+    return f"{target[1]}#{target[2]}" if _RUN.match(reads) and not reads.startswith("data:image/png") else target[0]
 
 
 def quote(markdown: str) -> str:
