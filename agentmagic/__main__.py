@@ -6,12 +6,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from agentmagic import doctor, kit, settings
 from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError
 from agentmagic.replay import report
 from agentmagic.replay.cassette import Cassette
+from agentmagic.replay.unasked import UNASKED, kept
 from agentmagic.run_log import RunLog
 from agentmagic.text import counted
 
@@ -149,7 +151,8 @@ def report_on(notebook: Path, *, agreed: bool = False) -> int:
     """
     if not agreed and not _agrees(f"{notebook} is run twice, and its tools really run, with all they do."):
         return 1
-    if _print(_unlike(_outputs(notebook), _outputs(notebook))):
+    (first, left), (second, _) = _outputs(notebook), _outputs(notebook)
+    if _print([*_unlike(first, second), *left]):
         return 1
     _print([f"{notebook.name} is the same in every run."])
     return 0
@@ -162,8 +165,11 @@ def _agrees(about: str) -> bool:
         raise UsageError(f"{about} No one is there to agree to it. Give --yes to run it.") from None
 
 
-def _outputs(notebook: Path) -> list[tuple[str, str]]:
-    """Run a notebook with `replay-model`. Return the source and the output of each code cell."""
+def _outputs(notebook: Path) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Run a notebook with `replay-model`.
+
+    Return the source, the output and the mismatch of each code cell, and the recorded turns that no cell has asked for.
+    """
     try:
         nbformat, nbclient = import_module("nbformat"), import_module("nbclient")
     except ModuleNotFoundError as error:
@@ -171,16 +177,32 @@ def _outputs(notebook: Path) -> list[tuple[str, str]]:
     document = _read(nbformat, notebook)
     place = {"metadata": {"path": str(notebook.parent)}}
     quiet = ["--IPKernelApp.log_level=ERROR"]
-    environment = {**os.environ, settings.REPLAY: "replay-model"}
     client = nbclient.NotebookClient(document, timeout=None, resources=place, extra_arguments=quiet, allow_errors=True)
-    client.execute(env=environment)
-    return [(cell.source, "".join(map(_plain, cell.outputs))) for cell in document.cells if cell.cell_type == "code"]
+    left = _execute(client, {settings.REPLAY: "replay-model"})
+    cells = [cell for cell in document.cells if cell.cell_type == "code"]
+    return [(cell.source, "".join(map(_plain, cell.outputs)), _mismatch(cell.outputs)) for cell in cells], left
 
 
-def _unlike(first: list[tuple[str, str]], second: list[tuple[str, str]]) -> Iterator[str]:
-    """Yield a sentence for each cell whose output is not the same in both runs."""
-    cells = [source for source, _ in first]
-    for number, ((_, before), (_, after)) in enumerate(zip(first, second, strict=True), 1):
+def _execute(client: Any, variables: dict[str, str]) -> list[str]:
+    """Run a notebook, and return a sentence for each cassette with recorded turns that no cell has asked for."""
+    with TemporaryDirectory() as folder:
+        client.execute(env={**os.environ, **variables, UNASKED: folder})
+        return list(kept(Path(folder)))
+
+
+def _mismatch(outputs: Iterable[Any]) -> str:
+    """Return the error of a cell that was not as recorded, "" if it was."""
+    errors = [one for one in outputs if one.output_type == "error" and one.ename in ("ReplayMismatch", "CassetteError")]
+    return str(errors[0].evalue) if errors else ""
+
+
+def _unlike(first: list[tuple[str, str, str]], second: list[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield a sentence for each cell that was not as recorded, or whose output is not the same in both runs."""
+    cells = [source for source, _, _ in first]
+    for number, ((_, before, mismatch), (_, after, _)) in enumerate(zip(first, second, strict=True), 1):
+        if mismatch:
+            yield f"Cell {number}: {mismatch}"
+            continue
         for line, one, other in report.changes(before, after):
             kind = report.why_different(one, other)
             made = report.source_of_change(kind, cells[:number])
@@ -191,8 +213,8 @@ def _unlike(first: list[tuple[str, str]], second: list[tuple[str, str]]) -> Iter
 def run(notebook: Path, output: Path | None = None, model: str | None = None) -> int:
     """Run a notebook in a real kernel, print each cell and what it shows, and write it with its outputs.
 
-    Returns 0, or 1 if a cell failed. Raises UsageError for a file that is no notebook or cannot be written, and what
-    the local model raises if this machine cannot run it.
+    Returns 0, or 1 if a cell failed, or if a recorded turn was not asked for. Raises UsageError for a file that is no
+    notebook or cannot be written, and what the local model raises if this machine cannot run it.
     """
     try:
         nbformat, nbclient = import_module("nbformat"), import_module("nbclient")
@@ -206,14 +228,15 @@ def run(notebook: Path, output: Path | None = None, model: str | None = None) ->
     quiet = ["--IPKernelApp.log_level=ERROR"]
     client = nbclient.NotebookClient(document, timeout=None, resources=place, extra_arguments=quiet)
     client.on_cell_executed = _print_cell
+    left: list[str] = []
     try:
-        client.execute()
+        left = _execute(client, {})
     except nbclient.exceptions.CellExecutionError:
         status, failure = 1, "\nA cell failed. The cells after it were not run.\n"
     except nbclient.exceptions.DeadKernelError:
         status, failure = 1, "\nThe kernel died. The cells after the last one above did not finish.\n"
     else:
-        status, failure = 0, ""
+        status, failure = int(bool(left)), "".join(f"\n{one}\n" for one in left)
     _write(document, notebook, output or Path(notebook.with_suffix(".out.ipynb").name))
     sys.stdout.flush()
     sys.stderr.write(failure)

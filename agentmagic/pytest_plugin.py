@@ -1,22 +1,31 @@
 """Sessions on cassettes for tests with pytest: the fixture `agentmagic_session`, and the option `--agentmagic-replay`.
 
-Nothing of agentmagic is loaded before a test asks for the fixture.
+A recorded turn that was not asked for fails its test, and with nbval the run. Nothing of agentmagic is loaded before a
+test asks for the fixture, or a notebook has left a turn out.
 """
 
+import os
 import re
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from agentmagic.agent import Agent
     from agentmagic.providers.base import Model
     from agentmagic.session import Session
 
 FOLDER = "cassettes"
+UNASKED = "AGENTMAGIC_UNASKED"
+"""The variable with the folder in which kernels keep the turns that no cell has asked for."""
+
+_made = pytest.StashKey[str]()
+_left = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,17 +40,55 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Name a folder to the kernels of nbval, unless the run has one already."""
+    if UNASKED not in os.environ and (config.getoption("nbval", False) or config.getoption("nbval_lax", False)):
+        config.stash[_made] = os.environ[UNASKED] = tempfile.mkdtemp()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run in which a kernel was not asked for a recorded turn; kernels have ended by now."""
+    folder = Path(session.config.stash.get(_made, os.devnull))
+    if not list(folder.glob("*.txt")):
+        return
+    from agentmagic.replay.unasked import kept
+
+    session.config.stash[_left] = left = list(kept(folder))
+    if left and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter", config: pytest.Config) -> None:
+    """Name the turns that no cell has asked for."""
+    left = config.stash.get(_left, None)
+    if left:
+        terminalreporter.section("recorded turns that were not asked for", red=True)
+        for line in left:
+            terminalreporter.line(line)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the folder."""
+    if folder := config.stash.get(_made, ""):
+        os.environ.pop(UNASKED, None)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture
 def agentmagic_session(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Session]]":
     """Return a function that makes a session whose turns are replayed from the cassette of the test.
 
     It takes an agent and the options of `Session`. The cassette is cassettes/MODULE/TEST.cassette.yaml beside the test;
-    --agentmagic-replay=record records it. The sessions are closed at the end of the test.
+    --agentmagic-replay=record records it. The sessions are closed at the end of the test; a test that passed fails if
+    it has not asked for a recorded turn.
     """
     from agentmagic.host import begin_cell
+    from agentmagic.replay import unasked
     from agentmagic.session import Session
 
     begin_cell()
+    failed = request.session.testsfailed
     made: list[Session] = []
     place: Path = request.path.parent / FOLDER / request.path.stem / _file_of(request.node.name)
 
@@ -55,6 +102,10 @@ def agentmagic_session(request: pytest.FixtureRequest) -> "Iterator[Callable[...
     yield session
     for one in made:
         one.close()
+    told = "" if request.session.testsfailed > failed else unasked.summary(place)
+    unasked.forget(place)
+    if told:
+        pytest.fail(told, pytrace=False)
 
 
 def _file_of(test: str) -> str:

@@ -502,6 +502,7 @@ class Session:
         finally:
             self.history.close()
             self.history.changes.let_go()
+            await asyncio.to_thread(self.deck.finish)
 
     def close(self) -> None:
         """Close the session from synchronous code."""

@@ -59,6 +59,29 @@ def test_a_run_ends_with_an_error_at_a_turn_that_failed_and_says_why_once(run):
     assert done.stdout.rstrip().partition("Written")[0].rstrip().endswith("RateLimited")
 
 
+RECORDED = """%load_ext agentmagic
+%agent cassette one.cassette.yaml
+from agentmagic import Agent, ScriptedModel
+agent = Agent(ScriptedModel(['One.', 'Two.']))
+---
+%%agent
+First?
+---
+%%agent
+Second?"""
+
+
+@pytest.mark.slow
+def test_a_run_that_does_not_ask_for_a_recorded_turn_ends_with_an_error(run):
+    cells = RECORDED.split("\n---\n")
+    assert run(*cells, AGENTMAGIC_REPLAY="record").returncode == 0
+    done = run(*cells[:-1], AGENTMAGIC_REPLAY="replay")
+    assert (done.returncode, done.stderr.partition(". ")[0]) == (
+        1,
+        "\none.cassette.yaml: 1 recorded turn not asked for: 'Second?'",
+    )
+
+
 @pytest.mark.slow
 def test_a_run_whose_kernel_dies_ends_with_an_error(run):
     done = run("import os; os._exit(3)")

@@ -90,7 +90,7 @@ class Journal:
         Raises JournalError, and leaves no file behind, if the file exists already or cannot be written.
         """
         try:
-            _make_folder(self.path.parent)
+            make_folder(self.path.parent)
             file = os.open(self.path, _FLAGS | os.O_EXCL, _OWNER_ONLY)
         except OSError as error:
             if isinstance(error, FileExistsError) and self.path.exists():
@@ -165,7 +165,7 @@ class Journal:
             self._stop(error)
 
     def _open(self) -> "_File":
-        _make_folder(self.path.parent)
+        make_folder(self.path.parent)
         holds_journal(self.path)  # raises for any other file, before a lock file is put beside it
         self._acquire()
         if not self.begun:
@@ -190,7 +190,7 @@ class Journal:
             return
         from filelock import Timeout
 
-        lock = _lock(self.path)
+        lock = file_lock(self.path)
         try:
             lock.acquire()
         except Timeout as error:
@@ -302,16 +302,17 @@ def in_use(path: Path) -> bool:
     from filelock import Timeout
 
     try:
-        with _lock(path):
+        with file_lock(path):
             return False
     except (Timeout, OSError):
         return True
 
 
-def _lock(path: Path) -> "BaseFileLock":
+def file_lock(path: Path, wait: float = 0) -> "BaseFileLock":
+    """Return the lock of a file, `FILE.lock`, whose `acquire` waits so many seconds for another process."""
     from filelock import FileLock
 
-    return FileLock(f"{path}.lock", blocking=False, thread_local=False)
+    return FileLock(f"{path}.lock", timeout=wait, poll_interval=0.01, thread_local=False)
 
 
 def _append(file: int, line: bytes) -> None:
@@ -325,8 +326,8 @@ def _advice(error: OSError) -> str:
     return "Use a session with a path that can be written."
 
 
-def _make_folder(folder: Path) -> None:
-    """Make the folder; a new `.agentmagic` folder keeps its conversations out of version control."""
+def make_folder(folder: Path) -> None:
+    """Make a folder; a new `.agentmagic` folder keeps its conversations out of version control."""
     above = (folder, *folder.parents)
     new = next((path for path in above if path.name == FOLDER and not path.exists()), None)
     folder.mkdir(parents=True, exist_ok=True)

@@ -50,6 +50,8 @@ LAST_RESULTS = 5
 """Results that the settling of parameters and a judgement see, besides those that the task depends on (PLAN-4)."""
 LONGEST_RESULT = 4_000
 """Characters of one result in a request for parameters or a judgement."""
+LONGEST_SUMMARY = 200
+"""Characters of a result that tell what came of a task that was not judged."""
 
 RESUME = "resume"
 
@@ -356,7 +358,7 @@ class Planner:
         judging = self.options.judge == "all" or (self.options.judge == "odd" and is_odd(result))
         judged = await self._judgement(row, result) if judging and known and not over else None
         if judged is None:
-            state, summary = "failed" if result.is_error else "done", clip(result.text.strip(), 200, "...")
+            state, summary = "failed" if result.is_error else "done", clip(result.text.strip(), LONGEST_SUMMARY, "...")
         else:
             state, summary = "done" if judged.success else "failed", judged.summary or judged.reason
             self._emit(judged)

@@ -1,24 +1,26 @@
 """The file of a recording: one take for each turn, a version before them, images and other blobs after them.
 
-While a turn is recorded, its documents are appended as they come. When it settles, the file is written anew in the
-order of the notebook, to a temporary file that takes its name. A file that a killed kernel left is read up to its last
-whole document. What a cassette says is untrusted: it may have been edited, cut, or written by anyone.
+`Recording` appends the documents of a turn to the file as they come, and other processes may do the same; a take that
+was appended says which takes it replaces, and which it follows. `Cassette.save` writes the file anew in the order of
+the notebook. What a cassette says is untrusted: it may have been edited, cut, or written by anyone.
 """
 
 import base64
+import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise, takewhile
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from weakref import WeakValueDictionary
 
 from agentmagic.errors import CassetteError
-from agentmagic.replay import documents
+from agentmagic.replay import checks, documents
 from agentmagic.replay.exchange import Chain, Json, kind_of, short_digest
-from agentmagic.replay.shorthand import Shorthand
+from agentmagic.replay.shorthand import SOURCES, Shorthand
 
 VERSION = 2
 OLDEST = 1
@@ -29,93 +31,158 @@ LARGEST_FILE = 256 * 2**20
 SUFFIX = ".cassette.yaml"
 
 _TITLE = "agentmagic cassette"
-_HEAD = f"{_TITLE}: {VERSION}\n"
-_TURN, _END, _BLOB, _GOES_ON = "turn", "end", "blob", "goes on"
+HEAD = f"{_TITLE}: {VERSION}\n"
+TURN, GOES_ON, MARK = "turn", "goes on", "recording"
+_END, _BLOB = "end", "blob"
 FACTS = ("model", "asked", "address")
 """What the first document of a take leaves out if it is that of the take before."""
-KINDS = (_TURN, "sources", "request", "answer", "wait", "approval", "question", "inner", "result", "stop", _END)
-"""The documents of a take; the first key of each is its kind."""
 _FIRST_KEY = re.compile(r"(?:[ \t]*(?:#.*)?\n)*\"?([a-z ]+)\"?:")
+_SEPARATOR = re.compile(r"^---[ \t]*\n", re.MULTILINE)
+_CONFLICT = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?: .*)?$", re.MULTILINE)
+"""The lines with which git marks what it could not merge. Texts are indented, so none of theirs is at this place."""
+_NAMED_BLOB = re.compile(r'"=([0-9a-f]{16})"|: =([0-9a-f]{16})$', re.MULTILINE)
 
 
 class Take:
-    """The recording of one turn: its first document, and the others, which are read when they are needed."""
+    """The recording of one turn: its first document, and the others, which are read when they are needed.
 
-    def __init__(self, head: Json, written: Sequence[str] = (), where: str = "") -> None:
+    `written` are the others as they stand in the file. `base` is the take whose requests those of this one are written
+    as differences to. `session` is the name of its session, "" in a script; `asked` is its prompt, to be compared.
+    `mark` says how a take was appended, until the file is in order: its `id`, the key of the take that it comes
+    `after`, and the keys of those that it stands `instead` of.
+    """
+
+    def __init__(self, head: Json, written: Iterable[str] = (), where: str = "") -> None:
+        self.mark: Json = head.pop(MARK, {})
         self.head = head
-        self._written = list(written)
+        self.session = str(head.get("session", ""))
+        self.written = list(written)
+        self.base: Take | None = None
+        self.asked: Json | None = None
         self._where = where
-        self._documents: list[Json] | None = None if written else []
+        self._documents: list[Json] | None = None if self.written else []
         self._shorthand = Shorthand()
+        self._check = checks.digest_of(head)
 
     @property
     def prompt(self) -> str:
         """The prompt of the turn."""
-        return str(self.head.get(_TURN) or "")
-
-    @property
-    def session(self) -> str:
-        """The name of the session that the turn belongs to, "" in a script."""
-        return str(self.head.get("session", ""))
+        return str(self.head.get(TURN) or "")
 
     @property
     def ended(self) -> bool:
         """Whether the turn was recorded to its end."""
-        if self._documents is None:
-            return _kind(self._written[-1]) == _END
-        return bool(self._documents) and _END in self._documents[-1]
+        return bool(self.written) and _kind(self.written[-1]) == _END
+
+    @property
+    def where(self) -> str:
+        """The file and the prompt, for errors."""
+        return f"{self._where}, {self.prompt!r:.60}"
 
     @property
     def documents(self) -> list[Json]:
-        """The documents after the first. Raises CassetteError for one that cannot be read."""
+        """The documents after the first. Raises CassetteError if one cannot be read, or is missing."""
         if self._documents is None:
-            read = [documents.read(text, f"{self._where}, {self.prompt!r:.60}:") for text in self._written]
+            read = [documents.read(text, f"{self.where}:") for text in self.written]
             if read and _is_cut_off(read[-1]):
                 read.pop()
             short = Shorthand()
-            self._documents = [whole for one in read for whole in short.whole(one)]
+            whole = [one for written in read for one in short.whole(written)]
+            checks.check(whole, self.where)
+            self._documents = whole
         return self._documents
 
-    def replace(self, found: Sequence[Json]) -> None:
-        """Put other documents in the place of those after the first."""
-        self._documents, self._written = list(found), []
+    @cached_property
+    def key(self) -> str:
+        """A digest of a take that is over, which stays when the file is put in order: requests and tools do not."""
+        kept = (one.partition("\n")[0] if _kind(one) == "request" else one for one in self.written)
+        return short_digest("".join((self.session, self.prompt, *(one for one in kept if _kind(one) != "sources"))))
+
+    @property
+    def edits(self) -> list[checks.Edit]:
+        """What was edited since it was recorded. Raises CassetteError if a document was lost, doubled or moved."""
+        return checks.edits(self.head, self.documents, self.where)
+
+    def replace(self, found: Sequence[Json], head: Json | None = None) -> None:
+        """Put other documents in the place of these. A take that was edited stays known as edited."""
+        intact = False
+        with suppress(CassetteError):
+            intact = not self.edits
+        self.head = self.head if head is None else head
+        if intact and found and "check" in found[-1]:
+            check = "".join(map(checks.digest_of, (self.head, *found)))
+            found = [*found[:-1], {**found[-1], "check": check}]
+        self._documents, short = list(found), Shorthand()
+        self.written = [_piece(one) for one in map(short.written, found) if one]
+        self.__dict__.pop("key", None)
+
+    def append(self, written: str) -> None:
+        """Add a document as it stands in the file."""
+        self.written.append(written)
+        self._documents = None
+        self.__dict__.pop("key", None)
 
     def add(self, document: Json) -> str:
         """Add a document, and return it as it is written, "" if it is left out."""
+        self._check += checks.digest_of(document)
+        if kind_of(document) == _END:
+            document = {**document, "check": self._check}
         short = self._shorthand.written(document)
         self.documents.append(document)
-        return documents.write(short) if short else ""
+        if short is None:
+            return ""
+        self.written.append(_piece(short))
+        return documents.SEPARATOR + self.written[-1]
 
     def text(self, before: "Take | None" = None) -> Iterator[str]:
         """Yield the documents as they are written behind those of the take before."""
         facts = () if before is None else [name for name in FACTS if self.head.get(name) == before.head.get(name)]
         left_out = facts if len(facts) == len(FACTS) else ()
-        yield documents.write({name: value for name, value in self.head.items() if name not in left_out})
-        if self._written:
-            yield from (f"{documents.SEPARATOR}{one}" for one in self._written)
-            return
-        shorthand = Shorthand()
-        yield from (documents.write(short) for short in map(shorthand.written, self.documents) if short)
+        head = {name: value for name, value in self.head.items() if name not in left_out}
+        yield documents.write({**head, MARK: self.mark} if self.mark else head)
+        yield from (f"{documents.SEPARATOR}{one}" for one in self.written)
+
+
+class Blobs(dict[str, str]):
+    """The large blobs of a cassette in base64, by their digest."""
+
+    def keep(self, value: Any) -> Any:
+        """Return JSON of ours in which large blobs are named, and keep them."""
+
+        def keep(data: str) -> str:
+            if len(data) * 3 // 4 <= LARGEST_INLINE:
+                return data
+            name = short_digest(base64.b64decode(data))
+            self[name] = data
+            return f"={name}"
+
+        return _with_bytes(value, keep)
+
+    def written(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield the documents of these blobs."""
+        for name in names:
+            if (data := self.get(name)) is not None:
+                lines = "\n".join(data[start : start + 100] for start in range(0, len(data), 100))
+                yield documents.write({_BLOB: name, "data": lines})
 
 
 class Cassette:
-    """One file of takes. `Cassette.at` returns the same object for the same file, so that sessions can share it."""
+    """One file of takes, in the order of the notebook. `Cassette.at` returns the same object for the same file."""
 
     _known: ClassVar["WeakValueDictionary[Path, Cassette]"] = WeakValueDictionary()
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.takes: list[Take] = []
-        self._blobs: dict[str, str] = {}
-        self._read: tuple[int, int] | None = None
-        self._open: list[Take] = []
-        self._heads = 0
-        self._last: Take | None = None
-        self._places: dict[int, int] = {}
+        self.blobs = Blobs()
+        self.is_tidy = True
+        self.state: tuple[int, ...] | None = None
+        """The state of the file when it was last read, or written by a recording."""
+        self._begun: list[Take] = []
 
     @classmethod
     def at(cls, path: str | Path) -> "Cassette":
-        """Return the cassette of a file, which need not exist, read anew if the file was changed by others."""
+        """Return the cassette of a file, which need not exist, read anew if the file was changed."""
         place = Path(path).expanduser().absolute()
         cassette = cls._known.get(place)
         if cassette is None:
@@ -132,17 +199,19 @@ class Cassette:
         """Return the takes of a session, in order."""
         return [take for take in self.takes if take.session == session]
 
-    def chain(self, takes: Iterable[Take]) -> Chain:
-        """Return the chain of requests up to the end of these takes of a session."""
+    # -- requests ------------------------------------------------------------------------------
+
+    def chain_to(self, take: Take | None) -> Chain:
+        """Return the chain of requests up to the end of a take."""
+        takes: list[Take] = []
+        while take is not None:
+            takes.append(take)
+            take = take.base
         chain = Chain()
-        for take in takes:
-            for _ in self.requests(take, chain):
+        for one in reversed(takes):
+            for _ in self.requests(one, chain):
                 pass
         return chain
-
-    def chain_before(self, take: Take) -> Chain:
-        """Return the chain of requests up to a take of its session."""
-        return self.chain(takewhile(lambda one: one is not take, self.of_session(take.session)))
 
     def requests(self, take: Take, chain: Chain) -> Iterator[tuple[Json, Json]]:
         """Yield the documents of a take, each with what `Chain.feed` returns of it.
@@ -159,67 +228,104 @@ class Cassette:
                 raise CassetteError(message) from None
             yield document, whole
 
+    def sources(self, take: Take | None) -> Sequence[Json]:
+        """Return the tools of a take as they were listed, those of an earlier take if they were the same."""
+        while take is not None:
+            for document in reversed(take.documents):
+                if "sources" in document and document["sources"] != SOURCES["sources"]:
+                    return cast("Sequence[Json]", document["sources"])
+            take = take.base
+        return ()
+
     # -- reading -------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Read the file if it was changed since it was last read or written.
+        """Read the file if it was changed since it was last read.
 
         Raises CassetteError for a file that cannot be read, or is no cassette of this version.
         """
-        if self._open or (now := self._state()) == self._read:
+        now = None
+        with suppress(OSError):
+            now = state_of(self.path.stat())
+        if now == self.state:
             return
-        self.takes, self._blobs = [], {}
+        self.takes, self._begun, self.blobs, self.is_tidy, self.state = [], [], Blobs(), True, None
         if now is not None:
             self._load(self._text())
-        self._read = now
-
-    def _state(self) -> tuple[int, int] | None:
-        try:
-            stat = self.path.stat()
-        except OSError:
-            return None
-        return stat.st_mtime_ns, stat.st_size
+            self._put_in_order()
+        self.state = now
 
     def _text(self) -> str:
         try:
             if self.path.stat().st_size > LARGEST_FILE:
                 message = f"{self.path} is larger than {LARGEST_FILE >> 20} MB, and is not read. Name another file."
                 raise CassetteError(message)
-            return self.path.read_bytes().decode()
+            text = self.path.read_bytes().decode()
         except UnicodeDecodeError:
             raise CassetteError(f"{self.path} is no text in UTF-8, so it is no cassette. Name another file.") from None
         except OSError as error:
             raise CassetteError(f"{self.path} cannot be read: {error.strerror}. Name another file.") from error
+        # A carriage return never stands in what we write: mail programs and editors put it at the ends of lines.
+        return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
     def _load(self, text: str) -> None:
-        first, *rest = re.split(r"^---[ \t]*\n", text.removeprefix("\ufeff").replace("\r\n", "\n"), flags=re.MULTILINE)
-        self._check_version(first if first.strip() else rest.pop(0) if rest else "")
-        if rest and not rest[-1].endswith("\n"):
-            rest.pop()  # cut off in the midst of a line
-        written: list[tuple[Json, list[str]]] = []
-        current: list[str] | None = None
-        for number, piece in enumerate(rest, 2):
+        """Take in the documents of a text."""
+        self._check_version(text)
+        if _CONFLICT.search(text):
+            message = f"{self.path} has the marks of a merge that git could not finish. Choose one side: "
+            raise CassetteError(f"{message}git checkout --ours {self.path.name}, or --theirs.")
+        pieces = _SEPARATOR.split(text)[1:]
+        if pieces and not pieces[-1].endswith("\n"):
+            pieces.pop()  # cut off in the midst of a line
+        ids: dict[str, Take] = {}
+        current: Take | None = None
+        for number, piece in enumerate(pieces, 2):
             kind, where = _kind(piece), f"Document {number} of {self.path.name}"
-            if kind == _TURN:
-                written.append((documents.read(piece, where), current := []))
-            elif kind == _GOES_ON:
-                place = documents.read(piece, where)[_GOES_ON]
-                current = written[place][1] if isinstance(place, int) and 0 <= place < len(written) else None
+            if kind == TURN:
+                head = documents.read(piece, where)
+                checks.check_head(head, where)
+                current = Take(head, where=self.path.name)
+                self._begun.append(current)
+                self.is_tidy = self.is_tidy and "after" not in current.mark
+                ids |= {current.mark["id"]: current} if "id" in current.mark else {}
+            elif kind == GOES_ON:
+                place = documents.read(piece, where)[GOES_ON]
+                numbered = type(place) is int and 0 <= place < len(self._begun)
+                current = self._begun[place] if numbered else ids.get(str(place))
+                self.is_tidy = False
             elif kind == _BLOB:
                 self._add_blob(documents.read(piece, where), where)
-            elif kind in KINDS and current is not None:
+            elif kind in checks.KINDS and current is not None:
                 current.append(piece)
             else:
                 message = f"{where} is no part of a recording: it begins with {kind or piece[:40]!r}. Undo the edit."
                 raise CassetteError(message)
-        for (before, _), (head, _) in pairwise(written):
-            if FACTS[0] not in head:
-                head.update({name: before[name] for name in FACTS if name in before})
-        self.takes = [Take(head, pieces, self.path.name) for head, pieces in written]
+        for before, take in pairwise(self._begun):
+            if FACTS[0] not in take.head:
+                take.head.update({name: before.head[name] for name in FACTS if name in before.head})
+
+    def _put_in_order(self) -> None:
+        """Put the takes in the order of the notebook, without those that another one stands instead of."""
+        self.takes = []
+        last: dict[str, Take] = {}
+        known: dict[str, Take] = {}
+        for take in self._begun:
+            after = known.get(str(take.mark.get("after", "")))
+            instead = [known[one] for one in take.mark.get("instead", ()) if one in known]
+            if "after" in take.mark:
+                take.base = None if take.mark.get("whole") else after
+                place(self.takes, take, after, instead)
+            else:
+                take.base = last.get(take.session)
+                self.takes = [one for one in self.takes if not (take.ended and one in instead)] + [take]
+            last[take.session] = take
+            if not self.is_tidy:  # a take that is recorded again can have the key of the earlier one
+                known[take.key] = take
 
     def _check_version(self, text: str) -> None:
+        first = next((piece for piece in _SEPARATOR.split(text) if piece.strip()), "")
         try:
-            version = documents.read(text, str(self.path)).get(_TITLE)
+            version = documents.read(first, str(self.path)).get(_TITLE)
         except CassetteError:
             version = None
         if not isinstance(version, int) or isinstance(version, bool):
@@ -238,23 +344,9 @@ class Cassette:
     def _add_blob(self, document: Json, where: str) -> None:
         match document:
             case {"blob": str() as name, "data": str() as data}:
-                self._blobs[name] = "".join(data.split())
+                self.blobs[name] = "".join(data.split())
             case _:
                 raise CassetteError(f"{where} is no blob with a name and data. Undo the edit.")
-
-    # -- blobs ---------------------------------------------------------------------------------
-
-    def keep_bytes(self, value: Any) -> Any:
-        """Return JSON of ours in which large blobs are named; the cassette keeps them."""
-
-        def keep(data: str) -> str:
-            if len(data) * 3 // 4 <= LARGEST_INLINE:
-                return data
-            name = short_digest(base64.b64decode(data))
-            self._blobs[name] = data
-            return f"={name}"
-
-        return _with_bytes(value, keep)
 
     def restore(self, value: Any) -> Any:
         """Return JSON with its blobs. Raises CassetteError for one that is missing or damaged."""
@@ -262,7 +354,7 @@ class Cassette:
         def restored(name: str) -> str:
             if not name.startswith("="):
                 return name
-            data = self._blobs.get(name[1:], "")
+            data = self.blobs.get(name[1:], "")
             with suppress(ValueError):
                 if short_digest(base64.b64decode(data, validate=True)) == name[1:]:
                     return data
@@ -272,114 +364,102 @@ class Cassette:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def begin(self, take: Take) -> None:
-        """Begin to record a take. Raises CassetteError if the file cannot be written."""
-        if not self._open:
-            self.save()  # leaves out what was cut off at the end, and creates the file
-            self._heads = len(self.takes)
-        self._append(documents.write(take.head))
-        self._open.append(take)
-        self._last = take
-        self._places[id(take)] = self._heads
-        self._heads += 1
-
-    def append(self, take: Take, document: Json) -> None:
-        """Add a document to a take, in the file too. Raises CassetteError if the file cannot be written."""
-        text = take.add(document)
-        if not text:
-            return
-        if self._last is not take:
-            text = documents.write({_GOES_ON: self._places[id(take)]}) + text
-            self._last = take
-        self._append(text)
-
-    def settle(self, take: Take, after: Take | None, instead: Sequence[Take]) -> None:
-        """Put a take into its place, with other takes removed, and write the file.
-
-        The place is that of the first take in `instead`. If none of those is in the file, it is the place behind
-        `after`; without that, the place before all other takes of the session; for the first take of a session, the
-        place at which it was begun.
-
-        Raises CassetteError if the file cannot be written.
-        """
-        self._open.remove(take)
-        followers = self._absolute(take.session)
-        place = next((index for index, one in enumerate(self.takes) if one in instead), None)
-        if place is not None:
-            self.takes = [one for one in self.takes if one not in instead]
-        elif after in self.takes:
-            place = self.takes.index(after) + 1
-        else:
-            sessions = [one.session for one in self.takes]
-            place = sessions.index(take.session) if take.session in sessions else self._places[id(take)]
-        self.takes.insert(place, take)
-        self._rebase(take, followers)
-        self.save()
-
-    def _absolute(self, session: str) -> dict[int, list[Json]]:
-        """Return the whole requests of each take of a session, by the id of the take."""
-        chain, found = Chain(), dict[int, list[Json]]()
-        for take in self.of_session(session):
-            with suppress(CassetteError):
-                found[id(take)] = [whole for _, whole in self.requests(take, chain)]
-        return found
-
-    def _rebase(self, take: Take, whole: Mapping[int, list[Json]]) -> None:
-        """Write the requests of the takes behind a new one anew, as differences to the requests before them now."""
-        later = self.of_session(take.session)
-        later = later[later.index(take) + 1 :]
-        if not later:
-            return
-        chain = self.chain_before(later[0])
-        for one in later:
-            if id(one) not in whole:
-                return
-            one.replace(list(_differences(one, whole[id(one)], chain)))
-
-    def _append(self, text: str) -> None:
-        new = [name for name in self._blobs if f"={name}" in text]
-        whole = "".join(map(self._blob, new)) + text
-        try:
-            with self.path.open("ab") as file:
-                file.write(whole.encode())
-        except OSError as error:
-            raise self._unwritable(error) from error
-        self._read = self._state()
-
-    def _blob(self, name: str) -> str:
-        data = self._blobs[name]
-        lines = "\n".join(data[start : start + 100] for start in range(0, len(data), 100))
-        return documents.write({_BLOB: name, "data": lines})
-
     def save(self) -> None:
-        """Write the whole file, by way of a temporary one. Raises CassetteError if it cannot be written."""
-        takes = (*self.takes, *self._open)
-        body = [text for before, take in zip((None, *takes), takes, strict=False) for text in take.text(before)]
-        used = dict.fromkeys(
-            name
-            for text in body
-            for name in re.findall(r'"=([0-9a-f]{16})"|: =([0-9a-f]{16})$', text, re.MULTILINE)
-            for name in name
-            if name
-        )
-        blobs = [self._blob(name) for name in used if name in self._blobs]
+        """Write the whole file in order, by way of a temporary one. Raises CassetteError if it cannot be written."""
+        self._rebase()
+        for take in self.takes:  # one that is not over may be recorded by another process
+            take.mark = {name: take.mark[name] for name in ("id", "instead") if not take.ended and name in take.mark}
+        pairs = zip((None, *self.takes), self.takes, strict=False)
+        body = [text for before, take in pairs for text in take.text(before)]
+        used = dict.fromkeys(name for text in body for name in named_blobs(text))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             beside = self.path.with_name(f".{uuid.uuid4().hex}.tmp")
             try:
                 with beside.open("xb") as file:
-                    file.write("".join((_HEAD, *body, *blobs)).encode())
+                    file.write("".join((HEAD, *body, *self.blobs.written(used))).encode())
                 if self.exists:
                     beside.chmod(self.path.stat().st_mode & 0o777)
                 beside.replace(self.path)
             finally:
                 beside.unlink(missing_ok=True)
         except OSError as error:
-            raise self._unwritable(error) from error
-        self._read = self._state()
+            raise self.unwritable(error) from error
 
-    def _unwritable(self, error: OSError) -> CassetteError:
+    def _rebase(self) -> None:
+        """Write requests anew, as differences to those of the take that now stands before, where that is another."""
+        moved = {take.session for before, take in self._neighbours() if take.base is not before}
+        whole = self._whole_requests(moved) if moved else {}
+        chains = {session: Chain() for session in moved}
+        changed: set[Take | None] = set()
+        for before, take in list(self._neighbours()):
+            if (chain := chains.get(take.session)) is None:
+                continue
+            if take not in whole:  # what cannot be read stays as it is, and so does what stands behind
+                del chains[take.session]
+                continue
+            chain.begin(prompt_parts(take.head))
+            found = list(map(chain.difference, take.documents, whole[take]))
+            if (take.base is not before or before in changed) and found != take.documents:
+                take.replace(found)
+                changed.add(take)
+            take.base = before
+
+    def _neighbours(self) -> Iterator[tuple[Take | None, Take]]:
+        """Yield each take with the take of its session before it."""
+        last: dict[str, Take] = {}
+        for take in self.takes:
+            yield last.get(take.session), take
+            last[take.session] = take
+
+    def _whole_requests(self, sessions: Collection[str]) -> dict[Take, list[Json]]:
+        """Return the whole requests of each take of some sessions."""
+        found: dict[Take, list[Json]] = {}
+        chains: dict[Take | None, Chain] = {}
+        for take in self._begun:
+            if take.session in sessions:
+                with suppress(CassetteError):
+                    chain = chains.pop(take.base, None) or self.chain_to(take.base)
+                    found[take] = [whole for _, whole in self.requests(take, chain)]
+                    chains[take] = chain
+        return found
+
+    def unwritable(self, error: OSError) -> CassetteError:
+        """Return the error of a file that cannot be written."""
         return CassetteError(f"{self.path} cannot be written: {error.strerror}. Name another file for the cassette.")
+
+
+def place(takes: list[Take], take: Take, after: Take | None, instead: Collection[Take]) -> None:
+    """Put a take among others, and take those away that it stands instead of, unless it was not recorded to its end.
+
+    Its place is that of the first of those. Without any it is the place behind `after`, and without that, the place
+    before all other takes of its session.
+    """
+    at = next((index for index, one in enumerate(takes) if one in instead), None)
+    if instead and not take.ended:  # the earlier one stays until this one is whole
+        at = None
+        after = next((one for one in reversed(takes) if one.session == take.session), after)
+    elif at is not None:
+        takes[:] = [one for one in takes if one not in instead]
+    if at is None and after in takes:
+        at = takes.index(after) + 1
+    elif at is None:
+        at = next((index for index, one in enumerate(takes) if one.session == take.session), len(takes))
+    takes.insert(at, take)
+
+
+def state_of(stat: os.stat_result) -> tuple[int, int, int]:
+    """Return which file it is, and which version of it. Two equal states are of the same content."""
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def named_blobs(text: str) -> Iterator[str]:
+    """Yield the names of the blobs that a document stands for."""
+    yield from (one or other for one, other in _NAMED_BLOB.findall(text))
+
+
+def _piece(document: Json) -> str:
+    return documents.write(document).removeprefix(documents.SEPARATOR)
 
 
 def _kind(text: str) -> str:
@@ -410,10 +490,4 @@ def _is_cut_off(document: Json) -> bool:
 def prompt_parts(head: Mapping[str, Any]) -> list[Json]:
     """Return the parts of a turn's prompt."""
     parts = head.get("parts")
-    return cast("list[Json]", parts) if isinstance(parts, list) else [{"type": "text", "text": head.get(_TURN, "")}]
-
-
-def _differences(take: Take, whole: Sequence[Json], chain: Chain) -> Iterator[Json]:
-    """Yield the documents of a take with its requests as differences along a chain."""
-    chain.begin(prompt_parts(take.head))
-    yield from map(chain.difference, take.documents, whole)
+    return cast("list[Json]", parts) if isinstance(parts, list) else [{"type": "text", "text": head.get(TURN, "")}]

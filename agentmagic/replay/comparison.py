@@ -7,17 +7,17 @@ replaced by their digest. So the usual comparison is one of equal strings. Only 
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import SequenceMatcher
 from hashlib import blake2b
-from itertools import chain, count, islice, takewhile, zip_longest
-from typing import Any, Generic, Literal, TypeVar, cast
+from itertools import count, islice, takewhile, zip_longest
+from typing import Any, Literal, cast
 
 from agentmagic.events import PromptValue
 from agentmagic.messages import Media, Message, Part, Reasoning, Text, ToolCall, ToolDef, ToolResult
 from agentmagic.providers.base import Request
-from agentmagic.replay.exchange import blanked
+from agentmagic.replay.exchange import EachOnce, blanked
 from agentmagic.secrets import BLANK, redact
 from agentmagic.serialization import is_shallow, same_json
 from agentmagic.text import clip, one_line
@@ -25,6 +25,7 @@ from agentmagic.tools.output_cache import READER
 
 Cause = Literal[
     "cosmetic",
+    "edited",
     "model",
     "settings",
     "instructions",
@@ -42,6 +43,8 @@ MOST = 20
 """Differences that are named of one request."""
 LONGEST = 200
 """Characters of a value that are shown. Of a longer one the piece around the difference is shown."""
+MOST_WAYS = 5_000
+"""Places from which the rest of two prompts is compared."""
 BEFORE = 40
 """Characters before the difference in such a piece."""
 
@@ -49,8 +52,6 @@ _LINE_ENDS = re.compile(r"[^\S\n]+$", re.MULTILINE)
 _MARKS = re.compile(r"\n +[~^]+(?=\n|$)")
 """The line below a line of a traceback, which not every Python writes."""
 _HANDLE = re.compile(rf'({READER}\(id=)"(?:[^"\\]|\\.)*"')
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,8 @@ class RequestRecords:
     """Makes the records of the requests of a conversation; each message and each tool is written once."""
 
     def __init__(self) -> None:
-        self._messages = _Written(_message)
-        self._tools = _Written(_tool)
+        self._messages = EachOnce(_message)
+        self._tools = EachOnce(_tool)
 
     def __call__(self, request: Request, model: str, values: Sequence[PromptValue] = ()) -> RequestRecord:
         """Return the record of a request to the model of this full name, with the values in its prompt."""
@@ -101,23 +102,9 @@ class RequestRecords:
             redact(instructions),
             _settings(request),
             tuple(sorted(self._tools(request.tools))),
-            self._messages(request.messages),
+            tuple(self._messages(request.messages)),
             tuple(record_line({"written": one.written, "kind": one.kind, "text": one.text}) for one in values),
         )
-
-
-class _Written(Generic[T]):
-    """Writes a growing sequence of values as lines, each once; they are kept as long as they are repeated."""
-
-    def __init__(self, write: Callable[[T], str]) -> None:
-        self._write = write
-        self._kept: dict[int, tuple[T, str]] = {}
-
-    def __call__(self, values: Sequence[T]) -> tuple[str, ...]:
-        # The value is kept beside its line: the id of a deleted object can be given to another one.
-        kept = [self._kept.get(id(value)) or (value, self._write(value)) for value in values]
-        self._kept = {id(pair[0]): pair for pair in kept}
-        return tuple(line for _, line in kept)
 
 
 def record_line(data: Any) -> str:
@@ -170,15 +157,32 @@ def _part(part: Part) -> dict[str, Any]:
 # -- the comparison --------------------------------------------------------------------------------
 
 
-def compare(recorded: RequestRecord, asked: RequestRecord) -> tuple[Difference, ...]:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Results that were told to be other than recorded: they are no differences again.
+
+    `places` are those of the results in a request: the number of the message, and that of the part. `texts` are pairs
+    of texts, the recorded and the new one, which may stand in the last message, if that is a question of the loop.
+    """
+
+    places: Collection[tuple[int, int]] = ()
+    texts: Sequence[tuple[str, str]] = ()
+
+
+def compare(recorded: RequestRecord, asked: RequestRecord, known: Known | None = None) -> tuple[Difference, ...]:
     """Return how a request differs from the recorded one, the most likely cause first; nothing if they are the same.
 
-    If nothing differs that matters to a model, the one difference has the cause "cosmetic".
+    If nothing differs that matters to a model, or is not known, the one difference has the cause "cosmetic".
     """
     if recorded == asked:
         return ()
-    found = list(islice(_differences(recorded, asked), MOST))
+    found = list(islice(_differences(recorded, asked, known or Known()), MOST))
     return tuple(found or [_cosmetic(recorded, asked)])
+
+
+def compare_results(recorded: ToolResult, returned: ToolResult) -> tuple[Difference, ...]:
+    """Return how the result of a call differs from the recorded one in what matters to a model."""
+    return tuple(islice(_result(_part(recorded), _part(returned)), MOST))
 
 
 def _cosmetic(recorded: RequestRecord, asked: RequestRecord) -> Difference:
@@ -190,13 +194,13 @@ def _cosmetic(recorded: RequestRecord, asked: RequestRecord) -> Difference:
     return _difference("cosmetic", name, before, after)
 
 
-def _differences(old: RequestRecord, new: RequestRecord) -> Iterator[Difference]:
+def _differences(old: RequestRecord, new: RequestRecord, known: Known) -> Iterator[Difference]:
     if old.model != new.model:
         yield _difference("model", "model", old.model, new.model)
     yield from _walk("settings", "settings", json.loads(old.settings), json.loads(new.settings))
     yield from _walk("instructions", "instructions", old.instructions, new.instructions)
     yield from _tool_differences(old.tools, new.tools)
-    yield from _Messages(old, new).differences()
+    yield from _Messages(old, new, known).differences()
 
 
 def _tool_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
@@ -213,17 +217,20 @@ def _tool_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Differ
 class _Messages:
     """Compares the messages of two requests."""
 
-    def __init__(self, old: RequestRecord, new: RequestRecord) -> None:
+    def __init__(self, old: RequestRecord, new: RequestRecord, known: Known) -> None:
+        self._known = known
+        names = sorted((json.loads(tool)["_"] for tool in old.tools), key=len, reverse=True)
+        self._listing = _listing(names) if "decision" in json.loads(new.settings) else None
         self._lines = old.messages, new.messages
         self._old = [json.loads(line) for line in old.messages]
         self._new = [json.loads(line) for line in new.messages]
-        self._last = max((n for n, one in enumerate(self._new) if one["role"] == "user"), default=0)
+        asked = [place for place, one in enumerate(self._new) if one["role"] == "user"]
+        self._prompts = asked[-1 if self._listing is None else -2 :] or [0]  # a plan asks a question behind the prompt
         self._values = _paired_values(old.values, new.values)
-        self._seen = dict[str, int]()
 
     def differences(self) -> Iterator[Difference]:
         """Yield the differences, those of the model's own messages only if there is no other."""
-        changed = [(one, other) for one, other in self._values if not _is_cosmetic(one["text"], other["text"])]
+        changed = [(one, other) for one, other in self._values if not is_cosmetic(one["text"], other["text"])]
         for before, after in changed:
             yield _difference("value", f"values.{before['written']}", before["text"], after["text"])
         pairs, in_order = self._pairs()
@@ -235,13 +242,14 @@ class _Messages:
             if before["role"] == "user":
                 differences = self._prompt(place, before, after, changed)
             elif before["role"] == "tool":
-                differences = self._results(before, after)
+                differences = self._results(place, before, after)
             else:
                 continue
             for difference in differences:
                 found = True
                 yield difference
-        for index, place in () if found else pairs:
+        own = [pair for pair in pairs if self._old[pair[0]]["role"] == "assistant"]
+        for index, place in () if found else own:
             yield from _walk("prompt", f"history[{place}]", self._old[index], self._new[place])
 
     def _pairs(self) -> tuple[list[tuple[int, int]], bool]:
@@ -258,7 +266,7 @@ class _Messages:
 
     def _prompt(self, place: int, before: Any, after: Any, changed: Sequence[tuple[Any, Any]]) -> Iterator[Difference]:
         """Yield the differences of two messages of the user that no changed value explains."""
-        name = "prompt" if place == self._last else f"history[{place}]"
+        name = "prompt" if place in self._prompts else f"history[{place}]"
         if len(before["parts"]) != len(after["parts"]):
             yield _difference("prompt", name, _words(before), _words(after))
             return
@@ -271,24 +279,43 @@ class _Messages:
             if written and other["type"] == "media":
                 yield _difference("value", f"values.{written}", part["digest"], other["digest"])
             elif part["type"] == other["type"] == "text":
-                if not _explained(part["text"], other["text"], [(one["text"], two["text"]) for one, two in changed]):
-                    yield from _walk("prompt", name, part["text"], other["text"])
+                texts = [(one["text"], two["text"]) for one, two in changed]
+                texts += self._known.texts if place == len(self._new) - 1 else ()
+                one, two = (self._with_sorted_tools(inner["text"]) for inner in (part, other))
+                if not _explained(one, two, texts):
+                    yield from _walk("prompt", name, one, two)
             else:
                 yield from _walk("prompt", name, part, other)
 
-    def _results(self, before: Any, after: Any) -> Iterator[Difference]:
-        """Yield at most one difference for each result: its text and its structured value often say the same."""
+    def _with_sorted_tools(self, text: str) -> str:
+        """Return a prompt of a plan with its lists of tools in the order of their names: their order means nothing."""
+        if self._listing is None:
+            return text
+        return self._listing.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text)
+
+    def _results(self, place: int, before: Any, after: Any) -> Iterator[Difference]:
         parts = cast("Iterator[tuple[Any, Any]]", zip_longest(before["parts"], after["parts"]))
-        for part, other in parts:
-            path = f"results.{(part or other)['name']}"
-            if part is None or other is None:
-                yield _difference("tool result", path, part or ABSENT, other or ABSENT)
-                continue
-            contents, rest = map(_content, (part, other)), ({**one, "content": None} for one in (part, other))
-            yield from islice(
-                chain(_walk("tool result", path, *contents), _walk("tool result", path, *rest)),
-                1,
-            )
+        for number, (part, other) in enumerate(parts):
+            if not part or not other:
+                only: Any = part or other
+                yield _difference("tool result", f"results.{only['name']}", part or ABSENT, other or ABSENT)
+            elif (place, number) not in self._known.places:
+                yield from _result(part, other)
+
+
+def _result(part: Any, other: Any) -> Iterator[Difference]:
+    """Yield the differences of a result. Its text and its structured value often say the same: one of them is told."""
+    path = f"results.{part['name']}"
+    found = list(_walk("tool result", path, *map(_content, (part, other))))
+    yield from found
+    left_out = {"content": None, "structured": None} if found else {"content": None}
+    yield from _walk("tool result", path, {**part, **left_out}, {**other, **left_out})
+
+
+def _listing(names: Sequence[str]) -> re.Pattern[str]:
+    """Return the pattern of a list of tools."""
+    one = "|".join(map(re.escape, names)) or "(?!)"
+    return re.compile(rf"(?<!\w)(?:{one})(?:, (?:{one}))+(?!\w)")
 
 
 def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, Any]]:
@@ -299,25 +326,22 @@ def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, An
 
 
 def _explained(old: str, new: str, changed: Sequence[tuple[str, str]]) -> bool:
-    """Return whether two texts differ only in these values, which come in this order, each once or more."""
-    seen = set[tuple[int, int, int]]()  # each is looked at once: texts that repeat a value have many ways to one
-    left = [(0, 0, 0)]  # where the rest of each text begins, and the next value
-    while left:
-        start, other, number = rest = left.pop()
+    """Return whether two texts differ only in these values, each pair of them at any number of places."""
+    seen = set[tuple[int, int]]()  # each is looked at once: texts that repeat a value have many ways to one
+    left = [(0, 0)]  # where the rest of each text begins
+    while left and len(seen) < MOST_WAYS:
+        start, other = rest = left.pop()
         if rest in seen:
             continue
         seen.add(rest)
-        if _is_cosmetic(old[start:], new[other:]):
+        if is_cosmetic(old[start:], new[other:]):
             return True
-        if number == len(changed):
-            continue
-        before, after = changed[number]
-        place = old.find(before, start)
-        while place >= 0 and new.startswith(old[start:place], other):
-            if new.startswith(after, other + place - start):
-                behind = place + len(before), other + place - start + len(after)
-                left += [(*behind, number), (*behind, number + 1)] if before else [(*behind, number + 1)]
-            place = old.find(before, place + 1)
+        for before, after in changed:
+            place = old.find(before, start)
+            while place >= 0 and new.startswith(old[start:place], other):
+                if new.startswith(after, other + place - start):
+                    left.append((place + len(before), other + place - start + len(after)))
+                place = old.find(before, place + 1)
     return False
 
 
@@ -365,7 +389,7 @@ def _walk(cause: Cause, path: str, before: Any, after: Any) -> Iterator[Differen
             pairs = zip(cast("list[Any]", before), cast("list[Any]", after), strict=True)
             for index, pair in enumerate(pairs):
                 yield from _walk(cause, f"{path}[{index}]", *pair)
-        case str(), str() if _is_cosmetic(before, after):
+        case str(), str() if is_cosmetic(before, after):
             pass
         case _ if not same_json(before, after):
             yield _difference(cause, path, before, after)
@@ -373,7 +397,7 @@ def _walk(cause: Cause, path: str, before: Any, after: Any) -> Iterator[Differen
             pass
 
 
-def _is_cosmetic(before: str, after: str) -> bool:
+def is_cosmetic(before: str, after: str) -> bool:
     """Return whether two texts differ only in line ends, order of JSON, ids, marks of tracebacks, and secrets."""
     if before == after:
         return True
@@ -403,9 +427,17 @@ def _fits_blanks(blanked: str, text: str) -> bool:
 
 def _difference(cause: Cause, field: str, before: Any, after: Any) -> Difference:
     one, other = (value if isinstance(value, str) else record_line(value) for value in (before, after))
+    if one == other:  # of two types
+        one, other = (f"{record_line(value)} ({_type_of(value)})" for value in (before, after))
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
     start = max(same - BEFORE, 0) if max(len(one), len(other)) > LONGEST else 0
     return Difference(cause, clip(field, LONGEST), _piece(one, start), _piece(other, start))
+
+
+def _type_of(value: Any) -> str:
+    """Return the type of a JSON value, in words."""
+    kinds = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list"}
+    return "nothing" if value is None else kinds.get(cast("Any", type(value)), "an object")
 
 
 def _piece(text: str, start: int) -> str:

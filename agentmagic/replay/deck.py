@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
@@ -16,12 +17,14 @@ from agentmagic.host import installed
 from agentmagic.messages import Message, Text
 from agentmagic.providers.base import Advising, Model, honoured
 from agentmagic.providers.registry import address_of
-from agentmagic.replay.cassette import Cassette, Take, prompt_parts
+from agentmagic.replay import unasked
+from agentmagic.replay.cassette import Blobs, Cassette, Take, prompt_parts
 from agentmagic.replay.comparison import RequestRecords
 from agentmagic.replay.exchange import Json, blanked
 from agentmagic.replay.player import Player, Verdict
 from agentmagic.replay.recorder import TurnRecorder
-from agentmagic.replay.tape import TurnTape
+from agentmagic.replay.recording import Recording, tidy
+from agentmagic.replay.tape import KnownResults, TurnTape
 from agentmagic.settings import MODES, Replay
 from agentmagic.tools.notebook.proposals import FATES
 
@@ -44,20 +47,23 @@ class Deck:
         self.timed = timed
         self.verdicts: list[Verdict] = []
         self.records = RequestRecords()  # of all turns: each message is written once
+        self._known = KnownResults()
         self._playing: Replay = "live"
         self._forked = False
         self._path: Path | None = None
         self._brought = path is not None
         self._mode: Replay | None = None
-        self._cassette: Cassette | None = None
+        self._recording: Recording | None = None
         self._claimed = False
         self._next = 0
-        self._started = False
+        self._aligned = False
+        """Whether the last turn was on the cassette, or was recorded in place of one that was."""
         self._used: dict[int, tuple[str, int]] = {}
         self._past: dict[int, tuple[str, int]] = {}
         """The takes of turns in the history, and of turns that were cleared: by their places, the runs of both."""
         self._turns = 0
-        self._place: tuple[Take, Take | None, list[Take]] | None = None
+        self._recorded: tuple[Take, bool] | None = None
+        """The take that is recorded now, and whether it takes the place of another one."""
         if path is not None:
             self.insert(path)
         if mode is not None:
@@ -84,6 +90,7 @@ class Deck:
 
     def insert(self, path: str | Path) -> None:
         """Use the cassette of a file from now on; the file need not exist."""
+        self.finish()
         self._path = settings.file_of(path)
         self.rewind()
 
@@ -100,13 +107,22 @@ class Deck:
     def choose(self, mode: Replay, *, timed: bool | None = None) -> None:
         """Use the cassette in this mode from now on. Raises UsageError for a mode that is none, or not the class's."""
         _check(mode)
+        if mode not in RECORDS:
+            self.finish()
         self._mode, self.timed = mode, self.timed if timed is None else timed
         self._forked = False
 
     def rewind(self) -> None:
         """Begin with the first take again."""
-        self._next, self._started, self._forked = 0, False, False
+        self._next, self._aligned, self._forked = 0, False, False
         self._used, self._past = {}, {}
+
+    def finish(self) -> None:
+        """End the recording, if there is one, and put its file in order if it can be written."""
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            with suppress(CassetteError):
+                recording.finish()
 
     def turn(  # noqa: PLR0913  (what a turn is made of)
         self,
@@ -132,18 +148,20 @@ class Deck:
         self._playing = settings.replay_override() or mode or self.mode
         if self._playing == "live":
             return None
-        cassette = self._cassette = self._inserted()
+        cassette = self._inserted()
         head = self._head(prompt, values)
         self._claim(cassette, head)
         self._follow(turns, cleared=cleared)
         index = self._to_play(cassette, head)
         take = None if index is None else cassette.of_session(self.name)[index]
         real = cache(real)
+        if take is not None and self._playing in ("replay", "replay-model"):
+            unasked.note_played(cassette, take)
 
         def record() -> TurnRecorder:
             if index is not None:  # the turn was played up to a change
                 self._used.pop(index, None)
-            return self._record(cassette, head, recipe, real())
+            return self._record(head, recipe, real())
 
         tape = TurnTape(
             mode=self._playing,
@@ -156,6 +174,7 @@ class Deck:
             notices=notices,
             records=self.records,
             verdicts=self.verdicts,
+            known=self._known,
             settle=self._settle,
         )
         if index is not None:
@@ -163,10 +182,23 @@ class Deck:
         return tape
 
     def _inserted(self) -> Cassette:
+        """Return the cassette as this session records it, or else as the file has it, which is put in order first."""
         if (path := self.path) is None:
             message = f"The mode {self._playing} needs a cassette. {NAME_ONE}"
             raise UsageError(message)
-        return Cassette.at(path)
+        recording, records = self._recording, self._playing in RECORDS
+        if recording is not None and records and recording.path == path.expanduser().absolute():
+            return recording
+        self.finish()
+        cassette = Cassette.at(path)
+        if records:
+            self._recording = Recording(cassette)
+            return self._recording
+        if not cassette.is_tidy:
+            with suppress(CassetteError):  # of a folder in which nothing can be written
+                tidy(cassette.path)
+            cassette.refresh()
+        return cassette
 
     def _to_play(self, cassette: Cassette, head: Json) -> int | None:
         """Return the place of the take that a turn plays, None if the turn is recorded from its beginning.
@@ -186,12 +218,12 @@ class Deck:
             self._past |= self._used
             self._used = {}
         elif back := list(self._used)[max(len(self._used) - max(self._turns - turns, 0), 0) :]:
-            self._next = back[0]
+            self._next, self._aligned = back[0], True
             self._used = {index: run for index, run in self._used.items() if index not in back}
         self._turns = turns + 1
 
-    def _use(self, index: int) -> None:
-        self._next, self._started = index + 1, True
+    def _use(self, index: int, *, aligned: bool = True) -> None:
+        self._next, self._aligned = index + 1, aligned
         for places in (self._used, self._past):
             places.pop(index, None)
         self._used[index] = installed().cell
@@ -205,17 +237,26 @@ class Deck:
     def _settle(self, tape: TurnTape) -> None:
         """Put what was recorded of a turn into its place on the cassette."""
         self._forked = self._forked or tape.forked
-        if tape.recorder is None or self._place is None or self._cassette is None:
+        recording = self._recording
+        if tape.recorder is None or self._recorded is None or recording is None:
             return
-        take, after, instead = self._place
-        self._place = None
-        self._cassette.settle(take, after, instead)
-        self._use(self._cassette.of_session(self.name).index(take))
+        (take, aligned), self._recorded = self._recorded, None
+        before = recording.of_session(self.name)
+        recording.settle(take)
+        unasked.note_recorded(recording, take)
+        own = recording.of_session(self.name)
+        for places in (self._used, self._past):  # takes behind the new one have moved
+            moved = [(before[index], run) for index, run in places.items() if index < len(before)]
+            places.clear()
+            places |= {own.index(one): run for one, run in moved if one in own}
+        index = own.index(take)
+        self._use(index, aligned=aligned or index == len(own) - 1)
 
     def _claim(self, cassette: Cassette, head: Json) -> None:
         """Choose a recording for the session: one of its name, and used by no other session of this run.
 
-        A recording that begins with the prompt of this turn is preferred.
+        A recording that begins with the prompt of this turn is preferred. A replay that finds none of the name takes
+        one of another name that has the prompt.
         """
         if self._claimed:
             return
@@ -228,10 +269,14 @@ class Deck:
         first = {take.session: take for take in reversed(cassette.takes)}
         family = [one for one in first if one == self.name or (one.startswith(later) and one[len(later) :].isdigit())]
         free = [one for one in reversed(family) if one not in taken]
-        free.sort(key=lambda one: _asked(first[one].head) != _asked(head))
+        asked = _asked(head)
+        free.sort(key=lambda one: _asked_in(first[one]) != asked)
         if not free and self._playing in RECORDS:
             names = (self.name, *(f"{later}{number}" for number in range(2, len(taken) + 2)))
             free = [one for one in names if one not in taken]
+        if not family and self._playing not in RECORDS:  # the variable of the session was renamed
+            own = {take.session for take in cassette.takes if _asked_in(take) == asked}
+            free = [one for one in first if one in own or len(first) == 1]
         self.name = free[0] if free else self.name
         taken.add(self.name)
 
@@ -241,7 +286,7 @@ class Deck:
         If no take has the prompt, the place is that of the most similar one. It is None if there are no takes.
         """
         own, asked = cassette.of_session(self.name), _asked(head)
-        same = [index for index, take in enumerate(own) if _asked(take.head) == asked]
+        same = [index for index, take in enumerate(own) if _asked_in(take) == asked]
         if self._playing in RECORDS:  # a prompt that comes twice in a conversation has two takes
             same = [index for index in same if self._is_free(index)]
         whole = [index for index in same if own[index].ended] or same
@@ -255,31 +300,31 @@ class Deck:
             return here, False
         return max(range(len(own)), key=lambda index: _likeness(own[index], head)), False
 
-    def _record(self, cassette: Cassette, head: Json, recipe: Agent, model: Model) -> TurnRecorder:
+    def _record(self, head: Json, recipe: Agent, model: Model) -> TurnRecorder:
         """Begin a take where the turn belongs, and return its recorder."""
-        own = cassette.of_session(self.name)
-        index, exact = self._find(cassette, head)
+        recording = self._recording
+        assert recording is not None  # noqa: S101  (of a mode that records)
+        own = recording.of_session(self.name)
+        index, exact = self._find(recording, head)
         place = index if exact and index is not None else min(self._next, len(own))
-        instead = [take for take in own if not take.ended]
-        if exact or (self._started and place < len(own)):
-            instead.append(own[place])
-        if self._started and place > self._next:
-            instead += own[self._next : place]
+        asked = _asked(head)
+        instead = [take for take in own if _asked_in(take) == asked and not take.ended]
+        gone = [place] if exact or (self._aligned and place < len(own)) else []
+        gone += range(self._next, place) if self._aligned else ()
+        instead += [own[at] for at in gone if self._is_free(at)]
         before = [take for take in own[:place] if take not in instead]
-        take = Take({**head, **_facts(recipe, model)})
-        if self.name:
-            take.head["session"] = self.name
-        cassette.begin(take)
-        self._place = (take, before[-1] if before else None, instead)
-        chain = cassette.chain(before)
+        session = {"session": self.name} if self.name else {}
+        take = Take({**head, **_facts(recipe, model), **session}, where=recording.path.name)
+        chain = recording.begin(take, before[-1] if before else None, instead)
+        self._recorded = take, bool(instead)
         chain.begin(prompt_parts(take.head))
-        return TurnRecorder(cassette, take, chain)
+        return TurnRecorder(recording, take, chain)
 
     def _head(self, prompt: Message, values: Sequence[PromptValue]) -> Json:
         head: Json = {"turn": blanked(prompt.text)}
         if not (len(prompt.parts) == 1 and isinstance(prompt.parts[0], Text)):
-            assert self._cassette is not None  # noqa: S101  (set before)
-            head["parts"] = self._cassette.keep_bytes(blanked(prompt.parts))
+            blobs = Blobs() if self._recording is None else self._recording.blobs
+            head["parts"] = blobs.keep(blanked(prompt.parts))
         if values:
             head["values"] = [blanked({"written": one.written, "kind": one.kind, "text": one.text}) for one in values]
         return head
@@ -326,6 +371,13 @@ def _asked(head: Json) -> Json:
     """
     parts = [part for part in prompt_parts(head) if part.get("uri") != FATES]
     return blanked({"turn": head.get("turn"), "parts": parts})
+
+
+def _asked_in(take: Take) -> Json:
+    """Return the prompt of a take to compare; secrets that become known later are not looked for again."""
+    if take.asked is None:
+        take.asked = _asked(take.head)
+    return take.asked
 
 
 def _likeness(take: Take, head: Json) -> float:

@@ -7,7 +7,8 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from operator import is_
+from typing import Any, Generic, TypeVar, cast
 
 from agentmagic.messages import NOTEBOOK, Example, Message, ToolDef
 from agentmagic.providers.base import ModelSettings, OutputSchema, PlanQuestion, Request
@@ -16,6 +17,10 @@ from agentmagic.serialization import from_json, to_json
 
 Json = dict[str, Any]
 SAME = "same"
+ASIDE = 2
+"""Messages of a question aside, for a summary or a judgement, at most."""
+
+T = TypeVar("T")
 
 
 def blanked(value: Any) -> Any:
@@ -60,12 +65,40 @@ def call_of(result: Mapping[str, Any], calls: Sequence[Json]) -> Json:
     return {name: result.get(name, call[name]) for name in ("id", "arguments")}
 
 
+class EachOnce(Generic[T]):
+    """Turns each value of a growing sequence into another one, and each only once.
+
+    A short sequence of other values, such as a question aside, does not replace the sequence that is kept.
+    """
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self._values: Sequence[Any] = ()
+        self._made: list[T] = []
+
+    def __call__(self, values: Sequence[Any]) -> list[T]:
+        """Return what the values are turned into. Values are told apart by their identity."""
+        pairs = enumerate(map(is_, self._values, values))
+        same = next((at for at, equal in pairs if not equal), min(len(self._values), len(values)))
+        rest = zip(self._values[same:], self._made[same:], strict=True)
+        known = {id(value): made for value, made in rest}
+        made = self._made[:same]
+        made += [known[id(one)] if id(one) in known else self._make(one) for one in values[same:]]
+        if same or len(values) > ASIDE:
+            self._values, self._made = values, made
+        return made
+
+
 class Encoder:
     """Turns requests into JSON. Many requests repeat a message, so each message is turned into JSON once."""
 
     def __init__(self, keep_bytes: Callable[[Any], Any]) -> None:
-        self._keep_bytes = keep_bytes
-        self._known: dict[int, tuple[Message, Json]] = {}
+        def encoded(message: Message) -> Json:
+            data = keep_bytes(blanked(message))
+            del data["type"]
+            return data
+
+        self._messages = EachOnce(encoded)
 
     def request(self, request: Request) -> Json:
         """Return a request as JSON, fields at their default left out."""
@@ -76,17 +109,9 @@ class Encoder:
             "output": request.output and blanked({"name": request.output.name, "schema": request.output.schema}),
             "settings": blanked({name: getattr(request.settings, name) for name in request.settings.given}),
             "decision": request.decision and request.decision.kind,
-            "messages": [self._message(one) for one in request.messages],
+            "messages": self._messages(request.messages),
         }
         return {name: value for name, value in data.items() if value}
-
-    def _message(self, message: Message) -> Json:
-        known = self._known.get(id(message))
-        if known is None:
-            data = self._keep_bytes(blanked(message))
-            del data["type"]
-            self._known[id(message)] = known = (message, data)
-        return known[1]
 
 
 def request_of(data: Mapping[str, Any], restore: Callable[[Any], Any]) -> Request:
@@ -261,7 +286,7 @@ class Chain:
     def _take(self, fields: Json, messages: list[Json], keep: int) -> None:
         self._fields = fields
         # A question aside, for a summary or a judgement, leaves the conversation as it is.
-        self._aside = not keep and len(messages) <= 2 and bool(self._messages)  # noqa: PLR2004
+        self._aside = not keep and len(messages) <= ASIDE and bool(self._messages)
         if not self._aside:
             self._messages, self._tail = messages, []
 

@@ -28,8 +28,9 @@ from agentmagic.messages import ToolCall, ToolResult
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.replay.bound_values import REPLAY_MODEL, lost, named, put_back
 from agentmagic.replay.cassette import Cassette, Take
+from agentmagic.replay.checks import MEND
 from agentmagic.replay.chunks import played, unrolled, usage_of
-from agentmagic.replay.comparison import ABSENT, Difference, RequestRecord, RequestRecords, compare, record_line
+from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecord, RequestRecords, compare, record_line
 from agentmagic.replay.exchange import Json, blanked, call_of, calls_of, kind_of, message_of, request_of
 from agentmagic.replay.inner_calls import InnerCalls
 from agentmagic.replay.recorder import DIGEST, Place, place_of
@@ -41,7 +42,6 @@ COSMETIC = "cosmetic"
 UNDO = "Undo the change to keep the recording."
 BEGIN_AGAIN = "To keep the recording, run %agent reset and then the cells from the top, each once."
 OTHERWISE = "To record the cell anew, run it with %agent record (AGENTMAGIC_REPLAY=record); to go on live, %agent auto."
-MEND = "Undo the edit, or record it again."
 PASSES = 20
 """Passes of the loop that a call without an answer of the user waits for an "always" that covers it."""
 
@@ -76,11 +76,7 @@ class Player:
         self._end: Json = {}
         self._swapped: dict[str, ToolFinished] = {}
         for document in take.documents:
-            try:
-                self._sort(document)
-            except (KeyError, TypeError, ValueError, AttributeError):
-                message = f"{self._where(document)} something is missing or has another form. {MEND}"
-                raise CassetteError(message) from None
+            self._sort(document)
         self.halt: Callable[[], object] = lambda: None
         self._seconds = deque(cast("list[float]", self._end.get("steps", [])))
 
@@ -103,18 +99,21 @@ class Player:
                 self._results[place_of(document)] = document
             case {"end": str()}:
                 self._end = document
-            case {"sources": _} | {"stop": _}:
-                pass
             case _:
-                raise ValueError
+                pass
 
     def _where(self, document: Json) -> str:
         return f"{self.cassette.path.name}, {self.take.prompt!r:.60}, {next(iter(document), '')}:"
 
     # -- requests ------------------------------------------------------------------------------
 
-    def find(self, asked: RequestRecord, number: int) -> tuple[Json | None, tuple[Difference, ...]]:
-        """Return the recorded request that is the same, else the next one, and how that differs."""
+    def find(
+        self, asked: RequestRecord, number: int, known: Known | None = None
+    ) -> tuple[Json | None, tuple[Difference, ...]]:
+        """Return the recorded request that is the same, else the next one, and how that differs beside what is known.
+
+        There is no difference to a request that was written otherwise than it was sent: then the tape was edited.
+        """
         left = [one for one in self.asked if one["request"] not in self._played]
         digest = asked.digest[:DIGEST]
         found = next((one for one in left if one["digest"] == digest), None)
@@ -126,7 +125,7 @@ class Player:
             there = f"{len(self.asked)} requests"
             return None, (Difference("order", "requests", there, f"request {number}"),)
         recorded = next(record for document, record in records(self.cassette, self.take) if document is left[0])
-        return self._play(left[0]), compare(recorded, asked)
+        return self._play(left[0]), compare(recorded, asked, known)
 
     def _play(self, request: Json) -> Json:
         self._played.add(request["request"])
@@ -135,7 +134,7 @@ class Player:
     def before(self, request: Json | None) -> list[tuple[Json, Json]]:
         """Return the documents before a request, each with what it stands for in whole."""
         found: list[tuple[Json, Json]] = []
-        for document, whole in self.cassette.requests(self.take, self.cassette.chain_before(self.take)):
+        for document, whole in self.cassette.requests(self.take, self.cassette.chain_to(self.take.base)):
             if document is request or "end" in document:
                 break
             found.append((document, whole))
@@ -203,8 +202,7 @@ class Player:
     @property
     def sources(self) -> list[Json]:
         """The sources of tools, as they were listed."""
-        listed = [whole["sources"] for document, whole in self.before(None) if "sources" in document]
-        return listed[-1] if listed else []
+        return list(self.cassette.sources(self.take))
 
     @property
     def chosen(self) -> list[str] | None:
@@ -218,6 +216,11 @@ class Player:
         return [f"{one['result']}({self.arguments(one)})" for one in self._results.values()]
 
     # -- tools and the user --------------------------------------------------------------------
+
+    def recorded_result(self, place: Place, call: ToolCall) -> ToolResult | None:
+        """Return the recorded result of a call that really ran, None if there is none."""
+        found = self._results.get(place)
+        return None if found is None or found["result"] != call.name else self.finished(found, call).result
 
     def result_of(self, place: Place, call: ToolCall) -> Json | None:
         """Return the recorded result of a call by its place, or of an equal call of the turn; None if there is none."""
@@ -249,7 +252,7 @@ class Player:
         except ValueError:
             raise CassetteError(f"{self._where(document)} calls that it made are missing. {MEND}") from None
         try:
-            finished = self._finished(document, call)
+            finished = self.finished(document, call)
         except (ValueError, KeyError, TypeError, AttributeError):
             message = f"{self._where(document)} something is missing or has another form. {MEND}"
             raise CassetteError(message) from None
@@ -276,7 +279,7 @@ class Player:
         differences = [Difference("tool result", f"variables.{name}", kind, ABSENT) for name, kind in variables.items()]
         return ReplayMismatch(message, differences)
 
-    def _finished(self, document: Json, call: ToolCall) -> ToolFinished:
+    def finished(self, document: Json, call: ToolCall) -> ToolFinished:
         """Return the end of a call as it was recorded."""
         fields = {name: document[name] for name in ("status", "structured", "done", "server") if name in document}
         content = [{"type": "text", "text": document["text"]}] if "text" in document else document.get("content", [])
@@ -328,7 +331,7 @@ class Player:
 def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecord]]:
     """Yield each request of a take with its record. Raises CassetteError for one that cannot be read."""
     made, values = RequestRecords(), tuple(map(record_line, take.head.get("values", ())))
-    for document, whole in cassette.requests(take, cassette.chain_before(take)):
+    for document, whole in cassette.requests(take, cassette.chain_to(take.base)):
         if "request" in document:
             try:
                 request = request_of(whole, cassette.restore)
@@ -407,18 +410,21 @@ async def _repeat(aside: Sequence[Any], context: ToolContext) -> None:
 def mismatch(
     cassette: Cassette, take: Take, step: int, differences: Sequence[Difference], prompt: str = ""
 ) -> ReplayMismatch:
-    """Return the error of a request that is not as recorded: cell, step and field, both values, the ways out."""
+    """Return the error of a request that is not as recorded: cell, step, fields, both values of each, the ways out."""
     where = f"Cell {clip(prompt or take.prompt, 60)!r}, step {step}"
     if prompt and prompt != take.prompt:
         where += f" (nearest recording: {clip(take.prompt, 60)!r})"
-    first = differences[0]
-    words = (
-        f"{where}: {first.field} is not as recorded in {cassette.path.name} (cause: {first.cause}). "
-        f"Recorded: {first.before!r}; now: {first.after!r}."
-    )
-    more = f" {len(differences) - 1} more differ." if len(differences) > 1 else ""
+    first, *others = differences
+    words = [f"{where}: {first.field} is not as recorded in {cassette.path.name} {both(first)}"]
+    words += [f"{one.field} is not either {both(one)}" for one in others]
     keep = BEGIN_AGAIN if (first.cause, first.field) == ("order", "history") else UNDO
-    return ReplayMismatch(f"{words}{more} {keep} {OTHERWISE}", differences)
+    return ReplayMismatch(f"{' '.join(words)} {keep} {OTHERWISE}", differences)
+
+
+def both(difference: Difference) -> str:
+    """Return the cause of a difference and both values."""
+    values = f"Recorded: {difference.before!r}; now: {difference.after!r}."
+    return f"(cause: {difference.cause}). {values}"
 
 
 def _brief(error: Exception) -> str:

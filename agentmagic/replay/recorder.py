@@ -28,8 +28,9 @@ from agentmagic.events import (
 )
 from agentmagic.messages import ToolCall
 from agentmagic.providers.base import Request
-from agentmagic.replay.cassette import Cassette, Take
-from agentmagic.replay.exchange import Chain, Encoder, Json, blanked, call_of, definition
+from agentmagic.replay.cassette import Take
+from agentmagic.replay.exchange import Chain, Json, blanked, call_of, definition
+from agentmagic.replay.recording import Recording
 from agentmagic.secrets import redact
 from agentmagic.serialization import same_json
 from agentmagic.tools.base import Tool
@@ -82,11 +83,10 @@ class Calls:
 class TurnRecorder:
     """Writes the documents of one take, until one of them cannot be written."""
 
-    def __init__(self, cassette: Cassette, take: Take, chain: Chain) -> None:
-        self._cassette = cassette
+    def __init__(self, recording: Recording, take: Take, chain: Chain) -> None:
+        self._recording = recording
         self._take = take
         self._chain = chain
-        self._encoder = Encoder(cassette.keep_bytes)
         self._requests = 0
         self._listed = False
         self._asides = defaultdict[str, list[Any]](list)
@@ -110,13 +110,13 @@ class TurnRecorder:
     def request(self, request: Request, digest: str) -> int:
         """Write a request as its difference to the one before, and return its number."""
         self._requests += 1
-        difference = self._chain.encode(self._encoder.request(request))
+        difference = self._chain.encode(self._recording.encoder.request(request))
         self._write({"request": self._requests, "digest": digest, **difference})
         return self._requests
 
     def answer(self, document: Json) -> None:
         """Write the answer to a request."""
-        document = self._cassette.keep_bytes(document)
+        document = self._recording.blobs.keep(document)
         self._chain.answered(document)
         self._write(document)
 
@@ -170,7 +170,7 @@ class TurnRecorder:
     def _result(self, event: ToolFinished, calls: Calls) -> None:
         result = event.result
         place, maker = calls.places.get(result.call_id, (0, 0)), calls.maker(result.call_id)
-        data = self._cassette.keep_bytes(blanked(result))
+        data = self._recording.blobs.keep(blanked(result))
         document: Json = {"inner" if maker else "result": data.pop("name"), **_named(place)}
         started = calls.started.get(result.call_id)
         if maker:
@@ -221,7 +221,7 @@ class TurnRecorder:
         if self._failed:
             return
         try:
-            self._cassette.append(self._take, document)
+            self._recording.append(self._take, document)
         except CassetteError:
             self._failed = True
             raise

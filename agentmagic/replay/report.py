@@ -9,10 +9,12 @@ from typing import Any, cast
 
 from agentmagic.errors import CassetteError
 from agentmagic.replay.cassette import Cassette, Take
+from agentmagic.replay.checks import MEND
 from agentmagic.replay.comparison import compare
 from agentmagic.replay.exchange import Json, kind_of
 from agentmagic.replay.player import records
 from agentmagic.replay.recorder import DIGEST
+from agentmagic.replay.recording import locked
 from agentmagic.secrets import redact
 from agentmagic.text import one_line, shown
 
@@ -93,13 +95,18 @@ def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterato
 
 def problems(cassette: Cassette) -> Iterator[str]:
     """Yield what is wrong with a cassette, one sentence each: documents that were edited, cut off, or hold secrets."""
+    edited = False
     for number, take in enumerate(cassette.takes, 1):
         where = f"Turn {number}, {take.prompt!r:.60}"
         try:
-            for document, record in records(cassette, take):
+            for edit in take.edits:
+                edited = True  # all later requests have it too
+                field, after = edit.difference.field, edit.difference.after
+                yield f"{where}, step {edit.step}: {field} was edited to {after}. {MEND}"
+            for document, record in () if edited else records(cassette, take):
                 if document["digest"] != record.digest[:DIGEST]:
                     request = document["request"]
-                    yield f"{where}: request {request} is not what was sent. Undo the edit, or record it again."
+                    yield f"{where}: request {request} is not what was sent. {MEND}"
             if not take.ended:
                 yield f"{where}: the recording breaks off. Record it again."
             if any(redact(text) != text for text in take.text()):
@@ -115,21 +122,23 @@ def scrub(cassette: Cassette) -> int:
     Raises CassetteError for a document that cannot be read, and for a file that cannot be written.
     """
     changed = 0
-    for take in cassette.takes:
-        clean: list[Json] = [_clean(document) for document in take.documents]
-        head = _clean(take.head)
-        changed += sum(one != other for one, other in zip([take.head, *take.documents], [head, *clean], strict=True))
-        take.head.update(head)
-        for document, before in zip(clean, take.documents, strict=True):
-            if document != before and kind_of(document) == "answer":
-                document.pop("written", None)
-                document.pop("chunks", None)
-        take.replace(clean)
-    for take in cassette.takes if changed else ():
-        for document, record in list(records(cassette, take)):
-            document["digest"] = record.digest[:DIGEST]
-    if changed:
-        cassette.save()
+    with locked(cassette):
+        cassette.refresh()
+        for take in cassette.takes:
+            before = [take.head, *take.documents]
+            head, *clean = [cast("Json", _clean(document)) for document in before]
+            changed += sum(one != other for one, other in zip(before, [head, *clean], strict=True))
+            for document, old in zip(clean, take.documents, strict=True):
+                if document != old and kind_of(document) == "answer":
+                    document.pop("written", None)
+                    document.pop("chunks", None)
+            take.replace(clean, head)
+        for take in cassette.takes if changed else ():
+            digests = {document["request"]: record.digest[:DIGEST] for document, record in records(cassette, take)}
+            found = [one | ({"digest": digests[one["request"]]} if "request" in one else {}) for one in take.documents]
+            take.replace(found)
+        if changed:
+            cassette.save()
     return changed
 
 
@@ -152,7 +161,7 @@ def _cut(text: str) -> str:
 
 # -- what is not the same in two runs ----------------------------------------------------------------
 
-_NOT_AS_RECORDED = re.compile(r"returned other than recorded\. Recorded: (.*); now: (.*?)\.(?: The recorded|$)")
+_NOT_AS_RECORDED = re.compile(r"is not as recorded \(cause: .*?\)\. Recorded: (.*); now: (.*?)\.(?: The recorded|$)")
 _DATE = r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?|\d{1,2}:\d\d:\d\d(?:\.\d+)?|\b1[6-9]\d{8}(?:\.\d+)?\b"
 _TEMPORARY = r"(?:/tmp|/var/folders|/private/tmp|[A-Z]:\\[^\s]*\\Temp)[\\/][^\s'\",)]*"
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
@@ -193,13 +202,16 @@ def source_of_change(kind: str, cells: Sequence[str]) -> tuple[int, int, str] | 
 
 def changes(before: str, after: str) -> Iterator[tuple[int, str, str]]:
     """Yield what is not as in another run or in the recording: the number of the line, and both texts."""
-    lines, others = before.splitlines(), after.splitlines()
+    lines, others = (
+        ["" if _NOT_AS_RECORDED.search(line) else line for line in text.splitlines()] for text in (before, after)
+    )
     for kind, i, k, j, m in SequenceMatcher(None, lines, others, autojunk=False).get_opcodes():
-        if kind != "equal" and sorted(lines) != sorted(others):
-            yield i + 1, "\n".join(lines[i:k]).strip(), "\n".join(others[j:m]).strip()
+        one, other = "\n".join(lines[i:k]).strip(), "\n".join(others[j:m]).strip()
+        if kind != "equal" and one != other and sorted(lines) != sorted(others):
+            yield i + 1, one, other
     if lines != others and sorted(lines) == sorted(others):
         first = next(place for place, (one, other) in enumerate(zip(lines, others, strict=True)) if one != other)
         yield first + 1, "\n".join(lines[first:]).strip(), "\n".join(others[first:]).strip()
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(before.splitlines(), 1):
         if found := _NOT_AS_RECORDED.search(line):
             yield number, found[1], found[2]

@@ -36,8 +36,8 @@ class Shorthand:
                 short = {"answer": _short_parts(document["parts"]), **rest}
             case {"result": name, "step": self._step, "call": self._results, **rest}:
                 short = {"result": name, **rest}
-            case {"end": "answer", "steps": list(), "seconds": seconds, **rest} if not rest:
-                short = {"end": [seconds, *document["steps"]]}
+            case {"end": "answer", "steps": list(), "seconds": seconds, **rest} if not rest.keys() - {"check"}:
+                short = {"end": [seconds, *document["steps"], *rest.values()]}
             case _:
                 pass
         self._count(document)
@@ -58,6 +58,8 @@ class Shorthand:
                 document = {"answer": self._requests, "parts": list(map(_whole_part, parts)), **rest}
             case {"result": name, **rest} if not rest.keys() & {"step", "call"}:
                 document = {"result": name, "step": self._step, "call": self._results, **rest}
+            case {"end": [seconds, *steps, str() as check]}:
+                document = {"end": "answer", "steps": steps, "seconds": seconds, "check": check}
             case {"end": [seconds, *steps]}:
                 document = {"end": "answer", "steps": steps, "seconds": seconds}
             case _:

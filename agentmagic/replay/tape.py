@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.approval.approvals import Ask
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, said
-from agentmagic.events import ApprovalAsked, Event, Intent, Notice, PromptValue, QuestionAsked, TurnFinished
+from agentmagic.events import (
+    ApprovalAsked,
+    Event,
+    Intent,
+    Notice,
+    PromptValue,
+    QuestionAsked,
+    ToolFinished,
+    TurnFinished,
+)
+from agentmagic.loop.planning import LONGEST_RESULT, LONGEST_SUMMARY
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.messages import Message, ToolCall, ToolDef, ToolResult
@@ -27,15 +37,18 @@ from agentmagic.providers.base import (
     honoured,
 )
 from agentmagic.providers.registry import address_of, priced
+from agentmagic.replay import unasked
 from agentmagic.replay.bound_values import recorded_changes
 from agentmagic.replay.cassette import prompt_parts
 from agentmagic.replay.chunks import Answer
-from agentmagic.replay.comparison import ABSENT, Difference, RequestRecords
+from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecords, compare_results, is_cosmetic
 from agentmagic.replay.exchange import Json, blanked, tool_def
-from agentmagic.replay.player import COSMETIC, Player, Verdict, mismatch
+from agentmagic.replay.player import COSMETIC, Player, Verdict, both, mismatch
 from agentmagic.replay.recorder import DIGEST, Calls, TurnRecorder, source_of
+from agentmagic.secrets import redact
 from agentmagic.serialization import from_json
 from agentmagic.settings import Replay
+from agentmagic.text import clip
 from agentmagic.tools.base import (
     Choosing,
     Local,
@@ -51,6 +64,48 @@ from agentmagic.tools.notebook.proposals import FATES, is_told
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+GOES_ON = "The recorded answers go on."
+EMPTY = "(empty)"
+"""What a request for a judgement says of a result without text."""
+
+
+class KnownResults:
+    """What a session was told to be other than recorded: results, by the ids of their calls, with the texts of both.
+
+    `edited` says that an edit of the tape was told, which all later requests have too.
+    """
+
+    def __init__(self) -> None:
+        self.edited = False
+        self.calls: set[str] = set()
+        self.texts: list[tuple[str, str]] = []
+
+    def add(self, call_id: str, recorded: ToolResult, returned: ToolResult) -> None:
+        """Take a result in."""
+        self.calls.add(call_id)
+        one, other = recorded.text, redact(returned.text)
+        pairs = [(one, other), (f"({recorded.status}):", f"({returned.status}):")]
+        pairs += [
+            (clip(one.strip(), most, "..."), clip(other.strip(), most, "..."))
+            for most in (LONGEST_RESULT, LONGEST_SUMMARY)
+        ]
+        self.texts += [(before or EMPTY, after or EMPTY) for before, after in dict.fromkeys(pairs) if before != after]
+
+    def of(self, request: Request, recorded: str, prompt: str) -> Known:
+        """Return what is known of a request of a turn, whose recorded prompt may differ in white space."""
+        texts = self.texts
+        if redact(request.messages[-1].text) == prompt:  # what the user wrote differs for no result
+            texts = []
+        elif recorded != prompt and is_cosmetic(recorded, prompt):
+            texts = [*texts, (recorded, prompt)]
+        places = {
+            (place, number)
+            for place, message in enumerate(request.messages)
+            for number, part in enumerate(message.parts)
+            if isinstance(part, ToolResult) and part.call_id in self.calls
+        }
+        return Known(places, texts)
+
 
 @dataclass(kw_only=True)
 class TurnTape:
@@ -58,7 +113,7 @@ class TurnTape:
 
     `player` plays it, None if nothing of it is recorded. `record` makes a recorder when the first request is not on the
     tape; None means that nothing is recorded. `real` makes the model that is asked then, `name` is what the turn calls
-    its model. `records` and `verdicts` are those of the session, `settle` is called when the turn is over.
+    its model. `records`, `verdicts` and `known` are those of the session, `settle` is called when the turn is over.
     """
 
     mode: Replay
@@ -71,6 +126,7 @@ class TurnTape:
     notices: deque[Notice]
     records: RequestRecords
     verdicts: list[Verdict]
+    known: KnownResults
     settle: "Callable[[TurnTape], None]"
 
     def __post_init__(self) -> None:
@@ -80,8 +136,9 @@ class TurnTape:
         self.sources: dict[int, Json] = {}
         self.taped: dict[int, Tool] = {}  # by the id of the tool
         self.chosen: Sequence[str] | None = None
-        self._told = False
-        self._numbers = count(1)
+        self._asked = 0
+        self._results: list[Difference] = []
+        self._compared = 0
         self.recorder = self.record() if self.player is None and self.record is not None else None
 
     @property
@@ -103,8 +160,8 @@ class TurnTape:
         """Yield the answer to a request, from the tape or from the model."""
         if self.player is not None and self.recorder is None and self.player.over:
             await self.player.stop()
-        number = next(self._numbers)
-        found = self._find(request, number)
+        self._asked += 1
+        found = self._find(request, self._asked)
         if found is not None and self.player is not None:
             async for event in self.player.events(found):
                 yield event
@@ -117,30 +174,75 @@ class TurnTape:
 
     def _find(self, request: Request, number: int) -> Json | None:
         """Return the recorded request to play, None if the model is to be asked. Raises ReplayMismatch."""
-        if self.player is None or self.recorder is not None or self.mode == "replay-tools":
+        if self.player is None or self.recorder is not None:
+            return None
+        if number == 1:
+            self._tell_edits(self.player)
+        if self.recorder is not None or self.mode == "replay-tools":
             return None
         prompt, asked = self.prompt, self.records(request, self.name, self.values)
-        found, differences = self.player.find(asked, number)
-        causes = [one.cause for one in differences if one.cause != COSMETIC]
-        cause = causes[0] if causes else COSMETIC if differences else "same"
-        self.verdicts.append(Verdict(prompt, number, cause, differences))
-        if not causes:
+        found, differences = self.player.find(asked, number, self.known.of(request, self.player.take.prompt, prompt))
+        if found is not None and not differences and found["digest"] != asked.digest[:DIGEST]:
+            self._tell_edited_request(found)
+        others = [one for one in differences if one.cause != COSMETIC]
+        if self.mode == "replay-model" and found is not None and {one.cause for one in others} == {"tool result"}:
+            self._tell(others)  # of a turn that was not on tape
+            parts = [part for message in request.messages for part in message.parts]
+            self.known.calls |= {part.call_id for part in parts if isinstance(part, ToolResult)}
+            others = []
+        new, self._compared = self._results[self._compared :], len(self._results)
+        told = (*new, *(others or differences))
+        cause = told[0].cause if told else "same"
+        self.verdicts.append(Verdict(prompt, number, cause, told))
+        if not others:
             return found
         if self.mode == "auto" and self.record is not None:
             self._fork(found)
             return None
-        if self.mode == "replay-model" and found is not None and set(causes) == {"tool result"}:
-            self._tell(differences[0])
-            return found
-        raise mismatch(self.player.cassette, self.player.take, number, differences, prompt)
+        # What the model was asked after a result that is not as recorded may differ for that alone.
+        raise mismatch(self.player.cassette, self.player.take, number, [*self._results, *others], prompt)
 
-    def _tell(self, difference: Difference) -> None:
-        """Tell the user, once in a turn, that a tool returned other than recorded."""
-        if not self._told:
-            name = difference.field.removeprefix("results.")
-            words = f"{name} returned other than recorded. Recorded: {difference.before!r}; now: {difference.after!r}."
-            self.notices.append(Notice("warning", f"{words} The recorded answers go on."))
-        self._told = True
+    def _tell_edits(self, player: Player) -> None:
+        """Tell what was edited in the take. If a user may not edit that, raise ReplayMismatch, or with `auto` fork."""
+        if not player.take.ended:
+            where = f"Cell {clip(self.prompt, 60)!r}: its recording in {player.cassette.path.name} has no end"
+            self.notices.append(Notice("warning", f"{where}, and is played as far as it goes. Record the cell again."))
+        edits = player.take.edits
+        self.known.edited = self.known.edited or bool(edits)
+        self.verdicts += [Verdict(self.prompt, one.step, "edited", (one.difference,)) for one in edits]
+        if all(one.minor for one in edits):
+            for one in edits:
+                where = f"Cell {clip(self.prompt, 60)!r}, step {one.step}: {one.difference.field} is not as recorded"
+                self.notices.append(Notice("warning", f"{where} {both(one.difference)} It is played as it stands."))
+        elif self.mode == "auto":
+            self._fork(next(iter(player.asked), None))
+        else:
+            found = [one.difference for one in edits]
+            raise mismatch(player.cassette, player.take, edits[0].step, found, self.prompt)
+
+    def _tell_edited_request(self, request: Json) -> None:
+        """Tell once that a take without a check was edited: its request is on the tape, and is not what was sent."""
+        if not self.known.edited:
+            where = f"Cell {clip(self.prompt, 60)!r}, step {request['request']}: the recording was edited"
+            words = f"{where}, in an answer or a result before this request. It is played as it stands."
+            self.notices.append(Notice("warning", words))
+        self.known.edited = True
+
+    def _compare(self, event: ToolFinished) -> None:
+        """Tell how the result of a call that really ran differs from the recorded one."""
+        call, place = self.calls.started.get(event.result.call_id), self.calls.places.get(event.result.call_id, ())
+        assert self.player is not None  # noqa: S101  (of the caller)
+        recorded = None if call is None else self.player.recorded_result(place, call)
+        if recorded is not None and (found := compare_results(recorded, event.result)):
+            self.known.add(event.result.call_id, recorded, event.result)
+            self._tell(found)
+
+    def _tell(self, differences: Sequence[Difference]) -> None:
+        """Tell the user what a tool returned other than recorded, and keep it for the verdict of the next request."""
+        self._results += differences
+        for one in differences:
+            where = f"Cell {clip(self.prompt, 60)!r}, step {self._asked + 1}: {one.field} is not as recorded"
+            self.notices.append(Notice("warning", f"{where} {both(one)} {GOES_ON}"))
 
     def _fork(self, request: Json | None) -> None:
         """Go on live from here, and record the turn anew with what is the same before."""
@@ -260,12 +362,16 @@ class TurnTape:
     def heard(self, event: Event) -> Event:
         """Take in an event of the turn, and return the event to emit."""
         self.calls.feed(event)
+        if isinstance(event, ToolFinished) and self.mode == "replay-model" and self.player is not None:
+            self._compare(event)
         if self.player is not None and self.recorder is None and self.mode != "replay-tools":
             event = self.player.heard(event)
         elif self.player is not None and self.frozen:
             event = self.player.heard_call(event)
         if not isinstance(event, TurnFinished):
             return event if self.recorder is None else self.recorder.heard(event, self.calls)
+        if last := tuple(self._results[self._compared :]):
+            self.verdicts.append(Verdict(self.prompt, self._asked + 1, last[0].cause, last))
         try:
             try:
                 event = event if self.recorder is None else self.recorder.heard(event, self.calls)
@@ -284,6 +390,8 @@ class TurnTape:
         if whole and (error := self.left_over()) is not None:
             error.result = outcome.result
             outcome = replace(outcome, error=error)
+        if isinstance(outcome.error, ReplayMismatch) and self.player is not None:
+            unasked.note_failure(self.player.cassette)
         return outcome
 
     def left_over(self) -> ReplayMismatch | None:

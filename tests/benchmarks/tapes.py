@@ -1,7 +1,8 @@
-"""What replay costs: CPU of each event that is replayed and checked, loading a cassette, its size."""
+"""What replay costs: CPU of each event that is replayed and checked, of a turn that is recorded, loading a cassette."""
 
 import time
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 from agentmagic import Agent, ScriptedModel, Session
@@ -10,9 +11,12 @@ from agentmagic.replay.cassette import Cassette
 
 TURNS = 50
 DOCUMENTS = 1_000
+EARLY, LATE, AROUND = 25, 200, 10
+"""Turns before one that is recorded, and turns of which the median is taken."""
 SHORT = "It is sunny in City {}."
 LONG = "The revenue of this quarter was higher than that of the one before, by about a tenth. " * 8
-PROMPTS = [f"What is the weather in City {number}?" for number in range(TURNS)]
+PROMPT = "What is the weather in City {}?"
+PROMPTS = [PROMPT.format(number) for number in range(TURNS)]
 
 
 def look(city: str) -> str:
@@ -59,6 +63,20 @@ def loaded(path: Path) -> tuple[float, float]:
     return took, time.process_time() - began
 
 
+def grown(path: Path) -> tuple[float, float]:
+    """Return the CPU milliseconds of the first turn of a conversation, recorded behind 25 turns, and behind 200."""
+    call = {"calls": [{"name": "look", "arguments": {"city": "Oslo"}}]}
+    session = Session(Agent(ScriptedModel([call, SHORT] * LATE), tools=[look]), cassette=path, replay="record")
+    took: list[float] = []
+    for number in range(LATE):
+        session.clear()
+        began = time.process_time()
+        session.ask(PROMPT.format(number))
+        took.append((time.process_time() - began) * 1000)
+    session.close()
+    return median(took[EARLY - AROUND : EARLY + AROUND]), median(took[LATE - 2 * AROUND :])
+
+
 def main() -> None:
     """Print the table."""
     print(f"\n{'a cassette of 50 turns with a tool call':44}")
@@ -70,6 +88,9 @@ def main() -> None:
             took = replayed(path)
             print(f"{f'{name} answers, an event replayed':44} {took:9.3f} ms CPU  goal 0.3", flush=True)
             print(f"{'  its size, times its Markdown export':44} {size:9.2f}x        goal 1.2")
+        early, late = grown(Path(folder, "grown.cassette.yaml"))
+        print(f"{f'a turn recorded behind {EARLY}':44} {early:9.1f} ms CPU")
+        print(f"{f'  behind {LATE}, times that':44} {late / early:9.2f}x        goal 1.5", flush=True)
         took, read = loaded(short)
         print(f"{f'loading {DOCUMENTS:,} documents':44} {took:9.3f} s CPU   goal 0.3")
         print(f"{'  and reading each of them':44} {read:9.3f} s CPU")

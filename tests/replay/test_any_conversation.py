@@ -33,6 +33,13 @@ def approved(text: str) -> str:
     return f"ran {text}"
 
 
+@tool(timeout=0.01)
+async def hangs(text: str) -> str:
+    """Never return."""
+    await asyncio.sleep(600)
+    return text
+
+
 async def asks(text: str, context: ToolContext) -> str:
     """Ask the user twice, after a while that differs from call to call."""
     for _ in range(len(text) % 7):
@@ -42,7 +49,7 @@ async def asks(text: str, context: ToolContext) -> str:
 
 async def reports(text: str, context: ToolContext) -> dict[str, Any]:
     """Say how far it is."""
-    context.progress(1, 2, text)
+    context.progress(-0.5, None, text)
     context.tell(text)
     return {"text": text, "values": [1, 2.5, None, True]}
 
@@ -63,7 +70,7 @@ async def combines(text: str, context: ToolContext) -> str:
     return " ".join(found)
 
 
-TOOLS: list[Callable[..., Any]] = [fails, approved, asks, reports, completes, combines]
+TOOLS: list[Callable[..., Any]] = [fails, approved, hangs, asks, reports, completes, combines]
 
 
 def conversation(random: Random) -> tuple[list[str], list[Any]]:

@@ -7,18 +7,21 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from itertools import count
 
 import pytest
 import yaml
 
-from agentmagic import Agent, Session
+from agentmagic import Agent, Approve, Session, tool
 from agentmagic.errors import CassetteError, ReplayMismatch
 from agentmagic.events import PartDelta
 from agentmagic.export import save
+from agentmagic.host import begin_cell
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay import report
 from agentmagic.replay.cassette import Cassette
+from agentmagic.replay.recording import locked
 from agentmagic.testing import Stalled
 from tests.replay.test_replay import ANSWER, PROMPT, Counting, NoModel, record, replayed
 from tests.turns import calls
@@ -99,12 +102,24 @@ def in_result(field):
         (lambda text: text.replace("usage:", 'chunks: "+0 99*9 -0"\nusage:'), "cannot be read"),
         (lambda text: text.replace("usage:", f"chunks: {'w*999999 ' * 3}\nusage:"), "more than 1,000,000 chunks"),
         (lambda text: text.replace("usage:", f"ms: {'0*999999 ' * 3}\nusage:"), "more than 1,000,000 chunks"),
-        (lambda text: text.replace("usage:", "error: {kind: ProviderError}\nusage:"), "cannot be read: 'text'"),
+        (lambda text: text.replace("usage:", "error: {kind: ProviderError}\nusage:"), "'error' is missing or has"),
         (in_result("status: broken"), "missing or has another form"),
         (in_result("rich: 5"), "missing or has another form"),
         (in_result("step: 1"), "missing or has another form"),
-        (lambda text: text.replace("- call: ", "- cal: "), "It was edited"),
+        (lambda text: text.replace("- call: ", "- cal: "), "'parts' is missing or has another form"),
         (lambda text: text[: text.rindex("---\nrequest: ")], "breaks off after request 1.*Record the cell again"),
+        (lambda text: re.sub(r"---\nanswer: [\s\S]*?(?=---)", "", text, count=1), "request 2 has no answer"),
+        (lambda text: re.sub(r"answer: \|-?\n( .*\n|\n)+", "answer: 135\n", text), "a number.*needs quotes"),
+        (lambda text: re.sub(r"answer: \|-?\n( .*\n|\n)+", "answer: null\n", text), "null, needs quotes"),
+        (
+            lambda text: text.replace("sunny, 21", "rain, 3"),
+            r"results.get_weather.*edited.*now: 'rain, 3 degrees'",
+        ),
+        (lambda text: text.replace("city: Oslo", "city: Rome"), r"step 1: answer.*cause: edited.*now: .*Rome"),
+        (lambda text: re.sub("turn: .*", "turn: How is it?", text), r"turn.*cause: edited.*now: .*How is it"),
+        (lambda text: text + "---\nwait: 1\n", "a document stands behind the end"),
+        (lambda text: text.replace("---\nend", "---\nstop: true\n---\nend"), "lacks a document, or has one more"),
+        (lambda text: text.replace("---\nend", "---\n<<<<<<< HEAD\nend"), "git could not finish"),
     ],
 )
 def test_a_file_that_cannot_be_played_is_refused_in_one_sentence(path, change, words):
@@ -199,6 +214,108 @@ def test_a_cassette_of_the_first_format_is_played_and_written_in_that_of_now(pat
     assert replayed(path, PROMPT)[0].events == result.events
 
 
+@pytest.mark.parametrize("ends", ["\r\n", "\r"])
+def test_other_ends_of_lines_change_nothing(path, ends):
+    record(path, PROMPT)
+    path.write_bytes(path.read_bytes().replace(b"\n", ends.encode()))
+    assert replayed(path, PROMPT)[0].final_text == ANSWER
+    assert not list(report.problems(Cassette.at(path)))
+    record(path, "Bye.", model=ScriptedModel(["Bye."]))
+    assert [replayed(path, prompt)[0].final_text for prompt in ("Bye.", PROMPT)] == ["Bye.", ANSWER]
+
+
+def test_an_edited_approval_is_named_and_auto_records_an_edited_turn_anew(path):
+    @tool(ask=True)
+    def remove(name: str) -> str:
+        """Remove something."""
+        return f"removed {name}"
+
+    steps = [calls(("remove", {"name": "old"})), "Done."]
+    session = Session(Agent(ScriptedModel(steps), tools=[remove]), cassette=path, replay="record")
+    run = session.start(PROMPT, attended=True)
+    run.listen(lambda event: event.type == "approval_asked" and run.send(Approve(event.id)))
+    run.wait()
+    session.close()
+    path.write_text(path.read_text(encoding="utf-8").replace("\nanswer: 'yes'", "\nanswer: 'no'"), encoding="utf-8")
+    with pytest.raises(ReplayMismatch, match=r"approvals.remove .*cause: edited.*Recorded: 'yes'; now: 'no'"):
+        Session(Agent(NoModel(), tools=[remove]), cassette=path, replay="replay").ask(PROMPT)
+    again = replayed(path, PROMPT, model=ScriptedModel(["Not now."]), tools=[remove], replay="auto")[0]
+    assert again.final_text == "Not now."
+    assert replayed(path, PROMPT, tools=[remove])[0].final_text == "Not now."
+
+
+# -- several writers -------------------------------------------------------------------------------
+
+
+def test_a_file_is_appended_to_while_it_is_recorded_and_put_in_order_at_the_end(path):
+    prompts = ["One.", "Two.", "Three."]
+    record(path, *prompts, model=ScriptedModel(["1", "2", "3"]), tools=[])
+    file, written = path.stat().st_ino, path.read_text(encoding="utf-8")
+    begin_cell()
+    session = Session(Agent(ScriptedModel(["uno", "dos"])), cassette=path, replay="record")
+    for prompt in prompts[:2]:
+        session.ask(prompt)
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith(written)
+        assert [take.prompt for take in Cassette.at(path).takes] == prompts
+        written = text
+    assert path.stat().st_ino == file
+    session.close()
+    assert re.findall("(?m)^turn: (.*)$", path.read_text(encoding="utf-8")) == prompts
+    assert not [word for word in ("recording:", "goes on:") if word in path.read_text(encoding="utf-8")]
+    assert [result.final_text for result in replayed(path, *prompts[:2], tools=[])] == ["uno", "dos"]
+    assert {one.name for one in path.parent.iterdir()} == {path.name, ".agentmagic"}
+
+
+WRITER = """
+import sys
+from agentmagic import Agent, ScriptedModel, Session
+from agentmagic.host import begin_cell
+
+who, path = sys.argv[1:]
+print("ready", flush=True)
+sys.stdin.readline()
+for part in "1234":
+    begin_cell()
+    model = ScriptedModel([f"{who}{part}{turn}. " * 9 for turn in "123"])
+    session = Session(Agent(model), cassette=path, replay="record")
+    for turn in "123":
+        assert not [event for event in session.ask(f"{who}{part}{turn}?").events if event.type == "notice"]
+    session.close()
+"""
+
+
+def writer(who, path):
+    """A process that records four conversations of three turns when it is told to."""
+    command = [sys.executable, "-c", WRITER, who, str(path)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["at once", "one after the other"])
+def test_of_two_scripts_that_record_to_one_file_no_turn_is_lost(path, together):
+    if together:
+        both = [writer(who, path) for who in "AB"]
+        for one in both:
+            assert one.stdout.readline() == "ready\n"
+        for one in both:
+            one.stdin.write("go\n")
+            one.stdin.flush()
+        assert [one.wait(60) for one in both] == [0, 0]
+        for one in both:
+            one.communicate()
+    else:
+        for who in "AB":
+            one = writer(who, path)
+            one.communicate("go\n", 60)
+            assert one.returncode == 0
+    assert "goes on" not in path.read_text(encoding="utf-8")
+    assert not list(report.problems(Cassette.at(path)))
+    for name in (f"{who}{part}" for who in "AB" for part in "1234"):
+        begin_cell()
+        turns = replayed(path, *(f"{name}{turn}?" for turn in "123"), tools=[])
+        assert [turn.final_text for turn in turns] == [f"{name}{turn}. " * 9 for turn in "123"]
+
+
 def test_two_sessions_record_to_one_file_at_the_same_time(path):
     slow = Stalled("Half")
     one = Session(Agent(slow), cassette=path, replay="record")
@@ -206,12 +323,34 @@ def test_two_sessions_record_to_one_file_at_the_same_time(path):
     running = one.start("Wait.")
     assert slow.stalled.wait(10)
     record(path, PROMPT)
-    before = path.read_text(encoding="utf-8")
+    assert "\nsession: slow" in path.read_text(encoding="utf-8")
     running.cancel()
     running.settled.result(10)
-    assert "session: slow" in before
-    assert [(take.session, take.ended) for take in Cassette.at(path).takes] == [("slow", True), ("", True)]
+    one.close()
+    assert sorted((take.session, take.ended) for take in Cassette.at(path).takes) == [("", True), ("slow", True)]
     assert replayed(path, PROMPT)[0].final_text == ANSWER
+
+
+def test_a_turn_goes_on_behind_the_half_line_of_a_writer_that_was_killed(path):
+    def get_weather(city: str) -> str:
+        """Return the weather of a city."""
+        with path.open("a", encoding="utf-8") as file:
+            file.write("---\nturn: Half a li")
+        return "sunny"
+
+    record(path, PROMPT, tools=[get_weather])
+    assert replayed(path, PROMPT)[0].final_text == ANSWER
+    assert [take.prompt for take in Cassette.at(path).takes] == [PROMPT]
+
+
+def test_a_writer_that_does_not_let_go_is_told(path, monkeypatch):
+    monkeypatch.setattr("agentmagic.replay.recording.LONGEST_WAIT", 0.01)
+    with (
+        locked(Cassette.at(path)),
+        pytest.raises(CassetteError, match=r"written by another process.*End that one, or name another file"),
+    ):
+        record(path, PROMPT)
+    assert not path.exists()
 
 
 TURNS = 50
@@ -233,8 +372,8 @@ class Tokens(ScriptedModel):
 
 @pytest.mark.slow
 def test_a_recording_of_short_turns_takes_little_more_room_than_its_export(path, monkeypatch):
-    ticks = count()
-    monkeypatch.setattr("agentmagic.replay.chunks.time.monotonic", lambda: 0.7 + next(ticks) * 0.031)
+    ticks, began = count(), time.monotonic()
+    monkeypatch.setattr("agentmagic.replay.chunks.time.monotonic", lambda: began + next(ticks) * 0.031)
     steps = []
     for number in range(TURNS):
         answer = f"It is sunny in City {number}, with 21 degrees in the afternoon."
@@ -248,6 +387,7 @@ def test_a_recording_of_short_turns_takes_little_more_room_than_its_export(path,
     before = [session.ask(f"What is the weather in City {number}?") for number in range(TURNS)]
     page = path.with_name("x.md")
     save(session.turns, page)
+    session.close()
     assert path.stat().st_size <= 1.2 * page.stat().st_size
     again = Session(Agent(NoModel(), tools=[look]), cassette=path, replay="replay")
     assert [again.ask(one.prompt.text).events for one in session.turns] == [one.events for one in before]

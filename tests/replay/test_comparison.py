@@ -122,8 +122,13 @@ def after_result(text: str, status="ok") -> Request:
             after_result("3", "denied"),
             ("tool result", "results.add.status", "(absent)", "denied"),
         ),
+        (
+            after_result('{"sum": "14"}'),
+            after_result('{"sum": 14}'),
+            ("tool result", "results.add.sum", '"14" (a text)', "14 (a whole number)"),
+        ),
     ],
-    ids=["the form of an answer", "a setting", "an answer", "the status of a result"],
+    ids=["the form of an answer", "a setting", "an answer", "the status of a result", "the type of a value"],
 )
 def test_a_part_of_a_request_that_nothing_else_explains_is_compared(before, after, difference):
     assert only(before, after) == Difference(*difference)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agentmagic import Agent, ScriptedModel, Session
+
 ROOT = Path(__file__).parent.parent.parent
 
 TEST = """
@@ -22,6 +24,16 @@ def test_weather(agentmagic_session, pytestconfig):
         session.ask("How warm is it?")
         check(session).answered(city)
 """
+
+
+CELLS = (
+    """%load_ext agentmagic
+%agent cassette x.cassette.yaml
+from agentmagic import Agent, ScriptedModel
+agent = Agent(ScriptedModel([]))""",
+    "%%agent\nFirst?",
+    "%%agent\nSecond?",
+)
 
 
 @pytest.fixture
@@ -46,6 +58,29 @@ def test_a_test_is_recorded_once_and_then_replayed_without_a_model(tested, tmp_p
     assert [path.name for path in tmp_path.rglob("*.yaml")] == ["test_weather.cassette.yaml"]
     replayed = tested()
     assert replayed.returncode == 0, replayed.stdout
+    test = tmp_path / "test_it.py"
+    test.write_text(TEST.replace('("Oslo", "Bergen")', '("Oslo",)'), encoding="utf-8")
+    shorter = tested()
+    assert shorter.returncode == 1
+    assert "test_weather.cassette.yaml: 1 recorded turn not asked for: 'How warm is it?'" in shorter.stdout
+
+
+@pytest.mark.slow
+def test_a_run_of_a_notebook_that_does_not_ask_for_a_recorded_turn_fails(tested, tmp_path, monkeypatch):
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("nbval")
+    session = Session(Agent(ScriptedModel(["One.", "Two."])), cassette=tmp_path / "x.cassette.yaml", replay="record")
+    session.deck.name = "agent"
+    for prompt in ("First?", "Second?"):
+        session.ask(prompt)
+    session.close()
+    monkeypatch.setenv("AGENTMAGIC_REPLAY", "replay")
+    for count, status in ((3, 0), (2, 1)):
+        cells = map(nbformat.v4.new_code_cell, CELLS[:count])
+        nbformat.write(nbformat.v4.new_notebook(cells=list(cells)), tmp_path / "x.ipynb")
+        done = tested("--nbval-lax", "--nbval-current-env", "x.ipynb")
+        assert done.returncode == status, done.stdout
+        assert ("x.cassette.yaml: 1 recorded turn not asked for: 'Second?'" in done.stdout) == bool(status)
 
 
 @pytest.mark.slow

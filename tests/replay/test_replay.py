@@ -275,6 +275,15 @@ def test_a_changed_cell_takes_the_place_of_the_old_one_in_a_new_recording_and_th
     assert answers(begun(path, "replay"), *"nac") == script
 
 
+@pytest.mark.parametrize("cells", ["acb", "bac", "cba", "bcad", "dcba"])
+def test_cells_that_are_recorded_anew_in_another_order_are_all_kept(path, cells):
+    answers(begun(path, "record", "One.", "Two.", "Three."), *"abc")
+    script = [f"{cell} again." for cell in cells]
+    answers(begun(path, "record", *script), *cells)
+    assert sorted(takes(path)) == sorted(cells)
+    assert answers(begun(path, "replay"), *cells) == script
+
+
 def test_sessions_that_a_function_makes_one_after_the_other_have_a_recording_each(path):
     def asked(mode, *steps):
         session = Session(Agent(ScriptedModel(steps)), cassette=path, replay=mode)
@@ -353,6 +362,17 @@ def test_replay_model_runs_the_tools_names_results_that_are_not_as_recorded_and_
     result = replayed(path, PROMPT, tools=[counting.tool], permission="deny", replay="replay-model")[0]
     assert counting.calls == 1
     assert "was not run" in texts(result)[0]
+
+
+def test_a_prompt_that_changed_as_a_result_did_is_named(path):
+    steps = [calls(("get_weather", {"city": "Oslo"})), "Cold.", "Bought."]
+    record(path, PROMPT, "Buy 7 coats.", model=ScriptedModel(steps), tools=[Counting("7").tool])
+    changed, other = replayed(path, PROMPT, "Buy 8 coats.", tools=[Counting("8").tool], replay="replay-model")
+    assert [event.text.partition(" (")[0] for event in changed.events if event.type == "notice"] == [
+        f"Cell {PROMPT!r}, step 2: results.get_weather is not as recorded"
+    ]
+    assert "prompt is not as recorded" in other.error
+    assert "get_weather" not in other.error
 
 
 def test_replay_tools_asks_the_model_freezes_the_results_and_fails_at_a_call_that_is_not_recorded(path):

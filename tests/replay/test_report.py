@@ -120,7 +120,8 @@ def test_the_line_that_makes_a_value_and_a_tool_that_returns_other_than_recorded
     cells = ["import random\n# random", "def roll():\n    return random.random()", "roll()"]
     assert report.source_of_change("a random number", cells) == (2, 2, "return random.random()")
     assert report.source_of_change("another value", cells) is None
-    line = "today returned other than recorded. Recorded: '2026-01-01'; now: '2026-02-02'. The recorded answers go on."
+    where = "Cell 'What day is it?', step 2: results.today is not as recorded (cause: tool result)."
+    line = f"{where} Recorded: '2026-01-01'; now: '2026-02-02'. The recorded answers go on."
     assert list(report.changes(f"x\n{line}", f"x\n{line}")) == [(2, "'2026-01-01'", "'2026-02-02'")]
 
 

@@ -30,6 +30,7 @@ from agentmagic.loop.step import Preview
 from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResult, Usage, as_text
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.replay.comparison import Difference
+from agentmagic.replay.unasked import unasked
 from agentmagic.session import Session
 from agentmagic.text import counted, one_line, shown, written_json
 from agentmagic.tools.base import Toolset
@@ -142,12 +143,16 @@ def stats(session: Session) -> str:
 
 
 def verdicts(sessions: Mapping[str, Session]) -> str:
-    """Return a table with a line for each request that was compared with its recording."""
+    """Return a table with a line for each difference of a request to its recording, and for each turn not asked."""
     rows = [
-        (name, one_line(shown(found.prompt), 40), f"{found.step}", found.cause, _found(found.differences))
+        (name, one_line(shown(found.prompt), 40), f"{found.step}", one.cause if one else found.cause, _found(one))
         for name, session in sessions.items()
         for found in session.deck.verdicts
+        for one in found.differences or (None,)
     ]
+    paths = dict.fromkeys(path.absolute() for session in sessions.values() if (path := session.deck.path) is not None)
+    left = [(take.session, one_line(shown(take.prompt), 40)) for path in paths for take in unasked(path)]
+    rows += [(session, cell, "", "not asked", "") for session, cell in left]
     head = ("session", "cell", "step", "verdict", "")
     return _columns([head, *rows], str.ljust) if rows else "Nothing was replayed yet."
 
@@ -158,11 +163,10 @@ def _columns(table: Sequence[Sequence[str]], place: Callable[[str, int], str]) -
     return "\n".join("  ".join(map(place, row, widths)).rstrip() for row in table)
 
 
-def _found(differences: Sequence[Difference]) -> str:
-    if not differences:
+def _found(one: Difference | None) -> str:
+    if one is None:
         return ""
-    first = differences[0]
-    return f"{first.field}: {one_line(shown(first.before), 40)} -> {one_line(shown(first.after), 40)}"
+    return f"{one.field}: {one_line(shown(one.before), 40)} -> {one_line(shown(one.after), 40)}"
 
 
 def _turn_figures(name: str, events: Sequence[Event], spent: Usage) -> tuple[str, ...]:

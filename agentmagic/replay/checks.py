@@ -1,0 +1,339 @@
+"""Checks the documents of a take before they are played: their forms, their order, and that none was edited or lost.
+
+The last document of a take has a `check`: a short digest of each document before it, which names the one that was
+edited. Requests have a longer one of their own, which covers what the model is sent: prompts, tools, answers, results.
+"""
+
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, cast, get_args
+
+from agentmagic.errors import CassetteError
+from agentmagic.messages import ResultStatus
+from agentmagic.replay.comparison import LONGEST, Difference, record_line
+from agentmagic.replay.exchange import SAME, Json, kind_of, tool_def
+from agentmagic.text import clip
+
+MEND = "Undo the edit, or record it again."
+_QUOTES = " A text that looks like a number, or is true, false or null, needs quotes."
+DIGITS = 2
+"""Characters of a digest in a check, of 6 bits each."""
+MOST_COUNTS = 5
+"""Numbers that `chunks.usage_list` writes."""
+
+ANSWERS = ("yes", "no", "always", "nobody")
+"""What a user answered to a question for approval."""
+_UNCHECKED = ("seconds", "steps", "ms", "check")
+_PIECES = ("chunks", "written", "withdrawn")
+"""The fields of an answer that say in which pieces its texts came."""
+
+Test = Callable[[Any], bool]
+
+
+# -- forms -----------------------------------------------------------------------------------------
+
+
+def _is(*kinds: type) -> Test:
+    return lambda value: type(value) in kinds
+
+
+def _or_null(test: Test) -> Test:
+    return lambda value: value is None or test(value)
+
+
+def _list(test: Test) -> Test:
+    return lambda value: isinstance(value, list) and all(map(test, cast("list[Any]", value)))
+
+
+def _dict(test: Test) -> Test:
+    return lambda value: isinstance(value, dict) and all(map(test, cast("Json", value).values()))
+
+
+def _form(**tests: Test) -> Test:
+    """Return the test of a mapping that has these fields; a field with `_` behind its name may be missing."""
+    return lambda value: isinstance(value, dict) and _misfit(cast("Json", value), tests) is None
+
+
+def _any(_value: Any) -> bool:
+    return True
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _seconds(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < float("inf")
+
+
+def _place(value: Any) -> bool:
+    return _count(value) or (_list(_count)(value) and len(value) > 1)
+
+
+def _counts(value: Any) -> bool:
+    return _list(_or_null(_seconds))(value) and len(value) <= MOST_COUNTS
+
+
+def _tool(value: Any) -> bool:
+    try:
+        tool: Any = tool_def(value)
+    except (TypeError, KeyError, AttributeError, ValueError):
+        return False
+    return isinstance(tool.name, str) and isinstance(tool.parameters, dict)
+
+
+def _part(value: Any) -> bool:
+    """Return whether a value is a part of a message; `serialization.from_json` checks the rest of it."""
+    match value:
+        case {"type": "tool_call"}:
+            return _CALL(value)
+        case {"type": str()}:
+            return True
+        case _:
+            return False
+
+
+def _aside(value: Any) -> bool:
+    match value:
+        case ["progress", done, total, words]:
+            return _NUMBER(done) and _or_null(_NUMBER)(total) and isinstance(words, str)
+        case ["tell" | "ask" | "gone", *words]:
+            return len(words) == 1 and isinstance(words[0], str)
+        case ["complete", messages, instructions, limit]:
+            return _list(_DICT)(messages) and isinstance(instructions, str) and _or_null(_is(int))(limit)
+        case ["inner", *rest]:
+            return len(rest) == 1 and _count(rest[0])
+        case [str(), *_]:
+            return True
+        case _:
+            return False
+
+
+_TEXT, _BOOL, _DICT, _LIST, _RUNS = _is(str), _is(bool), _is(dict), _is(list), _is(str, int)
+_NUMBER = _is(int, float, bool)
+_CALL = _form(type=_TEXT, name=_TEXT, id=_TEXT, arguments=_DICT, provider_data_=_any)
+_SOURCE = _form(
+    local_=_BOOL,
+    tools_=_list(_tool),
+    problems_=_list(_TEXT),
+    notices_=_list(_TEXT),
+    parallel_=_dict(_BOOL),
+    ask_=_dict(_BOOL),
+    code_=_dict(_BOOL),
+)
+_ERROR = _form(
+    kind=_TEXT,
+    text=_TEXT,
+    status_=_or_null(_is(int)),
+    retry_after_=_or_null(_NUMBER),
+    retryable_=_BOOL,
+    usage_=_counts,
+)
+_RESULT: dict[str, Test] = {
+    "step": _count,
+    "call": _place,
+    "id_": _TEXT,
+    "arguments_": _DICT,
+    "ran_": _BOOL,
+    "text_": _TEXT,
+    "content_": _list(_part),
+    "status_": lambda value: value in get_args(ResultStatus),
+    "structured_": _any,
+    "done_": _or_null(_TEXT),
+    "server_": _TEXT,
+    "asides_": _list(_aside),
+    "traceback_": _TEXT,
+    "rich_": _list(_TEXT),
+    "seconds_": _seconds,
+}
+_HEAD: dict[str, Test] = {
+    "turn": _TEXT,
+    "parts_": _list(_part),
+    "values_": _list(_form(written=_TEXT, kind=_TEXT, text=_TEXT)),
+    "session_": _TEXT,
+    "model_": _TEXT,
+    "asked_": _TEXT,
+    "address_": _TEXT,
+    "advice_": _TEXT,
+    "left out_": _list(_TEXT),
+    "recording_": _form(id_=_TEXT, after_=_TEXT, instead_=_list(_TEXT), whole_=_BOOL),
+}
+_FORMS: dict[str, dict[str, Test]] = {
+    "sources": {"sources": lambda value: value == SAME or _list(_SOURCE)(value), "chosen_": _list(_TEXT)},
+    "request": {
+        "request": _count,
+        "digest": _TEXT,
+        "instructions_": _or_null(_TEXT),
+        "tools_": _or_null(_LIST),
+        "tool_choice_": _or_null(_TEXT),
+        "output_": _or_null(_DICT),
+        "settings_": _or_null(_DICT),
+        "decision_": _or_null(_TEXT),
+        "keep_": _count,
+        "messages_": _list(_form(role=_TEXT, parts=_LIST, interrupted_=_BOOL)),
+    },
+    "answer": {
+        "answer": _count,
+        "parts": _list(_part),
+        "written_": _dict(_TEXT),
+        "withdrawn_": _list(_count),
+        "reason_": _TEXT,
+        "cut_": _BOOL,
+        "once_": _BOOL,
+        "error_": _ERROR,
+        "stopped_": _BOOL,
+        "ms_": _RUNS,
+        "chunks_": _RUNS,
+        "usage_": _counts,
+    },
+    "wait": {"wait": _seconds},
+    "approval": {
+        "approval": _TEXT,
+        "step": _count,
+        "call": _place,
+        "answer": lambda value: value in ANSWERS,
+        "arguments_": _DICT,
+        "reason_": _TEXT,
+    },
+    "question": {"question": _TEXT, "answer": _or_null(_TEXT)},
+    "inner": {"inner": _TEXT, **_RESULT, "begun_": _count, "unfinished_": _BOOL},
+    "result": {"result": _TEXT, **_RESULT},
+    "stop": {"stop": _BOOL},
+    "end": {"end": _TEXT, "error_": _TEXT, "steps_": _list(_seconds), "seconds_": _seconds, "check_": _TEXT},
+}
+"""The fields of each kind of document, and how each is tested; those with `_` behind the name may be missing."""
+KINDS = tuple(_FORMS)
+
+
+def _misfit(data: Mapping[str, Any], tests: Mapping[str, Test]) -> str | None:
+    """Return the name of a field that is missing, has another form, or is not known; None if all are right."""
+    known = {name.removesuffix("_"): test for name, test in tests.items()}
+    missing = (name for name in tests if not name.endswith("_") and name not in data)
+    wrong = (name for name, value in data.items() if name not in known or not known[name](value))
+    return next(missing, next(wrong, None))
+
+
+def check_head(head: Json, where: str) -> None:
+    """Raise CassetteError, which begins with `where`, if the first document of a take has another form."""
+    if (name := _misfit(head, _HEAD)) is not None:
+        raise CassetteError(f"{where}: {name!r:.60} is missing or has another form. {MEND}")
+
+
+def check(documents: Sequence[Json], where: str) -> None:
+    """Raise CassetteError, which begins with `where`, if a document of a take has another form, or is not in order."""
+    for document in documents:
+        kind = kind_of(document)
+        if kind not in _FORMS:
+            raise CassetteError(f"{where}: {kind!r:.60} is no document of a take. {MEND}")
+        if (name := _misfit(document, _FORMS[kind])) is not None:
+            quotes = _QUOTES if (kind, name) == ("answer", "parts") else ""
+            raise CassetteError(f"{where}, {kind}: {name!r:.60} is missing or has another form.{quotes} {MEND}")
+    if (problem := next(_disorder(documents), "")) != "":
+        raise CassetteError(f"{where}: {problem}. A document was lost, doubled or moved. {MEND}")
+
+
+def _disorder(documents: Sequence[Json]) -> Iterator[str]:
+    """Yield what is wrong with the order of the documents."""
+    kinds = [kind_of(document) for document in documents]
+    requests = [one["request"] for one in documents if kind_of(one) == "request"]
+    if requests != list(range(1, len(requests) + 1)):
+        yield f"its requests have the numbers {requests!r:.60}"
+    asked, answered = 0, set[int]()
+    for document, kind in zip(documents, kinds, strict=True):
+        asked += kind == "request"
+        if kind == "answer":
+            number = document["answer"]
+            if number in answered or not 0 < number <= asked:
+                yield f"answer {number} has no request before it, or is there twice"
+            answered.add(number)
+    places = [(one["step"], str(one["call"])) for one in documents if kind_of(one) in ("result", "inner")]
+    if len(set(places)) < len(places):
+        yield "two results have the same place"
+    if "end" in kinds[:-1]:
+        yield "a document stands behind the end"
+    # The last request has no answer if the process was killed before it came.
+    missing = set(range(1, len(requests) + (kinds[-1:] == ["end"]))) - answered
+    yield from (f"request {number} has no answer" for number in sorted(missing))
+
+
+# -- edits -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A document that was edited: its step, and the difference. A user may edit what is `minor`: texts of answers."""
+
+    step: int
+    difference: Difference
+    minor: bool
+
+
+def digest_of(document: Json) -> str:
+    """Return the digest of a document; for an answer, behind it that of its texts, which a user may edit.
+
+    It is "" for requests, for lists of tools, which they cover, and for the usual end.
+    """
+    kept = {name: value for name, value in document.items() if name not in _UNCHECKED}
+    if kind_of(document) in ("request", "sources") or kept == {"end": "answer"}:
+        return ""
+    if kind_of(document) != "answer":
+        return _digest(kept)
+    parts: list[Json] = kept["parts"]
+    said = {name: kept.pop(name) for name in _PIECES if name in kept}
+    kept["parts"] = [{name: value for name, value in part.items() if name != "text"} for part in parts]
+    return _digest(kept) + _digest([said, *(part.get("text") for part in parts)])
+
+
+def _digest(data: Any) -> str:
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), default=int)
+    return urlsafe_b64encode(blake2b(text.encode(), digest_size=3).digest()).decode()[:DIGITS]
+
+
+def edits(head: Json, documents: Sequence[Json], where: str) -> list[Edit]:
+    """Return what was edited in a take, nothing if the take has no check.
+
+    Raises CassetteError, which begins with `where`, if documents were lost, doubled or moved.
+    """
+    recorded: str = documents[-1].get("check", "") if documents else ""
+    if not recorded:
+        return []
+    found = [(document, digest_of(document)) for document in (head, *documents)]
+    now = "".join(digest for _, digest in found)
+    if len(now) != len(recorded):
+        raise CassetteError(f"{where}: the recording lacks a document, or has one more than was written. {MEND}")
+    if now != recorded and sorted(_pieces(now)) == sorted(_pieces(recorded)):
+        raise CassetteError(f"{where}: the recording has its documents in another order than was written. {MEND}")
+    edited: list[Edit] = []
+    for document, digest in found:
+        before, recorded = recorded[: len(digest)], recorded[len(digest) :]
+        if before != digest:
+            edited.append(_edit(document, before))
+    return edited
+
+
+def _pieces(digests: str) -> list[str]:
+    return [digests[start : start + DIGITS] for start in range(0, len(digests), DIGITS)]
+
+
+def _edit(document: Json, digest: str) -> Edit:
+    """Return how a document was edited. What was recorded is known by its digest alone, apart from approvals."""
+    kind, name = kind_of(document), document[kind_of(document)]
+    before, field = f"(digest {digest})", kind
+    after: Any = {field: value for field, value in document.items() if field not in (*_UNCHECKED, "step", "call")}
+    match kind:
+        case "answer":
+            after = " ".join(str(part.get("text", part.get("arguments", ""))) for part in document["parts"])
+        case "approval":
+            field, after = f"approvals.{name}", document["answer"]
+            before = next((one for one in ANSWERS if digest_of({**document, "answer": one}) == digest), before)
+        case "result" | "inner":
+            field, after = f"results.{name}", document.get("text", after)
+        case _:
+            pass
+    step = document.get("step", name if kind == "answer" else 1)
+    after = clip(after if isinstance(after, str) else record_line(after), LONGEST)
+    is_minor = kind == "answer" and digest_of(document)[:DIGITS] == digest[:DIGITS]
+    return Edit(step, Difference("edited", field, before, after), is_minor)

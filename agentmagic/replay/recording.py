@@ -1,0 +1,176 @@
+"""What a session records: its turns are appended to the file of a cassette, event by event, under a lock.
+
+Several sessions and processes may record to one file. Each has its own view of the takes, and never takes away what
+another one has recorded since; `finish` puts the file in order, with what all of them have recorded.
+"""
+
+import atexit
+import os
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+from agentmagic.errors import CassetteError
+from agentmagic.history.journal import FOLDER, file_lock, make_folder
+from agentmagic.replay import documents
+from agentmagic.replay.cassette import GOES_ON, HEAD, MARK, Blobs, Cassette, Take, named_blobs, place, state_of
+from agentmagic.replay.exchange import Chain, Encoder, Json
+
+LONGEST_WAIT = 20.0
+"""Seconds for which a writer waits for another one, which holds the lock for one document or to put a file in order."""
+_unfinished: set[Path] = set()
+"""Files that were appended to, and are put in order when the process ends, if not before."""
+_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class Recording(Cassette):
+    """A cassette as one session records it: the takes that were there when it began, and its own."""
+
+    def __init__(self, cassette: Cassette) -> None:
+        super().__init__(cassette.path)
+        self.takes = list(cassette.takes)
+        self.blobs = Blobs(cassette.blobs)
+        self.encoder = Encoder(self.blobs.keep)
+        self.state = cassette.state
+        self._stored: set[str] = set(cassette.blobs)
+        self._open: tuple[Take, Take | None, Collection[Take]] | None = None
+        self._chain: tuple[Take | None, Chain] = (None, Chain())
+
+    def refresh(self) -> None:
+        """Do nothing: what others record meanwhile is joined when the file is put in order."""
+
+    def begin(self, take: Take, after: Take | None, instead: Sequence[Take]) -> Chain:
+        """Begin a take behind another one, in place of others. Return the chain of requests up to its prompt.
+
+        Raises CassetteError if the file cannot be written, or the takes before cannot be read.
+        """
+        last, chain = self._chain
+        if last is not after:
+            chain = self.chain_to(after)
+        self._chain = None, Chain()
+        with locked(self):
+            self._make()
+            was_put_in_order = self.state is not None and self.state[0] != self.path.stat().st_ino
+            take.mark = {"id": uuid4().hex[:12], "after": after.key if after is not None else ""}
+            take.mark |= {"instead": [one.key for one in instead]} if instead else {}
+            if was_put_in_order and after is not None:  # the take before may be gone
+                take.mark["whole"] = True
+                chain = Chain()
+            take.base = None if "whole" in take.mark else after
+            self._append(documents.write({**take.head, MARK: take.mark}), goes_on="")
+        self._chain = take, chain
+        self._open = (take, after, instead)
+        return chain
+
+    def append(self, take: Take, document: Json) -> None:
+        """Add a document to a take, in the file too. Raises CassetteError if the file cannot be written."""
+        if text := take.add(document):
+            with locked(self):
+                self._mend()
+                self._append(text, goes_on=take.mark["id"])
+
+    def settle(self, take: Take) -> None:
+        """Put a take that is over into its place among the others."""
+        if self._open is not None and self._open[0] is take:
+            _, after, instead = self._open
+            self._open = None
+            place(self.takes, take, after, instead)
+
+    def finish(self) -> None:
+        """Put the file in order, if anything was recorded. Raises CassetteError if it cannot be written."""
+        if self.path in _unfinished:
+            tidy(self.path)
+
+    def _make(self) -> None:
+        """Make the file if there is none."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError), self.path.open("xb") as file:
+                file.write(HEAD.encode())
+        except OSError as error:
+            raise self.unwritable(error) from error
+        self._mend()
+
+    def _mend(self) -> None:
+        """Leave out what stands behind the last whole line of the file, if another writer was killed there."""
+        try:
+            if state_of(self.path.stat()) == self.state:
+                return
+            with self.path.open("rb") as file:
+                ends = file.seek(-1, os.SEEK_END) >= 0 and file.read(1)
+        except OSError as error:
+            raise self.unwritable(error) from error
+        if ends != b"\n":
+            _put_in_order(self.path, always=True)
+
+    def _append(self, text: str, *, goes_on: str) -> None:
+        """Add a document to the file. If another writer was there meanwhile, it says with which take it goes on."""
+        _unfinished.add(self.path)
+        try:
+            number = os.open(self.path, _FLAGS)
+            try:
+                now = state_of(os.fstat(number))
+                if self.state is not None and now[0] != self.state[0]:
+                    self._stored = set()  # blobs that no take named were left out
+                if goes_on and now != self.state:
+                    text = documents.write({GOES_ON: goes_on}) + text
+                new = [name for name in dict.fromkeys(named_blobs(text)) if name not in self._stored]
+                self._stored.update(new)
+                data = "".join((*self.blobs.written(new), text)).encode()
+                while data:
+                    data = data[os.write(number, data) :]
+                self.state = state_of(os.fstat(number))
+            finally:
+                os.close(number)
+        except OSError as error:
+            raise self.unwritable(error) from error
+
+
+def tidy(path: Path) -> None:
+    """Put the file of a cassette in order, if it is not and no turn goes on: another recording does it at its end.
+
+    Raises CassetteError if the file cannot be read or written.
+    """
+    with locked(Cassette(path)):
+        _put_in_order(path)
+    _unfinished.discard(path)
+
+
+@atexit.register
+def _finish() -> None:
+    for path in [one for one in _unfinished if one.is_file()]:
+        with suppress(CassetteError):
+            tidy(path)
+
+
+def _put_in_order(path: Path, *, always: bool = False) -> None:
+    cassette = Cassette(path)
+    cassette.refresh()
+    # The next request of a turn that goes on is a difference to the turn before it: that one stays where it is.
+    goes_on = any(take.mark and not take.ended for take in cassette.takes)
+    if always or not (cassette.is_tidy or goes_on):
+        cassette.save()
+
+
+@contextmanager
+def locked(cassette: Cassette) -> Generator[None]:
+    """Keep other writers of a file away. Raises CassetteError if one of them does not let go."""
+    from filelock import Timeout
+
+    path = cassette.path
+    lock = file_lock(path.parent / FOLDER / path.name, LONGEST_WAIT)
+    try:
+        make_folder(path.parent / FOLDER)
+        lock.acquire()
+    except Timeout as error:
+        if not Path(lock.lock_file).exists():  # a folder that cannot be written looks like a timeout too
+            raise cassette.unwritable(OSError(0, "no file can be made beside it")) from error
+        message = f"{path} is being written by another process, which has not let go of it. End that one, or name "
+        raise CassetteError(f"{message}another file for the cassette.") from error
+    except OSError as error:
+        raise cassette.unwritable(error) from error
+    try:
+        yield
+    finally:
+        lock.release()
