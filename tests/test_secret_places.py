@@ -70,7 +70,11 @@ def written(request, tmp_path_factory):
     tail = Tail(size=1_000_000)
     tail.write(text.encode("utf-8", "replace"))
     places["stderr of a server"] = tail.text()
-    return places | {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.suffix != ".lock"}
+    return places | {
+        path.name: path.read_text(encoding="utf-8")
+        for path in folder.iterdir()
+        if path.is_file() and path.suffix != ".lock"
+    }
 
 
 def test_no_secret_is_in_any_place(written):
