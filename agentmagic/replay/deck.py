@@ -18,6 +18,7 @@ from agentmagic.messages import Message, Text
 from agentmagic.providers.base import Advising, Model, honoured
 from agentmagic.providers.registry import address_of
 from agentmagic.replay import unasked
+from agentmagic.replay.bound_values import lost
 from agentmagic.replay.cassette import Blobs, Cassette, Take, prompt_parts
 from agentmagic.replay.comparison import RequestRecords
 from agentmagic.replay.exchange import Json, blanked
@@ -209,8 +210,10 @@ class Deck:
         if index is None and self._playing not in RECORDS:
             what = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
             raise CassetteError(f"{what} {self.path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
-        changed = self._playing == "auto" and (self._forked or not exact)
-        return None if self._playing == "record" or changed else index
+        if self._playing == "record" or index is None:
+            return None
+        goes_live = self._forked or not exact or _is_incomplete(cassette.of_session(self.name)[index])
+        return None if self._playing == "auto" and goes_live else index
 
     def _follow(self, turns: int, *, cleared: bool) -> None:
         """Go back on the tape if the user has undone turns."""
@@ -378,6 +381,12 @@ def _asked_in(take: Take) -> Json:
     if take.asked is None:
         take.asked = _asked(take.head)
     return take.asked
+
+
+def _is_incomplete(take: Take) -> bool:
+    """Return whether a tool changed what the tape could not keep, so that a replay of the take would fail."""
+    asides = (aside for document in take.documents for aside in document.get("asides", ()))
+    return any(aside[0] == "variables" and lost(aside[1]) for aside in asides)
 
 
 def _likeness(take: Take, head: Json) -> float:
