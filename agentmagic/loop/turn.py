@@ -145,8 +145,7 @@ class _TurnLoop:
 
     async def _tell_changes(self) -> None:
         """Emit what the tools changed in the notebook. A tool that was just interrupted gets GRACE seconds to end."""
-        running = [one.settled for one in self.executor.changes if not one.settled.is_set()]
-        if running:
+        if running := [one for one in self.executor.changes if not one.settled.is_set()]:
             await engine().in_pool(lambda: running[-1].wait(GRACE))
         if (changes := told(self.executor.changes)) is not None:
             for closing in tuple(self.fold.closing()):  # so that the changes come after every result

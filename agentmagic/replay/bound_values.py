@@ -52,13 +52,18 @@ _MISSING: Any = object()
 def recorded_changes(
     context: ToolContext, watch: Watch, hear: Callable[..., None], function: object
 ) -> Generator[Changes | None]:
-    """Put the variables that the block changes on the tape, and tell the user which of them cannot be kept."""
+    """Put the variables that the block changes on the tape, also if it fails, and tell which of them cannot be kept."""
     with watch(function) as changes:
-        yield changes
-    if changes is None or changes.failed or not changes.settled.is_set() or not (changed := sorted(changes.touched)):
-        return  # a call within another one is part of it
+        try:
+            yield changes
+        finally:
+            if changes is not None:  # a call within another one is part of it: the one that ends last writes them
+                changes.then = lambda: _record(changes, context, hear)
+
+
+def _record(changes: Changes, context: ToolContext, hear: Callable[..., None]) -> None:
     kept: Json = {}
-    for name in changed:
+    for name in sorted(changes.touched):
         value = changes.namespace.get(name, _MISSING)
         entry = written(name, value) if len(kept) < MOST_KEPT else None
         if entry is not None:
@@ -66,6 +71,8 @@ def recorded_changes(
             kept[name] = entry | ({"in_place": True} if in_place else {})
         elif not _is_shown(value):
             kept[name] = {"lost": one_line(describe.summary(value), LONGEST_KIND)}
+    if not kept:
+        return
     hear("variables", kept)
     if left_out := lost(kept):
         context.tell(f"A cassette cannot keep {named(left_out)}. A replay of this cell fails. {REPLAY_MODEL}")

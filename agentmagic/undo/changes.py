@@ -5,7 +5,7 @@ first two was changed by the code; what differs between the last two was changed
 """
 
 import threading
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from agentmagic.undo.array_states import Memory
 
 Variables = MutableMapping[str, Any]
+LONGEST_LOOK = 2.0
+"""Seconds that a look may take after an interrupt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,9 @@ class Restored:
 class Changes:
     """What the calls of tools that ran at one time changed in a namespace, and in which files they wrote.
 
-    `names` are those that the calls may change, None if they may change all. `calls` are their ids. The changes are
-    known once they are `settled`.
+    `names` are those that the calls may change, None if they may change all. `calls` are their ids. Once the calls are
+    `over`, the changes are looked for, and known once they are `settled`; `then` is called in between. If the look
+    `failed`, nothing is known.
     """
 
     namespace: Variables
@@ -51,7 +54,9 @@ class Changes:
     calls: list[str] = field(default_factory=list[str])
     files: dict[str, None] = field(default_factory=dict[str, None])
     limit: int = LIMIT
+    then: Callable[[], None] | None = None
     failed: bool = False
+    over: bool = False
     settled: threading.Event = field(default_factory=threading.Event)
     before: Picture = field(init=False)
     after: Picture = field(init=False)
@@ -86,11 +91,24 @@ class Changes:
     @without_collection()
     def settle(self) -> "Changes":
         """Take notice of the variables now that the code has run; return this."""
-        self.after = _later(self.namespace, self.names, [self.before], 0)
-        if self.names is not None and (changed := self.before.changed(self.after)):
-            self._look_beside(changed)
-        self.settled.set()
+        self.over = True
+        try:
+            self.after = _later(self.namespace, self.names, [self.before], 0)
+            if self.names is not None and (changed := self.before.changed(self.after)):
+                self._look_beside(changed)
+            if self.then is not None:
+                self.then()
+        except BaseException:  # also an interrupt
+            self.failed = True
+            raise
+        finally:
+            self.settled.set()
         return self
+
+    def wait(self, seconds: float) -> None:
+        """Wait that long for calls that were interrupted to be over; if they are, wait for what they changed too."""
+        if not self.settled.wait(seconds) and self.over:
+            self.settled.wait(LONGEST_LOOK)
 
     def _look_beside(self, changed: set[int]) -> None:
         """Look which other names reach objects that were changed; what these hold beside is as it was."""
@@ -165,7 +183,7 @@ def told(changes: Sequence[Changes]) -> VariablesChanged | None:
     unwatched: dict[str, None] = {}
     for one in changes:
         files |= one.files
-        if one.failed:
+        if one.failed or not one.settled.is_set():  # a tool that was interrupted may go on
             unwatched["all variables"] = None
             continue
         unwatched |= dict.fromkeys(one.unwatched)

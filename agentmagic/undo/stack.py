@@ -160,10 +160,10 @@ def put_back(kept: list[Changes] | None, outcome: Undone) -> tuple[Undone, list[
     """Put variables back, those that were changed last first. Return the outcome, and what undoes it."""
     if not outcome.tools:
         return outcome, []
-    if kept is None:
-        return replace(outcome, problem=NOT_KEPT), []
-    if not all(one.settled.is_set() for one in kept):
+    if kept is not None and not all(one.settled.is_set() for one in kept):
         return replace(outcome, problem=STILL_RUNNING), kept
+    if kept is None or any(one.failed for one in kept):
+        return replace(outcome, problem=NOT_KEPT), []
     restored: set[str] = set()
     refused: dict[str, str] = {}
     back: list[Changes] = []

@@ -60,12 +60,12 @@ class Watcher:
             self._running += 1
             changes = self._changes = self._changes or Changes(self.namespace)
             changes.calls.append(call.id)
-            with _looking(changes):
-                words = _WORD.findall(_program(call) or "")
-                changes.expect(_names(call, changes.namespace), (function,), words)
             if changes not in found:
                 found.append(changes)
         try:
+            with self._lock, _looking(changes):
+                words = _WORD.findall(_program(call) or "")
+                changes.expect(_names(call, changes.namespace), (function,), words)
             with _noting(changes.files):
                 yield changes
         finally:
@@ -75,7 +75,6 @@ class Watcher:
                     self._changes = None
                     with _looking(changes):
                         changes.settle()
-                    changes.settled.set()
 
 
 @contextmanager
@@ -85,6 +84,9 @@ def _looking(changes: Changes) -> Generator[None]:
     except Exception:  # noqa: BLE001  (an object of the user may raise anything)
         logger.debug("the variables could not be watched", exc_info=True)
         changes.failed = True
+    except BaseException:  # an interrupt
+        changes.failed = True
+        raise
 
 
 def _names(call: ToolCall, namespace: Mapping[str, Any]) -> Collection[str] | None:

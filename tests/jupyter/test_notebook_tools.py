@@ -216,7 +216,9 @@ def test_an_interrupt_ends_a_program_at_once_and_the_next_turn_works(notebook, c
     assert notebook.interrupted(cell) < AT_ONCE
     assert "Interrupted" in cell.error
     assert notebook.value("half, valid()") == "(1, True)"
-    assert "('made', 'half', '', 'int')" in receipt(notebook)
+    # A busy machine may take longer to end the program than the turn waits for it: then it says so.
+    unwatched = notebook.value("[event.unwatched for event in agent.events if isinstance(event, VariablesChanged)]")
+    assert "('made', 'half', '', 'int')" in receipt(notebook) or "all variables" in unwatched
     notebook.run("agent.agent = Agent(ScriptedModel(['Still here.']))")
     assert notebook.run("%%agent\nAgain.").ok
 

@@ -25,6 +25,7 @@ PUT_BACK = [
     ("series.iloc[0] = 9", "series.to_dict()", True),
     ("array[1] = 7", "array.tolist()", True),
     ("rows.append(3)", "rows, same", True),
+    ("rows.append(3); raise ValueError('no')", "rows, same", True),
     ("found.update(b=2); del found['a']", "found", True),
     ("seen.add(5)", "seen", True),
     ("pair[1].append(3)", "pair", False),

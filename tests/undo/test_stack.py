@@ -79,7 +79,7 @@ def test_the_variables_of_a_change_are_put_back_from_the_last_to_the_first_and_t
             asked.append(name)
             return SimpleNamespace(restored=restored, refused=refused, back=f"{name} again")
 
-        return SimpleNamespace(restore=restore, settled=threading.Event())
+        return SimpleNamespace(restore=restore, settled=threading.Event(), failed=False)
 
     variables = [
         kept("first", ("a", "b"), {"c": "the first reason"}),

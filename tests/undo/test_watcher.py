@@ -7,9 +7,13 @@ import pytest
 
 from agentmagic import Agent, Session, tool
 from agentmagic.errors import ToolError
+from agentmagic.messages import ToolCall
 from agentmagic.providers.scripted import ScriptedModel
-from agentmagic.undo.stack import NOT_KEPT
-from tests.turns import SOON
+from agentmagic.undo.changes import told
+from agentmagic.undo.pictures import Camera
+from agentmagic.undo.stack import NOT_KEPT, STILL_RUNNING
+from agentmagic.undo.watcher import Watcher
+from tests.turns import AT_ONCE, SOON
 
 SOURCE = """
 import threading
@@ -153,6 +157,28 @@ def test_if_an_object_makes_the_look_fail_the_tool_runs_all_the_same(script, mon
     assert session.undone.problem == NOT_KEPT
 
 
+def test_a_tool_that_goes_on_after_the_turn_is_told_as_not_watched(script):
+    begun, goes_on = threading.Event(), threading.Event()
+
+    @tool(thread_safe=True)
+    def stay():
+        script["rows"].append(2)
+        begun.set()
+        goes_on.wait(60)
+
+    steps = [{"calls": [{"name": "stay", "arguments": {}}]}]
+    session = Session(Agent(ScriptedModel(steps), tools=[stay]), namespace=script)
+    run = session.start("Go.")
+    assert begun.wait(AT_ONCE)
+    run.cancel()
+    result = run.wait()
+    changed = next(event for event in result.events if event.type == "variables_changed")
+    assert (changed.changes, changed.unwatched) == ((), ("all variables",))
+    session.undo()
+    assert session.undone.problem == STILL_RUNNING
+    goes_on.set()
+
+
 def test_a_script_logs_what_undo_left_alone(script, caplog):
     script["lock"] = threading.Lock()
 
@@ -166,6 +192,22 @@ def test_a_script_logs_what_undo_left_alone(script, caplog):
         1,
         ["lock was left alone: it holds a lock, which was changed and cannot be put back."],
     )
+
+
+@pytest.mark.parametrize("failing", ["expect", "settle"])
+def test_an_interrupt_of_the_look_is_no_look(script, monkeypatch, failing):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Camera, "look" if failing == "expect" else "again", interrupted)
+    watcher, changes = Watcher(script), []
+    with pytest.raises(KeyboardInterrupt), watcher.around(ToolCall("1", "append", {}), script["append"], changes):
+        script["append"]()
+    assert told(changes).unwatched == ("all variables",)
+    monkeypatch.undo()
+    with watcher.around(ToolCall("2", "append", {}), script["append"], changes):
+        script["append"]()
+    assert [row.name for row in changes[-1].rows()] == ["holder", "rows"]
 
 
 def test_files_that_a_tool_opens_to_write_are_told_in_whichever_thread_it_runs(script, tmp_path, monkeypatch):
