@@ -99,14 +99,14 @@ def test_an_approval_is_in_sight_of_a_reader_at_the_end_of_a_cell_whose_output_s
 
 
 def test_stop_is_in_sight_during_a_long_answer_ends_it_in_the_middle_and_is_heard_as_a_stop(begun):
-    cell = begun(f"{LONG[:-1]} * 6, 'pace': 0.02}}")
+    cell = begun(f"{LONG[:-1]} * 30, 'pace': 0.02}}")  # a minute: a busy machine must not see its end
     cell.notebook.wait_for_text(2, "words")
     cell.notebook.scroll_to(2)
     cell.root.locator(".am-running.am-pinned").wait_for()
     expect(cell.button("Stop")).to_be_in_viewport(ratio=1)
     cell.button("Stop").press("Enter")
     cell.finish("interrupted")
-    assert cell.notebook.text(2).count("words") < 600
+    assert cell.notebook.text(2).count("words") < 3000
     expect(cell.root.locator("div.am-heard[role=status]")).to_have_text("Stopped")
 
 
