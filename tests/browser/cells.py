@@ -173,6 +173,11 @@ def editor(notebook: Notebook, index: int) -> Locator:
     return notebook.page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".cm-content")
 
 
+def see_mark(notebook: Notebook) -> None:
+    """See the mark that something waits: from then on a key goes there."""
+    notebook.page.locator(".jp-Toolbar .agentmagic-waits").filter(visible=True).wait_for()
+
+
 def run_by_palette(notebook: Notebook, label: str) -> None:
     """Choose a command of the palette by its keys."""
     keys = notebook.page.keyboard

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.axe import serious
-from tests.browser.cells import EVERYWHERE, Cell, Seen, editor, run_by_palette, save_with, sources
+from tests.browser.cells import EVERYWHERE, Cell, Seen, editor, run_by_palette, save_with, see_mark, sources
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("closed_dock")]
 
@@ -36,11 +36,6 @@ def start_waiting(notebook, index, button="Approve"):
     notebook.start(index)
     notebook.output(index).get_by_role("button", name=button, exact=True).wait_for()
     see_mark(notebook)
-
-
-def see_mark(notebook):
-    """See the mark that something waits: from then on a key goes there."""
-    notebook.page.locator(".jp-Toolbar .agentmagic-waits").filter(visible=True).wait_for()
 
 
 def approve_by_keys(output):

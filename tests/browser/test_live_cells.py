@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.axe import serious
-from tests.browser.cells import CONNECT, NOTEBOOK_7, Cell, editor, save_with
+from tests.browser.cells import CONNECT, NOTEBOOK_7, Cell, editor, save_with, see_mark
 from tests.browser.lab import retype
 
 pytestmark = pytest.mark.browser
@@ -307,6 +307,7 @@ def test_where_no_click_reaches_the_cell_the_answer_is_typed_into_a_box_to_which
     assert cell.button("Approve").count() == 0
     box = cell.page.locator(".jp-Stdin-input")
     box.wait_for()
+    see_mark(notebook)
     editor(notebook, 3).click()
     cell.press("Alt+Shift+G")
     expect(box).to_be_focused()

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.cells import NOTEBOOK_7, Cell, Seen, editor, sources
+from tests.browser.cells import NOTEBOOK_7, Cell, Seen, editor, see_mark, sources
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("closed_dock")]
 
@@ -29,7 +29,7 @@ def test_a_person_inserts_code_approves_by_keys_asks_beside_the_notebook_and_kee
     tea = Cell(notebook, 5)
     notebook.start(5)
     tea.button("Approve").wait_for()
-    page.locator(".jp-Toolbar .agentmagic-waits").filter(visible=True).wait_for()
+    see_mark(notebook)
     page.wait_for_function("() => document.title.startsWith('(!) ')")
     editor(notebook, 0).click()
     keys.press("Alt+Shift+G")
