@@ -11,7 +11,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any, cast
 
 from agentmagic.undo.object_states import HEAP_TYPE, UNSET, NoCopy, ObjectState
-from agentmagic.undo.own import is_own
+from agentmagic.undo.own import OUTSIDE, is_own
 
 _ABC: Any = import_module("_abc")
 """Python's registry of abstract classes."""
@@ -101,7 +101,7 @@ class _PackageNames(ObjectState):
             return {}
         found = {name: value for name, value in before.items() if after.get(name, UNSET) is not value}
         found |= {name: UNSET for name, value in after.items() if name not in before and _is_users(value)}
-        return {name: value for name, value in found.items() if not isinstance(after.get(name), ModuleType)}
+        return {name: value for name, value in found.items() if not _is_of_packages(after.get(name))}
 
     def put(self) -> None:
         now = _shared(self.thing)
@@ -110,6 +110,12 @@ class _PackageNames(ObjectState):
                 _delete(self.thing, name)
             else:
                 _set(self.thing, name, value)
+
+
+def _is_of_packages(value: Any) -> bool:
+    """Return whether packages put a value there: a module, or a function with which IPython replaces another."""
+    is_function = type(value) is FunctionType
+    return isinstance(value, ModuleType) or (is_function and value.__module__.partition(".")[0] in OUTSIDE)
 
 
 def _set(thing: Any, name: str, value: Any) -> None:

@@ -4,6 +4,7 @@ Most of them can only be seen to be as they were. One that was changed is named,
 """
 
 import pickle
+import sys
 from collections.abc import Callable, Mapping
 from hashlib import sha1
 from io import BufferedRandom, BufferedReader, BufferedWriter, BytesIO, FileIO, StringIO, TextIOWrapper
@@ -196,8 +197,31 @@ def _environment(thing: Any) -> ObjectState:
     return _Environment(thing, data=dict(thing))
 
 
+class _Settings(ObjectState):
+    """The settings of matplotlib; `data` are their names."""
+
+    def same(self, other: ObjectState) -> bool:
+        names: tuple[str, ...] = self.data
+        now = dict[str, Any](zip(other.data, other.refs, strict=True))
+        return all(now.get(name, value) is value for name, value in zip(names, self.refs, strict=True))
+
+    def put(self) -> None:
+        for name, value in zip(self.data, self.refs, strict=True):
+            dict[str, Any].__setitem__(self.thing, name, value)
+
+
+def _settings(thing: Any) -> ObjectState:
+    """Return the settings of matplotlib, before the first figure without those that IPython sets with it."""
+    drawn = getattr(sys.modules.get("matplotlib.pyplot"), "_backend_mod", None) is not None
+    held = {
+        name: value for name, value in dict[str, Any].items(thing) if drawn or name not in ("backend", "interactive")
+    }
+    return _Settings(thing, tuple(held.values()), tuple(held))
+
+
 NAMED: dict[str, Callable[[Any], ObjectState | None]] = {
     "logging.Logger": _logger,
+    "matplotlib.RcParams": _settings,
     "os._Environ": _environment,
     "traitlets.traitlets.HasTraits": _traits,
     "_thread.lock": _lock,

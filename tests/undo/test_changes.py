@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot as plt
 
 from agentmagic.undo.changes import Changes
 from agentmagic.undo.pictures import MOST, SHIELDED, TOO_MANY
@@ -87,6 +88,27 @@ def test_a_write_past_what_copies_a_large_frame_is_told():
     exec(program, here)  # noqa: S102
     assert changes.settle().touched >= {"frame"}
     assert changes.restore().refused["frame"] == "an array in it was too large to be copied"
+
+
+def test_what_the_page_sets_with_the_first_figure_is_no_change_of_the_notebook(monkeypatch):
+    def replaced():
+        """Stand for a function of IPython, which puts one into the place of a function of matplotlib."""
+
+    replaced.__module__ = "IPython.core.pylabtools"
+    monkeypatch.setattr(plt, "_backend_mod", None)
+    monkeypatch.setattr(plt, "draw_if_interactive", plt.draw_if_interactive)
+    here = space(plt=plt, replaced=replaced)
+    program = "plt.draw_if_interactive = replaced; dict.__setitem__(plt.rcParams, 'interactive', {})"
+    try:
+        assert run(here, program.format(True)).touched == set()
+        monkeypatch.undo()
+        plt.switch_backend("agg")
+        changes = run(here, program.format(False) + "; plt.rcParams['figure.dpi'] = 44")
+        assert changes.touched == {"plt"}
+        assert changes.restore().restored == ("plt",)
+        assert plt.isinteractive()
+    finally:
+        plt.ioff()
 
 
 def test_names_that_a_program_made_are_removed_and_those_it_removed_come_back():
