@@ -37,8 +37,23 @@ class Function:
         return space[self.name]
 
 
+class Prompted:
+    """An agent cell, by its prompt and the values in it."""
+
+    prompt: str
+    values: tuple[PromptValue, ...]
+
+    @property
+    def text(self) -> str:
+        """The prompt as the model is sent it."""
+        text = self.prompt
+        for value in self.values:
+            text = text.replace(value.written, value.text)
+        return text
+
+
 @dataclass(frozen=True)
-class Cell:
+class Cell(Prompted):
     """An agent cell: its prompt, the tool that the model calls, the model's answer, and the value in the prompt."""
 
     prompt: str
@@ -46,13 +61,6 @@ class Cell:
     arguments: dict[str, Any]
     answer: str
     values: tuple[PromptValue, ...] = ()
-
-    @property
-    def text(self) -> str:
-        text = self.prompt
-        for value in self.values:
-            text = text.replace(value.written, value.text)
-        return text
 
 
 @dataclass(frozen=True)

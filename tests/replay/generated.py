@@ -17,27 +17,20 @@ from agentmagic.replay.cassette import Cassette
 from agentmagic.replay.player import Verdict
 from agentmagic.settings import Replay
 from agentmagic.tools.base import ToolContext
-from tests.replay.changes import Function, Renamed, other, spaced
+from tests.replay.changes import Function, Prompted, Renamed, other, spaced
 from tests.turns import calls
 
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "islet", "jetty")
 
 
 @dataclass(frozen=True)
-class Turn:
+class Turn(Prompted):
     """An agent cell: its prompt, what the model says in turn, whether it is planned, and the values in its prompt."""
 
     prompt: str
     steps: tuple[Any, ...]
     plan: bool = False
     values: tuple[PromptValue, ...] = ()
-
-    @property
-    def text(self) -> str:
-        text = self.prompt
-        for value in self.values:
-            text = text.replace(value.written, value.text)
-        return text
 
 
 @dataclass(frozen=True)
