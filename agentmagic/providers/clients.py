@@ -22,7 +22,7 @@ from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken
 from agentmagic.providers.base import ModelEvent, Provider, Request
 from agentmagic.providers.failures import broken, cut_off, no_answer, usable_key, usable_url
-from agentmagic.providers.streams import read_events, read_json
+from agentmagic.providers.streams import DONE, read_events, read_json
 from agentmagic.providers.traffic import HttpExchange, answered, note_request
 from agentmagic.providers.wire import object_of, objects_of, text_of
 from agentmagic.secrets import learn
@@ -126,12 +126,20 @@ class Decoder(Protocol):
     before its closing chunk.
     """
 
+    @property
+    def rest(self) -> float | None:
+        """The seconds to wait for each further chunk if the answer is complete, or None if it is not.
+
+        They are `SETTLE` if figures may follow, and `AFTER_END` behind the last chunk of the API.
+        """
+        ...
+
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
         """Return the events of a chunk, which can be any JSON."""
         ...
 
-    def close(self) -> Iterable[ModelEvent]:
-        """Return the events that only the end of the response brings."""
+    def close(self, *, done: bool = False) -> Iterable[ModelEvent]:
+        """Return the events that only the end of the response brings; `done` says that the server wrote `[DONE]`."""
         ...
 
 
@@ -230,18 +238,36 @@ class RemoteModel(Generic[K, C]):
         except (ValueError, RecursionError) as error:  # what is no JSON, no UTF-8, or nested without end
             raise broken(f"{self.who} sent something that cannot be read") from error
 
-    async def _events(self, response: "httpx2.Response", decoder: Decoder) -> AsyncGenerator[ModelEvent]:
-        """Yield the events of a stream of server-sent events, but for those of the decoder's `close`."""
+    async def _events(
+        self,
+        response: "httpx2.Response",
+        decoder: Decoder,
+        reader: "Callable[[httpx2.Response], AsyncGenerator[list[bytes]]]" = read_events,
+    ) -> AsyncGenerator[ModelEvent]:
+        """Yield the events of a streamed response; `reader` cuts it into chunks.
+
+        A connection that stays open, or breaks, behind a complete answer does not hold up or spoil the answer.
+        """
         with self._reading():
-            nothing = True
-            async with aclosing(response), aclosing(read_events(response)) as reads:
+            done, nothing = False, True
+            async with aclosing(response), aclosing(reader(response)) as reads:
                 async for found in reads:
-                    nothing = nothing and not found
-                    for data in found:
+                    for data in filter(bytes.strip, found):
+                        if data is DONE:
+                            done = True
+                            break
                         for event in decoder.feed(self._chunk(data)):
+                            nothing = False
                             yield event
-        if nothing:
-            self._check_type(response)
+                    if decoder.rest is not None:
+                        break
+                async for data in _settled(reads, decoder):
+                    for event in decoder.feed(self._chunk(data)):
+                        yield event
+            if nothing and not done and decoder.rest is None:
+                self._check_type(response)
+        for event in decoder.close(done=done):
+            yield event
 
     def _chunk(self, data: bytes) -> object:
         """Return a piece of a response, which can be any JSON. Raises a ProviderError if it reports a failure."""
@@ -254,6 +280,26 @@ class RemoteModel(Generic[K, C]):
             kept = answered(response) if "json" in kind else None  # often an error that came with status 200
             words = b"".join(kept.received).decode(errors="replace") if kept else ""
             raise no_answer(self.who, kind, self.row.base_url, response.status_code, words)
+
+
+async def _settled(reads: AsyncGenerator[list[bytes]], decoder: Decoder) -> AsyncGenerator[bytes]:
+    """Yield what comes behind a complete answer, until nothing comes for as long as the decoder waits."""
+    import httpx2
+
+    last = time.monotonic()
+    while decoder.rest is not None:
+        try:
+            async with asyncio.timeout(max(last + decoder.rest - time.monotonic(), 0)):
+                found = await anext(reads, None)
+        except (TimeoutError, httpx2.HTTPError):
+            return
+        if found is None:
+            return
+        if found:
+            last = time.monotonic()
+        for data in filter(bytes.strip, found):
+            if data is not DONE:
+                yield data
 
 
 def _close(client: Any) -> Awaitable[None]:

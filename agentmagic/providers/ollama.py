@@ -19,8 +19,8 @@ from agentmagic.providers import failures, wire
 from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merged
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
 from agentmagic.providers.failures import Fault, Vendor, quoted, unreachable, usable_key
-from agentmagic.providers.streams import read_json, read_lines
-from agentmagic.providers.wire import Json, Memo, clean, count_of, figures_of, object_of, objects_of, text_of
+from agentmagic.providers.streams import AFTER_END, read_lines
+from agentmagic.providers.wire import Json, Memo, clean, count_of, object_of, objects_of, pieces_of, text_of
 from agentmagic.text import is_loopback
 
 if TYPE_CHECKING:
@@ -97,18 +97,23 @@ class Decoder:
         message = object_of(line.get("message"))
         if thought := text_of(message.get("thinking")):
             yield from self._writer.think(thought, "thinking")
-        if text := text_of(message.get("content")):
-            yield from self._writer.say(text)
+        for kind, text in pieces_of(message.get("content")):
+            yield from self._writer.say(text) if kind == "text" else self._writer.think(text, "thinking")
         for entry in objects_of(message.get("tool_calls")):
             yield from self._call(entry)
-        if line.get("done") is True:
+        if line.get("done") is True or text_of(line.get("done_reason")):
             yield from self._writer.finish()
             self._finished = True
             reason = text_of(line.get("done_reason")) or "stop"  # older servers give none
             sent, written = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
             yield ModelFinished(Usage(sent, 0, written, requests=1), reason, reason == "length")
 
-    def close(self) -> tuple[ModelEvent, ...]:
+    @property
+    def rest(self) -> float | None:
+        """`AFTER_END` behind the last line."""
+        return AFTER_END if self._finished else None
+
+    def close(self, *, done: bool = False) -> tuple[ModelEvent, ...]:  # noqa: ARG002  (this API has no `[DONE]`)
         """Return nothing. Raises StreamBroken if the answer was not complete."""
         if not self._finished:
             raise failures.broken("the response ended before it was complete")
@@ -116,8 +121,7 @@ class Decoder:
 
     def _call(self, entry: Json) -> Iterator[ModelEvent]:
         function = object_of(entry.get("function"))
-        name, written = wire.named(function.get("name")), function.get("arguments")
-        arguments = wire.read_arguments(written) if isinstance(written, str) else wire.kept(object_of(written))
+        name, arguments = wire.named(function.get("name")), wire.read_arguments(function.get("arguments"))
         yield from self._writer.whole(ToolCall(text_of(entry.get("id")) or wire.mint_id(), name, arguments))
 
 
@@ -267,13 +271,10 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         decoder = Decoder(self.model)
         response = await self._open(body)
         with self._reading():
-            async with aclosing(response), aclosing(read_lines(response)) as reads:
+            async with aclosing(response), aclosing(self._events(response, decoder, read_lines)) as events:
                 await self._check(response)
-                async for lines in reads:
-                    for line in filter(bytes.strip, lines):
-                        for event in decoder.feed(read_json(line.decode())):
-                            yield event
-        decoder.close()
+                async for event in events:
+                    yield event
 
     async def _open(self, body: Json) -> "httpx2.Response":
         """Post a request, with the size of the context, and return the open response."""
@@ -303,8 +304,8 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         if not response.is_success:
             said: object = None
             with suppress(ValueError, RecursionError):
-                said = figures_of(json.loads(await response.aread())).get("error")
-            said = figures_of(said).get("message", said)  # servers that only resemble Ollama
+                said = object_of(json.loads(await response.aread())).get("error")
+            said = object_of(said).get("message", said)  # servers that only resemble Ollama
             raise refusal(response.status_code, quoted(said), self.model, wire.retry_after(response.headers))
         kind = str(response.headers.get("content-type", ""))
         if "html" in kind:

@@ -6,9 +6,10 @@ the thousands of pieces of an answer.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+import re
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import httpx2
@@ -16,7 +17,22 @@ if TYPE_CHECKING:
 AFTER_END = 0.1
 """Seconds that are left for the rest of a response behind its last event."""
 
-_ENDS = (b"[DONE]", b" [DONE]")
+DONE = b"[DONE]"
+"""The data with which servers end a stream, after OpenAI's; it comes out of `read_events` as this very object."""
+
+_ENDS = (DONE, b" [DONE]")
+_MARKED = b"\xef\xbb\xbfdata:"
+"""The begin of the first line behind a byte order mark."""
+
+_NOTHING = re.compile(rb"\s*(?::.*|ping|keep-?alive|heartbeat)?\s*", re.IGNORECASE | re.DOTALL)
+"""Data without content, with which a server keeps a connection open: empty, a comment, or a word for it."""
+
+_KEEPS_ALIVE = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
+_NAMES = _KEEPS_ALIVE | {b"error"}
+"""The names of events whose data is not read, and those that change how it is read, in small letters."""
+
+SETTLE = 2.0
+"""Seconds that figures may take to come behind a complete answer."""
 
 read_json = json.JSONDecoder().decode  # json.loads looks for options and encodings at each call
 
@@ -41,33 +57,87 @@ async def read_lines(response: "httpx2.Response") -> AsyncGenerator[list[bytes]]
 
 
 async def read_events(response: "httpx2.Response") -> AsyncGenerator[list[bytes]]:
-    """Yield the data of server-sent events, which is JSON, up to the `[DONE]` with which OpenAI ends it.
+    """Yield the data of server-sent events, which is JSON, up to `DONE`.
 
-    Gemini may write an error between the events, as plain JSON: it is yielded as if it were the data of a last one.
+    What keeps a connection open is left out. JSON that stands between the events is yielded at the end, as if it were
+    data: an error of Gemini, or the whole answer of a server that does not stream. So is an event without its last
+    line, if it is whole. An event of the name "error" becomes an object with "error", also if it is plain text.
 
     https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
     """
     data: list[bytes] = []
     plain: list[bytes] = []
-    begun = False
+    name = b""
     async with aclosing(read_lines(response)) as reads:
         async for lines in reads:
             found: list[bytes] = []
             for line in lines:
                 if line.startswith(b"data:"):
                     data.append(line[5:])
-                elif not line and data:
-                    found.append(b"\n".join(data))
-                    data, begun = [], True
-                elif plain or (begun and line.startswith(b"{")):
+                elif not line:
+                    found += _event(name, data)
+                    data, name = [], b""
+                elif line.startswith(b"event:"):
+                    name = line[6:].strip().lower()
+                elif line.startswith(_MARKED):
+                    data.append(line[len(_MARKED) :])
+                elif plain or line.startswith((b"{", b"[")):
                     plain.append(line)
             end = next((place for place, text in enumerate(found) if text.startswith(_ENDS)), None)
-            yield found[:end]
             if end is not None:
+                yield [*found[:end], DONE]
                 await _finish(reads)
                 return
-    if plain:
-        yield [b"\n".join(plain)]
+            yield found
+    if rest := [*_last(data), *_plain(plain)]:
+        yield rest
+
+
+def _last(data: list[bytes]) -> list[bytes]:
+    """Return the data of an event whose last line is missing, in a list, if it is whole."""
+    text = b"\n".join(data).strip()
+    if text == DONE:
+        return [DONE]
+    return [text] if text.startswith(b"{") and _read(text) is not None else []
+
+
+def _event(name: bytes, data: list[bytes]) -> list[bytes]:
+    """Return the data of an event in a list, which is empty if the event has no content."""
+    if not data:
+        return []
+    text = data[0] if len(data) == 1 else b"\n".join(data)
+    if text.startswith((b" {", b"{")) and name not in _NAMES:  # nearly every event
+        return [text]
+    if name in _KEEPS_ALIVE or _NOTHING.fullmatch(text):
+        return []
+    if name == b"error":
+        said = _read(text)
+        error = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+        if "error" not in error and error.get("type") != "error":
+            words = said if isinstance(said, str) else text.decode(errors="replace").strip()
+            return [json.dumps({"type": "error", "error": error or {"message": words}}).encode()]
+    return [text]
+
+
+def _plain(lines: list[bytes]) -> Iterator[bytes]:
+    """Yield the JSON of lines that are no events: one value, the values of one list, or one value in each line."""
+    whole = b"\n".join(lines)
+    match _read(whole):
+        case None if lines and _read(lines[0]) is not None:
+            yield from filter(bytes.strip, lines)
+        case None:
+            return
+        case list() as values:  # pyright: ignore[reportUnknownVariableType]
+            yield from (json.dumps(value).encode() for value in cast("list[Any]", values))
+        case _:
+            yield whole
+
+
+def _read(text: bytes) -> Any:
+    """Return JSON, None for null and for what is no JSON."""
+    with suppress(ValueError, RecursionError):
+        return read_json(text.decode())
+    return None
 
 
 async def _finish(reads: AsyncGenerator[object]) -> None:

@@ -1,7 +1,7 @@
 """What all providers read and write alike: untrusted JSON, parts, text that is no Unicode, names, ids, waits.
 
-The readers (`object_of`, `text_of` and so on) return a value of the type that the caller expects, or raise
-StreamBroken: a server can send JSON of any shape.
+A server can send JSON of any shape. The readers (`object_of`, `text_of` and so on) return a value of the type that the
+caller expects, and an empty one for anything else: an answer does not fail over a field that it does not need.
 """
 
 import hashlib
@@ -35,53 +35,67 @@ _NAME_FOR_ALL = 64
 """Characters of a function's name that every provider takes."""
 
 
-def unreadable(why: str) -> StreamBroken:
-    """Return the error for data that is no answer."""
-    return StreamBroken(f"The provider sent something that cannot be read: {why}. Ask again, or check the base URL.")
-
-
 def object_of(value: object) -> Json:
-    """Return a JSON object; null counts as an empty one."""
-    if isinstance(value, dict):
-        return value  # pyright: ignore[reportUnknownVariableType]  (a cast is a call, and this is done for each piece)
-    if value is None:
-        return {}
-    raise _misshapen(value, "an object")
+    """Return a JSON object, an empty one for anything else."""
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]  (a cast is a call)
 
 
 def objects_of(value: object) -> list[Json]:
-    """Return a list of JSON objects; null counts as an empty one."""
-    if value is None or isinstance(value, list):
-        return [object_of(item) for item in cast("list[object]", value or [])]
-    raise _misshapen(value, "a list")
+    """Return the objects of a list; an object that stands alone is a list of one, unless it is empty."""
+    if isinstance(value, dict):
+        return [cast("Json", value)] if value else []
+    return [one for one in cast("list[object]", value) if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def text_of(value: object) -> str:
-    """Return a text without lone surrogates; null counts as an empty one."""
-    if value is None or isinstance(value, str):
-        return encodable(value or "")
-    raise _misshapen(value, "a text")
+    """Return a text without lone surrogates, an empty one for anything else."""
+    return encodable(value) if isinstance(value, str) else ""
 
 
-def place_of(value: object) -> int:
-    """Return a whole number, the position of a part."""
+def number_of(value: object) -> int | None:
+    """Return a whole number, also one that is written as a float or as digits; None for anything else."""
+    if isinstance(value, bool):
+        return None
     if isinstance(value, int):
         return value
-    raise _misshapen(value, "a number")
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else None
 
 
-def figures_of(value: object) -> Json:
-    """Return an object with figures such as token counts, an empty one for anything else: no answer fails over them."""
-    return cast("Json", value) if isinstance(value, dict) else {}
+def words_of(value: object, depth: int = 8) -> str:
+    """Return the words of a text, of an object that holds them, or of a list of both; data without words has none."""
+    if isinstance(value, str):
+        return encodable(value)
+    if depth and isinstance(value, list):
+        return "".join(words_of(one, depth - 1) for one in cast("list[object]", value))
+    if depth and isinstance(value, dict):
+        fields = cast("Json", value)
+        return next(filter(None, (words_of(fields[name], depth - 1) for name in _WORDS if name in fields)), "")
+    return ""
+
+
+_WORDS = ("text", "thinking", "content", "summary", "reasoning", "refusal", "value")
+"""The fields in which an object holds its words, or an object or list with them."""
+
+_THOUGHTS = frozenset({"thinking", "reasoning", "reasoning_content"})
+"""The types of pieces of content that are thoughts: of Mistral; of Databricks; of servers that pass on others."""
+
+
+def pieces_of(content: object) -> Iterator[tuple[Literal["text", "reasoning"], str]]:
+    """Yield the texts and thoughts of content: a text, a piece as an object, or a list of both.
+
+    https://docs.mistral.ai/capabilities/reasoning and
+    https://docs.databricks.com/aws/en/machine-learning/model-serving/query-reason-models
+    """
+    for piece in cast("list[object]", content) if isinstance(content, list) else [content]:
+        if words := words_of(piece):
+            yield "reasoning" if object_of(piece).get("type") in _THOUGHTS else "text", words
 
 
 def count_of(value: object) -> int:
     """Return a number of tokens, 0 for anything else."""
-    return max(value, 0) if isinstance(value, int) else 0
-
-
-def _misshapen(value: object, expected: str) -> StreamBroken:
-    return unreadable(f"{type(value).__name__} in place of {expected}")
+    return max(number_of(value) or 0, 0)
 
 
 def clean(value: Any, depth: int = DEEPEST) -> Any:
@@ -109,18 +123,40 @@ def kept(data: Any) -> Any:
     try:
         return clean(data)
     except ValueError as error:
-        raise unreadable(str(error)) from None
+        raise StreamBroken(f"The provider sent something that cannot be read: {error}. Ask again.") from None
 
 
-def read_arguments(text: str) -> Json:
-    """Return a call's arguments, `{"_raw": text}` for text that is no JSON object, and {} for no text."""
-    if not text.strip():
-        return {}
+def read_arguments(value: object) -> Json:
+    """Return a call's arguments: an object, or the one object that a text holds, also as a text within the text.
+
+    Nothing, null, and empty objects before the object count for nothing; without any other object the arguments are
+    {}, which the check of the call refuses if its tool requires some. All else, two objects too, becomes
+    `{"_raw": text}`.
+    """
+    if isinstance(value, dict):
+        return kept(cast("Json", value))
+    text = encodable(value) if isinstance(value, str) else "" if value is None else write_json(kept(value))
     try:
-        value = clean(json.loads(text, parse_constant=_finite, parse_float=_finite))
+        given = [one for one in _values(text) if one not in (None, "", {})]
     except (ValueError, RecursionError):
-        return {"_raw": encodable(text)}
-    return cast("Json", value) if isinstance(value, dict) else {"_raw": encodable(text)}
+        return {"_raw": text}
+    match given:
+        case []:
+            return {}
+        case [dict()]:
+            return given[0]
+        case [str() as inner] if inner != text:
+            return read_arguments(inner)
+        case _:
+            return {"_raw": text}
+
+
+def _values(text: str) -> Iterator[Any]:
+    """Yield the JSON values that stand one after the other in a text. Raises ValueError for what is no JSON."""
+    end = 0
+    while (start := _blanks(text, end).end()) < len(text):
+        value, end = _arguments.raw_decode(text, start)
+        yield clean(value)
 
 
 def _finite(number: str) -> float:
@@ -130,6 +166,9 @@ def _finite(number: str) -> float:
     message = f"{number} is no JSON number"
     raise ValueError(message)
 
+
+_arguments = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
+_blanks = cast("Callable[[str, int], re.Match[str]]", re.compile(r"\s*").match)
 
 write_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps with an option makes an encoder per call
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agentmagic.providers.streams import read_events, read_lines
+from agentmagic.providers.streams import DONE, read_events, read_lines
 
 
 class Response:
@@ -46,5 +46,5 @@ def test_a_response_is_read_to_its_end_behind_the_last_event():
     async def read() -> list[list[bytes]]:
         return [found async for found in read_events(response)]
 
-    assert asyncio.run(read()) == [[b" 1"]]
+    assert asyncio.run(read()) == [[b" 1", DONE]]
     assert response.left == []

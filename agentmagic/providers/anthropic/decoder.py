@@ -15,17 +15,17 @@ from agentmagic.providers.anthropic import BASE_URL, KEY
 from agentmagic.providers.anthropic.encoder import PROVIDER
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
+from agentmagic.providers.streams import AFTER_END, SETTLE
 from agentmagic.providers.wire import (
     Json,
     PartWriter,
     count_of,
-    figures_of,
     kept,
     mint_id,
     named,
+    number_of,
     object_of,
     objects_of,
-    place_of,
     read_arguments,
     text_of,
 )
@@ -59,18 +59,25 @@ _KINDS: Mapping[str, Literal["text", "reasoning", "tool_call"]] = {
     "tool_use": "tool_call",
 }
 _GROWS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
+_OWNERS = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "thinking",
+    "input_json_delta": "tool_use",
+}
+"""The types of the blocks that deltas belong to; blocks of further types take any delta."""
 _PLAIN = frozenset({"type", "text", "id", "name", "input"})
 """The fields of texts and calls that their parts have too."""
 
 
 def refusal(status: int | None, payload: object, model: str, *, retry_after: float | None = None) -> ProviderError:
     """Return the error for an HTTP status and the JSON that came with it; an error in a stream has no status."""
-    error = figures_of(figures_of(payload).get("error"))
+    error = object_of(object_of(payload).get("error"))
     kind, message = str(error.get("type") or ""), error.get("message")
     message = message if isinstance(message, str) else ""
     status = status or _STATUS_OF.get(kind, 500)
     refused = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
-    code = figures_of(error.get("details")).get("error_code")
+    code = object_of(error.get("details")).get("error_code")
     fault = Fault(
         message,
         kind,
@@ -101,13 +108,18 @@ class Decoder:
     def __init__(self, model: str) -> None:
         self._model = model
         self._writer = PartWriter()
-        self._open: dict[int, _OpenBlock] = {}
+        self._open: dict[object, _OpenBlock] = {}
         self._figures: Json = {}
         self._usage = Usage(cost=None)
         self._reason = ""
         self._ended = False
         self.paused = False
         self.parts: list[Part] = []
+
+    @property
+    def rest(self) -> float | None:
+        """The seconds to wait for each further event: the last one may follow the stop reason, or be missing."""
+        return AFTER_END if self._ended else SETTLE if self._reason else None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a stream event, which can be any JSON."""
@@ -116,16 +128,18 @@ class Decoder:
         event = object_of(chunk)
         match event.get("type"):
             case "content_block_delta":  # nearly every event
-                yield from self._delta(place_of(event.get("index")), object_of(event.get("delta")))
+                yield from self._delta(number_of(event.get("index")), object_of(event.get("delta")))
             case "content_block_start":
-                yield from self._start(place_of(event.get("index")), object_of(event.get("content_block")))
+                yield from self._start(number_of(event.get("index")), object_of(event.get("content_block")))
             case "content_block_stop":
-                yield from self._finish(place_of(event.get("index")))
+                yield from self._finish(number_of(event.get("index")))
+            case "message":  # the answer of a server that does not stream
+                yield from self._take(event)
             case "message_start":
-                self._figures = figures_of(object_of(event.get("message")).get("usage"))
+                self._figures = object_of(object_of(event.get("message")).get("usage"))
                 self.paused = False
             case "message_delta":
-                self._take_figures(figures_of(event.get("usage")))
+                self._take_figures(object_of(event.get("usage")))
                 self._take_reason(object_of(event.get("delta")))
             case "message_stop":
                 yield from self._end()
@@ -134,15 +148,31 @@ class Decoder:
             case _:  # a ping, or an event of a later version
                 return
 
-    def close(self) -> tuple[ModelEvent, ...]:
-        """Return nothing. Raises StreamBroken if the response was not complete."""
-        if not self._ended and not self.paused:
-            raise broken("the response ended before it was complete")
-        return ()
+    def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
+        """Yield the end of an answer whose last event is missing. Raises StreamBroken if it was not complete.
 
-    def _start(self, place: int, data: Json) -> Iterator[ModelEvent]:
-        if place in self._open:
+        It is complete with a stop reason, or if the server says `[DONE]` behind some content.
+        """
+        if self._ended or self.paused:
             return
+        if not self._reason and not (done and (self.parts or self._open)):
+            raise broken("the response ended before it was complete")
+        yield from self._end()
+
+    def _take(self, message: Json) -> Iterator[ModelEvent]:
+        """Yield the events of a whole answer."""
+        self._figures = object_of(message.get("usage"))
+        for place, block in enumerate(objects_of(message.get("content"))):
+            yield from self._start(place, block)
+            yield from self._finish(place)
+        self._take_reason(message)
+        yield from self._end()
+
+    def _start(self, place: object, data: Json) -> Iterator[ModelEvent]:
+        if (before := self._open.get(place)) is not None:
+            if before.data.get("type") == data.get("type") and before.data.get("id") == data.get("id"):
+                return  # announced twice
+            yield from self._finish(place)  # a compatible server left it open
         kind = _KINDS.get(text_of(data.get("type")), "text")
         if data.get("type") == "text":  # its part begins with its first word, which may be thinking
             block = self._open[place] = _OpenBlock(-1, data)
@@ -152,12 +182,19 @@ class Decoder:
         for begun in ("text", "thinking"):  # empty, except on some compatible servers
             yield from self._piece(block, text_of(data.get(begun)))
 
-    def _delta(self, place: int, delta: Json) -> Iterator[ModelEvent]:
+    def _delta(self, place: int | None, delta: Json) -> Iterator[ModelEvent]:
         block = self._open.get(place)
+        kind = text_of(delta.get("type"))
+        owner = _OWNERS.get(kind)
+        if owner and (
+            block is None or (block.data.get("type") != owner and block.data.get("type") in _OWNERS.values())
+        ):
+            yield from self._open_for(owner)
+            block = next((one for one in reversed(self._open.values()) if one.data.get("type") == owner), block)
         if block is None:
             return
-        match delta.get("type"):
-            case "text_delta" | "input_json_delta" | "thinking_delta" as kind:
+        match kind:
+            case "text_delta" | "input_json_delta" | "thinking_delta":
                 yield from self._piece(block, text_of(delta.get(_GROWS[kind])))
             case "signature_delta":
                 block.data = {**block.data, "signature": text_of(delta.get("signature"))}
@@ -167,6 +204,11 @@ class Decoder:
             case _:
                 return
 
+    def _open_for(self, owner: str) -> Iterator[ModelEvent]:
+        """Open a block for deltas that a compatible server sends under no index, or under that of another block."""
+        if owner in ("text", "thinking") and all(one.data.get("type") != owner for one in self._open.values()):
+            yield from self._start(owner, {"type": owner, owner: ""})
+
     def _piece(self, block: _OpenBlock, text: str) -> Iterator[ModelEvent]:
         if text:
             block.pieces.append(text)
@@ -175,7 +217,7 @@ class Decoder:
             elif block.data.get("type") in _KINDS:
                 yield PartDelta(block.index, text)
 
-    def _finish(self, place: int) -> Iterator[ModelEvent]:
+    def _finish(self, place: object) -> Iterator[ModelEvent]:
         block = self._open.pop(place, None)
         if block is None:
             return
@@ -195,7 +237,7 @@ class Decoder:
     def _take_reason(self, delta: Json) -> None:
         self._reason = text_of(delta.get("stop_reason")) or self._reason
         if self._reason == "refusal":
-            details = figures_of(delta.get("stop_details"))
+            details = object_of(delta.get("stop_details"))
             category, why = quoted(details.get("category")), quoted(details.get("explanation"))
             why = why.rstrip(".") or "it does not say why"
             happened = f"Claude declined to answer{f' ({category})' if category else ''}"
@@ -231,7 +273,7 @@ def _part(data: Json, text: str) -> Part:
 
 
 def _call(data: Json, text: str) -> ToolCall:
-    arguments = read_arguments(text) if text else object_of(data.get("input"))
+    arguments = read_arguments(text) or read_arguments(data.get("input"))
     extra = _extra(data)
     call_id = text_of(data.get("id")) or mint_id()
     return ToolCall(call_id, named(data.get("name")), arguments, _own(extra) if extra else None)
@@ -250,5 +292,5 @@ def _usage(figures: Json) -> Usage:
     """Return the tokens of a response. The API counts what was read from and written to the cache apart."""
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
     new, cached, kept_now, written = (count_of(figures.get(name)) for name in names)
-    thoughts = count_of(figures_of(figures.get("output_tokens_details")).get("thinking_tokens"))
+    thoughts = count_of(object_of(figures.get("output_tokens_details")).get("thinking_tokens"))
     return Usage(new + cached + kept_now, cached, written, thoughts, requests=1, cost=None)

@@ -69,7 +69,6 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
             async with aclosing(self._events(response, decoder)) as events:
                 async for event in events:
                     yield event
-            decoder.close()
             if not decoder.paused:
                 return
             body["messages"] = [*messages, *encode_answer(decoder.parts)]

@@ -20,16 +20,17 @@ from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
 from agentmagic.providers.gemini import BASE_URL, KEYS
 from agentmagic.providers.gemini.encoder import PROVIDER
+from agentmagic.providers.streams import SETTLE
 from agentmagic.providers.wire import (
     Json,
     PartWriter,
     count_of,
-    figures_of,
     kept,
     mint_id,
     named,
     object_of,
     objects_of,
+    read_arguments,
     text_of,
 )
 
@@ -55,8 +56,8 @@ def refusal(status: int | None, payload: object, model: str, *, retry_after: flo
     An error in a stream has no status except the one in the payload. `retry_after` is the value of that header, in
     seconds; a delay in the payload is used before it.
     """
-    error = next(iter(_objects(payload)), figures_of(payload))  # some endpoints send a list with one error
-    error = figures_of(error.get("error")) or error  # with or without the envelope
+    error = next(iter(_objects(payload)), object_of(payload))  # some endpoints send a list with one error
+    error = object_of(error.get("error")) or error  # with or without the envelope
     code, message = error.get("code"), error.get("message")
     message = message if isinstance(message, str) else ""
     if not status:
@@ -79,7 +80,7 @@ def refusal(status: int | None, payload: object, model: str, *, retry_after: flo
 
 def _objects(value: object) -> list[Json]:
     # Lenient, unlike the readers of answers: an error must be reported even if its details are odd.
-    return [figures_of(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
+    return [object_of(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
 
 
 def _delay(details: list[Json]) -> float | None:
@@ -137,13 +138,18 @@ class Decoder:
         self._began = False
         self._answered = False
 
+    @property
+    def rest(self) -> float | None:
+        """The seconds to wait for each further chunk behind the finish reason: the usage may follow."""
+        return SETTLE if self._reason else None
+
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a chunk, which can be any JSON."""
         response = object_of(chunk)
         self._began = self._began or bool(_FIELDS & response.keys())
         if error := response.get("error"):
             raise refusal(None, {"error": error}, self._model)
-        self._usage = figures_of(response.get("usageMetadata")) or self._usage  # each is the sum so far
+        self._usage = object_of(response.get("usageMetadata")) or self._usage  # each is the sum so far
         if feedback := response.get("promptFeedback"):
             _check_prompt(object_of(feedback))
         for candidate in objects_of(response.get("candidates"))[:1]:
@@ -154,10 +160,12 @@ class Decoder:
                 _check_reason(reason, candidate.get("finishMessage"))
                 self._reason = reason
 
-    def close(self) -> Iterator[ModelEvent]:
+    def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
         """Yield the end of the response. Raises StreamBroken if it has not come."""
         if self._began and not self._answered:
             self._reason = "NO_CANDIDATES"  # whole, and empty
+        if done and self._answered and not self._reason:
+            self._reason = "STOP"
         if not self._reason:
             raise broken("the response ended before it was complete")
         yield from self._writer.finish()
@@ -183,7 +191,7 @@ class Decoder:
 
     def _call(self, part: Json) -> Iterator[ModelEvent]:
         call = object_of(part["functionCall"])
-        name, arguments = named(call.get("name")), object_of(call.get("args"))
+        name, arguments = named(call.get("name")), read_arguments(call.get("args"))
         # A result is matched to its call by the id, so an id that we make up must also be in the data to send back.
         call = {**call, "id": text_of(call.get("id")) or self._mint()}
         data = ProviderData(PROVIDER, {**part, "functionCall": call})

@@ -54,8 +54,6 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         async with aclosing(self._events(response, decoder)) as events:
             async for event in events:
                 yield event
-        for event in decoder.close():
-            yield event
 
     async def _post(self, body: Json) -> "httpx2.Response":
         client = await self._client()

@@ -28,7 +28,7 @@ from agentmagic.errors import AgentMagicError, ContextTooLong, MissingExtra, Pro
 from agentmagic.messages import Usage
 from agentmagic.providers.local import CONTEXT
 from agentmagic.providers.local.prompts import GenerationRequest
-from agentmagic.providers.wire import count_of, figures_of, object_of, objects_of, text_of
+from agentmagic.providers.wire import count_of, object_of, objects_of, text_of
 from agentmagic.text import encodable
 
 BATCH = 64
@@ -93,7 +93,7 @@ def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
     Raises ContextTooLong for a prompt over the context, ProviderError for every other failure.
     """
     if error := chunk.get("error"):
-        details = figures_of(error)
+        details = object_of(error)
         if details.get("type") == "exceed_context_size_error":
             raise _too_long(f"{details.get('n_prompt_tokens', 'too many')} tokens")
         raise _failed(details.get("message", error))
@@ -101,7 +101,7 @@ def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
         if text := text_of(object_of(choice.get("delta")).get("content")):
             yield text
         if reason := text_of(choice.get("finish_reason")):
-            timings = figures_of(chunk.get("timings"))
+            timings = object_of(chunk.get("timings"))
             cached = count_of(timings.get("cache_n"))
             sent = cached + count_of(timings.get("prompt_n"))  # llama.cpp counts only the tokens that it had to read
             yield Finished(Usage(sent, cached, count_of(timings.get("predicted_n"))), reason)

@@ -14,17 +14,20 @@ from agentmagic.messages import ProviderData, Reasoning, ToolCall
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import broken
 from agentmagic.providers.openai.client import filtered, read_usage
+from agentmagic.providers.streams import SETTLE
 from agentmagic.providers.wire import (
     Json,
     PartWriter,
-    figures_of,
     kept,
     mint_id,
     named,
+    number_of,
     object_of,
     objects_of,
+    pieces_of,
     read_arguments,
     text_of,
+    words_of,
     write_json,
 )
 
@@ -47,6 +50,13 @@ class _Call:
     index: int = -1
     pieces: list[str] = field(default_factory=list[str])
     extra: Json = field(default_factory=dict[str, Any])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the arguments are a whole object, and not the `{}` that some servers send before them."""
+        if not self.pieces[-1].rstrip().endswith("}"):
+            return False
+        return bool(read_arguments("".join(self.pieces)).keys() - {"_raw"})
 
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
@@ -77,24 +87,39 @@ class Decoder:
         self._places: dict[int, _Call] = {}
         self._usage: object = None
         self._reason = ""
+        self._began = False
+
+    @property
+    def rest(self) -> float | None:
+        """The seconds to wait for each further chunk behind the finish reason: the usage may follow."""
+        return SETTLE if self._reason else None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
-        """Yield the events of a chunk, which can be any JSON. Raises StreamBroken if it is not part of an answer."""
+        """Yield the events of a chunk, which can be any JSON."""
         response = object_of(chunk)
         # Servers send the usage in the last chunk, in every chunk, or never.
         self._usage = response.get("usage") or self._usage
         for choice in objects_of(response.get("choices")):
-            if choice.get("index"):
+            if choice.get("index") and number_of(choice["index"]):
                 continue  # a second answer to the same request, which was not asked for
-            yield from self._delta(object_of(choice.get("delta")))
+            if delta := choice.get("delta"):
+                self._began = True
+                yield from self._delta(object_of(delta))
+            elif not self._began and (whole := object_of(choice.get("message"))):
+                # The server does not stream; others repeat the whole answer behind its pieces.
+                yield from self._delta(whole)
+                self._reason = self._reason or "stop"
             self._reason = text_of(choice.get("finish_reason")) or self._reason
 
-    def close(self) -> Iterator[ModelEvent]:
+    def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
         """Yield the ends of the parts and of the response.
 
-        They wait for the end of the stream, because the usage comes after the finish reason. Raises StreamBroken if
-        the response was not complete, BadRequest if it was withheld, and MalformedCall for a call without a name.
+        They wait for the end of the stream, because the usage comes after the finish reason. Some servers give no
+        reason, and only `[DONE]`. Raises StreamBroken if the response was not complete, BadRequest if it was withheld,
+        and MalformedCall for a call without a name.
         """
+        if done and self._began and not self._reason:
+            self._reason = "tool_calls" if self._calls else "stop"
         reason = self._reason.lower()
         if not reason or reason in _FAILED:
             raise broken(f"the response ended before it was complete{f' ({reason})' if reason else ''}")
@@ -111,21 +136,23 @@ class Decoder:
         yield ModelFinished(read_usage(self._usage, "prompt", "completion"), self._reason, cut)
 
     def _delta(self, delta: Json) -> Iterable[ModelEvent]:
-        text = text_of(delta.get("content"))
-        if text and len(delta) == 1:  # nearly every chunk
-            return self._writer.say(text)
-        return self._mixed(delta, text)
+        content = delta.get("content")
+        if len(delta) == 1 and isinstance(content, str):  # nearly every chunk
+            return self._writer.say(text_of(content)) if content else ()
+        return self._mixed(delta, content)
 
-    def _mixed(self, delta: Json, text: str) -> Iterator[ModelEvent]:
+    def _mixed(self, delta: Json, content: object) -> Iterator[ModelEvent]:
         """Yield the events of a piece with more than text, which may have none."""
         _keep(self._extra, delta, _KNOWN)
         for name in _REASONING_FIELDS:
-            if reasoning := delta.get(name):
-                yield from self._writer.think(text_of(reasoning), name)
+            if reasoning := words_of(delta.get(name)):
+                # Reasoning goes back to the server as it came: as a text in this field, or not at all.
+                yield from self._writer.think(reasoning, name if isinstance(delta[name], str) else "")
                 break  # a server that fills both fields puts the same text into them
-        if text := text or text_of(delta.get("refusal")):
-            yield from self._writer.say(text)
-        for entry in objects_of(delta.get("tool_calls")):
+        for kind, text in pieces_of(content or delta.get("refusal")):
+            yield from self._writer.say(text) if kind == "text" else self._writer.think(text, "")
+        legacy = object_of(delta.get("function_call"))  # of servers that stopped at the API of 2023
+        for entry in objects_of(delta.get("tool_calls")) or ([{"function": legacy, "index": 0}] if legacy else []):
             yield from self._write_call(entry)
 
     def _is_call(self, text: str) -> bool:
@@ -145,29 +172,45 @@ class Decoder:
         yield from self._writer.end()
         function = object_of(entry.get("function"))
         name = text_of(function.get("name"))
-        call = self._call_of(entry, name)
+        text = _arguments_text(function.get("arguments"))
+        call = self._call_of(entry, name, text)
         call.id = call.id or text_of(entry.get("id"))
         if name != call.name:  # some servers repeat the whole name, others send it in pieces
             call.name += name
         _keep(call.extra, entry, _KNOWN_OF_CALL)
-        if text := _arguments_text(function.get("arguments")):
+        if text:
             call.pieces.append(text)
             if call.name:  # a few servers send the name last
                 yield from self._start_call(call)
                 yield PartDelta(call.index, text)
 
-    def _call_of(self, entry: Json, name: str) -> _Call:
+    def _call_of(self, entry: Json, name: str, text: str) -> _Call:
         """Return the call that a piece belongs to; some servers send no index, others index 0 for every call."""
-        index = entry.get("index")
-        place = index if isinstance(index, int) else None
+        place = number_of(entry.get("index"))
         last = self._calls[-1] if self._calls else None
         call = last if place is None else self._places.get(place)
-        if call is None or (name and _is_other(call, text_of(entry.get("id")), place)):
+        if call is None or (name and self._is_other(call, text_of(entry.get("id")), name, text, place)):
             call = _Call()
             self._calls.append(call)
         if place is not None:
             self._places[place] = call
         return call
+
+    def _is_other(self, call: _Call, call_id: str, name: str, text: str, place: int | None) -> bool:
+        """Return whether a piece with a name begins another call than the one under its index.
+
+        It has another id, another name than a call whose name is whole, or arguments where those of the call are
+        complete. Without id and index, and before any arguments, every name begins a call.
+        """
+        if call_id and call.id and call_id != call.id:
+            return True
+        if call.name and name != call.name:
+            both = {call.name, name} <= set(self._tools) and call.name + name not in self._tools
+            if call.pieces or both:
+                return True
+        if call.pieces:
+            return text.lstrip().startswith("{") and call.is_complete
+        return place is None and not call_id
 
     def _start_call(self, call: _Call) -> Iterator[ModelEvent]:
         if call.index < 0:
@@ -201,8 +244,8 @@ def _keep(extra: Json, chunk: Json, known: Collection[str]) -> None:
 def _join(entries: list[Any], more: list[Any]) -> None:
     """Add list entries to a list; one with the same index as an earlier object is its continuation."""
     for entry in more:
-        index = figures_of(entry).get("index")
-        open_entry = next((one for one in entries if index is not None and figures_of(one).get("index") == index), None)
+        index = object_of(entry).get("index")
+        open_entry = next((one for one in entries if index is not None and object_of(one).get("index") == index), None)
         if open_entry is None:
             entries.append(entry)
             continue
@@ -215,11 +258,4 @@ def _join(entries: list[Any], more: list[Any]) -> None:
 
 def _arguments_text(arguments: object) -> str:
     """Return arguments as JSON text; a few servers send them as an object."""
-    if isinstance(arguments, dict | list):
-        return write_json(kept(arguments))
-    return text_of(arguments)
-
-
-def _is_other(call: _Call, call_id: str, place: int | None) -> bool:
-    """Return whether a piece with a name starts another call: it has another id, or neither id nor index."""
-    return bool(call.id and call_id != call.id) if call_id else place is None
+    return text_of(arguments) if arguments is None or isinstance(arguments, str) else write_json(kept(arguments))

@@ -19,7 +19,7 @@ from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema
 from agentmagic.providers.clients import Decoder, RemoteModel, http_client, listed_names
 from agentmagic.providers.failures import Fault, Vendor, cut_off, sentence, unreachable, usable_key
 from agentmagic.providers.openai import BASE_URL, KEY
-from agentmagic.providers.wire import Json, base64_of, clean, count_of, figures_of, fit_name, retry_after, write_body
+from agentmagic.providers.wire import Json, base64_of, clean, count_of, fit_name, object_of, retry_after, write_body
 
 if TYPE_CHECKING:
     import httpx2
@@ -156,8 +156,6 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         async with aclosing(self._events(response, decoder)) as events:
             async for event in events:
                 yield event
-        for event in decoder.close():
-            yield event
 
     async def _open(self, path: str, body: Json) -> "httpx2.Response":
         client = await self._client()
@@ -179,7 +177,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
 
     def _chunk(self, data: bytes) -> object:
         chunk = super()._chunk(data)
-        if error := figures_of(chunk).get("error"):
+        if error := object_of(chunk).get("error"):
             raise error_for(_fault(error), who=self.who, model=self.model)
         return chunk
 
@@ -211,7 +209,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
 
 def _fault(body: object, status: int | None = None, wait: float | None = None) -> Fault:
     """Return what a server reports; its words are left out if it sent an HTML page."""
-    said = figures_of(body)
+    said = object_of(body)
     words = said.get("message") or (json.dumps(body) if said else str(body or ""))
     code = said.get("code") or said.get("type") or ""
     return Fault("" if str(words).startswith("<") else str(words), str(code), status, wait)
@@ -222,8 +220,8 @@ def read_usage(usage: object, sent: str, written: str) -> Usage:
 
     The cost is not known here. Figures that a server omits or garbles count as zero.
     """
-    figures = figures_of(usage)
-    details, own = (figures_of(figures.get(f"{side}_tokens_details")) for side in (sent, written))
+    figures = object_of(usage)
+    details, own = (object_of(figures.get(f"{side}_tokens_details")) for side in (sent, written))
     counts = (figures.get(f"{sent}_tokens"), details.get("cached_tokens"))
     counts += (figures.get(f"{written}_tokens"), own.get("reasoning_tokens"))
     return Usage(*map(count_of, counts), requests=1, cost=None)

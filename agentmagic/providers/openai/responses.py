@@ -41,179 +41,290 @@ from agentmagic.providers.openai.client import (
     read_usage,
     reasons,
 )
+from agentmagic.providers.streams import AFTER_END
 from agentmagic.providers.wire import (
     Json,
     Memo,
     PartWriter,
     clean,
     data_of,
-    figures_of,
     fit_id,
     fit_name,
     kept,
     mint_id,
     named,
+    number_of,
     object_of,
     objects_of,
-    place_of,
     read_arguments,
     results_of,
     text_of,
-    unreadable,
+    words_of,
     write_arguments,
+    write_json,
 )
 
 PROVIDER = "openai"
 
 
 @dataclass(slots=True)
-class _OpenItem:
-    """A part whose end has not come; `item` is its first form, `texts` are its deltas."""
+class _Item:
+    """An output item that becomes a part; `data` is its latest form, `texts` are its deltas.
 
-    index: int
+    `place` is its output index. `arguments` are those of the event that ends the deltas of a call. `is_whole` says
+    that `data` is the finished form. The index is -1 before the part has started.
+    """
+
     kind: PartKind
-    item: Json
+    place: int | None
+    data: Json
+    index: int = -1
     texts: list[str] = field(default_factory=list[str])
+    arguments: str = ""
+    is_whole: bool = False
+    done: bool = False
 
 
 _KINDS: dict[str, PartKind] = {"message": "text", "reasoning": "reasoning", "function_call": "tool_call"}
-_DELTAS = frozenset(
-    {
-        "response.output_text.delta",
-        "response.refusal.delta",
-        "response.function_call_arguments.delta",
-        "response.reasoning_summary_text.delta",
-        "response.reasoning_text.delta",
-    }
-)
+_TYPES = {kind: name for name, kind in _KINDS.items()}
+_DELTAS: dict[str, PartKind] = {
+    "response.output_text.delta": "text",
+    "response.refusal.delta": "text",
+    "response.function_call_arguments.delta": "tool_call",
+    "response.reasoning_summary_text.delta": "reasoning",
+    "response.reasoning_text.delta": "reasoning",
+}
+_ENDS_OF_DELTAS: dict[str, PartKind] = {f"{kind.removesuffix('delta')}done": part for kind, part in _DELTAS.items()}
+_CLOSING = frozenset({"response.completed", "response.incomplete", "response.done"})
+"""The events that end a response; the last one is of compatible servers."""
+
 _PARAGRAPH = "\n\n"
 
 
 class Decoder:
     """Turns the events of one streamed response into ours; output items of unknown kinds are skipped.
 
-    Each item gives one part, even if a server announces it twice. Nothing comes after the closing event.
+    Each item gives one part, even if a server announces it twice, or not at all. What its last form lacks is taken from
+    the events before, or else from the closing event, which has all items: a call without arguments waits for that.
+    Nothing comes after the closing event.
     """
 
     def __init__(self) -> None:
-        self._open: dict[int, _OpenItem] = {}
-        self._done: set[int] = set()
+        self._items: list[_Item] = []
+        self._latest: _Item | None = None
         self._writer = PartWriter()
         self._finished = False
 
-    def feed(self, chunk: object) -> Iterable[ModelEvent]:  # noqa: PLR0911  (one per kind of event)
-        """Return the events of a chunk, which can be any JSON.
+    @property
+    def rest(self) -> float | None:
+        """`AFTER_END` behind the closing event."""
+        return AFTER_END if self._finished else None
 
-        Raises a ProviderError if the chunk reports a failure, and StreamBroken if it is not part of an answer.
-        """
+    def feed(self, chunk: object) -> Iterable[ModelEvent]:  # noqa: PLR0911  (one per kind of event)
+        """Return the events of a chunk, which can be any JSON. Raises a ProviderError if it reports a failure."""
         if self._finished:
             return ()
         event = object_of(chunk)
         kind = text_of(event.get("type"))
         if kind in _DELTAS:  # nearly every event
-            return self._delta(event, text_of(event.get("delta")))
+            return self._delta(_DELTAS[kind], event, text_of(event.get("delta")))
+        if kind in _ENDS_OF_DELTAS:
+            return self._end_deltas(_ENDS_OF_DELTAS[kind], event)
         match kind:
             case "response.output_item.added":
-                return self._start(place_of(event.get("output_index")), object_of(event.get("item")))
+                return self._start(number_of(event.get("output_index")), object_of(event.get("item")))
             case "response.reasoning_summary_part.added" if event.get("summary_index"):
-                return self._delta(event, _PARAGRAPH)
+                return self._delta("reasoning", event, _PARAGRAPH)
             case "response.output_item.done":
-                return self._finish(place_of(event.get("output_index")), kept(object_of(event.get("item"))))
-            case "response.completed" | "response.incomplete":
+                return self._finish(number_of(event.get("output_index")), kept(object_of(event.get("item"))))
+            case "response.failed" | "error":
+                raise _failure(object_of((object_of(event.get("response")) or event).get("error")) or event)
+            case _ if kind in _CLOSING:
                 return self._end(object_of(event.get("response")), cut=kind == "response.incomplete")
-            case "response.failed":
-                raise _failure(object_of(object_of(event.get("response")).get("error")))
-            case "error":
-                raise _failure(object_of(event.get("error")) or event)
+            case "" if "output" in event:  # the response of a server that does not stream
+                return self._end(event, cut=False)
             case _:
                 return ()
 
-    def close(self) -> Iterable[ModelEvent]:
-        """Return nothing. Raises StreamBroken if the response was not complete."""
-        if not self._finished:
-            raise broken("the response ended before it was complete")
+    def close(self, *, done: bool = False) -> Iterable[ModelEvent]:
+        """Return the end of a response that only `[DONE]` closed. Raises StreamBroken for one that is not complete."""
+        if self._finished:
+            return ()
+        if done and self._items:
+            return self._end({}, cut=False)
+        raise broken("the response ended before it was complete")
+
+    def _find(self, kind: PartKind, place: int | None, data: Json) -> _Item | None:
+        """Return the item that data is about, an open one if possible.
+
+        Some servers give several items one index, no index, or an item another id in each event.
+        """
+        item_id, call_id = data.get("id"), data.get("call_id")
+        near = [one for one in self._items if one.kind == kind and place in (None, one.place)]
+        if call_id and kind == "tool_call":
+            near = [one for one in near if one.data.get("call_id") in (None, "", call_id)]
+        same = [one for one in near if item_id and one.data.get("id") == item_id]
+        still_open = [one for one in near if not one.done]
+        return next(reversed(same or still_open or near), None)
+
+    def _item(self, kind: PartKind, place: int | None, data: Json) -> _Item:
+        item = self._find(kind, place, data)
+        if item is None:
+            self._items.append(item := _Item(kind, place, data))
+        return item
+
+    def _start(self, place: int | None, data: Json) -> Iterable[ModelEvent]:
+        kind = _KINDS.get(text_of(data.get("type")))
+        if kind is None:
+            return ()
+        item = self._find(kind, place, data)
+        if item is None or (item.done and data.get("id") and data["id"] != item.data.get("id")):
+            self._items.append(item := _Item(kind, place, data))
+        return self._begin(item)
+
+    def _begin(self, item: _Item) -> Iterator[ModelEvent]:
+        """Yield the start of a part. A text begins with its first word, which may be thinking; a call with its name."""
+        name = text_of(item.data.get("name"))
+        if item.index < 0 and (name if item.kind == "tool_call" else item.kind == "reasoning"):
+            item.index = self._writer.next_index()
+            yield PartStarted(item.index, item.kind, name if item.kind == "tool_call" else "")
+            for text in item.texts:
+                yield PartDelta(item.index, text)
+
+    def _delta(self, kind: PartKind, event: Json, text: str) -> Iterable[ModelEvent]:
+        place, item_id, item = event.get("output_index"), event.get("item_id"), self._latest
+        is_latest = item is not None and item.kind == kind and item.place == place and item.data.get("id") == item_id
+        if item is None or not is_latest:  # seldom
+            item = self._latest = self._item(kind, number_of(place), {"type": _TYPES[kind], "id": item_id})
+        if not text or item.done:
+            return ()
+        item.texts.append(text)
+        if kind == "text":
+            return self._writer.say(text)
+        return self._begin(item) if item.index < 0 else (PartDelta(item.index, text),)
+
+    def _end_deltas(self, kind: PartKind, event: Json) -> Iterable[ModelEvent]:
+        data = {"type": _TYPES[kind], "id": event.get("item_id")}
+        item = self._item(kind, number_of(event.get("output_index")), data)
+        if kind != "tool_call":
+            words = text_of(event.get("text") or event.get("refusal"))
+            return () if item.texts else self._delta(kind, event, words)
+        item.arguments = _json_text(event.get("arguments"))
         return ()
 
-    def _start(self, place: int, item: Json) -> Iterator[ModelEvent]:
-        kind = _KINDS.get(text_of(item.get("type")))
-        if kind is None or place in self._open or place in self._done:
+    def _finish(self, place: int | None, data: Json) -> Iterator[ModelEvent]:
+        kind = _KINDS.get(text_of(data.get("type")))
+        if kind is None:
             return
-        if kind == "text":  # it begins with its first word, which may be thinking
-            self._open[place] = _OpenItem(-1, kind, item)
+        item = self._item(kind, place, data)
+        _supply(item, data)
+        if kind != "tool_call" or item.texts or item.arguments or read_arguments(item.data.get("arguments")):
+            yield from self._end_part(item)
+
+    def _end_part(self, item: _Item) -> Iterator[ModelEvent]:
+        if item.done:
             return
-        self._open[place] = part = _OpenItem(self._writer.next_index(), kind, item)
-        yield PartStarted(part.index, kind, text_of(item.get("name")) if kind == "tool_call" else "")
-
-    def _delta(self, event: Json, text: str) -> Iterable[ModelEvent]:
-        part = self._open.get(place_of(event.get("output_index")))
-        if part is None or not text:
-            return ()
-        part.texts.append(text)
-        return self._writer.say(text) if part.kind == "text" else (PartDelta(part.index, text),)
-
-    def _finish(self, place: int, item: Json) -> Iterator[ModelEvent]:
-        yield from self._start(place, item)  # compatible servers may send an item at once, unannounced
-        if part := self._open.pop(place, None):
-            self._done.add(place)
-            if _KINDS.get(text_of(item.get("type"))) != part.kind:
-                raise unreadable("an item that changed its type")
-            yield from self._end_part(part, _part(item))
-
-    def _end_part(self, part: _OpenItem, whole: Part) -> Iterator[ModelEvent]:
-        if not isinstance(whole, Text):
-            yield PartFinished(part.index, whole)
+        part = _part(item.data, "".join(item.texts), is_whole=item.is_whole)
+        yield from self._begin(item)
+        item.done = True
+        if not isinstance(part, Text):
+            yield PartFinished(item.index, part)
             return
-        said = () if part.texts else tuple(self._writer.say(whole.text))
-        ended = tuple(self._writer.finish(whole))
+        said = () if item.texts else tuple(self._writer.say(part.text))
+        ended = tuple(self._writer.finish(part))
         # A text that came at once, after no delta, needs none.
         yield from (one for one in said if self._writer.found_thinking or not isinstance(one, PartDelta))
         yield from ended
 
     def _end(self, response: Json, *, cut: bool) -> Iterator[ModelEvent]:
-        details = figures_of(response.get("incomplete_details"))
+        details = object_of(response.get("incomplete_details"))
         reason = text_of(details.get("reason") or response.get("status"))
         if reason == "content_filter":
             raise filtered()
-        for part in self._open.values():
-            yield from self._end_part(part, _cut_part(part))
-        self._open.clear()
-        self._finished = True
+        if reason == "failed":
+            raise _failure(object_of(response.get("error")))
         cut = cut or reason in ("incomplete", "max_output_tokens")
-        yield ModelFinished(read_usage(response.get("usage"), "input", "output"), reason, cut)
+        self._take(kept(response).get("output"))
+        for item in self._items:
+            if item.kind == "tool_call" and not item.is_whole:
+                _supply(item, item.data, is_whole=False)
+            if (item.is_whole or item.texts or item.index >= 0) and not (cut and not _is_named(item)):
+                yield from self._end_part(item)
+        self._finished = True
+        yield ModelFinished(read_usage(response.get("usage"), "input", "output"), reason or "completed", cut)
+
+    def _take(self, output: object) -> None:
+        """Give each item of the closing event to the part that it is of, or else make one of it.
+
+        An item without the id of a part is the next one of its kind that is left.
+        """
+        left = list(self._items)
+        strange: list[tuple[PartKind, Json]] = []
+        for data in objects_of(output):
+            kind = _KINDS.get(text_of(data.get("type")))
+            if kind is None:
+                continue
+            ids = [name for name in ("id", "call_id") if data.get(name)]
+            item = next((one for one in left if any(one.data.get(name) == data[name] for name in ids)), None)
+            if item is None or item.kind != kind:
+                strange.append((kind, data))
+                continue
+            left.remove(item)
+            _supply(item, data)
+        for kind, data in strange:
+            item = next((one for one in left if one.kind == kind), None)
+            if item is None:
+                self._items.append(item := _Item(kind, None, data))
+            else:
+                left.remove(item)
+            _supply(item, data)
 
 
-def _part(item: Json) -> Part:
-    """Return the part of a finished item."""
+def _is_named(item: _Item) -> bool:
+    """Return whether a call has come as far as its name; other items need none."""
+    return item.kind != "tool_call" or item.index >= 0 or bool(item.data.get("name"))
+
+
+def _supply(item: _Item, data: Json, *, is_whole: bool = True) -> None:
+    """Give an item a later form, which keeps what it lacks of a call: its name, its id, its arguments."""
+    if item.done:
+        return
+    if item.kind == "tool_call":
+        before = {name: item.data[name] for name in ("name", "call_id") if item.data.get(name)}
+        given = (data.get("arguments"), item.arguments, "".join(item.texts), item.data.get("arguments"))
+        # The first that says something: `{}` may only hold the place of arguments that came in another event.
+        texts = [text for text in map(_json_text, given) if text]
+        arguments = next((text for text in texts if read_arguments(text)), texts[0] if texts else "")
+        data = data | {name: value for name, value in before.items() if not data.get(name)} | {"arguments": arguments}
+    item.data, item.is_whole = data, is_whole
+
+
+def _json_text(arguments: object) -> str:
+    """Return the arguments of a call as text; a few servers send them as an object."""
+    return arguments if isinstance(arguments, str) else "" if arguments is None else write_json(arguments)
+
+
+def _part(item: Json, said: str, *, is_whole: bool) -> Part:
+    """Return the part of an item; `said` are its deltas, which count if the item has no words."""
     # An item that was cut off would be refused in the history, so its part keeps no data to send back.
-    data = ProviderData(PROVIDER, item) if text_of(item.get("status")) in ("", "completed") else None
+    own = is_whole and text_of(item.get("status")) in ("", "completed")
+    data = ProviderData(PROVIDER, item) if own else None
     match item["type"]:
         case "message":
-            entries = objects_of(item.get("content"))
-            return Text("".join(text_of(entry.get("text") or entry.get("refusal")) for entry in entries), data)
+            text = words_of(item.get("content")) if is_whole else ""
+            return Text(text or said, data if text else None)
         case "reasoning":
-            entries = (*objects_of(item.get("summary")), *objects_of(item.get("content")))
-            return Reasoning(_PARAGRAPH.join(text_of(entry.get("text")) for entry in entries), data)
+            entries = (*objects_of(item.get("summary")), *objects_of(item.get("content"))) if is_whole else ()
+            return Reasoning(_PARAGRAPH.join(map(words_of, entries)) or said, data)
         case _:
-            return _call(item, text_of(item.get("arguments")), data)
+            return _call(item, data)
 
 
-def _cut_part(part: _OpenItem) -> Part:
-    """Return the part of an item that was not finished before the closing event; it has no data to send back."""
-    text = "".join(part.texts)
-    match part.kind:
-        case "text":
-            return Text(text)
-        case "reasoning":
-            return Reasoning(text)
-        case "tool_call":
-            return _call(part.item, text, None)
-
-
-def _call(item: Json, arguments: str, data: ProviderData | None) -> ToolCall:
+def _call(item: Json, data: ProviderData | None) -> ToolCall:
     name, call_id = named(item.get("name")), text_of(item.get("call_id"))
     if not call_id or fit_name(name, NAME) != name:
         data = None  # the API would refuse the item unchanged
-    return ToolCall(call_id or mint_id(), name, read_arguments(arguments), data)
+    return ToolCall(call_id or mint_id(), name, read_arguments(item.get("arguments")), data)
 
 
 def _failure(error: Json) -> ProviderError:

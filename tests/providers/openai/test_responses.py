@@ -160,7 +160,6 @@ def failed(code: str | None) -> list[dict[str, Any]]:
     ("event", "kind", "words"),
     [
         (incomplete("content_filter"), BadRequest, "content filter"),
-        (done(call_item("{}")), StreamBroken, "changed its type"),
         *((event, Unavailable, "It said so") for event in failed("server_error")),
         *((event, StreamBroken, "It said so") for event in failed("never_heard_of") + failed(None)),
     ],
