@@ -143,7 +143,7 @@ class Decoder:
                 self._take_reason(object_of(event.get("delta")))
             case "message_stop":
                 yield from self._end()
-            case "error":
+            case kind if kind == "error" or event.get("error"):
                 raise refusal(None, event, self._model)
             case _:  # a ping, or an event of a later version
                 return
