@@ -130,6 +130,7 @@ _ERROR = _form(
     status_=_or_null(_is(int)),
     retry_after_=_or_null(_NUMBER),
     retryable_=_BOOL,
+    mended_=_TEXT,
     usage_=_counts,
 )
 _RESULT: dict[str, Test] = {

@@ -84,6 +84,8 @@ class Answer:
         for field in ("status", "retry_after", "retryable"):
             if (value := getattr(error, field, None)) is not None:
                 failure[field] = value
+        if mended := getattr(error, "mended", ""):
+            failure["mended"] = redact(mended)
         if (usage := getattr(error, "usage", None)) is not None:
             failure["usage"] = usage_list(usage)
         self._end["error"] = failure

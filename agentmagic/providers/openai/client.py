@@ -153,7 +153,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         Every failure is a ProviderError. A cancelled or closed iteration closes the connection.
         """
         response = await self._open(path, body)
-        async with aclosing(self._events(response, decoder)) as events:
+        async with aclosing(self._events(response, decoder, body)) as events:
             async for event in events:
                 yield event
         for event in decoder.close():
@@ -170,7 +170,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
                 path, cast_to=httpx2.Response, content=write_body(body), stream=True, stream_cls=AsyncStream[object]
             )
         except APIError as error:
-            raise self._refused(self._refusal(error), body) from error
+            raise self._refused(self._refusal(error), body, error.body) from error
         except httpx2.HTTPError as error:  # a refusal that breaks off, which the SDK reads
             raise cut_off(self.who, error) from error
         except ValueError as error:
