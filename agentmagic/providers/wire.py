@@ -253,8 +253,10 @@ _LONGEST_REFUSAL = 8_000
 
 _REFUSES = re.compile(
     r"un(?:recogni[sz]ed|supported|known|expected|permitted)|extra(?:neous|_forbidden)|deprecated|cannot find field"
-    r"|(?:\bnot|n't) (?:be |currently |yet )*(?:support|permit|allow|accept|recogni[sz]|implement)"
-    r"|(?:not a valid|no such) (?:field|param|arg|key|prop)|\bonly\b.{1,80}\bsupported",
+    r"|(?:\bnot|n't) (?:be |a |currently |yet )*(?:support|permit|allow|accept|recogni[sz]|implement)"
+    r"|(?:not a valid|no such) (?:field|param|arg|key|prop|format)|\bonly\b.{1,80}\bsupported"
+    r"|invalid (?:request )?(?:field|param|arg|key|prop)(?!.*\b(?:must|value)\b)"
+    r"|cannot (?:both )?be (?:used|specified|set|combined)",
     re.IGNORECASE,
 )
 _REFUSES_PATTERN = re.compile(
@@ -274,8 +276,8 @@ _NO_FIELD = re.compile(r"context=\([^)]*\)|\b(?:function|tool)\s+['\"`]?[\w.-]+[
 _WORD = re.compile(r"[\w$-]+")
 _NAMED = re.compile(r"[\w$-]+(?:\.[\w$-]+|\[[\w$-]*\])*")
 _LED = re.compile(
-    r"(?:['\"`\[(]|\b(?:argument|parameter|param|field|property|keyword|key|option|attribute|support)s?:?\s+"
-    r"|\b(?:supplied|supported|unsupported|unknown|unrecogni[sz]ed|unexpected|permitted):\s+)$",
+    r"(?:['\"`\[(]|\b(?:argument|parameter|param|field|property|keyword|key|option|attribute|support|valid)s?:?\s+"
+    r"|\b(?:supplied|supported|schema|unsupported|unknown|unrecogni[sz]ed|unexpected|permitted):\s+)$",
     re.IGNORECASE,
 )
 _REPEATED_ERROR = re.compile(
@@ -409,7 +411,7 @@ def _named_in(line: str, known: Sequence[str]) -> Iterator[str]:
         if not parts or (len(parts) > 1 and parts[-2] in _MAPS_OF_SCHEMAS):  # a property of that name
             continue
         before, after = line[: found.start()], line[found.end() :]
-        is_name = re.search(r"[_$]|[a-z][A-Z]", parts[-1]) or len(parts) > 1 or _LED.search(before)
+        is_name = re.search(r"[_$]|[a-z][A-Z]", parts[-1]) or len(parts) > 1 or _LED.search(before[-40:])
         begins = not before.strip() and re.match(r"\s*:|\s+(?:is|are|was|cannot)\b", after)
         if not is_name and not begins:
             continue

@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import time
 from typing import Annotated
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import Field
 
 from agentmagic import Agent, ModelSettings, Session
@@ -20,6 +23,7 @@ from agentmagic.providers.openai.responses import OpenAIResponses
 from agentmagic.providers.wire import left_out, refused
 from agentmagic.testing import run
 from tests.providers.loopback import Exchange, Loopback
+from tests.providers.test_wire import ANY_JSON
 from tests.turns import notices
 
 SCHEMA = {
@@ -80,6 +84,13 @@ REFUSALS = [
     ({"message": "Provider returned error", "metadata": {"raw": '{"error": "unknown field: seed"}'}}, "body.seed"),
     ("[{'type': 'extra_forbidden', 'loc': ('body', 'seed'), 'msg': 'Extra', 'input': 'temperature'}]", "body.seed"),
     ("[{'loc': ('body', 'seed'), 'msg': 'extra fields not permitted', 'type': 'x'}]", "body.seed"),
+    (
+        "UnsupportedParamsError: groq does not support parameters: ['parallel_tool_calls'], for model=m.",
+        "body.parallel_tool_calls",
+    ),
+    ("`temperature` and `top_p` cannot both be specified for this model.", "body.temperature"),
+    ("got an unexpected keyword argument 'stream_options'", "body.stream_options"),
+    ("The following parameters are not supported: seed, top_p", "body.seed"),
     # fields of messages
     ("messages.1.reasoning_content: Extra inputs are not permitted", "messages.reasoning_content"),
     ("('messages.1' : property 'reasoning_content' is unsupported)", "messages.reasoning_content"),
@@ -91,6 +102,8 @@ REFUSALS = [
     ("Unknown parameter: 'tools[0].function.strict'.", "tools.strict"),
     ("schema: keyword `$ref` is not supported", "tools.$ref"),
     (pydantic("tools", 0, "function", "parameters", "properties", "pattern", "default"), "tools.default"),
+    ("Invalid schema for function 'f': 'uri' is not a valid format.", "tools.format"),
+    ("Unsupported keywords in schema: pattern, minLength", "tools.pattern"),
     ("schema contains unsupported regex: look-around", "tools.pattern"),
     ("Invalid schema for function 'f': '\\d{4}' is not a 'regex'.", "tools.pattern"),
     ("JSON schema conversion failed:\nPattern must start with '^' and end with '$'", "tools.pattern"),
@@ -108,6 +121,9 @@ REFUSALS = [
     ("This image format is not supported", ""),
     (pydantic("messages", 1, "content", kind="missing", words="Field required"), ""),
     ({"message": "Bad request", "request": {"messages": "parameter 'seed' is not supported"}}, ""),
+    ("Invalid parameter: 'seed' must be a number", ""),
+    ("'auto' tool choice requires --enable-auto-tool-choice to be set", ""),
+    ("thinking blocks in the latest assistant message cannot be modified", ""),
     ({"message": 7, "detail": [[None]]}, ""),
     (None, ""),
 ]
@@ -117,6 +133,23 @@ REFUSALS = [
 def test_a_refusal_is_read_as_the_field_of_the_request_that_it_names(said, field):
     assert refused(said, CHAT) == (field, "")
     assert refused({"error": said}, CHAT) == (field, "")
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(
+    ANY_JSON, st.lists(st.sampled_from(["seed", "messages", " ", "'", "`", "[", "0", ".", ":", "not supported", "{"]))
+)
+def test_whatever_a_server_says_one_field_of_the_request_is_found_or_none(said, words):
+    for one in (said, {"error": said}, {"detail": [{"loc": said, "msg": "".join(words)}]}, "".join(words)):
+        field = refused(one, CHAT)[0]
+        assert not field or left_out(CHAT, {field: ""}) != CHAT
+
+
+@pytest.mark.parametrize("words", ["'a ", "tools.", "{'loc': (", "not supported ", "regex ", "seed.", "\n'", '{"a":'])
+def test_a_long_error_is_read_in_a_moment(words):
+    began = time.process_time()
+    refused(words * 1_000_000, CHAT)
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(
