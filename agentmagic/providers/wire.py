@@ -77,8 +77,13 @@ def figures_of(value: object) -> Json:
 
 
 def count_of(value: object) -> int:
-    """Return a number of tokens, 0 for anything else."""
-    return max(value, 0) if isinstance(value, int) else 0
+    """Return a number of tokens, which some servers write as a float; 0 for anything else."""
+    return max(int(value), 0) if isinstance(value, int | float) and math.isfinite(value) else 0
+
+
+def figures_so_far(before: Json, now: Json) -> Json:
+    """Return figures of which each is the sum so far; one that is null, missing or 0 stays as it was."""
+    return before | {name: figure for name, figure in now.items() if figure}
 
 
 def _misshapen(value: object, expected: str) -> StreamBroken:

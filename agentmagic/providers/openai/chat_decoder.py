@@ -13,11 +13,12 @@ from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import ProviderData, Reasoning, ToolCall
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import broken
-from agentmagic.providers.openai.client import filtered, read_usage
+from agentmagic.providers.openai.client import filtered, read_usage, usage_in
 from agentmagic.providers.wire import (
     Json,
     PartWriter,
     figures_of,
+    figures_so_far,
     kept,
     mint_id,
     named,
@@ -75,14 +76,15 @@ class Decoder:
         self._writer = PartWriter(self._reasoning, self._is_call if tools else None)
         self._calls: list[_Call] = []
         self._places: dict[int, _Call] = {}
-        self._usage: object = None
+        self._usage: Json = {}
         self._reason = ""
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a chunk, which can be any JSON. Raises StreamBroken if it is not part of an answer."""
         response = object_of(chunk)
         # Servers send the usage in the last chunk, in every chunk, or never.
-        self._usage = response.get("usage") or self._usage
+        if usage := usage_in(response):
+            self._usage = figures_so_far(self._usage, usage)
         for choice in objects_of(response.get("choices")):
             if choice.get("index"):
                 continue  # a second answer to the same request, which was not asked for

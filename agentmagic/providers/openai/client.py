@@ -220,13 +220,27 @@ def _fault(body: object, status: int | None = None, wait: float | None = None) -
 def read_usage(usage: object, sent: str, written: str) -> Usage:
     """Return the tokens of one request; `sent` and `written` are the API's words for input and output.
 
-    The cost is not known here. Figures that a server omits or garbles count as zero.
+    The cost is not known here. Figures that a server omits or garbles count as zero. DeepSeek counts what its cache had
+    and had not in two fields of their own, Moonshot and Together what it had: https://api-docs.deepseek.com/guides/kv_cache
     """
     figures = figures_of(usage)
     details, own = (figures_of(figures.get(f"{side}_tokens_details")) for side in (sent, written))
-    counts = (figures.get(f"{sent}_tokens"), details.get("cached_tokens"))
-    counts += (figures.get(f"{written}_tokens"), own.get("reasoning_tokens"))
-    return Usage(*map(count_of, counts), requests=1, cost=None)
+    hits, misses = (count_of(figures.get(f"prompt_cache_{what}_tokens")) for what in ("hit", "miss"))
+    cached = count_of(details.get("cached_tokens")) or hits or count_of(figures.get("cached_tokens"))
+    counts = (count_of(figures.get(f"{sent}_tokens")) or hits + misses, cached)
+    counts += (count_of(figures.get(f"{written}_tokens")), count_of(own.get("reasoning_tokens")))
+    return Usage(*counts, requests=1, cost=None, cache_write_tokens=count_of(details.get("cache_write_tokens")))
+
+
+def usage_in(chunk: Json) -> Json:
+    """Return the token counts of a chunk, which some servers put into its choice (Moonshot) or into `x_groq`."""
+    if found := chunk.get("usage"):
+        return figures_of(found)
+    if groq := chunk.get("x_groq"):
+        return figures_of(figures_of(groq).get("usage"))
+    choices = chunk.get("choices")
+    first = cast("list[object]", choices)[:1] if isinstance(choices, list) else []
+    return figures_of(figures_of(first[0]).get("usage")) if first else {}
 
 
 def data_url(media: Media) -> str:
