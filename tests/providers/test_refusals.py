@@ -274,6 +274,34 @@ def test_every_api_sends_a_refused_request_once_more_and_remembers_what_to_leave
     assert not [event for event in first.events if event.type == "step_retried"]
 
 
+class Thinking(Refusing):
+    """A server that calls a tool after a thought, in a field that it does not take back."""
+
+    def answer(self, received):
+        answer = super().answer(received)
+        if answer.status == 200 and len(self.asked[-1]["messages"]) == 1:
+            function = {"name": "find", "arguments": '{"code": "1234"}'}
+            delta = {"reasoning_content": "Hm.", "tool_calls": [{"index": 0, "id": "a", "function": function}]}
+            return Exchange(sse({"choices": [{"delta": delta, "finish_reason": "tool_calls"}]}))
+        return answer
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "messages.1.reasoning_content: Extra inputs are not permitted"},
+        {"message": "('messages.1' : property 'reasoning_content' is unsupported)"},
+        pydantic("messages", 1, "assistant", "reasoning_content"),
+    ],
+)
+def test_reasoning_that_a_server_sends_and_does_not_take_back_is_left_out_of_the_messages(error):
+    with Thinking(OpenAIChat, {"reasoning_content": error}) as server:
+        result = run(session(server, OpenAIChat), "a prompt")
+    told = "The server refused `reasoning_content` of the messages; the request was sent again without it."
+    assert (result.final_text, notices(result), len(server.asked)) == ("Fine.", [told], 3)
+    assert [message["role"] for message in server.asked[-1]["messages"]] == ["user", "assistant", "tool"]
+
+
 def test_each_field_is_left_out_once_and_no_more_than_five_a_step():
     extra = {f"field_{number}": 1 for number in range(MENDS + 1)}
     words = {name: {"message": f"Unknown parameter: '{name}'."} for name in extra}

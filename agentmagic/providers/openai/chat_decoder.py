@@ -13,7 +13,7 @@ from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import ProviderData, Reasoning, ToolCall
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import broken
-from agentmagic.providers.openai.client import filtered, read_usage, usage_in
+from agentmagic.providers.openai.client import filtered, read_usage
 from agentmagic.providers.wire import (
     Json,
     PartWriter,
@@ -83,11 +83,14 @@ class Decoder:
         """Yield the events of a chunk, which can be any JSON. Raises StreamBroken if it is not part of an answer."""
         response = object_of(chunk)
         # Servers send the usage in the last chunk, in every chunk, or never.
-        if usage := usage_in(response):
-            self._usage = figures_so_far(self._usage, usage)
+        for place in ("usage", "x_groq"):
+            if found := response.get(place):
+                self._count(found)
         for choice in objects_of(response.get("choices")):
             if choice.get("index"):
                 continue  # a second answer to the same request, which was not asked for
+            if usage := choice.get("usage"):  # Moonshot
+                self._count(usage)
             yield from self._delta(object_of(choice.get("delta")))
             self._reason = text_of(choice.get("finish_reason")) or self._reason
 
@@ -111,6 +114,11 @@ class Decoder:
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
         yield ModelFinished(read_usage(self._usage, "prompt", "completion"), self._reason, cut)
+
+    def _count(self, found: object) -> None:
+        """Take token counts in, which Groq puts into an object of its own."""
+        figures = figures_of(found)
+        self._usage = figures_so_far(self._usage, figures_of(figures.get("usage", figures)))
 
     def _delta(self, delta: Json) -> Iterable[ModelEvent]:
         text = text_of(delta.get("content"))

@@ -232,17 +232,6 @@ def read_usage(usage: object, sent: str, written: str) -> Usage:
     return Usage(*counts, requests=1, cost=None, cache_write_tokens=count_of(details.get("cache_write_tokens")))
 
 
-def usage_in(chunk: Json) -> Json:
-    """Return the token counts of a chunk, which some servers put into its choice (Moonshot) or into `x_groq`."""
-    if found := chunk.get("usage"):
-        return figures_of(found)
-    if groq := chunk.get("x_groq"):
-        return figures_of(figures_of(groq).get("usage"))
-    choices = chunk.get("choices")
-    first = cast("list[object]", choices)[:1] if isinstance(choices, list) else []
-    return figures_of(figures_of(first[0]).get("usage")) if first else {}
-
-
 def data_url(media: Media) -> str:
     """Return a blob as a data URL."""
     return f"data:{media.media_type};base64,{base64_of(media)}"
