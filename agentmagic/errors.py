@@ -117,10 +117,12 @@ class ProviderError(AgentMagicError):
 
     `retryable` says whether the same request may succeed later, `retry_after` how many seconds the
     provider asked to wait, `status` the HTTP status if there was one. `usage` is the usage of the failed tries, if
-    the provider reported it, else None.
+    the provider reported it, else None. `mended` says in a sentence what the model leaves out from now on, so that the
+    request is sent again at once.
     """
 
     retryable = False
+    mended = ""
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)

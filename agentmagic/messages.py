@@ -204,7 +204,8 @@ class Message:
 class Usage:
     """Tokens and cost of one or more requests.
 
-    `cached_tokens` are part of `input_tokens`, `reasoning_tokens` part of `output_tokens`.
+    `cached_tokens` (read from a cache) and `cache_write_tokens` are part of `input_tokens`, `reasoning_tokens` part of
+    `output_tokens`, and `cache_write_1h_tokens` (cached for an hour) part of `cache_write_tokens`.
     `cost` is in US dollars; None says that a price was unknown, never that it was nothing.
     """
 
@@ -215,6 +216,8 @@ class Usage:
     reasoning_tokens: int = 0
     requests: int = 0
     cost: float | None = 0.0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         """Add token by token; a sum with an unknown cost is unknown."""
@@ -226,6 +229,8 @@ class Usage:
             self.reasoning_tokens + other.reasoning_tokens,
             self.requests + other.requests,
             (self.cost or 0.0) + (other.cost or 0.0) if known else None,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.cache_write_1h_tokens + other.cache_write_1h_tokens,
         )
 
 

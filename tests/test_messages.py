@@ -18,4 +18,6 @@ def test_the_text_of_a_message_leaves_reasoning_and_calls_out_and_says_every_con
 def test_usage_adds_up_and_a_sum_with_an_unknown_cost_is_unknown():
     total = Usage(10, 2, 5, 1, 1, 0.25) + Usage(20, 3, 6, 2, 1, 0.5)
     assert total == Usage(30, 5, 11, 3, 2, 0.75)
+    written = Usage(cache_write_tokens=5, cache_write_1h_tokens=2)
+    assert total + written + written == Usage(30, 5, 11, 3, 2, 0.75, 10, 4)
     assert sum([Usage(cost=None), Usage(cost=1.0)], Usage()).cost is None

@@ -421,8 +421,9 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
 
 
 def _tokens(usage: Usage) -> str:
-    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"
+    counts = {"cached": usage.cached_tokens, "written to the cache": usage.cache_write_tokens}
+    parts = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return f"{usage.input_tokens:,} tokens in{f' ({parts})' if parts else ''}, {usage.output_tokens:,} out"
 
 
 def cost(dollars: float | None) -> str:

@@ -30,6 +30,9 @@ from agentmagic.secrets import redact
 REPROMPTS = 2
 """How often a model is asked again after an empty answer, or one that cannot be read."""
 
+MENDS = 5
+"""How often a request is sent again without a field that the server refused."""
+
 _REPROMPTS: dict[type[BaseException], str] = {
     EmptyAnswer: "Your last message was empty. Answer in words, or call a tool.",
     MalformedCall: "Your last message could not be read. Write it again; the arguments of a call are a JSON object.",
@@ -40,24 +43,35 @@ PartEvent = PartStarted | PartDelta | PartFinished
 Hear = Callable[[PartEvent], None]
 OnRetry = Callable[[int, float, str], None]
 """Called after a failed try with its number, the seconds until the next, and the error."""
+OnMend = Callable[[str], None]
+"""Called with a sentence on what a server refused and the next request lacks."""
 
 
-async def ask(
-    model: Model, exchange: ModelExchange, settings: RetrySettings, hear: Hear, on_retry: OnRetry
+async def ask(  # noqa: PLR0913  (three of them hear what happens)
+    model: Model, exchange: ModelExchange, settings: RetrySettings, hear: Hear, on_retry: OnRetry, on_mend: OnMend
 ) -> ModelFinished:
     """Send a request, with retries as the settings say, and return the model's closing event, its usage with the cost.
 
     `hear` is called with the parts of the response as they come; the exchange keeps those of the last try that are
-    whole. Raises the ProviderError of the last try.
+    whole. A request that the model has mended is sent again at once, which does not count as a try. Raises the
+    ProviderError of the last try.
     """
     failures: list[ProviderError] = []
+    mends = 0
 
     async def attempt() -> ModelFinished:
-        try:
-            return await await_with_grace(_stream(model, _reprompted(exchange.request, failures), exchange.parts, hear))
-        except ProviderError as error:
-            failures.append(error)
-            raise
+        nonlocal mends
+        while True:
+            request = _reprompted(exchange.request, failures)
+            try:
+                return await await_with_grace(_stream(model, request, exchange.parts, hear))
+            except ProviderError as error:
+                if error.mended and mends < MENDS:
+                    mends += 1
+                    on_mend(redact(error.mended))
+                    continue
+                failures.append(error)
+                raise
 
     def tell(state: RetryCallState) -> None:
         delay = state.next_action.sleep if state.next_action else 0.0

@@ -301,7 +301,7 @@ class Steps:
         """Ask the model, and count the usage of failed tries too."""
         with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
             try:
-                finished = await ask(self._model, exchange, self._turn.agent.retry, hear, on_retry)
+                finished = await ask(self._model, exchange, self._turn.agent.retry, hear, on_retry, self._say_mend)
             except ProviderError as error:
                 self.usage += error.usage or Usage()
                 raise
@@ -326,6 +326,9 @@ class Steps:
 
     def _say_retry(self, attempt: int, delay: float, error: str) -> None:
         self._emit(StepRetried(self.number, attempt, delay, redact(error), self._turn.agent.retry.tries))
+
+    def _say_mend(self, mend: str) -> None:
+        self._emit(Notice("info", mend))
 
     @property
     def _messages(self) -> Messages:

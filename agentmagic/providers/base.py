@@ -72,7 +72,8 @@ class ModelSettings:
     """How a model is to answer; None leaves a setting to the provider.
 
     `max_output_tokens` bounds one response, reasoning included. `reasoning` is the effort: "none", "low", "medium" or
-    "high". `extra` has fields of the provider's own, which are merged into the body of each request.
+    "high". `extra` has fields of the provider's own, which are merged into the body of each request; a field that is
+    None is left out of it.
 
     `a | b` has the settings of `b`, and those of `a` that `b` does not give. Raises UsageError for an invalid value.
     """
@@ -100,7 +101,7 @@ class ModelSettings:
 
     def __or__(self, other: "ModelSettings") -> "ModelSettings":
         chosen: dict[str, Any] = {name: getattr(other if name in other.given else self, name) for name in SETTINGS}
-        chosen["extra"] = merged(self.extra, other.extra)
+        chosen["extra"] = merged(self.extra, other.extra, nulls=True)
         return ModelSettings(**chosen)
 
     @property
@@ -127,13 +128,21 @@ def _check_setting(name: str, value: Any, kinds: tuple[type, ...], least: int, a
     raise UsageError(message)
 
 
-def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON object with the fields of another one added: objects are merged, other values replaced."""
+def merged(body: Mapping[str, Any], extra: Mapping[str, Any], *, nulls: bool = False) -> dict[str, Any]:
+    """Return a JSON object with the fields of another one added: objects are merged, other values replaced.
+
+    A field that is None in the other one is left out, unless `nulls` are kept.
+    """
     both = dict(body)
     for key, value in extra.items():
-        old = both.get(key)
-        joins = isinstance(old, Mapping) and isinstance(value, Mapping)
-        both[key] = merged(cast("Mapping[str, Any]", old), cast("Mapping[str, Any]", value)) if joins else value
+        if isinstance(value, Mapping):
+            old = both.get(key)
+            one = cast("Mapping[str, Any]", old if isinstance(old, Mapping) else {})
+            both[key] = merged(one, cast("Mapping[str, Any]", value), nulls=nulls)
+        elif value is None and not nulls:
+            both.pop(key, None)
+        else:
+            both[key] = value
     return both
 
 

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 OPEN_FAMILIES = (Family(re.compile(r"gemma-?[3-9]|.*(vl\b|vision|llava|pixtral)"), frozenset(("images",))),)
 UNKNOWN = Family(re.compile(""))
 
+CACHE_WRITES = ("1.25", "2")
+"""What a token costs that is written to a cache for 5 minutes and for an hour, in prices of input.
+
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching; the price table has the same, and OpenAI's 1.25.
+"""
+
 # By the part of a media type before the slash; PDF is an exception.
 _BY_TYPE: Mapping[str, Kind] = {"image": "images", "audio": "audio", "video": "video", "text": "documents"}
 
@@ -115,7 +121,8 @@ def window(model: str, family: Family, listing: Listing | None) -> int | None:
 def cost(price: "ModelPrice", usage: Usage) -> float | None:
     """Return the cost of tokens in US dollars; None if a server sent no figures, or impossible ones.
 
-    Tiers go by the whole prompt. Cached tokens without a price of their own cost as much as other input.
+    Tiers go by the whole prompt. Tokens of a cache, read or written, without a price of their own cost as much as other
+    input.
     """
     from genai_prices import Usage as Tokens
 
@@ -125,6 +132,8 @@ def cost(price: "ModelPrice", usage: Usage) -> float | None:
         tokens = Tokens(
             input_tokens=usage.input_tokens,
             cache_read_tokens=usage.cached_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            cache_write_1h_tokens=usage.cache_write_1h_tokens,
             output_tokens=usage.output_tokens,
         )
         return float(price.calc_price(tokens)["total_price"])
@@ -154,7 +163,14 @@ class Registered:
         if self.prices is None:
             return None
         sent, written, cached = (Decimal(str(price)) for price in self.prices)
-        return ModelPrice(input_mtok=sent, output_mtok=written, cache_read_mtok=cached)
+        kept, kept_1h = (sent * Decimal(factor) for factor in CACHE_WRITES)
+        return ModelPrice(
+            input_mtok=sent,
+            output_mtok=written,
+            cache_read_mtok=cached,
+            cache_write_mtok=kept,
+            cache_write_1h_mtok=kept_1h,
+        )
 
 
 _registered: dict[str, Registered] = {}

@@ -24,7 +24,7 @@ from agentmagic.providers.base import ModelEvent, Provider, Request
 from agentmagic.providers.failures import broken, cut_off, no_answer, usable_key, usable_url
 from agentmagic.providers.streams import DONE, read_events, read_json
 from agentmagic.providers.traffic import HttpExchange, answered, note_request
-from agentmagic.providers.wire import object_of, objects_of, text_of
+from agentmagic.providers.wire import mend_of, object_of, objects_of, refused, text_of
 from agentmagic.secrets import learn
 from agentmagic.text import is_loopback
 
@@ -54,6 +54,10 @@ _KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 
 _NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """The variables that an HTTP client reads when it is made."""
+
+
+_REFUSALS = frozenset(range(400, 500)) - {401, 402, 403, 404, 407, 408, 409, 413, 429}
+"""HTTP statuses of errors that may name a field of the request; the others are about keys, quotas, names and load."""
 
 
 @dataclass(slots=True)
@@ -147,8 +151,9 @@ class RemoteModel(Generic[K, C]):
     """A model on a server, the base of such models: its name, its address, its key, and its lease of a client.
 
     `base_url` and `api_key` replace the variables of the provider's row. These are read at the first request, and again
-    if the address has changed or the key was refused. A field of `refusable` that a server refuses, in such words, is
-    left out of later requests: its name is in `without`.
+    if the address has changed or the key was refused. What a server refuses is left out of later requests to it: its
+    name is in `without`. The encoder of `body` leaves out a field of `refusable`, which is refused in such words;
+    `left_out` leaves out the fields that `refused` finds.
     """
 
     row: ClassVar[Provider]
@@ -159,7 +164,7 @@ class RemoteModel(Generic[K, C]):
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         self.model = model
-        self.without: frozenset[str] = frozenset()
+        self._without: dict[str, dict[str, str]] = {}  # by address
         self._base_url = base_url
         self._api_key = api_key
         self._lease = ClientLease(self._find, self._connect, _close)
@@ -189,6 +194,11 @@ class RemoteModel(Generic[K, C]):
         """The server, as errors name it."""
         return self.vendor if self.is_own else self.base_url
 
+    @property
+    def without(self) -> dict[str, str]:
+        """What this server has refused, each with the field that has its value now, if any."""
+        return self._without.setdefault(self.base_url, {})
+
     def body(self, request: Request) -> dict[str, Any]:
         """Return the JSON that is sent for a request."""
         raise NotImplementedError
@@ -216,14 +226,20 @@ class RemoteModel(Generic[K, C]):
         """Return a new client for an address and a key."""
         raise NotImplementedError
 
-    def _refused(self, failure: ProviderError, body: Mapping[str, Any]) -> ProviderError:
-        """Return a failure, which can be tried again if the next try goes without a field that was refused."""
+    def _refused(self, failure: ProviderError, body: dict[str, Any], said: object = None) -> ProviderError:
+        """Return a failure; it is `mended` if the next request goes without a field that was refused.
+
+        `said` is the server's error, any JSON; without it, the words of the failure are read.
+        """
         if isinstance(failure, AuthenticationFailed):
             self._lease.forget()  # the user may set another key
-        if isinstance(failure, BadRequest):
-            refused = {name for name, words in self.refusable.items() if name in body and words.search(str(failure))}
-            self.without |= refused
-            failure.retryable = failure.retryable or bool(refused)
+        if isinstance(failure, BadRequest) and failure.status in _REFUSALS:
+            fields = ((name, words) for name, words in self.refusable.items() if name in body.keys() - self.without)
+            known = next((name for name, words in fields if words.search(str(failure))), "")
+            name, other = (known, "") if known else refused(str(failure) if said is None else said, body)
+            if name:
+                self.without[name] = other
+                failure.mended = mend_of(name, other)
         return failure
 
     @contextmanager
@@ -242,32 +258,61 @@ class RemoteModel(Generic[K, C]):
         self,
         response: "httpx2.Response",
         decoder: Decoder,
+        body: dict[str, Any],
         reader: "Callable[[httpx2.Response], AsyncGenerator[list[bytes]]]" = read_events,
     ) -> AsyncGenerator[ModelEvent]:
         """Yield the events of a streamed response; `reader` cuts it into chunks.
 
-        A connection that stays open, or breaks, behind a complete answer does not hold up or spoil the answer.
+        `body` is the request; the stream may begin with a refusal of it. A connection that stays open, or breaks,
+        behind a complete answer does not hold up or spoil the answer.
         """
-        with self._reading():
-            done, nothing = False, True
-            async with aclosing(response), aclosing(reader(response)) as reads:
-                async for found in reads:
-                    for data in filter(bytes.strip, found):
-                        if data is DONE:
-                            done = True
+        done, begun = False, False
+        try:
+            with self._reading():
+                async with aclosing(response), aclosing(reader(response)) as reads:
+                    async for found in reads:
+                        for data in filter(bytes.strip, found):
+                            if data is DONE:
+                                done = True
+                                break
+                            for event in decoder.feed(self._chunk(data)):
+                                begun = True
+                                yield event
+                        if decoder.rest is not None:
                             break
-                        for event in decoder.feed(self._chunk(data)):
-                            nothing = False
-                            yield event
-                    if decoder.rest is not None:
-                        break
-                async for data in _settled(reads, decoder):
-                    for event in decoder.feed(self._chunk(data)):
+                    async for event in self._settle(reads, decoder):
                         yield event
-            if nothing and not done and decoder.rest is None:
-                self._check_type(response)
-        for event in decoder.close(done=done):
+        except ProviderError as failure:
+            if not begun:
+                self._refused(failure, body)
+            raise
+        for event in self._end(response, decoder, begun=begun, done=done):
             yield event
+
+    def _end(self, response: "httpx2.Response", decoder: Decoder, *, begun: bool, done: bool) -> Iterable[ModelEvent]:
+        """Return the events that only the end of a response brings. Raises BadRequest if it was no stream."""
+        if not begun and not done and decoder.rest is None:
+            self._check_type(response)
+        return decoder.close(done=done)
+
+    async def _settle(self, reads: AsyncGenerator[list[bytes]], decoder: Decoder) -> AsyncGenerator[ModelEvent]:
+        """Yield the events of what comes behind a complete answer, until nothing comes for as long as is waited."""
+        import httpx2
+
+        last = time.monotonic()
+        while decoder.rest is not None:
+            try:
+                async with asyncio.timeout(max(last + decoder.rest - time.monotonic(), 0)):
+                    found = await anext(reads, None)
+            except (TimeoutError, httpx2.HTTPError):
+                return
+            if found is None:
+                return
+            if found:
+                last = time.monotonic()
+            for data in filter(bytes.strip, found):
+                for event in decoder.feed(self._chunk(data)) if data is not DONE else ():
+                    yield event
 
     def _chunk(self, data: bytes) -> object:
         """Return a piece of a response, which can be any JSON. Raises a ProviderError if it reports a failure."""
@@ -280,26 +325,6 @@ class RemoteModel(Generic[K, C]):
             kept = answered(response) if "json" in kind else None  # often an error that came with status 200
             words = b"".join(kept.received).decode(errors="replace") if kept else ""
             raise no_answer(self.who, kind, self.row.base_url, response.status_code, words)
-
-
-async def _settled(reads: AsyncGenerator[list[bytes]], decoder: Decoder) -> AsyncGenerator[bytes]:
-    """Yield what comes behind a complete answer, until nothing comes for as long as the decoder waits."""
-    import httpx2
-
-    last = time.monotonic()
-    while decoder.rest is not None:
-        try:
-            async with asyncio.timeout(max(last + decoder.rest - time.monotonic(), 0)):
-                found = await anext(reads, None)
-        except (TimeoutError, httpx2.HTTPError):
-            return
-        if found is None:
-            return
-        if found:
-            last = time.monotonic()
-        for data in filter(bytes.strip, found):
-            if data is not DONE:
-                yield data
 
 
 def _close(client: Any) -> Awaitable[None]:

@@ -258,12 +258,12 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         if time.monotonic() - _used.get((self.base_url, self.model), -KEPT_SECONDS) >= KEPT_SECONDS:
             with suppress(ProviderError), self._reading():
                 async with aclosing(await self._open({"model": self.model, "messages": []})) as response:
-                    await self._check(response)
+                    await self._check(response, {})
                     await response.aread()
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request; `options` has no size of the context."""
-        return encode(request, self.model, self._memo)
+        return wire.left_out(encode(request, self.model, self._memo), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
@@ -271,8 +271,8 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         decoder = Decoder(self.model)
         response = await self._open(body)
         with self._reading():
-            async with aclosing(response), aclosing(self._events(response, decoder, read_lines)) as events:
-                await self._check(response)
+            async with aclosing(response), aclosing(self._events(response, decoder, body, read_lines)) as events:
+                await self._check(response, body)
                 async for event in events:
                     yield event
 
@@ -300,13 +300,14 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
             if self._context == size:
                 return written
 
-    async def _check(self, response: "httpx2.Response") -> None:
+    async def _check(self, response: "httpx2.Response", body: Json) -> None:
         if not response.is_success:
             said: object = None
             with suppress(ValueError, RecursionError):
                 said = object_of(json.loads(await response.aread())).get("error")
             said = object_of(said).get("message", said)  # servers that only resemble Ollama
-            raise refusal(response.status_code, quoted(said), self.model, wire.retry_after(response.headers))
+            failure = refusal(response.status_code, quoted(said), self.model, wire.retry_after(response.headers))
+            raise self._refused(failure, body, said)
         kind = str(response.headers.get("content-type", ""))
         if "html" in kind:
             raise failures.no_answer(self.base_url, kind, HOST, response.status_code)

@@ -21,7 +21,7 @@ MEND = "Undo the edit, or record it again."
 _QUOTES = " A text that looks like a number, or is true, false or null, needs quotes."
 DIGITS = 2
 """Characters of a digest in a check, of 6 bits each."""
-MOST_COUNTS = 5
+MOST_COUNTS = 7
 """Numbers that `chunks.usage_list` writes."""
 
 ANSWERS = ("yes", "no", "always", "nobody")
@@ -130,6 +130,7 @@ _ERROR = _form(
     status_=_or_null(_is(int)),
     retry_after_=_or_null(_NUMBER),
     retryable_=_BOOL,
+    mended_=_TEXT,
     usage_=_counts,
 )
 _RESULT: dict[str, Test] = {

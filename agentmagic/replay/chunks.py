@@ -84,6 +84,8 @@ class Answer:
         for field in ("status", "retry_after", "retryable"):
             if (value := getattr(error, field, None)) is not None:
                 failure[field] = value
+        if mended := getattr(error, "mended", ""):
+            failure["mended"] = redact(mended)
         if (usage := getattr(error, "usage", None)) is not None:
             failure["usage"] = usage_list(usage)
         self._end["error"] = failure
@@ -146,8 +148,13 @@ def usual(parts: Iterable[Json], letter: str) -> str:
 
 
 def usage_list(usage: Usage) -> list[Any]:
-    """Return the counts of a usage: input, cached, output and reasoning tokens, and the cost; zeros at the end go."""
+    """Return the counts of a usage; zeros at the end go.
+
+    These are input, cached, output and reasoning tokens, the cost, and the tokens written to a cache, with those that
+    it keeps for an hour.
+    """
     counts = [usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens, usage.cost]
+    counts += [usage.cache_write_tokens, usage.cache_write_1h_tokens]
     while counts and counts[-1] == 0:
         counts.pop()
     return counts
@@ -155,9 +162,9 @@ def usage_list(usage: Usage) -> list[Any]:
 
 def usage_of(counts: Sequence[Any]) -> Usage:
     """Return the usage that `usage_list` wrote."""
-    whole: list[Any] = [*counts, *(0, 0, 0, 0, 0.0)[len(counts) :]]
-    given, cached, output, reasoning, cost = whole
-    return Usage(given, cached, output, reasoning, 0, cost)
+    whole: list[Any] = [*counts, *(0, 0, 0, 0, 0.0, 0, 0)[len(counts) :]]
+    given, cached, output, reasoning, cost, *written = whole
+    return Usage(given, cached, output, reasoning, 0, cost, *written)
 
 
 def _flow(

@@ -184,6 +184,7 @@ class Player:
         error.status = data.get("status")
         error.retry_after = data.get("retry_after") if wait is None else wait
         error.retryable = data.get("retryable", False)
+        error.mended = data.get("mended", "")
         error.usage = usage_of(data["usage"]) if "usage" in data else None
         return error
 

@@ -19,7 +19,7 @@ FAST = {
     "test_a_saved_notebook_shows_its_turns_when_opened_again_without_a_kernel_and_by_somebody_else",
     "test_markdown_is_drawn_as_jupyter_users_expect",
     "test_a_waiting_card_can_be_answered_with_keys_alone",
-    "test_figures_of_tools_and_of_plain_cells_are_the_same_while_a_page_is_attached",
+    "test_object_of_tools_and_of_plain_cells_are_the_same_while_a_page_is_attached",
     "test_keys_open_the_panel_ask_and_approve_in_it_and_go_back_to_the_notebook",
 }
 """The tests of this folder that are not slow: a few that tell most, in less than a minute."""

@@ -43,7 +43,7 @@ def saved(notebook, index):
     return [image for page in pages for image in re.findall(r"data:image/png;base64,([\w+/=]+)", page)]
 
 
-def test_figures_of_tools_and_of_plain_cells_are_the_same_while_a_page_is_attached(open_notebook):
+def test_object_of_tools_and_of_plain_cells_are_the_same_while_a_page_is_attached(open_notebook):
     steps = f"*[step for _ in range({TIMES}) for step in (calls('plot'), 'Plotted.')], *['Well.'] * {TIMES}"
     many = f"for _ in range({TIMES}):\n    draw()\n    plt.show()"
     notebook = open_notebook(f"{DRAW}play({steps})", "draw()", PROMPT, "agent.chat()", many, run=2)

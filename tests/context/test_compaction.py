@@ -151,7 +151,7 @@ def test_every_part_has_a_size_and_four_characters_are_a_token():
     assert 300 <= context.estimate([user("u" * 400)]) <= 330
 
 
-def test_the_figures_of_the_provider_stand_for_what_it_counted_of_this_history_in_the_next_turn_too():
+def test_the_object_of_the_provider_stand_for_what_it_counted_of_this_history_in_the_next_turn_too():
     view, history = RequestView(), [user("u" * 4_000), *step(1, "r" * 400)]
     context = Context(Limits(), view=view)
     context.view(history[:1])
@@ -351,7 +351,7 @@ def test_without_a_window_or_with_one_that_proved_too_large_half_of_what_there_i
     assert again.after <= compacted.after / 2
 
 
-def test_estimates_learn_from_the_figures_of_the_provider():
+def test_estimates_learn_from_the_object_of_the_provider():
     history = [message for number in range(10) for message in turn(number, words="語" * 600)]
     context = Context(Limits(12_000))
     context.view(history)

@@ -205,14 +205,14 @@ def test_a_field_that_a_server_refuses_is_left_out_of_the_next_try(api, model, w
     refused = Exchange(json.dumps({"error": {"type": "invalid_request_error", "message": words}}), 400)
 
     async def thrice(model) -> list[bool]:
-        retryable = []
+        mended = []
         for _ in range(3):
             try:
                 await events_of(model, request)
             except BadRequest as error:
-                retryable.append(error.retryable)
+                mended.append(bool(error.mended))
         await model.aclose()
-        return retryable
+        return mended
 
     with serving(api, refused, whole(api), refused) as (server, given):
         other = type(given)(model, base_url=given.base_url, api_key=KEY)

@@ -8,8 +8,10 @@ from agentmagic import events
 from agentmagic.display import blocks, html, terminal
 from agentmagic.display.block_json import JsonRenderer
 from agentmagic.display.transcript import Snapshot, Transcript
+from agentmagic.display.words import footer
 from agentmagic.export import to_markdown
-from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult, user
+from agentmagic.jupyter.magics import formatting
+from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult, Usage, user
 from tests.display.logs import MODEL, USAGE, asked_for, carried_out, over, reasoning, started, text, words_of
 from tests.export.turns import turn
 
@@ -283,6 +285,15 @@ ROWS = {
         {"figures": [MODEL, *FIGURES.split(" · "), "$0.0019", "7.3 s"], "stop": "answer", "unsent": None},
     ),
 }
+
+
+def test_tokens_that_were_written_to_a_cache_are_told_beside_those_read_from_it():
+    for usage, told in ((Usage(9, 0, 1, 0, 1, 0, 5), "5 written to the cache"), (Usage(9, 2, 1), "2 cached")):
+        assert f"9 tokens in ({told}), 1 out" in list(footer(blocks.FooterBlock("m", usage), times=False))
+    both = Usage(1_200, 200, 34, 0, 2, 0.0, 1_000)
+    assert formatting.usage(both).startswith(
+        "2 requests, 1,200 tokens in (200 cached, 1,000 written to the cache), 34 out"
+    )
 
 
 def test_every_kind_of_block_and_every_state_of_a_call_has_a_row():

@@ -18,7 +18,7 @@ TOOLS = {"route": "tools"}
 TWO = '{"tasks": [task(1, a=1, b=2), task(2, "t1", a=4, b=5)]}'
 
 
-def test_a_plan_is_a_checklist_in_the_cell_and_stats_tell_the_figures_of_each_turn(kernel):
+def test_a_plan_is_a_checklist_in_the_cell_and_stats_tell_the_object_of_each_turn(kernel):
     kernel.run(f'{PLAN}plan(TOOLS, {TWO}, "They are 3 and 9.", "Hello.")')
     cell = kernel.run("%%agent --plan\nAdd them.")
     assert cell.ok, cell.error

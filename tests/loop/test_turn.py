@@ -455,6 +455,17 @@ def test_the_agent_says_on_which_statuses_a_request_is_tried_again_and_no_wait_i
     assert result.stop_reason == ("answer" if asked == 2 else "error")
 
 
+def test_a_request_that_is_mended_is_sent_again_at_once_with_a_notice_and_counts_as_no_try():
+    secrets.register_secret("correct-horse")
+    refused = [BadRequest("refused") for _ in range(retry.MENDS)]
+    for number, error in enumerate(refused):
+        error.mended = f"Left out {number} of correct-horse."
+    result = play(*refused, "Fine.", retry=RetrySettings(tries=1))
+    assert (result.final_text, kinds(result.events).count("step_retried")) == ("Fine.", 0)
+    assert notices(result) == [f"Left out {number} of {secrets.BLANK}." for number in range(retry.MENDS)]
+    assert play(*refused, refused[0], "Fine.", retry=RetrySettings(tries=1)).stop_reason == "error"
+
+
 def test_waits_grow_with_jitter_unless_the_provider_asks_for_one():
     def wait(attempt, error):
         outcome = SimpleNamespace(exception=lambda: error)

@@ -101,6 +101,21 @@ def test_what_is_registered_counts():
     assert priced("openai-chat:big", Usage(1_000_000, 900_000, 0, 0, 1)).cost == pytest.approx(3)
 
 
+def test_what_is_written_to_a_cache_costs_more_and_more_for_an_hour():
+    price = {"input": 5.0, "write": 6.25, "hour": 10.0}  # dollars per million tokens
+    plain, written, hour = (
+        priced("anthropic:claude-opus-4-5", Usage(1_000_000, 0, 0, 0, 1, None, *writes)).cost
+        for writes in ((0, 0), (400_000, 0), (400_000, 100_000))
+    )
+    assert plain == pytest.approx(price["input"])
+    assert written == pytest.approx(0.6 * price["input"] + 0.4 * price["write"])
+    assert hour == pytest.approx(0.6 * price["input"] + 0.3 * price["write"] + 0.1 * price["hour"])
+    register_model("anthropic:ours", input_price=5, output_price=0)
+    ours = Usage(1_000_000, 0, 0, 0, 1, None, 400_000, 100_000)
+    assert priced("anthropic:ours", ours).cost == pytest.approx(hour)
+    assert priced("anthropic:ours", Usage(10, 0, 0, 0, 1, None, 11)).cost is None  # impossible
+
+
 def test_the_later_of_two_registrations_counts_and_what_it_leaves_out_stays_as_it_was():
     before = info("gemini:gemini-3.5-flash")
     register_model("gemini:gemini-3.5-flash", window=50_000, audio=False)

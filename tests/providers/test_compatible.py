@@ -522,7 +522,7 @@ def test_figures_that_come_behind_the_finish_reason_are_kept_and_each_restarts_t
             return
 
     async def read() -> Sequence[Any]:
-        return [one async for one in OpenAIChat("m")._events(Response(), Chat("m"))]  # pyright: ignore[reportPrivateUsage, reportArgumentType]
+        return [one async for one in OpenAIChat("m")._events(Response(), Chat("m"), {})]  # pyright: ignore[reportPrivateUsage, reportArgumentType]
 
     begun = time.monotonic()
     assert asyncio.run(read())[-1].usage.input_tokens == 7

@@ -2,12 +2,14 @@
 
 import pytest
 
-from agentmagic import Agent, Session
+from agentmagic import Agent, ModelSettings, Session
+from agentmagic.providers.openai.chat_completions import OpenAIChat
 from agentmagic.testing import invalid_history
 from tests.providers.strict.script import call, say
 from tests.providers.strict.server import APIS, strict
 from tests.providers.test_local import Replies, local
-from tests.turns import script, texts
+from tests.providers.test_refusals import Refusing
+from tests.turns import notices, script, texts
 
 PROMPT = "What time is it?"
 
@@ -48,6 +50,18 @@ def test_thinking_that_was_written_as_text_is_replayed(path):
         (before,) = ask(path, "record", Agent(server.model()), PROMPT)
         same(ask(path, "replay", Agent(server.model()), PROMPT)[0], before)
     assert before.final_text == "Noon, `so`."
+
+
+def test_a_field_that_the_server_refused_is_told_again_in_a_replay(path):
+    extra = {"top_k": 5, "min_p": 0.1}
+    refusals = {name: f"Unrecognized request argument supplied: {name}" for name in extra}
+    with Refusing(OpenAIChat, refusals) as server:
+        agent = Agent(OpenAIChat("m", base_url=server.url), settings=ModelSettings(extra=extra))
+        (before,) = ask(path, "record", agent, PROMPT)
+    fresh = Agent(OpenAIChat("m", base_url=server.url), settings=ModelSettings(extra=extra))
+    same(ask(path, "replay", fresh, PROMPT)[0], before)
+    assert [text.split("`")[1] for text in notices(before)] == ["top_k", "min_p"]
+    assert (before.final_text, len(server.asked)) == ("Fine.", 3)
 
 
 @pytest.mark.parametrize("name", APIS)

@@ -130,7 +130,8 @@ def model_name(session: Session) -> str:
 
 def usage(spent: Usage) -> str:
     """Return requests, tokens and cost."""
-    tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached), {spent.output_tokens:,} out"
+    written = f", {spent.cache_write_tokens:,} written to the cache" if spent.cache_write_tokens else ""
+    tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached{written}), {spent.output_tokens:,} out"
     return f"{counted(spent.requests, 'request')}, {tokens}, {cost(spent.cost)}"
 
 

@@ -20,6 +20,7 @@ from agentmagic.providers.wire import (
     Json,
     PartWriter,
     count_of,
+    figures_so_far,
     kept,
     mint_id,
     named,
@@ -66,6 +67,8 @@ _OWNERS = {
     "input_json_delta": "tool_use",
 }
 """The types of the blocks that deltas belong to; blocks of further types take any delta."""
+_WRITES = ("ephemeral_1h_input_tokens", "ephemeral_5m_input_tokens")
+"""The tokens written to the cache, by how long they stay there."""
 _PLAIN = frozenset({"type", "text", "id", "name", "input"})
 """The fields of texts and calls that their parts have too."""
 
@@ -231,8 +234,7 @@ class Decoder:
             yield PartFinished(block.index, part)
 
     def _take_figures(self, usage: Json) -> None:
-        # Each figure is the sum so far; one that does not apply is null or missing.
-        self._figures = self._figures | {name: figure for name, figure in usage.items() if figure is not None}
+        self._figures = figures_so_far(self._figures, usage)  # compatible servers end with 0 for the input
 
     def _take_reason(self, delta: Json) -> None:
         self._reason = text_of(delta.get("stop_reason")) or self._reason
@@ -292,5 +294,7 @@ def _usage(figures: Json) -> Usage:
     """Return the tokens of a response. The API counts what was read from and written to the cache apart."""
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
     new, cached, kept_now, written = (count_of(figures.get(name)) for name in names)
+    for_1h, for_5m = (count_of(object_of(figures.get("cache_creation")).get(name)) for name in _WRITES)
+    kept_now = max(kept_now, for_1h + for_5m)
     thoughts = count_of(object_of(figures.get("output_tokens_details")).get("thinking_tokens"))
-    return Usage(new + cached + kept_now, cached, written, thoughts, requests=1, cost=None)
+    return Usage(new + cached + kept_now, cached, written, thoughts, 1, None, kept_now, for_1h)

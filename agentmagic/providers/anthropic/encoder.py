@@ -5,7 +5,7 @@ the pages thinking, preserved-thinking, prompt-caching, structured-outputs and p
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from agentmagic.messages import Media, Message, Part, Resource, Text, ToolCall, ToolDef, ToolResult, as_text
@@ -75,7 +75,7 @@ def memo_for() -> Memo:
     return Memo(lambda message: map(clean, _messages(message)))
 
 
-def encode(request: Request, model: str, memo: Memo | None = None, without: frozenset[str] = frozenset()) -> Json:
+def encode(request: Request, model: str, memo: Memo | None = None, without: Collection[str] = ()) -> Json:
     """Return the body of a request; a memo saves encoding a message twice.
 
     The model's name decides which features are used, except those that the server refused before. Blocks that Claude

@@ -25,7 +25,7 @@ from agentmagic.providers.anthropic.encoder import (
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.providers.clients import RemoteModel, http_client
 from agentmagic.providers.failures import broken, cut_off, sentence, unreachable
-from agentmagic.providers.wire import Json, retry_after, write_body
+from agentmagic.providers.wire import Json, left_out, retry_after, write_body
 
 if TYPE_CHECKING:
     import httpx2
@@ -43,7 +43,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
     own_url = "https://api.anthropic.com"
     refusable = {  # noqa: RUF012  (declared as a class variable by the base)
         FORCED: re.compile(r"tool_choice"),
-        FORM: re.compile(r"output_config|output_format|json_schema", re.IGNORECASE),
+        FORM: re.compile(r"output_config(?!\.effort)|output_format|json_schema", re.IGNORECASE),
         THINKING: re.compile(r"\bthinking[.:]|block_binding|anthropic-beta|adaptive", re.IGNORECASE),
     }
 
@@ -57,7 +57,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
-        return encode(request, self.model, self._memo, self.without)
+        return left_out(encode(request, self.model, self._memo, self.without), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
@@ -66,7 +66,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
         messages = body["messages"]
         for _ in range(_PAUSES):
             response = await self._post(body)
-            async with aclosing(self._events(response, decoder)) as events:
+            async with aclosing(self._events(response, decoder, body)) as events:
                 async for event in events:
                     yield event
             if not decoder.paused:
@@ -91,7 +91,8 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
             )
         except APIStatusError as error:
             wait = retry_after(error.response.headers)
-            raise self._refused(refusal(error.status_code, error.body, self.model, retry_after=wait), body) from error
+            failure = refusal(error.status_code, error.body, self.model, retry_after=wait)
+            raise self._refused(failure, body, error.body) from error
         except AnthropicError as error:
             raise unreachable(self.who, error, BASE_URL, self.base_url) from error
         except httpx2.HTTPError as error:  # a refusal that breaks off, which the SDK reads

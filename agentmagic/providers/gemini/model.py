@@ -14,7 +14,7 @@ from agentmagic.providers.failures import broken, quoted, sentence, unreachable,
 from agentmagic.providers.gemini import BASE_URL, KEYS, PROVIDERS
 from agentmagic.providers.gemini.decoder import Decoder, refusal
 from agentmagic.providers.gemini.encoder import encode, honoured_by, memo_for
-from agentmagic.providers.wire import Json, retry_after, write_body
+from agentmagic.providers.wire import Json, left_out, retry_after, write_body
 
 if TYPE_CHECKING:
     import httpx2
@@ -42,7 +42,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
-        return encode(request, self.model, self._memo)
+        return left_out(encode(request, self.model, self._memo), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
@@ -50,8 +50,8 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         body = self.body(request)
         response = await self._post(body)
         if not response.is_success:
-            raise self._refused(await self._refusal(response), body)
-        async with aclosing(self._events(response, decoder)) as events:
+            raise await self._refusal(response, body)
+        async with aclosing(self._events(response, decoder, body)) as events:
             async for event in events:
                 yield event
 
@@ -71,7 +71,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
                 f"Google refused the credentials ({quoted(str(error))}). Run: gcloud auth application-default login"
             ) from error
 
-    async def _refusal(self, response: "httpx2.Response") -> ProviderError:
+    async def _refusal(self, response: "httpx2.Response", body: Json) -> ProviderError:
         """Return the error for a response without success, and close the response."""
         import httpx2
 
@@ -82,7 +82,8 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
                 said = {"message": response.text}
                 with suppress(ValueError, RecursionError):  # no JSON, no UTF-8, or nested without end
                     said = response.json()
-        return refusal(response.status_code, said, self.model, retry_after=retry_after(response.headers))
+        failure = refusal(response.status_code, said, self.model, retry_after=retry_after(response.headers))
+        return self._refused(failure, body, said)
 
     def _find(self) -> "_Access":
         self._found_url = self.base_url

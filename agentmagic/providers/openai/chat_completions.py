@@ -31,7 +31,17 @@ from agentmagic.providers.openai.client import (
     form,
     honoured_by,
 )
-from agentmagic.providers.wire import Json, Memo, clean, data_of, fit_id, fit_name, results_of, write_arguments
+from agentmagic.providers.wire import (
+    Json,
+    Memo,
+    clean,
+    data_of,
+    fit_id,
+    fit_name,
+    left_out,
+    results_of,
+    write_arguments,
+)
 
 _SETTINGS = {
     "temperature": "temperature",
@@ -64,12 +74,12 @@ class OpenAIChat(OpenAIClient):
         """Return the JSON that is sent for a request."""
         calls = bool(request.tools) and request.tool_choice != "none"
         # Many compatible servers cannot call tools while they hold an answer to its form.
-        if self.without or (calls and not self.is_own):
+        if "response_format" in self.without or (calls and not self.is_own):
             request = replace(request, output=None)
         body = encode(request, self.model, self._memo)
         if self.is_own and "max_tokens" in body:  # the older name, which every other server knows
             body["max_completion_tokens"] = body.pop("max_tokens")
-        return body
+        return left_out(body, self.without)
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""

@@ -18,6 +18,7 @@ from agentmagic.providers.streams import SETTLE
 from agentmagic.providers.wire import (
     Json,
     PartWriter,
+    figures_so_far,
     kept,
     mint_id,
     named,
@@ -85,7 +86,7 @@ class Decoder:
         self._writer = PartWriter(self._reasoning, self._is_call if tools else None)
         self._calls: list[_Call] = []
         self._places: dict[int, _Call] = {}
-        self._usage: object = None
+        self._usage: Json = {}
         self._reason = ""
         self._began = False
 
@@ -98,10 +99,14 @@ class Decoder:
         """Yield the events of a chunk, which can be any JSON."""
         response = object_of(chunk)
         # Servers send the usage in the last chunk, in every chunk, or never.
-        self._usage = response.get("usage") or self._usage
+        for place in ("usage", "x_groq"):
+            if found := response.get(place):
+                self._count(found)
         for choice in objects_of(response.get("choices")):
             if choice.get("index") and number_of(choice["index"]):
                 continue  # a second answer to the same request, which was not asked for
+            if usage := choice.get("usage"):  # Moonshot
+                self._count(usage)
             if delta := choice.get("delta"):
                 self._began = True
                 yield from self._delta(object_of(delta))
@@ -134,6 +139,11 @@ class Decoder:
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
         yield ModelFinished(read_usage(self._usage, "prompt", "completion"), self._reason, cut)
+
+    def _count(self, found: object) -> None:
+        """Take token counts in, which Groq puts into an object of its own."""
+        figures = object_of(found)
+        self._usage = figures_so_far(self._usage, object_of(figures.get("usage", figures)))
 
     def _delta(self, delta: Json) -> Iterable[ModelEvent]:
         content = delta.get("content")

@@ -153,7 +153,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         Every failure is a ProviderError. A cancelled or closed iteration closes the connection.
         """
         response = await self._open(path, body)
-        async with aclosing(self._events(response, decoder)) as events:
+        async with aclosing(self._events(response, decoder, body)) as events:
             async for event in events:
                 yield event
 
@@ -168,7 +168,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
                 path, cast_to=httpx2.Response, content=write_body(body), stream=True, stream_cls=AsyncStream[object]
             )
         except APIError as error:
-            raise self._refused(self._refusal(error), body) from error
+            raise self._refused(self._refusal(error), body, error.body) from error
         except httpx2.HTTPError as error:  # a refusal that breaks off, which the SDK reads
             raise cut_off(self.who, error) from error
         except ValueError as error:
@@ -218,13 +218,16 @@ def _fault(body: object, status: int | None = None, wait: float | None = None) -
 def read_usage(usage: object, sent: str, written: str) -> Usage:
     """Return the tokens of one request; `sent` and `written` are the API's words for input and output.
 
-    The cost is not known here. Figures that a server omits or garbles count as zero.
+    The cost is not known here. Figures that a server omits or garbles count as zero. DeepSeek counts what its cache had
+    and had not in two fields of their own, Moonshot and Together what it had: https://api-docs.deepseek.com/guides/kv_cache
     """
     figures = object_of(usage)
     details, own = (object_of(figures.get(f"{side}_tokens_details")) for side in (sent, written))
-    counts = (figures.get(f"{sent}_tokens"), details.get("cached_tokens"))
-    counts += (figures.get(f"{written}_tokens"), own.get("reasoning_tokens"))
-    return Usage(*map(count_of, counts), requests=1, cost=None)
+    hits, misses = (count_of(figures.get(f"prompt_cache_{what}_tokens")) for what in ("hit", "miss"))
+    cached = count_of(details.get("cached_tokens")) or hits or count_of(figures.get("cached_tokens"))
+    counts = (count_of(figures.get(f"{sent}_tokens")) or hits + misses, cached)
+    counts += (count_of(figures.get(f"{written}_tokens")), count_of(own.get("reasoning_tokens")))
+    return Usage(*counts, requests=1, cost=None, cache_write_tokens=count_of(details.get("cache_write_tokens")))
 
 
 def data_url(media: Media) -> str:

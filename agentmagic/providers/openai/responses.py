@@ -51,6 +51,7 @@ from agentmagic.providers.wire import (
     fit_id,
     fit_name,
     kept,
+    left_out,
     mint_id,
     named,
     number_of,
@@ -352,7 +353,8 @@ class OpenAIResponses(OpenAIClient):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
-        return encode(replace(request, output=None) if self.without else request, self.model, self._memo)
+        request = replace(request, output=None) if "text" in self.without else request
+        return left_out(encode(request, self.model, self._memo), self.without)
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""

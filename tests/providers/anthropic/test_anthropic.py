@@ -131,7 +131,29 @@ def test_usage_counts_what_was_read_from_and_written_to_the_cache_as_input():
     cached = {"cache_read_input_tokens": 100, "cache_creation_input_tokens": 20, "output_tokens": 1}
     figures = {"output_tokens": 9, "input_tokens": None, "output_tokens_details": {"thinking_tokens": 4}}
     finished = decode(start(**cached), *end(usage=figures))[-1]
-    assert finished == ModelFinished(Usage(123, 100, 9, 4, 1, None), "end_turn")
+    assert finished == ModelFinished(Usage(123, 100, 9, 4, 1, None, 20), "end_turn")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "usage"),
+    [
+        ({"input_tokens": 7}, {"input_tokens": 0, "cache_read_input_tokens": 0}, Usage(7, 0, 9, 0, 1, None)),
+        ({"input_tokens": 0}, {"input_tokens": 7.0}, Usage(7, 0, 9, 0, 1, None)),
+        ({"input_tokens": 7}, {"input_tokens": 8}, Usage(8, 0, 9, 0, 1, None)),
+        (
+            {"input_tokens": 7, "cache_creation_input_tokens": 5, "cache_creation": {"ephemeral_1h_input_tokens": 3}},
+            {"cache_creation_input_tokens": 0, "cache_creation": None},
+            Usage(12, 0, 9, 0, 1, None, 5, 3),
+        ),
+        (
+            {"cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 3}, "input_tokens": 7},
+            {},
+            Usage(12, 0, 9, 0, 1, None, 5, 3),
+        ),
+    ],
+)
+def test_the_last_figure_that_is_not_zero_counts_and_writes_for_an_hour_apart(first, last, usage):
+    assert decode(start(**first), *end(usage={"output_tokens": 9, **last}))[-1].usage == usage
 
 
 def test_an_answer_that_stopped_at_a_limit_is_cut_and_a_thought_of_it_does_not_go_back():

@@ -145,6 +145,32 @@ def test_an_answer_that_stopped_at_its_length_is_cut():
         assert finished == ModelFinished(Usage(requests=1, cost=None), reason, cut=True)
 
 
+COUNTS = {"prompt_tokens": 58, "completion_tokens": 15, "prompt_tokens_details": {"cached_tokens": 8}}
+FLOATS = {"prompt_tokens": 58.0, "completion_tokens": 15.0, "prompt_tokens_details": {"cached_tokens": 8.0}}
+HITS = {"completion_tokens": 15, "prompt_cache_hit_tokens": 8, "prompt_cache_miss_tokens": 50}
+WRITES = {"cached_tokens": 8, "cache_write_tokens": 20}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "written"),
+    [
+        ([{"choices": [{"usage": COUNTS}]}], 0),  # Moonshot
+        ([{"choices": [], "x_groq": {"id": "x", "usage": COUNTS}}], 0),
+        ([{"x_groq": {"id": "x"}}, {"usage": FLOATS}], 0),
+        ([{"usage": HITS | {"prompt_tokens": 58}}], 0),  # DeepSeek
+        ([{"usage": HITS}], 0),
+        ([{"usage": COUNTS | {"prompt_tokens_details": None, "cached_tokens": 8}}], 0),
+        ([{"usage": COUNTS | {"prompt_tokens_details": WRITES}}], 20),
+        ([{"usage": COUNTS}, {"usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": None}}], 0),
+        ([{"usage": COUNTS}, {"usage": "none"}, {"choices": None, "x_groq": []}], 0),
+        ([{"usage": COUNTS | {"prompt_tokens": 3, "completion_tokens": 1}}, {"usage": COUNTS}], 0),
+    ],
+)
+def test_token_counts_are_read_wherever_a_server_puts_them(chunks: list[Any], written: int):
+    usage = Usage(58, 8, 15, 0, 1, None, written)
+    assert decode(says(content="Noon."), says("stop"), *chunks)[-1] == ModelFinished(usage, "stop")
+
+
 @pytest.mark.parametrize(
     ("reason", "error"),
     [("content_filter", BadRequest), ("error", StreamBroken), ("insufficient_system_resource", StreamBroken)],
