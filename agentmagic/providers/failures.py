@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from agentmagic.errors import (
@@ -17,9 +17,13 @@ from agentmagic.errors import (
     StreamBroken,
     Unavailable,
 )
+from agentmagic.providers.proxies import proxy_for, route_fault
 from agentmagic.secrets import redact
 from agentmagic.settings import require_key
 from agentmagic.text import encodable, is_loopback, one_line
+
+if TYPE_CHECKING:
+    import httpx2
 
 LONGEST_QUOTE = 500
 """Characters of a server's own words that an error repeats."""
@@ -106,7 +110,11 @@ def broken(why: str) -> StreamBroken:
 
 def cut_off(who: str, error: BaseException) -> StreamBroken:
     """Return the error for a response of a server whose connection broke."""
-    return broken(f"{who} closed the connection ({str(error) or type(error).__name__})")
+    proxy = None
+    with suppress(AttributeError, RuntimeError):  # an error without a request
+        proxy = proxy_for(str(cast("httpx2.HTTPError", error).request.url))
+    through = f", through the proxy {proxy}," if proxy else ""
+    return broken(f"{who}{through} closed the connection ({str(error) or type(error).__name__})")
 
 
 def no_answer(who: str, kind: str, variable: str, status: int | None = None, words: str = "") -> BadRequest:
@@ -161,10 +169,19 @@ def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: 
 
     `hint` is a further advice.
     """
+    route = route_fault(error)
+    proxy = route.proxy if route else ""
     if fault := certificate_fault(error):
-        advice = f"Check the base URL ({variable}); if a proxy opens the traffic, set SSL_CERT_FILE to its certificate."
+        opener = f"the proxy {proxy}" if proxy else "a proxy"
+        advice = (
+            f"Check the base URL ({variable}); if {opener} opens the traffic, set SSL_CERT_FILE to its certificate."
+        )
         failure = Unavailable(redact(f"{who} cannot be reached safely: {quoted(fault)}. {advice}"))
         failure.retryable = False  # the next try would meet the same certificate
+        return failure
+    if route:
+        failure = Unavailable(redact(f"{who} cannot be reached: {route}"))
+        failure.retryable = not (route.lasting or (is_loopback(proxy) and _refused(error)))
         return failure
     cause = error.__cause__ or error
     reason = quoted(str(cause)) or type(cause).__name__

@@ -148,6 +148,56 @@ def test_a_server_that_cannot_be_reached_is_unavailable_and_says_what_to_check(a
     assert caught.value.retryable is retryable
 
 
+PASSWORD = "of-the-proxy-01"
+
+
+@every_api
+def test_no_proxy_takes_what_is_sent_to_this_machine(api, monkeypatch):
+    with Loopback([]) as proxy, serving(api) as (server, model):
+        for name in ("HTTP_PROXY", "https_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        events = ask(model, REQUEST)
+    assert type(events[-1]) is ModelFinished
+    assert (len(server.requests), proxy.connections) == (1, 0)
+
+
+@every_api
+@pytest.mark.parametrize(
+    ("url", "status", "words", "retryable"),
+    [
+        ("http://nobody.invalid", 407, "asks for a user name and a password", False),
+        ("https://nobody.invalid", 407, "asks for a user name and a password", False),
+        ("https://nobody.invalid", 403, "refused (403 Forbidden)", False),
+        ("https://nobody.invalid", 503, "refused (503 Service Unavailable)", True),
+        ("https://nobody.invalid", None, "failed (", False),  # no proxy is there, on this machine
+    ],
+)
+def test_a_failure_of_a_proxy_names_the_proxy_without_its_password(api, url, status, words, retryable, monkeypatch):
+    with Loopback([]) as gone:
+        pass
+    with Loopback([Exchange("", status or 200, "text/plain")]) as proxy:
+        port = (proxy if status else gone).url.rpartition(":")[2]
+        monkeypatch.setenv("ALL_PROXY", f"http://someone:{PASSWORD}@127.0.0.1:{port}")
+        with pytest.raises(Unavailable) as caught:
+            ask(APIS[api]().model(url, KEY), REQUEST)
+    assert f"the proxy http://127.0.0.1:{port} {words}" in str(caught.value)
+    assert "ALL_PROXY" in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+    assert caught.value.retryable is retryable
+
+
+@every_api
+def test_certificates_that_are_not_there_are_named_and_a_server_without_tls_does_not_need_them(api, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/corporate.pem")
+    with serving(api) as (server, model):
+        assert type(ask(model, REQUEST)[-1]) is ModelFinished
+        with pytest.raises(
+            Unavailable, match=r"SSL_CERT_FILE is /nowhere/corporate.pem, which does not exist"
+        ) as caught:
+            ask(APIS[api]().model(server.url.replace("http", "https"), KEY), REQUEST)
+    assert caught.value.retryable is False
+
+
 # ---- refusals
 
 
