@@ -302,8 +302,10 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
     async def _check(self, response: "httpx2.Response") -> None:
         if not response.is_success:
             said: object = None
+            body = await response.aread()
             with suppress(ValueError, RecursionError):
-                said = figures_of(json.loads(await response.aread())).get("error")
+                said = body.decode()
+                said = figures_of(json.loads(body)).get("error")
             said = figures_of(said).get("message", said)  # servers that only resemble Ollama
             raise refusal(response.status_code, quoted(said), self.model, wire.retry_after(response.headers))
         kind = str(response.headers.get("content-type", ""))

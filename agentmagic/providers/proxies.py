@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """The variables that decide how a request leaves this machine."""
+_OF_PROXIES = frozenset({403, 451, 502, 503, 504, 511})
+"""The statuses with which a proxy sends a page of its own, and no server of a model or of MCP does."""
 _PORTS = {"http": 80, "https": 443}
 _REASON = 200
 """Characters of a library's own words in a `RouteFault`."""
@@ -154,9 +156,12 @@ def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
                 fault = proxy.fault(error)
                 fault.__cause__ = error
                 raise type(error)(str(fault)) from fault
-            if response.status_code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+            status = response.status_code
+            page = "html" in response.headers.get("Content-Type", "") and request.method == "POST"
+            if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED or (page and status in _OF_PROXIES):
                 await response.aclose()
-                fault = proxy.fault(str(response.status_code))
+                words = f"{status} {response.reason_phrase}" + (", with an HTML page" if page else "")
+                fault = proxy.fault(httpx2.ProxyError(words))
                 raise httpx2.ProxyError(str(fault)) from fault
             return response
 

@@ -14,6 +14,7 @@ from agentmagic.errors import (
     BadRequest,
     MalformedCall,
     ProviderError,
+    RateLimited,
     StreamBroken,
     Unavailable,
 )
@@ -207,8 +208,44 @@ def test_a_page_in_place_of_an_answer_points_at_the_address_and_is_not_quoted(ap
     assert (type(page), page.retryable, "<html>" in str(page)) == (BadRequest, False, False)
     assert "answered with text/html" in str(page)
     assert providers()[api].base_url in str(page)
+    assert "A firewall, a proxy or the login page of a network" in str(page)
     page = failure(api, Exchange("<html>Bad gateway</html>", 502, "text/html", {"Retry-After-Ms": "250"}))
     assert (type(page), page.retry_after, "<html>" in str(page)) == (Unavailable, 0.25, False)
+
+
+PAGE = "<!DOCTYPE html>\n<html><head><title>Access denied, invalid API key</title></head><body>quota</body></html>"
+
+
+@every_api
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable"),
+    [
+        (401, BadRequest, False),
+        (403, BadRequest, False),
+        (404, BadRequest, False),
+        (405, BadRequest, False),
+        (429, RateLimited, True),
+        (503, Unavailable, True),
+        (511, Unavailable, True),
+    ],
+)
+def test_a_page_with_a_status_of_failure_is_of_a_machine_in_between_and_says_nothing_of_the_key(
+    api, status, kind, retryable
+):
+    for page in (PAGE, f"\ufeff\n{PAGE.lower()}", f'<?xml version="1.0"?>{PAGE}', "<center><h1>Blocked</h1></center>"):
+        error = failure(api, Exchange(page, status, "text/html"))
+        assert (type(error), error.status, error.retryable) == (kind, status, retryable)
+        assert f"an HTML page ({status}) came in its place, from a firewall, a proxy" in str(error)
+        assert not {"key", "model", "denied", "<h1>"} & set(str(error).split())
+
+
+@every_api
+@pytest.mark.parametrize("status", [403, 503])
+def test_a_page_that_came_through_a_proxy_names_the_proxy(api, status, monkeypatch):
+    with Loopback([Exchange(PAGE, status, "text/html")]) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        with pytest.raises(Unavailable, match=rf"the proxy {proxy.url} refused \({status} .*, with an HTML page\)"):
+            ask(APIS[api]().model("http://nobody.invalid", KEY), REQUEST)
 
 
 @every_api
