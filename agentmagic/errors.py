@@ -36,7 +36,7 @@ MOST_INSIDE = 10
 """How many exceptions of a group are named."""
 
 
-def inside(error: BaseException) -> str:
+def failed_inside(error: BaseException) -> str:
     """Return what failed in an exception group and in the groups within it, "" for another error."""
     waiting: list[Any] = [error] if isinstance(error, BaseExceptionGroup) else []
     found: list[str] = []

@@ -20,7 +20,7 @@ from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken
 from agentmagic.providers.base import ModelEvent, Provider, Request
 from agentmagic.providers.failures import broken, cut_off, no_answer, usable_key, usable_url
-from agentmagic.providers.proxies import RouteFault, async_client, client, network
+from agentmagic.providers.proxies import RouteFault, async_client, network, sync_client
 from agentmagic.providers.streams import read_events, read_json
 from agentmagic.providers.traffic import HttpExchange, answered, note_request
 from agentmagic.providers.wire import object_of, objects_of, text_of
@@ -287,8 +287,8 @@ def listed_names(url: str, where: tuple[str, str], seconds: float, key: str = ""
     body, until = b"", time.monotonic() + seconds
     try:
         with (
-            client(url, timeout=seconds) as asking,
-            asking.stream("GET", url, headers=headers) as answer,
+            sync_client(url, timeout=seconds) as client,
+            client.stream("GET", url, headers=headers) as answer,
         ):
             answer.raise_for_status()
             for chunk in answer.iter_bytes():

@@ -121,7 +121,7 @@ def async_client(
     return (kind or httpx2.AsyncClient)(transport=_router({"limits": limits} if limits else {}), **options)
 
 
-def client(url: str, **options: Any) -> "httpx2.Client":
+def sync_client(url: str, **options: Any) -> "httpx2.Client":
     """Return a new synchronous HTTP client for one address. Raises RouteFault."""
     import httpx2
 

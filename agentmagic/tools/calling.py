@@ -12,7 +12,7 @@ from types import FrameType, TracebackType
 from typing import Any, cast, get_args
 
 from agentmagic import json_schema
-from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, inside, said
+from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, failed_inside, said
 from agentmagic.messages import Content, Media, Resource, ResultStatus, Text, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.exits import CodeExit, exit_words
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
@@ -137,7 +137,7 @@ def _part(part: object) -> Content:
 
 def _sentence(error: BaseException) -> str:
     # Secrets first: the rest of a secret that was cut in two would not be recognized.
-    words = ": ".join(filter(None, (said(error), clip(redact(inside(error)), LONGEST_INSIDE))))
+    words = ": ".join(filter(None, (said(error), clip(redact(failed_inside(error)), LONGEST_INSIDE))))
     if isinstance(error, ToolError):
         return words or "The tool failed without saying why."
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

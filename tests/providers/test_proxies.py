@@ -113,7 +113,7 @@ def test_only_what_the_proxy_is_for_goes_through_it_in_one_client(environment):
         environment("HTTP_PROXY", proxy.url.replace("//", "//someone:of-the-proxy-01@"))
         assert got("http://api.example/v1") == "of the proxy"
         environment("NO_PROXY", "127.0.0.0/8")
-        assert "no exchange is left" in got(server.url)
+        assert "no exchange is left" in str(got(server.url))
     assert [one.path for one in proxy.requests] == ["http://api.example/v1"]
     assert proxy.requests[0].headers["proxy-authorization"].startswith("Basic ")
 
