@@ -30,7 +30,23 @@ AgentMagicError
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+MOST_INSIDE = 10
+"""How many exceptions of a group are named."""
+
+
+def failed_inside(error: BaseException) -> str:
+    """Return what failed in an exception group and in the groups within it, "" for another error."""
+    waiting: list[Any] = [error] if isinstance(error, BaseExceptionGroup) else []
+    found: list[str] = []
+    while waiting and len(found) < MOST_INSIDE:
+        one = waiting.pop()
+        if isinstance(one, BaseExceptionGroup):
+            waiting += reversed(cast("BaseExceptionGroup[BaseException]", one).exceptions)
+        else:
+            found.append(f"{type(one).__name__}: {said(one)}".rstrip(": "))
+    return "; ".join([*found, "and more"] if waiting else found)
 
 
 def said(error: BaseException) -> str:

@@ -4,11 +4,11 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import MISSING, dataclass
 from dataclasses import Field as DataclassField
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 from warnings import catch_warnings, simplefilter
@@ -53,20 +53,15 @@ def read_signature(function: Callable[..., Any], context_type: type, *, variable
     """
     from docstring_parser import parse
 
-    if not hasattr(function, "__name__"):  # a `functools.partial`, for example
-        raise UsageError(
-            f"{function!r:.80} cannot be a tool: it has no name. Write a function with type hints that calls it."
-        )
-    text = inspect.getdoc(function) or ""
+    called = name_of(function)
     try:
-        examples, prose = split_examples(text)
+        examples, prose = split_examples(_docstring(function))
     except ValueError as error:
-        message = f"The Example line of {function.__name__} does not end in JSON: {error}"
+        message = f"The Example line of {called} does not end in JSON: {error}"
         raise UsageError(message) from None
     doc = parse(prose)
     told = {entry.arg_name: (entry.description or "").strip() for entry in doc.params}
-    hints, context = _hints(function, context_type)
-    defaults = {name: inspect.signature(function).parameters[name].default for name in hints}
+    hints, defaults, context = _hints(function, context_type)
     fields = {name: _field(hint, defaults[name]) for name, hint in hints.items()}
     told |= {name: field.description for name, field in fields.items() if field.description}
     filled = frozenset(name for name, field in fields.items() if not field.is_required())
@@ -78,13 +73,52 @@ def read_signature(function: Callable[..., Any], context_type: type, *, variable
             defaults[name] = fields[name].get_default(call_default_factory=True)
         elif _is_field(defaults[name]):
             defaults[name] = _REQUIRED
-    model, parameters = _arguments_model(function, hints, defaults, told)
+    model, parameters = _arguments_model(called, hints, defaults, told)
     parameters.pop("description", None)
     _tidy(parameters)
     parameters.setdefault("properties", {})
     parameters["additionalProperties"] = False
     description = "\n".join(part.strip() for part in (doc.short_description, doc.long_description) if part)
-    return Signature(function.__name__, description, parameters, model, context, examples, by_name, filled)
+    return Signature(called, description, parameters, model, context, examples, by_name, filled)
+
+
+def layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Yield a function. If it is a `functools.partial`, then also what it calls, from the outside in."""
+    yield function
+    while isinstance(function, partial):
+        function = cast("partial[Any]", function).func
+        yield function
+
+
+def inside(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function or method that a call runs: inside `functools.partial`s; of an object, its `__call__`."""
+    *_, last = layers(function)
+    return last if hasattr(last, "__name__") else last.__call__
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function, of the one inside a `functools.partial`, or of the class of an object."""
+    *_, last = layers(function)
+    return next((one.__name__ for one in layers(function) if hasattr(one, "__name__")), type(last).__name__)
+
+
+def _docstring(function: Callable[..., Any]) -> str:
+    """Return the docstring of what `name_of` names; an object without one for its `__call__` has that of its class."""
+    for one in layers(function):
+        if not isinstance(one, partial):
+            own = inspect.getdoc(one) if hasattr(one, "__name__") else inside(one).__doc__ or inspect.getdoc(type(one))
+            return inspect.cleandoc(own or "")
+        if (own := one.__doc__) and own is not partial.__doc__:
+            return inspect.cleandoc(own)
+    return ""
+
+
+def _flattened(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `functools.partial` without the attributes of `update_wrapper`, which hide what it binds."""
+    if not isinstance(function, partial):
+        return function
+    outer = cast("partial[Any]", function)
+    return partial(_flattened(outer.func), *outer.args, **outer.keywords)
 
 
 def split_examples(text: str) -> tuple[tuple[tuple[str, dict[str, Any]], ...], str]:
@@ -147,7 +181,7 @@ def _plain(default: Any) -> Any:
 
 
 def _arguments_model(
-    function: Callable[..., Any], hints: Mapping[str, Any], defaults: Mapping[str, Any], told: Mapping[str, str]
+    function: str, hints: Mapping[str, Any], defaults: Mapping[str, Any], told: Mapping[str, str]
 ) -> "tuple[type[BaseModel], dict[str, Any]]":
     """Return the model of a function's arguments and its JSON Schema."""
     from pydantic import ConfigDict, Field, create_model
@@ -162,13 +196,13 @@ def _arguments_model(
         annotated = Annotated[hint, Field(description=told.get(name), **alias)]
         fields[f"arg_{name}"] = annotated if defaults[name] is _REQUIRED else (annotated, defaults[name])
     try:
-        model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+        model = create_model(function, __config__=ConfigDict(extra="forbid"), **fields)
         with catch_warnings():  # a default that JSON cannot hold is left out
             simplefilter("ignore", PydanticJsonSchemaWarning)
             return model, model.model_json_schema(schema_generator=_untitled())
     except (PydanticUserError, TypeError) as error:
         misfits = [name for name, hint in hints.items() if not _fits_json(hint)]
-        raise UsageError(_refusal(function.__name__, misfits, hints, error)) from None
+        raise UsageError(_refusal(function, misfits, hints, error)) from None
 
 
 @lru_cache(maxsize=1)
@@ -242,25 +276,31 @@ def _fits_json(hint: Any) -> bool:
     return True
 
 
-def _hints(function: Callable[..., Any], context_type: type) -> tuple[dict[str, Any], str | None]:
-    """Return the hints of the parameters that a model fills in, and the name of the one for the context, if any."""
+def _hints(function: Callable[..., Any], context_type: type) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+    """Return hints and defaults of the parameters that a model fills in, and the name of the one for the context.
+
+    What a `functools.partial` binds is filled in already.
+    """
+    called, plain = name_of(function), _flattened(function)
     try:
-        known = {name: readable(hint) for name, hint in get_type_hints(function, include_extras=True).items()}
+        known = {name: readable(hint) for name, hint in get_type_hints(inside(function), include_extras=True).items()}
+        parameters = dict(inspect.signature(plain).parameters)
     except NameError as error:
-        message = f"{function.__name__} cannot be a tool: its annotations name {error.name!r}, which is not defined."
+        message = f"{called} cannot be a tool: its annotations name {error.name!r}, which is not defined."
         raise UsageError(message) from None
-    except TypeError as error:  # of a wrong hint
-        message = f"{function.__name__} cannot be a tool: {error} Write a function with type hints that calls it."
+    except (TypeError, ValueError) as error:  # of a wrong hint, or of a function that does not tell its parameters
+        message = f"{called} cannot be a tool: {error} Write a function with type hints that calls it."
         raise UsageError(message) from None
-    parameters = inspect.signature(function).parameters
+    for bound in plain.keywords if isinstance(plain, partial) else ():
+        parameters.pop(bound, None)  # `**options` of the function may have taken it
     hints = {name: known.get(name, Any) for name in parameters}
     context = next((name for name, hint in reversed(hints.items()) if hint is context_type), None)
     hints = {name: hint for name, hint in hints.items() if hint is not context_type}
     for parameter in map(parameters.__getitem__, hints):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            message = f"{function.__name__} cannot be a tool: a model cannot fill in {parameter}. Use named parameters."
+            message = f"{called} cannot be a tool: a model cannot fill in {parameter}. Use named parameters."
             raise UsageError(message)
-    return hints, context
+    return hints, {name: parameters[name].default for name in hints}, context
 
 
 def readable(hint: Any, known: dict[Any, Any] | None = None) -> Any:

@@ -220,6 +220,9 @@ def address_problem(url: str, most: int, *, https: bool = False) -> str | None:
 def is_loopback(url: str) -> bool:
     """Whether an address is one of this machine."""
     with suppress(ValueError):
-        host = urlsplit(url).hostname or ""
-        return host == "localhost" or host.endswith(".localhost") or ip_address(host).is_loopback
+        host = (urlsplit(url).hostname or "").rstrip(".")
+        if host == "localhost" or host.endswith(".localhost"):
+            return True
+        address = ip_address(host)
+        return address.is_loopback or address.is_unspecified  # 0.0.0.0 reaches this machine too
     return False

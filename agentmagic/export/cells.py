@@ -43,7 +43,7 @@ def to_notebook(turns: Iterable[Turn], tools: Iterable[Any] = ()) -> Json:
     renamed functions are called by their own names, async functions are awaited, and functions that take a
     `ToolContext`, or arguments that must be converted, are called through the session. No outputs are stored.
     """
-    functions = {function_tool(one).name: _Function.of(one) for one in tools if inspect.isroutine(one)}
+    functions = {function_tool(one).name: _Function.of(one) for one in tools if callable(one)}
     renderer = _CellRenderer(functions)
     blocks = (block for turn in turns for block in Transcript(turn.events).blocks)
     cells = [cell for block in blocks for cell in block.render(renderer)]
@@ -64,12 +64,14 @@ class _Function:
 
     name: str
     awaited: bool
+    plain: bool
     signature: json_schema.Signature
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "_Function":
         signature = json_schema.read_signature(function, ToolContext, variables=True)
-        return cls(function.__name__, inspect.iscoroutinefunction(function), signature)
+        # The name of a partial or an object is that of the function inside or of its class, which is not what ran.
+        return cls(signature.name, inspect.iscoroutinefunction(function), inspect.isroutine(function), signature)
 
     def takes(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether the function takes the arguments without conversion."""
@@ -82,7 +84,7 @@ class _Function:
         alike = all(value == given and type(value) in (type(given), float) for value, given in pairs)
         # An alias is no name of a parameter, and the function itself does not have the default of a `Field`.
         alike &= converted.keys() == arguments.keys()
-        return alike and self.signature.context is None and not self.signature.by_name
+        return alike and self.plain and self.signature.context is None and not self.signature.by_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,12 @@ of an event loop with the same address, key and options therefore share one clie
 
 import asyncio
 import json
-import os
 import re
 import time
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
@@ -22,15 +20,13 @@ from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken
 from agentmagic.providers.base import ModelEvent, Provider, Request
 from agentmagic.providers.failures import broken, cut_off, no_answer, usable_key, usable_url
+from agentmagic.providers.proxies import RouteFault, async_client, network, sync_client
 from agentmagic.providers.streams import DONE, read_events, read_json
 from agentmagic.providers.traffic import HttpExchange, answered, note_request
 from agentmagic.providers.wire import mend_of, object_of, objects_of, refused, text_of
 from agentmagic.secrets import learn
-from agentmagic.text import is_loopback
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx2
 
 K = TypeVar("K", bound=Hashable)
@@ -51,9 +47,6 @@ LONGEST_NAME = 200
 
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 """The headers, beside `Authorization`, in which versions of the SDKs send a key."""
-
-_NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""The variables that an HTTP client reads when it is made."""
 
 
 _REFUSALS = frozenset(range(400, 500)) - {401, 402, 403, 404, 407, 408, 409, 413, 429}
@@ -90,7 +83,7 @@ class ClientLease(Generic[K, C]):
         """Return the client for this event loop. Raises what `find` and `make` raise."""
         if self._found is None:
             self._found = await asyncio.to_thread(self._find)
-        place = (asyncio.get_running_loop(), (self._make, self._found, _network()))
+        place = (asyncio.get_running_loop(), (self._make, self._found, network()))
         if self._held != place:
             await self.release()
             if place not in _shared:
@@ -337,11 +330,10 @@ def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) 
 
     timeout = httpx2.Timeout(SILENCE_TIMEOUT, connect=CONNECT_TIMEOUT)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
-    make = kind or httpx2.AsyncClient
-    client = make(verify=tls_context(), timeout=timeout, limits=limits, follow_redirects=True, **options)
-    client.event_hooks["request"] += [_keep_keys, note_request]
-    client.event_hooks["response"].insert(0, _limit)
-    return client
+    made = async_client(kind, timeout=timeout, limits=limits, follow_redirects=True, **options)
+    made.event_hooks["request"] += [_keep_keys, note_request]
+    made.event_hooks["response"].insert(0, _limit)
+    return made
 
 
 async def _keep_keys(request: "httpx2.Request") -> None:
@@ -366,7 +358,7 @@ def listed_names(url: str, where: tuple[str, str], seconds: float, key: str = ""
     body, until = b"", time.monotonic() + seconds
     try:
         with (
-            httpx2.Client(verify=tls_context(), timeout=seconds, trust_env=not is_loopback(url)) as client,
+            sync_client(url, timeout=seconds) as client,
             client.stream("GET", url, headers=headers) as answer,
         ):
             answer.raise_for_status()
@@ -375,25 +367,9 @@ def listed_names(url: str, where: tuple[str, str], seconds: float, key: str = ""
                 if len(body) > LIST_BYTES or time.monotonic() > until:
                     return []
         names = [text_of(entry.get(where[1])) for entry in objects_of(object_of(json.loads(body)).get(where[0]))]
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RecursionError, StreamBroken):
+    except (httpx2.HTTPError, httpx2.InvalidURL, RouteFault, ValueError, RecursionError, StreamBroken):
         return []
     return [name for name in names if name and name.isprintable() and len(name) <= LONGEST_NAME][:LISTED]
-
-
-def tls_context() -> "ssl.SSLContext":
-    """Return the TLS context of all clients: loading the certificates takes 30 ms."""
-    return _tls_context(_network())
-
-
-@cache
-def _tls_context(_network: tuple[str | None, ...]) -> "ssl.SSLContext":
-    import httpx2
-
-    return httpx2.create_ssl_context()
-
-
-def _network() -> tuple[str | None, ...]:
-    return tuple(os.environ.get(name) or os.environ.get(name.lower()) for name in _NETWORK)
 
 
 async def _limit(response: "httpx2.Response") -> None:

@@ -1,11 +1,12 @@
 """The errors of all providers: what a server reports, or why it cannot be asked, as one of our errors with advice."""
 
+import re
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from agentmagic.errors import (
@@ -17,12 +18,19 @@ from agentmagic.errors import (
     StreamBroken,
     Unavailable,
 )
+from agentmagic.providers.proxies import proxy_for, route_fault
 from agentmagic.secrets import redact
 from agentmagic.settings import require_key
 from agentmagic.text import encodable, is_loopback, one_line
 
+if TYPE_CHECKING:
+    import httpx2
+
 LONGEST_QUOTE = 500
 """Characters of a server's own words that an error repeats."""
+
+_PAGE = re.compile(r"<(!doctype html|html|head|title|meta|body|center|h1|div|p)\b", re.IGNORECASE)
+"""A tag with which an HTML page begins."""
 
 AGAIN = "Send the request again."
 
@@ -65,9 +73,10 @@ def error_for(fault: Fault, vendor: Vendor) -> ProviderError:
 
     A failure that has neither a status nor a kind is StreamBroken.
     """
-    kind, happened, advice = _explain(fault, vendor)
-    page = fault.message.lstrip().startswith("<")  # HTML, of a proxy for example
-    says = f"It says: {sentence(fault.message)}" if fault.message and not page else ""
+    marked = fault.message.lstrip("\ufeff \t\r\n").startswith("<")
+    page = marked and fault.status and _PAGE.search(fault.message[:LONGEST_QUOTE])
+    kind, happened, advice = _explain_page(fault, vendor) if page else _explain(fault, vendor)
+    says = f"It says: {sentence(fault.message)}" if fault.message and not marked else ""
     text = " ".join(filter(None, (f"{happened}.", says, advice)))
     error = kind(encodable(redact(text)), status=fault.status, retry_after=fault.retry_after)
     error.retryable = kind.retryable and not fault.used_up
@@ -99,6 +108,15 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
             return BadRequest, f"{who} refused the request to {model} ({status})", advice
 
 
+def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, str]:
+    """Explain an HTML page with a status of failure: no model's server sends one, so the key may well be right."""
+    kind, _, advice = _explain(replace(fault, kind=None, used_up=False), vendor)
+    if kind in (AuthenticationFailed, BadRequest):
+        kind, advice = BadRequest, f"Log in to the network, or ask who runs it; check the base URL ({vendor.base_url})."
+    page = f"an HTML page ({fault.status}) came in its place, from a firewall, a proxy or another machine in between"
+    return kind, f"{vendor.who} did not answer: {page}", advice
+
+
 def broken(why: str) -> StreamBroken:
     """Return the error for a response that broke off."""
     return StreamBroken(redact(f"The answer broke off: {sentence(why)} {AGAIN}"))
@@ -106,7 +124,11 @@ def broken(why: str) -> StreamBroken:
 
 def cut_off(who: str, error: BaseException) -> StreamBroken:
     """Return the error for a response of a server whose connection broke."""
-    return broken(f"{who} closed the connection ({str(error) or type(error).__name__})")
+    proxy = None
+    with suppress(AttributeError, RuntimeError):  # an error without a request
+        proxy = proxy_for(str(cast("httpx2.HTTPError", error).request.url))
+    through = f", through the proxy {proxy}," if proxy else ""
+    return broken(f"{who}{through} closed the connection ({str(error) or type(error).__name__})")
 
 
 def no_answer(who: str, kind: str, variable: str, status: int | None = None, words: str = "") -> BadRequest:
@@ -115,7 +137,8 @@ def no_answer(who: str, kind: str, variable: str, status: int | None = None, wor
     `words` are the response itself, if it can be read.
     """
     says = f" It says: {sentence(words)}" if words else ""
-    said = f"{who} answered with {quoted(kind)[:80]} in place of a stream.{says} Check the base URL ({variable})."
+    page = " A firewall, a proxy or the login page of a network may have answered." if "html" in kind else ""
+    said = f"{who} answered with {quoted(kind)[:80]} in place of a stream.{says}{page} Check the base URL ({variable})."
     return BadRequest(redact(said), status=status)
 
 
@@ -161,10 +184,19 @@ def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: 
 
     `hint` is a further advice.
     """
+    route = route_fault(error)
+    proxy = route.proxy if route else ""
     if fault := certificate_fault(error):
-        advice = f"Check the base URL ({variable}); if a proxy opens the traffic, set SSL_CERT_FILE to its certificate."
+        opener = f"the proxy {proxy}" if proxy else "a proxy"
+        advice = (
+            f"Check the base URL ({variable}); if {opener} opens the traffic, set SSL_CERT_FILE to its certificate."
+        )
         failure = Unavailable(redact(f"{who} cannot be reached safely: {quoted(fault)}. {advice}"))
         failure.retryable = False  # the next try would meet the same certificate
+        return failure
+    if route:
+        failure = Unavailable(redact(f"{who} cannot be reached: {route}"))
+        failure.retryable = not (route.lasting or (is_loopback(proxy) and _refused(error)))
         return failure
     cause = error.__cause__ or error
     reason = quoted(str(cause)) or type(cause).__name__

@@ -303,8 +303,10 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
     async def _check(self, response: "httpx2.Response", body: Json) -> None:
         if not response.is_success:
             said: object = None
+            answer = await response.aread()
             with suppress(ValueError, RecursionError):
-                said = object_of(json.loads(await response.aread())).get("error")
+                said = answer.decode()
+                said = object_of(json.loads(answer)).get("error")
             said = object_of(said).get("message", said)  # servers that only resemble Ollama
             failure = refusal(response.status_code, quoted(said), self.model, wire.retry_after(response.headers))
             raise self._refused(failure, body, said)

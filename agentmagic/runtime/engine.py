@@ -48,12 +48,24 @@ _Base: type[BaseEventLoop] = asyncio.ProactorEventLoop if sys.platform == "win32
 class _EngineLoop(_Base):  # type: ignore[misc, valid-type]
     """An event loop that nest_asyncio cannot patch: it patches the *class* of the kernel's loop, in place."""
 
-    # Bound here, before nest_asyncio is applied, so that its replacements in the base class are not found.
-    run_forever = _Base.run_forever
-    run_until_complete = _Base.run_until_complete
+    # From the base class, which nest_asyncio leaves alone: it may have patched SelectorEventLoop before this line runs.
+    # On Windows, the class has a `run_forever` of its own.
+    run_forever = (_Base if sys.platform == "win32" else BaseEventLoop).run_forever
+    run_until_complete = BaseEventLoop.run_until_complete
     _run_once = BaseEventLoop._run_once  # type: ignore[attr-defined]  # noqa: SLF001
-    _check_running = BaseEventLoop._check_running  # type: ignore[attr-defined]  # noqa: SLF001
     _nest_patched = True  # nest_asyncio leaves a loop alone that has this mark
+
+    def _check_running(self) -> None:
+        if self.is_running():
+            raise RuntimeError(NESTED)
+        BaseEventLoop._check_running(self)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+NESTED = (
+    "asyncio.run() and run_until_complete() cannot run here, because this coroutine runs on the same event loop. Await "
+    "the inner coroutine instead, or declare the tool with `def` instead of `async def`."
+)
+"""The error of a nested run. Only nest_asyncio lets `asyncio.run` come this far."""
 
 
 ANSWER = 0.15

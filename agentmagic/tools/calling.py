@@ -12,13 +12,16 @@ from types import FrameType, TracebackType
 from typing import Any, cast, get_args
 
 from agentmagic import json_schema
-from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, said
+from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, failed_inside, said
 from agentmagic.messages import Content, Media, Resource, ResultStatus, Text, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.exits import CodeExit, exit_words
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
-from agentmagic.text import a_type, cut_middle
+from agentmagic.text import a_type, clip, cut_middle
 from agentmagic.tools.base import TaskComplete, Tool, ToolContext, failure, result
+
+LONGEST_INSIDE = 2_000
+"""Characters of what failed in an exception group."""
 
 
 async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
@@ -133,7 +136,8 @@ def _part(part: object) -> Content:
 
 
 def _sentence(error: BaseException) -> str:
-    words = said(error)
+    # Secrets first: the rest of a secret that was cut in two would not be recognized.
+    words = ": ".join(filter(None, (said(error), clip(redact(failed_inside(error)), LONGEST_INSIDE))))
     if isinstance(error, ToolError):
         return words or "The tool failed without saying why."
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

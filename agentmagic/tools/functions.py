@@ -97,7 +97,8 @@ def tool_with(function: F, options: ToolOptions) -> F:
         raise UsageError(f"@tool marks functions, and {function!r} is none.")
     built = _built(function, options)
     if options.loop == "caller" and not _is_async_function(function):
-        raise UsageError(f'{function.__name__} is not async, so loop="caller" means nothing to it. Leave it out.')
+        name = json_schema.name_of(function)
+        raise UsageError(f'{name} is not async, so loop="caller" means nothing to it. Leave it out.')
     try:
         setattr(function, MARK, options)
         setattr(function, BUILT, built)
@@ -111,7 +112,8 @@ def tool_with(function: F, options: ToolOptions) -> F:
 
 def is_tool(value: object) -> bool:
     """Return whether `@tool` marked this function."""
-    return inspect.isroutine(value) and isinstance(getattr(value, MARK, None), ToolOptions)
+    function = inspect.isroutine(value) or isinstance(value, partial)
+    return function and isinstance(getattr(cast("object", value), MARK, None), ToolOptions)
 
 
 def function_tool(function: Function) -> Tool:
@@ -123,14 +125,16 @@ def function_tool(function: Function) -> Tool:
     # functools.wraps copies attributes, so a wrapper can have the tool of the function that it wraps.
     if isinstance(built, Tool) and cast("_Invocation", built.invoke).function is function:
         return built
-    tool = _built(function, cast("ToolOptions", getattr(function, MARK, ToolOptions())))
+    # A partial of a marked function has its options: the user is asked before it too.
+    marked = (getattr(one, MARK, None) for one in json_schema.layers(function))
+    tool = _built(function, next((one for one in marked if isinstance(one, ToolOptions)), ToolOptions()))
     with suppress(AttributeError):  # see tool_with
         setattr(function, BUILT, tool)
     return tool
 
 
 def _built(function: Function, options: ToolOptions) -> Tool:
-    name = options.name or getattr(function, "__name__", repr(function))
+    name = options.name or json_schema.name_of(function)
     if not NAME.fullmatch(name):
         raise UsageError(
             f"{name[:80]} is no name for a tool: it takes ASCII letters, digits, _ and -, 64 at most, a letter first. "
@@ -361,6 +365,7 @@ class _LastLine:
 
 
 def _is_async_function(function: Function) -> bool:
+    function = json_schema.inside(function)
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 

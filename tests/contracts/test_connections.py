@@ -14,6 +14,7 @@ from agentmagic.errors import (
     BadRequest,
     MalformedCall,
     ProviderError,
+    RateLimited,
     StreamBroken,
     Unavailable,
 )
@@ -148,6 +149,56 @@ def test_a_server_that_cannot_be_reached_is_unavailable_and_says_what_to_check(a
     assert caught.value.retryable is retryable
 
 
+PASSWORD = "of-the-proxy-01"
+
+
+@every_api
+def test_no_proxy_takes_what_is_sent_to_this_machine(api, monkeypatch):
+    with Loopback([]) as proxy, serving(api) as (server, model):
+        for name in ("HTTP_PROXY", "https_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        events = ask(model, REQUEST)
+    assert type(events[-1]) is ModelFinished
+    assert (len(server.requests), proxy.connections) == (1, 0)
+
+
+@every_api
+@pytest.mark.parametrize(
+    ("url", "status", "words", "retryable"),
+    [
+        ("http://nobody.invalid", 407, "asks for a user name and a password", False),
+        ("https://nobody.invalid", 407, "asks for a user name and a password", False),
+        ("https://nobody.invalid", 403, "refused (403 Forbidden)", False),
+        ("https://nobody.invalid", 503, "refused (503 Service Unavailable)", True),
+        ("https://nobody.invalid", None, "failed (", False),  # no proxy is there, on this machine
+    ],
+)
+def test_a_failure_of_a_proxy_names_the_proxy_without_its_password(api, url, status, words, retryable, monkeypatch):
+    with Loopback([]) as gone:
+        pass
+    with Loopback([Exchange("", status or 200, "text/plain")]) as proxy:
+        port = (proxy if status else gone).url.rpartition(":")[2]
+        monkeypatch.setenv("ALL_PROXY", f"http://someone:{PASSWORD}@127.0.0.1:{port}")
+        with pytest.raises(Unavailable) as caught:
+            ask(APIS[api]().model(url, KEY), REQUEST)
+    assert f"the proxy http://127.0.0.1:{port} {words}" in str(caught.value)
+    assert "ALL_PROXY" in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+    assert caught.value.retryable is retryable
+
+
+@every_api
+def test_certificates_that_are_not_there_are_named_and_a_server_without_tls_does_not_need_them(api, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/corporate.pem")
+    with serving(api) as (server, model):
+        assert type(ask(model, REQUEST)[-1]) is ModelFinished
+        with pytest.raises(
+            Unavailable, match=r"SSL_CERT_FILE is /nowhere/corporate.pem, which does not exist"
+        ) as caught:
+            ask(APIS[api]().model(server.url.replace("http", "https"), KEY), REQUEST)
+    assert caught.value.retryable is False
+
+
 # ---- refusals
 
 
@@ -157,8 +208,44 @@ def test_a_page_in_place_of_an_answer_points_at_the_address_and_is_not_quoted(ap
     assert (type(page), page.retryable, "<html>" in str(page)) == (BadRequest, False, False)
     assert "answered with text/html" in str(page)
     assert providers()[api].base_url in str(page)
+    assert "A firewall, a proxy or the login page of a network" in str(page)
     page = failure(api, Exchange("<html>Bad gateway</html>", 502, "text/html", {"Retry-After-Ms": "250"}))
     assert (type(page), page.retry_after, "<html>" in str(page)) == (Unavailable, 0.25, False)
+
+
+PAGE = "<!DOCTYPE html>\n<html><head><title>Access denied, invalid API key</title></head><body>quota</body></html>"
+
+
+@every_api
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable"),
+    [
+        (401, BadRequest, False),
+        (403, BadRequest, False),
+        (404, BadRequest, False),
+        (405, BadRequest, False),
+        (429, RateLimited, True),
+        (503, Unavailable, True),
+        (511, Unavailable, True),
+    ],
+)
+def test_a_page_with_a_status_of_failure_is_of_a_machine_in_between_and_says_nothing_of_the_key(
+    api, status, kind, retryable
+):
+    for page in (PAGE, f"\ufeff\n{PAGE.lower()}", f'<?xml version="1.0"?>{PAGE}', "<center><h1>Blocked</h1></center>"):
+        error = failure(api, Exchange(page, status, "text/html"))
+        assert (type(error), error.status, error.retryable) == (kind, status, retryable)
+        assert f"an HTML page ({status}) came in its place, from a firewall, a proxy" in str(error)
+        assert not {"key", "model", "denied", "<h1>"} & set(str(error).split())
+
+
+@every_api
+@pytest.mark.parametrize("status", [403, 503])
+def test_a_page_that_came_through_a_proxy_names_the_proxy(api, status, monkeypatch):
+    with Loopback([Exchange(PAGE, status, "text/html")]) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        with pytest.raises(Unavailable, match=rf"the proxy {proxy.url} refused \({status} .*, with an HTML page\)"):
+            ask(APIS[api]().model("http://nobody.invalid", KEY), REQUEST)
 
 
 @every_api

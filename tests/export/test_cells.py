@@ -2,6 +2,7 @@
 
 import ast
 import json
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -177,14 +178,15 @@ FUNCTIONS = "# Define or import here the functions that are called below:\n# {}"
         (by_alias, {"w": 3}, "session.call('by_alias', w=3)"),
         (by_default, {}, "session.call('by_default')"),
         (look, {"df": "sales"}, "session.call('look', df='sales')"),
+        (partial(area, 3), {"height": 7}, "session.call('area', height=7)"),  # area(height=7) is another call
     ],
 )
 def test_a_call_is_plain_if_python_takes_it_and_made_through_the_session_otherwise(function, arguments, cell):
     tools = (function, object()) if function else ()  # without the tools, the name is all that is known of one
-    name = {own_name: "renamed", total: "sum-up", None: "area"}.get(function) or function.__name__
+    name = {own_name: "renamed", total: "sum-up"}.get(function) or getattr(function, "__name__", "area")
     source, before = called(ToolCall("c1", name, arguments), tools=tools)
     assert source.startswith(cell) if cell.endswith(": ") else source == cell
-    defined = function.__name__ if function else "area"
+    defined = getattr(function, "__name__", "area")
     session = [SESSION.format(servers="none", tools=defined)] if "session." in source else []
     assert before == ([] if source.startswith("#") else [FUNCTIONS.format(defined), *session])
 

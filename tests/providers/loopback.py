@@ -164,6 +164,9 @@ class _Connection(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.do_POST()
 
+    def do_CONNECT(self) -> None:  # as a proxy
+        self.do_POST()
+
     def _send(self, exchange: Exchange) -> None:
         self.send_response(exchange.status)
         self.send_header("content-type", exchange.content_type)

@@ -140,6 +140,60 @@ def test_the_engine_s_loop_is_not_touched_by_a_patch_of_its_class(monkeypatch):
     own.close()
 
 
+def nested(how):
+    """What a coroutine of the user gets that runs another one on its own loop."""
+
+    async def inner():
+        return 7
+
+    async def work():
+        return how(inner())
+
+    return engine().submit(engine().await_user(work, "work")).result(PATIENCE)
+
+
+def on_a_new_loop(coroutine):
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(coroutine)
+    finally:
+        loop.close()
+
+
+NESTED_RUNS = """
+import asyncio, nest_asyncio2
+patched = asyncio.new_event_loop()
+asyncio.set_event_loop(patched)
+{first}
+{second}
+from agentmagic.runtime.engine import NESTED
+from tests.runtime.test_engine import nested, on_a_new_loop
+def applied_here(coroutine):
+    nest_asyncio2.apply()
+    return asyncio.run(coroutine)
+def refused(how):
+    try:
+        return nested(how)
+    except RuntimeError as error:
+        return str(error) == NESTED
+running = asyncio.get_running_loop
+print(refused(asyncio.run), refused(lambda one: running().run_until_complete(one)), refused(applied_here))
+print(refused(lambda one: asyncio.get_event_loop().run_until_complete(asyncio.ensure_future(one))))
+print(refused(lambda one: running().run_forever()), nested(on_a_new_loop))
+patched.close()
+"""
+
+
+@pytest.mark.parametrize("imported_first", [True, False])
+def test_after_nest_asyncio_a_nested_run_is_refused_at_once_with_advice_and_the_engine_goes_on(imported_first):
+    lines = ("import agentmagic.runtime.engine", "nest_asyncio2.apply(patched)")
+    first, second = lines if imported_first else reversed(lines)
+    code = NESTED_RUNS.format(first=first, second=second)
+    command = [sys.executable, "-W", "ignore", "-c", code]  # Python warns of a coroutine that is never awaited
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout.split(), done.stderr) == (["True"] * 5 + ["7"], "")
+
+
 # -- the main thread -----------------------------------------------------------------------------
 
 

@@ -6,10 +6,11 @@ from agentmagic import TaskComplete, ToolContext
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.messages import ToolCall, ToolDef
 from agentmagic.tools.base import STILL_RUNNING, Tool, result
-from agentmagic.tools.calling import call_tool
+from agentmagic.tools.calling import LONGEST_INSIDE, call_tool
 from tests.turns import SOON
 
 CALL = ToolCall("c1", "work", {})
+SECRET = "sk-proj-abcdefghijklmnopqrstuvwx0123456789"
 
 
 async def unasked(question):
@@ -32,6 +33,27 @@ def raising(error):
     return invoke
 
 
+class Unsaid(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+def nested(levels):
+    error = ValueError(f"key {SECRET}")
+    for _ in range(levels):
+        error = ExceptionGroup("a level", [error])
+    return error
+
+
+def test_what_failed_in_a_group_is_bounded_and_holds_no_secret():
+    words = carry_out(raising(nested(500))).text
+    assert words.startswith("ExceptionGroup: a level (1 sub-exception): ValueError: key ")
+    assert SECRET not in words
+    long = ExceptionGroup("long", [ValueError("x" * 1_990 + SECRET), ValueError("y" * 10**6)])
+    words = carry_out(raising(long)).text
+    assert (len(words) < LONGEST_INSIDE + 100, SECRET[:8] in words, words[-1]) == (True, False, "…")
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -42,7 +64,15 @@ def raising(error):
         (SystemExit(3), "The tool ended itself with exit code 3."),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (asyncio.CancelledError(), "CancelledError"),
-        (ExceptionGroup("several", [ValueError("one")]), "ExceptionGroup: several (1 sub-exception)"),
+        (ExceptionGroup("several", [ValueError("one")]), "ExceptionGroup: several (1 sub-exception): ValueError: one"),
+        (
+            ExceptionGroup("outer", [KeyError("x"), ExceptionGroup("inner", [OSError(), ToolError("No.")]), Unsaid()]),
+            "ExceptionGroup: outer (3 sub-exceptions): KeyError: 'x'; OSError; ToolError: No.; Unsaid",
+        ),
+        (
+            BaseExceptionGroup("many", [ValueError(number) for number in range(99)]),
+            f"ExceptionGroup: many (99 sub-exceptions): {'; '.join(f'ValueError: {n}' for n in range(10))}; and more",
+        ),
     ],
 )
 def test_whatever_a_tool_raises_is_a_result_of_one_sentence(error, words):

@@ -6,8 +6,9 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
+from functools import partial, update_wrapper
 from types import GenericAlias, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pydantic import Field
@@ -81,14 +82,81 @@ def test_a_call_by_the_user_gets_the_value_of_a_field_too_and_a_bound_method_is_
     assert texts(play(calls("twice", ("open", {"lid": "ajar"})), "Done.", tools=[marked, Box().open])) == ["6", "ajar"]
 
 
+async def repeat(text: str, times: int = 2, *, sep: str = "") -> str:
+    """Repeat a text.
+
+    Args:
+        text: what is repeated
+        times: how often
+    """
+    return sep.join([text] * times)
+
+
+async def count(to: int, start: int = 0):
+    """Count."""
+    for number in range(start, to):
+        yield number
+
+
+class Shelf:
+    """Look on the shelf."""
+
+    def __init__(self, *books: str) -> None:
+        self.books = books
+
+    def find(self, word: str, most: int = 9) -> list[str]:
+        """Find books by a word."""
+        return [book for book in self.books if word in book][:most]
+
+    async def __call__(self, word: str, most: int = 9) -> list[str]:
+        return self.find(word, most)
+
+
+SHELF = Shelf("red book", "red hat", "blue book")
+marked = tool(name="more", ask=True)(partial(add, 1))
+updated = update_wrapper(partial(repeat, "b"), repeat)
+named = partial(add, 5)
+named.__name__, named.__doc__ = "add_five", "Add five."
+RED = {"word": "red"}
+PARTIALS = {
+    "a function": (partial(add, 1), "add", "Add two numbers.", "b", {"b": 3}, "4"),
+    "with a keyword bound": (partial(add, b=9), "add", "Add two numbers.", "a", {"a": 1}, "10"),
+    "with everything bound": (partial(add, 4, b=5), "add", "Add two numbers.", "", {}, "9"),
+    "an async function": (partial(repeat, sep="-"), "repeat", "Repeat a text.", "text times", {"text": "a"}, "a-a"),
+    "an async generator": (partial(count, start=1), "count", "Count.", "to", {"to": 3}, "[1, 2]"),
+    "a method": (partial(SHELF.find, most=1), "find", "Find books by a word.", "word", RED, '["red book"]'),
+    "an object": (partial(SHELF, "red"), "Shelf", "Look on the shelf.", "most", {"most": 1}, '["red book"]'),
+    "no partial but an object": (SHELF, "Shelf", "Look on the shelf.", "most word", RED, '["red book", "red hat"]'),
+    "a partial": (partial(updated, 3), "repeat", "Repeat a text.", "sep", {}, "bbb"),
+    "one with a name and a docstring": (partial(named), "add_five", "Add five.", "b", {}, "6"),
+    "one that is marked": (partial(marked, 1), "more", "Add two numbers.", "", {}, "2"),
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "description", "left", "arguments", "answer"), PARTIALS.values(), ids=PARTIALS
+)
+def test_a_partial_is_a_tool_without_the_parameters_that_it_binds(function, name, description, left, arguments, answer):
+    made = function_tool(function)
+    assert (made.name, made.definition.description, made.ask) == (name, description, name == "more")
+    assert sorted(made.definition.parameters["properties"]) == left.split()
+    assert scripted(tools=[function]).call(name, **arguments).text == answer
+
+
+def test_a_marked_partial_is_a_tool_of_the_notebook_and_may_be_bound_to_its_caller_s_loop():
+    first, second = tool(name="first")(partial(add, 1)), tool(loop="caller")(partial(repeat, times=1))
+    assert (is_tool(first), is_tool(second), is_tool(partial(add, 1))) == (True, True, False)
+    assert texts(play(calls(("first", {}), ("repeat", {"text": "a"})), "Done.", tools=[first, second])) == ["2", "a"]
+
+
 @pytest.mark.parametrize(
     ("mark", "function", "why"),
     [
         (tool, 3, "@tool marks functions, and 3 is none"),
         (
-            tool(name="increase"),
-            partial(add, 1),
-            r"cannot be a tool: .* Write a function with type hints that calls it",
+            tool,
+            partial(cast("Any", sorted), 1, 2, 3),
+            r"sorted cannot be a tool: .* Write a function with type hints that calls it",
         ),
         (tool(loop="caller"), add, 'add is not async, so loop="caller" means nothing'),
     ],

@@ -77,7 +77,7 @@ def refusal(status: int | None, payload: object, model: str, *, retry_after: flo
     """Return the error for an HTTP status and the JSON that came with it; an error in a stream has no status."""
     error = object_of(object_of(payload).get("error"))
     kind, message = str(error.get("type") or ""), error.get("message")
-    message = message if isinstance(message, str) else ""
+    message = next((text for text in (message, payload) if isinstance(text, str)), "")  # a text is a page, no JSON
     status = status or _STATUS_OF.get(kind, 500)
     refused = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
     code = object_of(error.get("details")).get("error_code")

@@ -1,5 +1,6 @@
 """`gemini:MODEL`: Google's Gemini API, and Vertex AI, through the google-genai SDK."""
 
+import ssl
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
-from agentmagic.providers.clients import RemoteModel, http_client, tls_context
+from agentmagic.providers.clients import RemoteModel, http_client
 from agentmagic.providers.failures import broken, quoted, sentence, unreachable, usable_key, usable_url
 from agentmagic.providers.gemini import BASE_URL, KEYS, PROVIDERS
 from agentmagic.providers.gemini.decoder import Decoder, refusal
@@ -119,9 +120,12 @@ class _GeminiClient:
         from google.genai import Client, types
 
         self._http = http_client(_sender())
-        tls = tls_context()  # for the three clients that the SDK would make
+        # For the three other clients that the SDK makes and we do not use: it trusts no one, and reads no files.
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         options = types.HttpOptions(
-            httpx_async_client=self._http, httpx_client=httpx2.Client(verify=tls), async_client_args={"ssl": tls}
+            httpx_async_client=self._http,
+            httpx_client=httpx2.Client(verify=tls, trust_env=False),
+            async_client_args={"ssl": tls},
         )
         if access.project:
             self._client = Client(vertexai=True, project=access.project, location=access.location, http_options=options)

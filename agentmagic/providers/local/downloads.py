@@ -26,6 +26,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from agentmagic.errors import ProviderError
+from agentmagic.providers.proxies import proxy_for
 from agentmagic.secrets import redact
 from agentmagic.settings import variable
 
@@ -213,16 +214,22 @@ def from_hub(target: Path, total: int, progress: Progress, stop: threading.Event
             reason = f"HTTP {error.code}"
         except (OSError, http.client.HTTPException) as error:
             reason = str(getattr(error, "reason", error)) or type(error).__name__
+            reason += f", through the proxy {proxy}" if (proxy := proxy_for(_endpoint())) else ""
         if size(target) <= before:
             raise SourceFailed(reason)
 
 
+def _endpoint() -> str:
+    return os.environ.get("HF_ENDPOINT") or f"https://{HUB}"  # the variable names a mirror
+
+
 def _continue(target: Path, total: int, progress: Progress, stop: threading.Event) -> None:
     have = size(target)
-    endpoint = os.environ.get("HF_ENDPOINT") or f"https://{HUB}"  # the variable names a mirror
-    url = f"{endpoint.rstrip('/')}/{REPOSITORY}/resolve/main/{FILE}"
+    url = f"{_endpoint().rstrip('/')}/{REPOSITORY}/resolve/main/{FILE}"
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"})  # noqa: S310  (a fixed https URL, or the user's)
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310
+    proxy = proxy_for(url)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({request.type: proxy.url} if proxy else {}))
+    with opener.open(request, timeout=TIMEOUT) as response:
         if response.status != http.client.PARTIAL_CONTENT:
             have = 0  # this server ignores the range and sends the whole file again
         with target.open("r+b" if have else "wb") as file:

@@ -208,11 +208,11 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
 
 
 def _fault(body: object, status: int | None = None, wait: float | None = None) -> Fault:
-    """Return what a server reports; its words are left out if it sent an HTML page."""
+    """Return what a server reports."""
     said = object_of(body)
     words = said.get("message") or (json.dumps(body) if said else str(body or ""))
     code = said.get("code") or said.get("type") or ""
-    return Fault("" if str(words).startswith("<") else str(words), str(code), status, wait)
+    return Fault(str(words), str(code), status, wait)
 
 
 def read_usage(usage: object, sent: str, written: str) -> Usage:

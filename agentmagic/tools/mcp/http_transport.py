@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from agentmagic.providers.proxies import async_client
 from agentmagic.tools.mcp import limits, server_errors
 from agentmagic.tools.mcp.config import Http
 from agentmagic.tools.mcp.stdio import repair
@@ -152,7 +153,7 @@ def _make_client(server: Http, auth: "httpx2.Auth | None") -> "httpx2.AsyncClien
 
     headers = {"Accept-Encoding": "identity"} | dict(server.headers)
     timeout = httpx2.Timeout(limits.HTTP_SECONDS, read=None)
-    return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [inspect]}, auth=auth)
+    return async_client(headers=headers, timeout=timeout, event_hooks={"response": [inspect]}, auth=auth)
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qs, urlsplit
 
 from agentmagic import text
+from agentmagic.providers.proxies import async_client
 from agentmagic.runtime.timeouts import GRACE
 from agentmagic.secrets import redact
 from agentmagic.text import is_loopback, one_line
@@ -398,7 +399,7 @@ def _make_client() -> "httpx2.AsyncClient":
     async def limit(response: httpx2.Response) -> None:
         await bound(response, limits.AUTH_BYTES)
 
-    return httpx2.AsyncClient(timeout=None, event_hooks={"response": [limit]})
+    return async_client(timeout=None, event_hooks={"response": [limit]})
 
 
 async def _send(client: "httpx2.AsyncClient", request: "httpx2.Request", server: str) -> "httpx2.Response":

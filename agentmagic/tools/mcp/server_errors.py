@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import cast
 
+from agentmagic.providers.proxies import route_fault
 from agentmagic.text import clean, one_line, written_json
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.config import Http, Stdio, Transport
@@ -100,6 +101,8 @@ def reason(transport: Transport, error: BaseException) -> str:
             answered = response and http_problem(transport.url, response.status_code, response.headers)
             unreachable = f"{transport.url} cannot be reached ({type(error).__name__})"
             why = answered or f"{unreachable}; check the URL and that the server runs"
+            if fault := route_fault(error):
+                why = f"{transport.url} cannot be reached: {fault.what}; {fault.advice}"
         case _, MCPError() if error.code == HTTP_FAILED:
             why = error.message
         case _ if str(error) == CLOSED:

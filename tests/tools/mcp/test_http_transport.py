@@ -8,7 +8,7 @@ from agentmagic.errors import ServerError
 from agentmagic.messages import ToolCall
 from agentmagic.tools.calling import call_tool
 from agentmagic.tools.mcp import config
-from tests.providers.loopback import Exchange
+from tests.providers.loopback import Exchange, Loopback
 from tests.tools.mcp.calling import call, connected, context, played
 from tests.tools.mcp.servers import workshop
 from tests.tools.mcp.servers.sessions import KEY, SessionServer
@@ -114,6 +114,24 @@ async def test_a_server_that_left_ends_first_a_call_then_the_turn(servers, serve
     assert "went away" in (await call_tool(tool, request, context(request))).text
     with pytest.raises(ServerError, match="cannot be reached"):
         await call_tool(tool, request, context(request))
+
+
+@pytest.mark.parametrize("more", [{}, {"type": "sse"}])
+def test_no_proxy_takes_a_server_of_this_machine_and_the_error_of_one_that_is_elsewhere_names_it(more, monkeypatch):
+    async def main(address, proxy):
+        async with connected(web=config.parse({"url": address, **more})) as servers:
+            assert await servers.tools()
+        assert proxy.connections == 0
+        named = f"the proxy {proxy.url} asks for a user name and a password that it knows \\(407\\); write them into"
+        async with connected(web=config.parse({"url": "http://nobody.invalid/mcp", **more})) as servers:
+            with pytest.raises(ServerError, match=named):
+                await servers.tools()
+
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    exchanges = [Exchange("", 407, "text/plain")] * 9
+    with serving_workshop("sse_app" if more else "streamable_http_app") as url, Loopback(exchanges) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        asyncio.run(main(url.replace("/mcp", "/sse") if more else url, proxy))
 
 
 @pytest.mark.parametrize("more", [{}, {"type": "sse"}])

@@ -1,0 +1,221 @@
+"""How requests leave this machine: which proxy they take, which certificates they trust, and what is wrong with those.
+
+All HTTP clients of the package are made here. httpx2 by itself sends requests for this machine to a proxy too, makes no
+client at all if one proxy cannot be used, and does not name a proxy in its errors.
+"""
+
+import asyncio
+import os
+import re
+import ssl
+import urllib.request
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from http import HTTPStatus
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import urlsplit
+
+from agentmagic.text import is_loopback, one_line
+
+if TYPE_CHECKING:
+    import httpx2
+
+T = TypeVar("T")
+
+NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+"""The variables that decide how a request leaves this machine."""
+_OF_PROXIES = frozenset({403, 451, 502, 503, 504, 511})
+"""The statuses with which a proxy sends a page of its own, and no server of a model or of MCP does."""
+_PORTS = {"http": 80, "https": 443}
+_REASON = 200
+"""Characters of a library's own words in a `RouteFault`."""
+
+
+class RouteFault(Exception):
+    """Why a request did not leave this machine, or did not come through a proxy, and what to do.
+
+    `what` and `advice` are clauses without a full stop. `proxy` is the address of the proxy, "" for none. `lasting`
+    says that the next try would fail in the same way.
+    """
+
+    def __init__(self, what: str, advice: str, proxy: str = "", *, lasting: bool = True) -> None:
+        super().__init__(f"{what}. {advice[:1].upper()}{advice[1:]}.")
+        self.what = what
+        self.advice = advice
+        self.proxy = proxy
+        self.lasting = lasting
+
+
+def route_fault(error: BaseException | None) -> RouteFault | None:
+    """Return the `RouteFault` that an error came from, or None."""
+    while error is not None and not isinstance(error, RouteFault):
+        if isinstance(error, BaseExceptionGroup):
+            error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+        else:
+            error = error.__cause__ or error.__context__
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyRoute:
+    """The proxy for an address, and the variable that names it. `url` may hold a password."""
+
+    url: str
+    variable: str
+    host: str
+
+    def __str__(self) -> str:
+        scheme, _, place = self.url.partition("://")
+        return f"{scheme}://{place.rpartition('@')[2].partition('/')[0]}"
+
+    def fault(self, error: Exception | str) -> RouteFault:
+        """Return the fault for an error of a request through this proxy, or for its answer."""
+        reason = one_line(str(error) or type(error).__name__, _REASON).rstrip(".")
+        if reason.startswith(str(HTTPStatus.PROXY_AUTHENTICATION_REQUIRED.value)):
+            what = f"the proxy {self} asks for a user name and a password that it knows (407)"
+            return RouteFault(what, f"write them into {self.variable}, as in http://USER:PASSWORD@HOST:PORT", str(self))
+        refused = type(error).__name__ == "ProxyError"
+        what = f"the proxy {self} {'refused' if refused else 'failed'} ({reason})"
+        advice = f"check {self.variable}, or add {self.host} to NO_PROXY if it is reached without a proxy"
+        return RouteFault(what, advice, str(self), lasting=refused and reason.startswith("4"))
+
+
+def proxy_for(url: str) -> ProxyRoute | None:
+    """Return the proxy for an address, as the environment or the system names it; none for one of this machine."""
+    with suppress(ValueError):  # no address
+        parts, proxies = urlsplit(url), urllib.request.getproxies()
+        host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+        if is_loopback(url) or _is_direct(host, port, proxies.get("no", "")):
+            return None
+        for scheme in (parts.scheme, "all"):
+            if given := proxies.get(scheme):
+                address = re.sub("^socks:", "socks5:", given if "://" in given else f"http://{given}")  # as GNOME does
+                lower = f"{scheme}_proxy"
+                return ProxyRoute(address, lower if os.environ.get(lower) else lower.upper(), host)
+    return None
+
+
+def _is_direct(host: str, port: int, no_proxy: str) -> bool:
+    """Return whether `NO_PROXY` lists a host: by its name, a domain, an address, a network, or "*" for all."""
+    for entry in re.split(r"[,\s]+", no_proxy.lower()):
+        name = entry.partition("://")[2] or entry
+        with suppress(ValueError):  # no address, no network
+            if ip_address(host) in ip_network(name.strip("[]"), strict=False):
+                return True
+        if with_port := re.fullmatch(r"([^:]+):(\d+)", name):
+            name = with_port[1] if int(with_port[2]) == port else ""
+        domain = name.removeprefix("*").lstrip(".")
+        if name == "*" or (domain and (host == domain or host.endswith(f".{domain}"))):
+            return True
+    return False
+
+
+def async_client(
+    kind: "type[httpx2.AsyncClient] | None" = None, *, limits: "httpx2.Limits | None" = None, **options: Any
+) -> "httpx2.AsyncClient":
+    """Return a new HTTP client whose requests take their proxies; `options` are those of httpx2."""
+    import httpx2
+
+    return (kind or httpx2.AsyncClient)(transport=_router({"limits": limits} if limits else {}), **options)
+
+
+def sync_client(url: str, **options: Any) -> "httpx2.Client":
+    """Return a new synchronous HTTP client for one address. Raises RouteFault."""
+    import httpx2
+
+    return httpx2.Client(transport=_opened(httpx2.HTTPTransport, url, proxy_for(url), {}), **options)
+
+
+def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
+    import httpx2
+
+    class Router(httpx2.AsyncBaseTransport):
+        """Sends each request through its proxy, or straight; the connections are opened when they are first needed."""
+
+        def __init__(self) -> None:
+            self._ways: dict[tuple[str, ProxyRoute | None], httpx2.AsyncBaseTransport] = {}
+
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            url = str(request.url)
+            proxy = proxy_for(url)
+            key = (request.url.scheme, proxy)
+            if key not in self._ways:
+                try:
+                    # In a thread, because the certificates are loaded.
+                    way = await asyncio.to_thread(_opened, httpx2.AsyncHTTPTransport, url, proxy, options)
+                except RouteFault as fault:
+                    raise httpx2.ConnectError(str(fault)) from fault
+                self._ways.setdefault(key, way)
+            if proxy is None:
+                return await self._ways[key].handle_async_request(request)
+            try:
+                response = await self._ways[key].handle_async_request(request)
+            except httpx2.TransportError as error:
+                fault = proxy.fault(error)
+                fault.__cause__ = error
+                raise type(error)(str(fault)) from fault
+            status = response.status_code
+            page = "html" in response.headers.get("Content-Type", "") and request.method == "POST"
+            if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED or (page and status in _OF_PROXIES):
+                await response.aclose()
+                words = f"{status} {response.reason_phrase}" + (", with an HTML page" if page else "")
+                fault = proxy.fault(httpx2.ProxyError(words))
+                raise httpx2.ProxyError(str(fault)) from fault
+            return response
+
+        async def aclose(self) -> None:
+            for way in self._ways.values():
+                await way.aclose()
+
+    return Router()
+
+
+def _opened(transport: type[T], url: str, proxy: ProxyRoute | None, options: dict[str, Any]) -> T:
+    """Return a transport for an address through a proxy. Raises RouteFault."""
+    import httpx2
+
+    # An address without TLS needs no certificates, so that a wrong setting of them does no harm.
+    verify = tls_context() if urlsplit(url).scheme == "https" else False
+    make = cast("Any", transport)
+    if proxy is None:
+        return make(verify=verify, **options)
+    try:
+        tls = tls_context() if proxy.url.startswith("https:") else None
+        return make(verify=verify, proxy=httpx2.Proxy(proxy.url, ssl_context=tls), **options)
+    except ImportError:
+        what = f"the proxy {proxy} needs a package that is not installed, socksio"
+        raise RouteFault(what, "run: pip install socksio", str(proxy)) from None
+    except (ValueError, httpx2.InvalidURL):
+        advice = f"set {proxy.variable} to one like http://HOST:PORT or socks5://HOST:PORT"
+        raise RouteFault(f"the proxy {proxy} has no usable address", advice, str(proxy)) from None
+
+
+def tls_context() -> ssl.SSLContext:
+    """Return the TLS context of all clients: loading the certificates takes 30 ms. Raises RouteFault."""
+    return _tls_context(network())
+
+
+def network() -> tuple[str | None, ...]:
+    """Return the values of the variables of `NETWORK`."""
+    return tuple(os.environ.get(name) or os.environ.get(name.lower()) for name in NETWORK)
+
+
+@cache
+def _tls_context(_network: tuple[str | None, ...]) -> ssl.SSLContext:
+    import httpx2
+
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if not file and folder and not any(map(os.path.isdir, folder.split(os.pathsep))):
+        raise _no_certificates("SSL_CERT_DIR", folder, "is no folder")
+    try:
+        return httpx2.create_ssl_context()
+    except OSError as error:  # SSLError too
+        why = "does not exist" if isinstance(error, FileNotFoundError) else "holds no certificates that can be read"
+        raise _no_certificates("SSL_CERT_FILE" if file else "SSL_CERT_DIR", file or folder or "", why) from error
+
+
+def _no_certificates(variable: str, path: str, why: str) -> RouteFault:
+    example = "a file with certificates in PEM form" if variable == "SSL_CERT_FILE" else "a folder with certificates"
+    return RouteFault(f"{variable} is {one_line(path, _REASON)}, which {why}", f"set it to {example}, or unset it")
