@@ -26,7 +26,6 @@ _KNOWN = frozenset(
     | {"notifications/resources/list_changed", "notifications/resources/updated", "notifications/elicitation/complete"}
 )
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-_COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 MORE = "..."
@@ -102,9 +101,6 @@ class MessageFilter:
             if isinstance(result.get(key), list):
                 del result[key][most:]
         results.repair_result(sent.method, result, modern=sent.modern)
-        if sent.modern:
-            for key, value in _COMPLETE.items():
-                result.setdefault(key, value)
         if sent.method == "tools/list" and isinstance(result.get("tools"), list):
             if sent.first_page:
                 self.left_out, self.dropped, self._listed = {}, {}, 0

@@ -1,11 +1,19 @@
 import httpx2
 import pytest
-from mcp import MCPError
+from mcp import MCPError, types
+from pydantic import ValidationError
 
 from agentmagic.tools.mcp import server_errors
 from agentmagic.tools.mcp.config import Http, InProcess, Stdio
 
 WEB = Http("http://localhost/mcp")
+
+
+def out_of_shape():
+    try:
+        types.Tool.model_validate({"name": 7, "inputSchema": {}})
+    except ValidationError as error:
+        return error
 
 
 @pytest.mark.parametrize(
@@ -15,6 +23,7 @@ WEB = Http("http://localhost/mcp")
         (Stdio("x"), PermissionError(), "x may not be executed; check its permissions"),
         (InProcess(None), ValueError("odd."), "ValueError: odd"),
         (Stdio("x"), MCPError(0, "go\x1b[2J \u202eaway\r!", {"row": 7}), 'MCPError: go away! ({"row": 7})'),
+        (Stdio("x"), out_of_shape(), "what it sent is not MCP (name: Input should be a valid string); report this"),
         (WEB, httpx2.ConnectError("no"), "http://localhost/mcp cannot be reached (ConnectError)"),
         (WEB, ExceptionGroup("a", [ExceptionGroup("b", [MCPError(0, "inner")])]), "MCPError: inner"),
     ],
