@@ -66,8 +66,8 @@ def repair_result(method: str, result: Json, *, modern: bool) -> None:
 def _single_blocks(entries: list[Any]) -> Iterator[Any]:
     """Yield the messages of a prompt; one of several blocks as several messages, and a bare text as a message."""
     for entry in entries:
-        message = cast("Any", {"content": entry} if isinstance(entry, str) else entry)
-        blocks = message.get("content") if isinstance(message, Mapping) else None
+        message: Any = {"content": entry} if isinstance(entry, str) else entry
+        blocks = cast("Json", message).get("content") if isinstance(message, Mapping) else None
         if isinstance(blocks, list):
             yield from ({**message, "content": block} for block in cast("list[Any]", blocks))
         else:
@@ -171,9 +171,11 @@ def _reached(value: Json, path: Sequence[int | str]) -> tuple[Any, tuple[int | s
     """Follow a path as far as it leads. Return the value there, and the steps that were taken."""
     found: Any = value
     for taken, step in enumerate(path):
-        if not (step in found if isinstance(found, Mapping) else isinstance(found, list) and isinstance(step, int)):
+        holder = cast("Any", found) if isinstance(found, Mapping | list) else ()
+        try:
+            found = holder[step]
+        except (LookupError, TypeError):
             return found, tuple(path[:taken])
-        found = found[step]
     return found, tuple(path)
 
 
