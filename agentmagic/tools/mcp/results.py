@@ -171,9 +171,8 @@ def _reached(value: Json, path: Sequence[int | str]) -> tuple[Any, tuple[int | s
     """Follow a path as far as it leads. Return the value there, and the steps that were taken."""
     found: Any = value
     for taken, step in enumerate(path):
-        holder = cast("Any", found) if isinstance(found, Mapping | list) else ()
         try:
-            found = holder[step]
+            found = found[step]
         except (LookupError, TypeError):
             return found, tuple(path[:taken])
     return found, tuple(path)

@@ -36,7 +36,19 @@ def test_a_fault_is_said_in_words_that_help(transport, error, reason):
     ("status", "headers", "problem"),
     [
         (200, {"Content-Type": "application/json; charset=utf-8"}, None),
-        (200, {"Content-Type": "text/html"}, "answered with a web page, not with MCP; check the URL, which often ends"),
+        (
+            200,
+            {"Content-Type": "text/html"},
+            "answered HTTP 200 with a web page, not with MCP; check the URL, which often",
+        ),
+        (204, {}, "answered HTTP 204 with no content type, not with MCP; check the URL"),
+        (202, {}, None),
+        (
+            302,
+            {"Location": "http://a.example/in?key=1"},
+            "answered HTTP 302, a redirect to http://a.example/in, which is",
+        ),
+        (405, {}, "answered HTTP 405; check the URL"),
         (401, {}, "refused the connection (HTTP 401); check the headers of its entry: it wants a valid token"),
         (403, {}, "refused the connection (HTTP 403); check the headers of its entry: it does not permit this"),
         (429, {"Retry-After": "30"}, "answered HTTP 429, too many requests; try again after 30 s"),
