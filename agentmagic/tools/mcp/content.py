@@ -16,6 +16,9 @@ from agentmagic.tools.mcp import limits
 if TYPE_CHECKING:
     from mcp import Client, types
 
+# A carriage return without a line feed, vertical tab, form feed, NEL, and the separators of lines and paragraphs. A
+# class comes first, which Python finds fast.
+_LINE_END = re.compile("[\r\x0b\x0c\x85\u2028\u2029](?:(?<!\r)|(?!\n))")
 _MEDIA_TYPE = re.compile(r"[a-zA-Z0-9.+-]{1,64}/[a-zA-Z0-9.+-]{1,100}")
 
 
@@ -48,6 +51,11 @@ class ResourceEntry:
     description: str
     media_type: str
     template: bool = False
+
+
+def clean_lines(text: str) -> str:
+    """Return a text of a server clean, each end of a line kept as a line feed: `clean` alone would join the lines."""
+    return clean(_LINE_END.sub("\n", text))
 
 
 def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
@@ -128,7 +136,7 @@ class _Room:
     def _cut(self, text: str) -> str:
         kept, over = text[: self._text], len(text) - self._text
         self._text -= len(kept)
-        kept = clean(kept)
+        kept = clean_lines(kept)
         return f"{kept}\n[cut: {over} more characters]" if over > 0 else kept
 
 
@@ -239,10 +247,11 @@ async def list_resources(client: "Client", server: str) -> list[ResourceEntry]:
 
 def _prompt(server: str, given: "types.Prompt") -> Prompt:
     arguments = tuple(
-        Argument(one.name, one_line(one.description or "", limits.DESCRIPTION), bool(one.required))
+        Argument(one.name, one_line(clean_lines(one.description or ""), limits.DESCRIPTION), bool(one.required))
         for one in (given.arguments or ())[: limits.PROMPT_MESSAGES]
     )
-    return Prompt(server, given.name, one_line(given.description or given.title or "", limits.DESCRIPTION), arguments)
+    description = clean_lines(given.description or given.title or "")
+    return Prompt(server, given.name, one_line(description, limits.DESCRIPTION), arguments)
 
 
 def _resource(
@@ -252,7 +261,7 @@ def _resource(
         server,
         uri[: limits.ADDRESS],
         one_line(given.title or given.name, limits.NAME),
-        one_line(given.description or "", limits.DESCRIPTION),
+        one_line(clean_lines(given.description or ""), limits.DESCRIPTION),
         one_line(given.mime_type or "", 100),
         template,
     )

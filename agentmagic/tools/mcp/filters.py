@@ -12,8 +12,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from agentmagic.text import clean, one_line
+from agentmagic.text import one_line
 from agentmagic.tools.mcp import limits, mends, results
+from agentmagic.tools.mcp.content import clean_lines
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
@@ -401,7 +402,7 @@ def clean_schema(value: Any, key: str = "") -> Any:
     """
     match value:
         case str() if key in _SAID:
-            return clean(value)
+            return clean_lines(value)
         case Mapping() if key not in _VALUES:
             named = key in limits.NAMED_SCHEMAS
             entries = cast("Mapping[str, Any]", value).items()

@@ -6,9 +6,10 @@ from http import HTTPStatus
 from secrets import token_hex
 from typing import Any, cast
 
-from agentmagic.text import clean, one_line, written_json
+from agentmagic.text import one_line, written_json
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.config import Http, Stdio, Transport
+from agentmagic.tools.mcp.content import clean_lines
 
 CLOSED = "Connection closed"
 # Our JSON-RPC codes, from the range left to implementations, for an answer that is not MCP.
@@ -73,7 +74,7 @@ def said(error: BaseException) -> str:
     """Return what an error says, with the `data` of a server's error behind its message."""
     from mcp import MCPError, types
 
-    words = clean(str(error)[: limits.FAILURE])
+    words = clean_lines(str(error)[: limits.FAILURE])
     if not isinstance(error, MCPError) or error.data is None or error.code == types.URL_ELICITATION_REQUIRED:
         return words
     return f"{words} ({one_line(written_json(error.data), limits.ERROR)})"
@@ -88,7 +89,7 @@ def http_error(status: int, problem: str, answer: Mapping[str, Any] | None, *, i
     is_about_session = answer is None or _ABOUT_SESSION.search(answer["message"]) is not None
     is_about_request = answer is not None and answer["code"] in _OF_REQUESTS and not is_about_session
     forgotten = {"code": HTTP_FAILED, "message": _UNKNOWN_SESSION.format(status)}
-    # By the protocol, 404 refuses a session that is over. Of other statuses it does not say that nothing was carried out.
+    # By the protocol, 404 refuses a session that is over. It does not say so of what some servers answer instead.
     if in_session and status == HTTPStatus.NOT_FOUND and not is_about_request:
         return forgotten | {"data": _EXPIRED}
     if in_session and status in (HTTPStatus.BAD_REQUEST, HTTPStatus.GONE) and is_about_session:

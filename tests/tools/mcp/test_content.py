@@ -8,6 +8,7 @@ from agentmagic.messages import Media, Resource, Text, ToolCall
 from agentmagic.tools import output_cache
 from agentmagic.tools.calling import call_tool
 from agentmagic.tools.mcp import content, limits
+from agentmagic.tools.mcp.filters import clean_schema
 from tests.tools.mcp.calling import context
 
 CALL = ToolCall("call-1", "tool", {})
@@ -108,3 +109,31 @@ def test_too_much_text_is_cut_over_all_parts_and_too_much_media_left_out(monkeyp
     assert answer.structured is None
     monkeypatch.setattr(limits, "RESULT_MEDIA", 3)
     assert result(picture(sent=b"abcd")).content == (Text("[image/png of 4 bytes left out: the result is too large]"),)
+
+
+LINES = "\r\x0b\x0c\x85\u2028\u2029"
+
+
+def test_each_end_of_a_line_in_a_text_is_kept_as_one():
+    whole, left = f"a\r\n\r\r\n{'b'.join(LINES)}\x1b[2J\u200bc\r", "a\r\n\n\r\n\nb\nb\nb\nb\nb\nc\n"
+    memos = [memo(whole)]
+    assert result(text(whole)).content == (Text(left),)
+    assert content.to_contents(memos) == (Resource("memo://a", media_type="text/plain", text=left),)
+    assert content.to_parts([text(whole)]) == (Text(left),)
+
+
+@pytest.mark.parametrize("end", LINES)
+def test_the_lines_of_a_description_are_not_joined(end):
+    prompt = types.Prompt(
+        name="a", description=f"a{end}b", arguments=[types.PromptArgument(name="c", description=f"a{end}b")]
+    )
+    shown = content._prompt("web", prompt)
+    assert (shown.description, shown.arguments[0].description) == ("a b", "a b")
+    assert (
+        content._resource("web", types.Resource(uri="a:b", name="a", description=f"a{end}b"), "a:b").description
+        == "a b"
+    )
+    assert clean_schema({"description": f"a{end}b", "const": f"a{end}b"}) == {
+        "description": "a\nb",
+        "const": f"a{end}b",
+    }

@@ -22,7 +22,7 @@ def out_of_shape():
         (Stdio("x"), FileNotFoundError(), "command not found: x; install it or correct the command"),
         (Stdio("x"), PermissionError(), "x may not be executed; check its permissions"),
         (InProcess(None), ValueError("odd."), "ValueError: odd"),
-        (Stdio("x"), MCPError(0, "go\x1b[2J \u202eaway\r!", {"row": 7}), 'MCPError: go away! ({"row": 7})'),
+        (Stdio("x"), MCPError(0, "go\x1b[2J \u202eaway\r!", {"row": 7}), 'MCPError: go away ! ({"row": 7})'),
         (Stdio("x"), out_of_shape(), "what it sent is not MCP (name: Input should be a valid string); report this"),
         (WEB, httpx2.ConnectError("no"), "http://localhost/mcp cannot be reached (ConnectError)"),
         (WEB, ExceptionGroup("a", [ExceptionGroup("b", [MCPError(0, "inner")])]), "MCPError: inner"),
