@@ -7,6 +7,7 @@ import asyncio
 import json
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 State = Literal["stopped", "starting", "ready", "died", "failed", "needs approval"]
+
+
+class _SessionExpired(Exception):
+    """Raised for a call that the server refused because it did not know the session any more."""
 
 
 class Connection:
@@ -143,7 +148,9 @@ class Connection:
         except TimeoutError:
             raise session.unusable(f"it did not {what} within {self.config.timeout:g} s") from None
         except Exception as error:
-            if server_errors.is_lost(error):
+            if server_errors.has_expired(error):
+                session.expire()
+            elif server_errors.is_lost(error):
                 session.end()
             elif server_errors.is_refusal(error):
                 words = (
@@ -153,18 +160,34 @@ class Connection:
             raise session.unusable(session.reason(error)) from error
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> "types.CallToolResult":
-        """Call a tool once; a call that went out is never sent again.
+        """Call a tool once; a call that may have been carried out is never sent again.
 
-        There is no time limit here: if the task is cancelled, the server is told. Raises ToolError if the call failed,
-        and ServerError if the server is gone and cannot be connected again to take the call.
+        A call that was refused because the session had expired is sent once more, in a new session. There is no time
+        limit here: if the task is cancelled, the server is told. Raises ToolError if the call failed, and ServerError
+        if the server is gone and cannot be connected again to take the call.
         """
         _check_text(arguments)
+        for _ in range(2):
+            session = await self._usable_for(tool)
+            with suppress(_SessionExpired):
+                return await self._call(session, tool, arguments, context)
+        raise ToolError(
+            f"The server {self.name!r} does not know the session that it has just begun (HTTP 404), so {tool} was not "
+            "carried out."
+        )
+
+    async def _usable_for(self, tool: str) -> SessionTask:
         try:
-            session = await self._usable()
+            return await self._usable()
         except ServerError as error:
             if self._wanted:
                 raise ServerError(self.with_remedy(error)) from error
             raise ToolError(f"{tool} cannot be called: the server {self.name!r} was disconnected.") from None
+
+    async def _call(
+        self, session: SessionTask, tool: str, arguments: Mapping[str, Any], context: ToolContext
+    ) -> "types.CallToolResult":
+        """Send a call. Raises ToolError, and _SessionExpired if the call was not carried out and can be sent again."""
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             context.progress(progress, total, one_line(message or "", limits.PROGRESS))
@@ -174,6 +197,9 @@ class Connection:
             try:
                 answer = await session.answered(send)
             except Exception as error:
+                if server_errors.has_expired(error):
+                    session.expire()
+                    raise _SessionExpired from error
                 words = self._failure(session, tool, error)
                 visited = await self.requests.visit_first(error)
                 raise ToolError(" ".join(filter(None, (words, visited, *running.notes)))) from error
@@ -210,6 +236,7 @@ class Connection:
 
     async def _renew(self, last: SessionTask | None) -> SessionTask:
         if last is not None:
+            await last.settle()
             await last.leave()
         await asyncio.to_thread(warm)
         async with self._approval:  # callers that come at once make one question, not several
@@ -290,15 +317,18 @@ class Connection:
         self.tools = None
 
     def _failure(self, session: SessionTask, tool: str, error: Exception) -> str:
+        said = server_errors.said(error)
         if server_errors.is_lost(error):
             session.end()
+            status = f" ({said})" if "HTTP" in said else ""
             return (
-                f"The server {self.name!r} went away during {tool}; whether the call took effect is unknown. "
+                f"The server {self.name!r} went away during {tool}{status}; whether the call took effect is unknown. "
                 "The server is connected again for the next call."
             )
         if server_errors.is_misshapen(error):
             return f"{tool} answered in a form that is not MCP, so its result cannot be read."
-        return f"{tool} failed: {server_errors.said(error) or type(error).__name__}"
+        fate = " Whether the call took effect is unknown." if server_errors.may_have_run(error) else ""
+        return f"{tool} failed: {said or type(error).__name__}{fate and '.'}{fate}"
 
 
 def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.CallToolResult":

@@ -2,10 +2,12 @@
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.messages import Content, Media, Message, Resource, Text, ToolCall, ToolResult
 from agentmagic.text import clean, one_line, written_json
@@ -14,6 +16,9 @@ from agentmagic.tools.mcp import limits
 if TYPE_CHECKING:
     from mcp import Client, types
 
+# A carriage return without a line feed, vertical tab, form feed, NEL, and the separators of lines and paragraphs. A
+# class comes first, which Python finds fast.
+_LINE_END = re.compile("[\r\x0b\x0c\x85\u2028\u2029](?:(?<!\r)|(?!\n))")
 _MEDIA_TYPE = re.compile(r"[a-zA-Z0-9.+-]{1,64}/[a-zA-Z0-9.+-]{1,100}")
 
 
@@ -48,20 +53,59 @@ class ResourceEntry:
     template: bool = False
 
 
+def clean_lines(text: str) -> str:
+    """Return a text of a server clean, each end of a line kept as a line feed: `clean` alone would join the lines."""
+    return clean(_LINE_END.sub("\n", text))
+
+
 def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
     """Return a server's answer to a call as the call's result; what is over the limits is cut, with a note.
 
-    Structured content without text beside it is also given as JSON text, because models read text.
+    Structured content that the text does not say is also given as JSON text, because models read text. If that is long,
+    the model is sent a preview, as of any long text, with the way to read on.
     """
     room = _Room()
-    content = room.take_all(_part(block) for block in answer.content[: limits.RESULT_PARTS + 1])
+    parts = [_part(block) for block in answer.content[: limits.RESULT_PARTS + 1]]
+    content = room.take_all(parts)
     structured = answer.structured_content
     if structured is not None:
         text = written_json(structured)
-        if not any(isinstance(part, Text | Resource) for part in content):
-            content.append(room.take(Text(text)))
+        texts = [part.text for part in parts if isinstance(part, Text | Resource) and part.text]
+        if not _is_told(structured, texts):
+            content += [room.take(Text(words)) for words in ((BESIDE, text) if texts else (text,))]
         structured = structured if len(text) <= limits.RESULT_TEXT else None
     return ToolResult(call.id, call.name, tuple(content), "error" if answer.is_error else "ok", structured)
+
+
+BESIDE = "[The structured content of this result, beside the text above:]"
+
+
+def _is_told(structured: Any, texts: Sequence[str]) -> bool:
+    """Return whether texts say structured content already: as JSON, in one text, or in one for each item of a list.
+
+    A server in Python wraps a value that is no object as `{"result": value}`, and writes the bare value as text.
+    """
+    match structured:
+        case {"result": value, **rest} if not rest:
+            bare: Any = value
+        case _:
+            bare = structured
+    told = [_values_in(text) for text in texts]
+    items = cast("list[Any]", bare) if isinstance(bare, list) and len(cast("list[Any]", bare)) == len(told) else []
+    return any(one in (structured, bare) for values in told for one in values) or (
+        bool(items) and all(item in values for item, values in zip(items, told, strict=True))
+    )
+
+
+def _values_in(text: str) -> list[Any]:
+    """Return what a text can say: itself, and the JSON that it is or that stands between its words."""
+    bare, values = text.strip(), list[Any]([text])
+    with suppress(ValueError, RecursionError):
+        return [*values, json.loads(bare)]
+    for start in filter(lambda at: at >= 0, (bare.find("{"), bare.find("["))):
+        with suppress(ValueError, RecursionError):
+            values.append(json.JSONDecoder().raw_decode(bare, start)[0])
+    return values
 
 
 class _Room:
@@ -92,7 +136,7 @@ class _Room:
     def _cut(self, text: str) -> str:
         kept, over = text[: self._text], len(text) - self._text
         self._text -= len(kept)
-        kept = clean(kept)
+        kept = clean_lines(kept)
         return f"{kept}\n[cut: {over} more characters]" if over > 0 else kept
 
 
@@ -203,10 +247,11 @@ async def list_resources(client: "Client", server: str) -> list[ResourceEntry]:
 
 def _prompt(server: str, given: "types.Prompt") -> Prompt:
     arguments = tuple(
-        Argument(one.name, one_line(one.description or "", limits.DESCRIPTION), bool(one.required))
+        Argument(one.name, one_line(clean_lines(one.description or ""), limits.DESCRIPTION), bool(one.required))
         for one in (given.arguments or ())[: limits.PROMPT_MESSAGES]
     )
-    return Prompt(server, given.name, one_line(given.description or given.title or "", limits.DESCRIPTION), arguments)
+    description = clean_lines(given.description or given.title or "")
+    return Prompt(server, given.name, one_line(description, limits.DESCRIPTION), arguments)
 
 
 def _resource(
@@ -216,7 +261,7 @@ def _resource(
         server,
         uri[: limits.ADDRESS],
         one_line(given.title or given.name, limits.NAME),
-        one_line(given.description or "", limits.DESCRIPTION),
+        one_line(clean_lines(given.description or ""), limits.DESCRIPTION),
         one_line(given.mime_type or "", 100),
         template,
     )

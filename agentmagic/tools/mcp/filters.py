@@ -12,8 +12,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from agentmagic.text import clean, one_line
+from agentmagic.text import one_line
 from agentmagic.tools.mcp import limits, mends, results
+from agentmagic.tools.mcp.content import clean_lines
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
@@ -26,7 +27,6 @@ _KNOWN = frozenset(
     | {"notifications/resources/list_changed", "notifications/resources/updated", "notifications/elicitation/complete"}
 )
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-_COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 MORE = "..."
@@ -102,9 +102,6 @@ class MessageFilter:
             if isinstance(result.get(key), list):
                 del result[key][most:]
         results.repair_result(sent.method, result, modern=sent.modern)
-        if sent.modern:
-            for key, value in _COMPLETE.items():
-                result.setdefault(key, value)
         if sent.method == "tools/list" and isinstance(result.get("tools"), list):
             if sent.first_page:
                 self.left_out, self.dropped, self._listed = {}, {}, 0
@@ -405,7 +402,7 @@ def clean_schema(value: Any, key: str = "") -> Any:
     """
     match value:
         case str() if key in _SAID:
-            return clean(value)
+            return clean_lines(value)
         case Mapping() if key not in _VALUES:
             named = key in limits.NAMED_SCHEMAS
             entries = cast("Mapping[str, Any]", value).items()

@@ -6,7 +6,7 @@ any number of values in an event.
 
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LONGEST_END = 4
-_FORGETTING = frozenset({400, 404})
-_ABOUT_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
+_RESENT = frozenset({307, 308})  # redirects on which the library sends the request again
 
 
 class TooMuch(Exception):
@@ -98,58 +97,59 @@ async def bound(response: "httpx2.Response", longest: int | None = None) -> None
     response.stream = Bounded()
 
 
-def replace_answer(response: "httpx2.Response", words: str) -> None:
+def replace_answer(response: "httpx2.Response", error: Mapping[str, Any]) -> None:
     """Put a JSON-RPC error in the place of an answer, because the library says little about one that is not MCP."""
     import httpx2
 
-    error = {"code": server_errors.HTTP_FAILED, "message": words}
     response.stream = httpx2.ByteStream(json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
     response.headers["Content-Type"] = "application/json"
     # The library passes on the error in a body under a status of failure only.
     response.status_code = max(response.status_code, HTTPStatus.BAD_REQUEST)
 
 
-async def _explain(response: "httpx2.Response", url: str) -> None:
-    """Replace an answer to a POST that is not MCP, or that says that the server has forgotten our session."""
+async def _failure(response: "httpx2.Response", url: str) -> dict[str, Any] | None:
+    """Return the JSON-RPC error that an answer to a POST stands for, and close the answer; None if it can be MCP."""
     import httpx2
 
-    if (problem := server_errors.http_problem(url, response.status_code, response.headers)) is None:
-        return
+    status = response.status_code
+    if (problem := server_errors.http_problem(url, status, response.headers)) is None or _is_followed(response):
+        return None
     unread, body = response.stream, b""
     if isinstance(unread, httpx2.AsyncByteStream):
         with suppress(httpx2.StreamError):
             if response.headers.get("Content-Type", "").startswith("application/json"):
                 body = b"".join([chunk async for chunk in unread])
         await unread.aclose()
-    said = _error_in(body)
-    # Some servers answer 400 to a session that they do not know, with words of their own.
-    in_session = "mcp-session-id" in response.request.headers and response.status_code in _FORGETTING
-    if in_session and (said is None or _ABOUT_SESSION.search(said)):
-        replace_answer(response, server_errors.FORGOTTEN)
-    elif said is None:
-        replace_answer(response, problem)
-    else:
-        response.stream = httpx2.ByteStream(body)
+    in_session = "mcp-session-id" in response.request.headers
+    return server_errors.http_error(status, problem, _error_in(body), in_session=in_session)
 
 
-def _error_in(body: bytes) -> str | None:
-    """Return the message of a JSON-RPC error, or None if the body holds none."""
+def _is_followed(response: "httpx2.Response") -> bool:
+    """Return whether the library follows a redirect: with the request as it is, on the same server."""
+    if response.status_code not in _RESENT or "Location" not in response.headers:
+        return False
+    here, there = response.request.url, response.request.url.join(response.headers["Location"])
+    return (here.host, here.port) == (there.host, there.port)
+
+
+def _error_in(body: bytes) -> dict[str, Any] | None:
+    """Return the JSON-RPC error that a body holds, or None."""
     try:
-        message = json.loads(body)["error"]["message"]
+        error = json.loads(body)["error"]
+        return error if isinstance(error["message"], str) and isinstance(error["code"], int) else None
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    return message if isinstance(message, str) else None
 
 
-def _make_client(server: Http, auth: "httpx2.Auth | None") -> "httpx2.AsyncClient":
-    """Return a client, to be entered once, whose answers are bounded."""
+def _make_client(
+    server: Http, auth: "httpx2.Auth | None", explain: "Callable[[httpx2.Response], Awaitable[None]]"
+) -> "httpx2.AsyncClient":
+    """Return a client, to be entered once, whose answers are bounded, and then explained."""
     import httpx2
 
     async def inspect(response: "httpx2.Response") -> None:
         await bound(response)
-        # Only a POST counts: a server without a stream to GET or a session to DELETE is in order.
-        if response.request.method == "POST" and not server.sse:
-            await _explain(response, server.url)
+        await explain(response)
 
     headers = {"Accept-Encoding": "identity"} | dict(server.headers)
     timeout = httpx2.Timeout(limits.HTTP_SECONDS, read=None)
@@ -159,22 +159,69 @@ def _make_client(server: Http, auth: "httpx2.Auth | None") -> "httpx2.AsyncClien
 @asynccontextmanager
 async def connect(server: Http, auth: "httpx2.Auth | None" = None) -> AsyncGenerator["TransportStreams"]:
     """Yield the streams of messages from and to a server."""
-    client = _make_client(server, auth)
+    from mcp.client.streamable_http import streamable_http_client
+
     if server.sse:
-        from mcp.client.sse import sse_client
-
-        # The library enters the client that the factory makes, and would give it settings of its own.
-        def factory(*_: Any, **__: Any) -> "httpx2.AsyncClient":
-            return client
-
-        async with sse_client(server.url, timeout=limits.HTTP_SECONDS, httpx_client_factory=factory) as streams:
+        async with _connect_sse(server, auth) as streams:
             yield streams
         return
-    from mcp.client.streamable_http import streamable_http_client
+
+    async def explain(response: "httpx2.Response") -> None:
+        # Only a POST counts: a server without a stream to GET or a session to DELETE is in order.
+        if response.request.method == "POST" and (error := await _failure(response, server.url)):
+            replace_answer(response, error)
 
     longest = limits.MESSAGE_BYTES
     async with (
-        client,
+        _make_client(server, auth, explain) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=longest) as streams,
     ):
         yield streams
+
+
+@asynccontextmanager
+async def _connect_sse(server: Http, auth: "httpx2.Auth | None") -> AsyncGenerator["TransportStreams"]:
+    """Yield the streams to an old server, which answers a POST on its one stream of events.
+
+    If a POST fails, the library only logs that, and reads no message of ours any more: the caller would wait in vain.
+    So the failure is put among the messages of the server, as the answer to the request.
+    """
+    import anyio
+    import httpx2
+    from mcp.client.sse import sse_client
+    from mcp.shared.message import SessionMessage
+    from mcp.types import jsonrpc_message_adapter
+
+    arrived, incoming = anyio.create_memory_object_stream[Any](0)
+
+    async def explain(response: httpx2.Response) -> None:
+        problem = server_errors.http_problem(server.url, response.status_code, response.headers)
+        if problem and response.is_success and response.request.method == "GET":
+            raise httpx2.HTTPStatusError(problem, request=response.request, response=response)
+        if response.request.method != "POST" or response.is_success:
+            return
+        if error := await _failure(response, server.url):
+            request = json.loads(response.request.content)
+            response.status_code, response.stream = HTTPStatus.ACCEPTED, httpx2.ByteStream(b"")
+            if "id" in request and "method" in request:
+                answer = {"jsonrpc": "2.0", "id": request["id"], "error": error}
+                await arrived.send(SessionMessage(jsonrpc_message_adapter.validate_python(answer)))
+
+    # The library enters the client that the factory makes, and would give it settings of its own.
+    def factory(*_: Any, **__: Any) -> httpx2.AsyncClient:
+        return _make_client(server, auth, explain)
+
+    async def forward(messages: Any) -> None:
+        async with arrived:
+            async for message in messages:
+                await arrived.send(message)
+
+    async with (
+        arrived,
+        incoming,
+        sse_client(server.url, timeout=limits.HTTP_SECONDS, httpx_client_factory=factory) as (messages, outgoing),
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(forward, messages)
+        yield incoming, outgoing
+        group.cancel_scope.cancel()

@@ -23,6 +23,7 @@ from agentmagic.text import is_loopback, one_line
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.http_transport import bound, replace_answer
 from agentmagic.tools.mcp.pending import PendingCallers
+from agentmagic.tools.mcp.server_errors import failure
 from agentmagic.tools.mcp.token_store import Grant, hide, keyring_usable
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Authorization:
                 return
             if not await self._has_better(request, response, used):
                 if self.problem:
-                    replace_answer(response, self.problem)
+                    replace_answer(response, failure(response.status_code, self.problem))
                 return
 
     async def _has_better(self, request: "httpx2.Request", refused: "httpx2.Response", used: str | None) -> bool:
@@ -113,7 +114,8 @@ class Authorization:
             words = _words(error, self._grant.url)
             if self._asked and not isinstance(error, Interrupted):
                 self.in_vain = words
-            self.problem = words
+            status = f"HTTP {refused.status_code}"
+            self.problem = words if status in words else f"{status}: {words}"
             return False
         return True
 

@@ -1,22 +1,31 @@
 """Errors between us and a server, in words that say what to do."""
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import cast
+from secrets import token_hex
+from typing import Any, cast
 
 from agentmagic.providers.proxies import route_fault
-from agentmagic.text import clean, one_line, written_json
+from agentmagic.text import one_line, written_json
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.config import Http, Stdio, Transport
+from agentmagic.tools.mcp.content import clean_lines
 
 CLOSED = "Connection closed"
-FORGOTTEN = "Session not found"
-HTTP_FAILED = -32011  # our JSON-RPC code, from the range left to implementations, for an answer that is not MCP
-_LOST = frozenset({CLOSED, FORGOTTEN, "Session terminated"})
+# Our JSON-RPC codes, from the range left to implementations, for an answer that is not MCP.
+HTTP_FAILED = -32011  # the request may have been carried out
+HTTP_REFUSED = -32012  # it was not
+_EXPIRED = token_hex(16)  # no server can send it, so that none can make us send a call again
+_UNKNOWN_SESSION = "Session not found (HTTP {})"
+_LOST = frozenset({CLOSED, "Session not found", "Session terminated", *map(_UNKNOWN_SESSION.format, (400, 404, 410))})
+_BROKEN = "SSE stream "  # begins what the library says of an answer that broke off
 _TRANSPORTS = frozenset({"anyio", "httpx2", "httpcore2"})
 _REFUSED = {401: "it wants a valid token", 403: "it does not permit this to who asks"}
 _TOO_MANY = 429
-_FIRST_FAILURE, _FIRST_FAULT = 400, 500
+_FIRST_REDIRECT, _FIRST_FAILURE, _FIRST_FAULT = 300, 400, 500
+_OF_REQUESTS = frozenset({-32601, -32602})  # no such method, wrong parameters; such an answer may have status 404
+_ABOUT_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
 _SPOKEN = frozenset({"application/json", "text/event-stream"})
 
 
@@ -29,6 +38,20 @@ def is_lost(error: BaseException) -> bool:
         # and a server that was restarted answers every request with "Session not found".
         return error.message in _LOST
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _TRANSPORTS
+
+
+def has_expired(error: BaseException) -> bool:
+    """Return whether a server that did not know our session any more refused a request before it carried it out."""
+    from mcp import MCPError
+
+    return isinstance(error, MCPError) and error.data == _EXPIRED
+
+
+def may_have_run(error: BaseException) -> bool:
+    """Return whether the server may have carried out a request whose answer did not come through."""
+    from mcp import MCPError
+
+    return isinstance(error, MCPError) and (error.code == HTTP_FAILED or error.message.startswith(_BROKEN))
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -52,30 +75,57 @@ def said(error: BaseException) -> str:
     """Return what an error says, with the `data` of a server's error behind its message."""
     from mcp import MCPError, types
 
-    words = clean(str(error)[: limits.FAILURE])
+    words = clean_lines(str(error)[: limits.FAILURE])
     if not isinstance(error, MCPError) or error.data is None or error.code == types.URL_ELICITATION_REQUIRED:
         return words
     return f"{words} ({one_line(written_json(error.data), limits.ERROR)})"
+
+
+def http_error(status: int, problem: str, answer: Mapping[str, Any] | None, *, in_session: bool) -> dict[str, Any]:
+    """Return the JSON-RPC error that a failure over HTTP stands for; its message names the status.
+
+    `problem` is that of `http_problem`, `answer` the JSON-RPC error in the body. `in_session` says whether our session
+    id was on the request.
+    """
+    is_about_session = answer is None or _ABOUT_SESSION.search(answer["message"]) is not None
+    is_about_request = answer is not None and answer["code"] in _OF_REQUESTS and not is_about_session
+    forgotten = {"code": HTTP_FAILED, "message": _UNKNOWN_SESSION.format(status)}
+    # By the protocol, 404 refuses a session that is over. It does not say so of what some servers answer instead.
+    if in_session and status == HTTPStatus.NOT_FOUND and not is_about_request:
+        return forgotten | {"data": _EXPIRED}
+    if in_session and status in (HTTPStatus.BAD_REQUEST, HTTPStatus.GONE) and is_about_session:
+        return forgotten
+    return failure(status, problem) if answer is None else {**answer, "message": f"{answer['message']} (HTTP {status})"}
+
+
+def failure(status: int, problem: str) -> dict[str, Any]:
+    """Return the JSON-RPC error for an answer over HTTP that is not MCP."""
+    is_refusal = _FIRST_REDIRECT <= status < _FIRST_FAULT
+    return {"code": HTTP_REFUSED if is_refusal else HTTP_FAILED, "message": problem}
 
 
 def http_problem(url: str, status: int, headers: Mapping[str, str]) -> str | None:
     """Return what is wrong with an answer over HTTP, judged by its status and type; None if it can be MCP."""
     kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if status in _REFUSED:
-        return f"{url} refused the connection (HTTP {status}); check the headers of its entry: {_REFUSED[status]}"
-    if status == _TOO_MANY:
+        why = f"refused the connection (HTTP {status}); check the headers of its entry: {_REFUSED[status]}"
+    elif status == _TOO_MANY:
         wait = one_line(headers.get("Retry-After", ""), 40)
-        return (
-            f"{url} answered HTTP 429, too many requests; try again {f'after {wait} s' if wait.isdigit() else 'later'}"
-        )
-    if status >= _FIRST_FAULT:
-        return f"{url} answered HTTP {status}: the server has failed or is overloaded; try again later"
-    if status >= _FIRST_FAILURE:
-        return f"{url} answered HTTP {status}; check the URL"
-    if status == HTTPStatus.OK and kind not in _SPOKEN:
+        when = f"after {wait} s" if wait.isdigit() else "later"
+        why = f"answered HTTP 429, too many requests; try again {when}"
+    elif status >= _FIRST_FAULT:
+        why = f"answered HTTP {status}: the server has failed or is overloaded; try again later"
+    elif status >= _FIRST_FAILURE:
+        why = f"answered HTTP {status}; check the URL"
+    elif status >= _FIRST_REDIRECT:
+        there = one_line(headers.get("Location", "").partition("?")[0], limits.ADDRESS) or "nowhere"
+        why = f"answered HTTP {status}, a redirect to {there}, which is not followed; check the URL"
+    elif status != HTTPStatus.ACCEPTED and kind not in _SPOKEN:
         page = "a web page" if kind == "text/html" else one_line(kind, 100) or "no content type"
-        return f"{url} answered with {page}, not with MCP; check the URL, which often ends in /mcp"
-    return None
+        why = f"answered HTTP {status} with {page}, not with MCP; check the URL, which often ends in /mcp"
+    else:
+        return None
+    return f"{url} {why}"
 
 
 def reason(transport: Transport, error: BaseException) -> str:
@@ -103,10 +153,10 @@ def reason(transport: Transport, error: BaseException) -> str:
             why = answered or f"{unreachable}; check the URL and that the server runs"
             if fault := route_fault(error):
                 why = f"{transport.url} cannot be reached: {fault.what}; {fault.advice}"
-        case _, MCPError() if error.code == HTTP_FAILED:
-            why = error.message
         case _ if str(error) == CLOSED:
             why = "it ended without an answer"
+        case _, MCPError() if error.code in (HTTP_FAILED, HTTP_REFUSED):
+            why = error.message
         case _:
             why = f"{type(error).__name__}: {one_line(said(error), limits.ERROR)}".rstrip(".: ")
     return why

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentmagic.messages import Media, Message
 from agentmagic.secrets import redact
-from agentmagic.text import address_problem, clean, one_line
+from agentmagic.text import address_problem, one_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import limits
-from agentmagic.tools.mcp.content import to_parts
+from agentmagic.tools.mcp.content import clean_lines, to_parts
 from agentmagic.tools.mcp.elicitation import UnusableForm, ask_fields, ask_visit, fields_of
 from agentmagic.tools.mcp.pending import PendingCallers, SamplingRequest
 
@@ -108,7 +108,7 @@ class ServerRequests:
         if self._questions > limits.QUESTIONS:
             call.note(f"It asked more than {limits.QUESTIONS} questions in this turn; the rest was declined.")
             return types.ElicitResult(action="decline")
-        message = clean(params.message[: limits.QUESTION_TEXT])
+        message = clean_lines(params.message[: limits.QUESTION_TEXT])
         if params.mode == "url":
             return await self._elicit_visit(call, message, params.url)
         return await self._elicit_form(call, message, params.requested_schema)
@@ -174,7 +174,7 @@ class ServerRequests:
             return _refused(note)
         given = params.messages[: limits.SAMPLE_MESSAGES]
         messages = tuple(Message(one.role, to_parts(one.content_as_list)) for one in given)
-        instructions = clean((params.system_prompt or "")[: limits.SAMPLE_INSTRUCTIONS])
+        instructions = clean_lines((params.system_prompt or "")[: limits.SAMPLE_INSTRUCTIONS])
         if _is_too_long(messages):
             call.note("It asked the model with more than can be sent, which was refused.")
             sizes = f"{limits.SAMPLE_TEXT} characters or {limits.SAMPLE_MEDIA} bytes of media"

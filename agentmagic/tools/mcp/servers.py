@@ -13,7 +13,7 @@ from agentmagic.json_schema import check_schema
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import Listeners, void
 from agentmagic.runtime.timeouts import Deadline
-from agentmagic.text import clean, listed, one_line
+from agentmagic.text import listed, one_line
 from agentmagic.tools.base import ServersUnreachable, Tool, ToolContext
 from agentmagic.tools.mcp import content, limits, mends, names
 from agentmagic.tools.mcp.config import ServerConfig, Unreadable
@@ -403,7 +403,7 @@ def _state(server: _ListedServer) -> ServerState:
         describe(connection.config),
         one_line(f"{info.title or info.name} {info.version or ''}", 200) if info else "",
         client.protocol_version if client else "",
-        clean((client.instructions or "")[: limits.INSTRUCTIONS]) if client else "",
+        content.clean_lines((client.instructions or "")[: limits.INSTRUCTIONS]) if client else "",
         offered,
         connection.config.allow,
         tuple(server.names),
@@ -449,7 +449,7 @@ def _unusable(name: str, schema: Mapping[str, Any]) -> str | None:
 
 
 def _tool(connection: Connection, shown: str, tool: "types.Tool") -> Tool:
-    description = clean((tool.description or tool.title or "")[: limits.TOOL_DESCRIPTION])
+    description = content.clean_lines((tool.description or tool.title or "")[: limits.TOOL_DESCRIPTION])
     definition = ToolDef(
         shown, description, tool.input_schema, server=connection.name, own_name="" if shown == tool.name else tool.name
     )

@@ -86,6 +86,7 @@ class SessionTask:
         # The thread of a server of this process; None for others.
         self._thread = UserLoop() if isinstance(config.transport, InProcess) else None
         self._left_call = False
+        self._expired = False
         self._end = asyncio.Event()
         self._calls: set[asyncio.Task[Any]] = set()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -98,7 +99,7 @@ class SessionTask:
     @property
     def over(self) -> bool:
         """Whether the session cannot be used any more."""
-        return self._end.is_set() or self.owner.done()
+        return self._expired or self._end.is_set() or self.owner.done()
 
     @property
     def declined(self) -> bool:
@@ -144,6 +145,15 @@ class SessionTask:
         if task.cancelled():
             raise ConnectionAbortedError
         return task.result()
+
+    def expire(self) -> None:
+        """Make no more calls in the session, because the server does not know it any more."""
+        self._expired = True
+
+    async def settle(self) -> None:
+        """Wait for the calls of a session that has expired, `CLOSE_SECONDS` at most: the server may answer each."""
+        if self._expired and self._calls:
+            await asyncio.wait(tuple(self._calls), timeout=limits.CLOSE_SECONDS)
 
     def end(self) -> None:
         """Do not use the session any more; its owner leaves it."""

@@ -1,9 +1,15 @@
+import asyncio
 import base64
 
+import pytest
 from mcp import types
 
 from agentmagic.messages import Media, Resource, Text, ToolCall
+from agentmagic.tools import output_cache
+from agentmagic.tools.calling import call_tool
 from agentmagic.tools.mcp import content, limits
+from agentmagic.tools.mcp.filters import clean_schema
+from tests.tools.mcp.calling import context
 
 CALL = ToolCall("call-1", "tool", {})
 
@@ -20,6 +26,10 @@ def test_text_keeps_its_order_and_the_call_and_an_error_is_one():
     answer = result(text("a"), text("b"), is_error=True)
     assert (answer.call_id, answer.name, answer.status) == ("call-1", "tool", "error")
     assert answer.content == (Text("a"), Text("b"))
+
+
+def memo(words):
+    return types.TextResourceContents(uri="memo://a", mime_type="text/plain", text=words)
 
 
 def picture(*audience, sent=b"png", **fields):
@@ -41,9 +51,8 @@ def test_rubbish_in_place_of_media_is_said_and_not_kept():
 
 
 def test_embedded_resources_become_resources_or_media_and_links_resources_without_text():
-    words = types.TextResourceContents(uri="memo://a", mime_type="text/plain", text="hello")
     blob = types.BlobResourceContents(uri="memo://b", mime_type="image/png", blob=base64.b64encode(b"png").decode())
-    blocks = [types.EmbeddedResource(type="resource", resource=one) for one in (words, blob)]
+    blocks = [types.EmbeddedResource(type="resource", resource=one) for one in (memo("hello"), blob)]
     link = types.ResourceLink(type="resource_link", uri="memo://a", name="a", title="A memo")
     assert result(*blocks, link).content == (
         Resource("memo://a", media_type="text/plain", text="hello"),
@@ -52,17 +61,79 @@ def test_embedded_resources_become_resources_or_media_and_links_resources_withou
     )
 
 
-def test_structured_content_alone_is_also_text_and_beside_text_is_not_repeated():
-    answer = result(structured_content={"sum": 3, "word": "größer"})
-    assert answer.structured == {"sum": 3, "word": "größer"}
-    assert answer.content == (Text('{"sum": 3, "word": "größer"}'),)
-    assert result(text("three"), structured_content=3).content == (Text("three"),)
+LINK = types.ResourceLink(type="resource_link", uri="memo://a", name="a")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "structured", "more"),
+    [
+        ([], {"sum": 3, "word": "größer"}, ['{"sum": 3, "word": "größer"}']),
+        ([picture()], {"sum": 3}, ['{"sum": 3}']),
+        ([LINK], {"sum": 3}, ['{"sum": 3}']),
+        ([], {"result": []}, ['{"result": []}']),
+        ([text("3 rows")], {"rows": [1, 2, 3]}, [content.BESIDE, '{"rows": [1, 2, 3]}']),
+        ([text("three")], 3, [content.BESIDE, "3"]),
+        ([text('{"rows": 2}')], {"rows": 3}, [content.BESIDE, '{"rows": 3}']),
+        ([text('"a"'), text("b")], {"result": ["a"]}, [content.BESIDE, '{"result": ["a"]}']),
+        ([text("[1, 2")], {"result": [1, 2]}, [content.BESIDE, '{"result": [1, 2]}']),
+        ([text('{\n  "b": 1,\n  "a": [2]\n}\n')], {"a": [2], "b": 1}, []),
+        ([text('Two rows:\n```json\n{"rows": [1, 2]}\n```')], {"rows": [1, 2]}, []),
+        ([text("Two [of 9] rows"), text('["a", {"b": 1}]')], {"result": ["a", {"b": 1}]}, []),
+        ([text("sunny")], {"result": "sunny"}, []),
+        ([text("7")], {"result": "7"}, []),
+        ([text('{"a": 1}'), text("b")], {"result": [{"a": 1}, "b"]}, []),
+        ([types.EmbeddedResource(type="resource", resource=memo('{"a": 1}'))], {"a": 1}, []),
+    ],
+)
+def test_structured_content_is_also_text_unless_the_text_says_it_already(blocks, structured, more):
+    answer = result(*blocks, structured_content=structured)
+    assert answer.structured == structured
+    assert [part.text for part in answer.content[len(blocks) :]] == more
+
+
+def test_of_long_structured_content_the_model_sees_the_beginning_and_how_to_read_on():
+    answer = result(text("500 rows"), structured_content={"rows": [{"n": n} for n in range(500)]})
+    seen = output_cache.preview(answer, 1000).text
+    assert seen.startswith(f'500 rows\n{content.BESIDE}\n{{"rows": [{{"n": 0}}, ')
+    assert 'are left out. read_result(id="call-1", start=' in seen
+    reading = ToolCall("call-2", output_cache.READER, {"id": "call-1", "search": '"n": 250'})
+    found = asyncio.run(call_tool(output_cache.reader(lambda _: answer), reading, context(reading)))
+    assert '{"n": 250}, {"n": 251}' in found.text
 
 
 def test_too_much_text_is_cut_over_all_parts_and_too_much_media_left_out(monkeypatch):
     monkeypatch.setattr(limits, "RESULT_TEXT", 5)
     answer = result(text("abc"), text("defg"), structured_content="long enough")
-    assert answer.content == (Text("abc"), Text("de\n[cut: 2 more characters]"))
+    assert answer.content[:2] == (Text("abc"), Text("de\n[cut: 2 more characters]"))
+    assert answer.content[-1] == Text("\n[cut: 13 more characters]")
     assert answer.structured is None
     monkeypatch.setattr(limits, "RESULT_MEDIA", 3)
     assert result(picture(sent=b"abcd")).content == (Text("[image/png of 4 bytes left out: the result is too large]"),)
+
+
+LINES = "\r\x0b\x0c\x85\u2028\u2029"
+
+
+def test_each_end_of_a_line_in_a_text_is_kept_as_one():
+    whole, left = f"a\r\n\r\r\n{'b'.join(LINES)}\x1b[2J\u200bc\r", "a\r\n\n\r\n\nb\nb\nb\nb\nb\nc\n"
+    memos = [memo(whole)]
+    assert result(text(whole)).content == (Text(left),)
+    assert content.to_contents(memos) == (Resource("memo://a", media_type="text/plain", text=left),)
+    assert content.to_parts([text(whole)]) == (Text(left),)
+
+
+@pytest.mark.parametrize("end", LINES)
+def test_the_lines_of_a_description_are_not_joined(end):
+    prompt = types.Prompt(
+        name="a", description=f"a{end}b", arguments=[types.PromptArgument(name="c", description=f"a{end}b")]
+    )
+    shown = content._prompt("web", prompt)
+    assert (shown.description, shown.arguments[0].description) == ("a b", "a b")
+    assert (
+        content._resource("web", types.Resource(uri="a:b", name="a", description=f"a{end}b"), "a:b").description
+        == "a b"
+    )
+    assert clean_schema({"description": f"a{end}b", "const": f"a{end}b"}) == {
+        "description": "a\nb",
+        "const": f"a{end}b",
+    }

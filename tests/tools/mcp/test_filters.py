@@ -46,9 +46,19 @@ def test_an_answer_may_give_its_number_as_a_text_and_nobody_waits_for_it_twice()
     assert not door.receiving(answered({}))
 
 
+def test_a_text_in_place_of_a_list_of_tools_is_a_list_of_nothing_that_can_be_used():
+    door = MessageFilter()
+    door.sending(asked("tools/list"))
+    answer = answered({"tools": "all of them"})
+    door.receiving(answer)
+    assert (answer.result, door.left_out) == ({"tools": []}, {"tool 1": "It is no JSON object."})
+
+
 def test_a_result_of_2026_without_its_type_counts_as_complete():
     result = mended("tools/call", MODERN, {"content": []})
-    assert result == {"content": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    assert result == {"content": [], "resultType": "complete"}
+    listed = mended("tools/list", MODERN, {"tools": None, "ttlMs": "soon", "cacheScope": "odd"})
+    assert listed == {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     assert mended("tools/call", MODERN, {"resultType": "input_required"})["resultType"] == "input_required"
     assert mended("tools/call", {}, {"content": []}) == {"content": []}
 

@@ -174,20 +174,13 @@ def test_a_server_that_died_is_missed_and_its_last_answer_heard():
     contained(scene, "torn", "orphan", timeout=25)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ("mutter", r"it ended without an answer\. Its last words: usage: wrong$"),
-        ("no-list", r"'bad' cannot be used: what it sent is not MCP \(tools: "),
-    ],
-)
-def test_what_a_server_says_of_its_failure_is_shown_without_what_moves_the_screen(wrong, told):
+def test_what_a_server_says_of_its_failure_is_shown_without_what_moves_the_screen():
     async def scene(servers):
-        with pytest.raises(ServerError, match=told):
+        with pytest.raises(ServerError, match=r"it ended without an answer\. Its last words: usage: wrong$"):
             await servers.tools()
         assert state(servers).stderr.isprintable()
 
-    contained(scene, wrong)
+    contained(scene, "mutter")
 
 
 @pytest.mark.parametrize(("wrong", "most"), [("many", limits.TOOLS), ("pages", limits.PAGES)])

@@ -54,25 +54,84 @@ async def test_headers_reach_the_server_and_their_lack_is_said(servers, server, 
             await lacking.tools()
 
 
+EXPIRED = [
+    (404, -32600, "Session not found"),
+    (404, -32001, "gone"),
+    (404, -32602, "Invalid session"),
+    Exchange("", 404),
+    Exchange("<h1>Not Found</h1>", 404, "text/html"),
+    Exchange('{"detail": "Not Found"}', 404, "application/json"),
+]
+
+
 @with_sessions
-async def test_a_restarted_server_is_joined_anew_in_whichever_words_it_refuses_the_old_session(servers, server, /):
+async def test_a_call_that_a_404_refuses_in_an_expired_session_is_sent_once_more_in_a_new_one(servers, server, /):
     assert (await call(servers, "visit")).text == "session-1"
-    for number, server.forgetting in enumerate(
-        (
-            (404, -32600, "Session not found"),
-            (400, -32000, "Bad Request: No valid session ID provided"),
-            (400, -32000, "Bad Request: Server not initialized"),
-        ),
-        start=2,
-    ):
+    for number, server.forgetting in enumerate(EXPIRED, start=2):
+        await servers.tools()  # no listing finds out first
         server.sessions.clear()
-        assert "went away during visit" in (await call(servers, "visit")).text
         assert (await call(servers, "visit")).text == f"session-{number}"
-        assert server.opened == server.called == number, "no call is sent twice"
+        assert (server.opened, server.called, server.sent) == (number, number, 2 * number - 1)
     server.sessions.clear()
     servers._servers["web"].connection.tools = None
     assert len(await servers.tools()) == 2, "a listing is asked for once more"
     assert server.opened == number + 1
+
+
+@with_sessions
+async def test_all_calls_at_once_in_an_expired_session_are_sent_once_more_in_one_new_one(servers, server, /):
+    await servers.tools()
+    server.sessions.clear()
+    answers = await asyncio.gather(*(call(servers, "visit") for _ in range(4)))
+    assert [answer.text for answer in answers] == ["session-2"] * 4
+    assert (server.opened, server.called, server.sent) == (2, 4, 8)
+
+
+@with_sessions
+async def test_a_server_that_knows_no_session_is_asked_twice_and_not_again(servers, server, /):
+    await servers.tools()
+    server.sessions.clear()
+    server.keeps = False
+    assert (await call(servers, "visit")).text.endswith("(HTTP 404), so visit was not carried out.")
+    assert (server.opened, server.called, server.sent) == (2, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("failing", "words"),
+    [
+        (
+            (400, -32000, "Bad Request: No valid session ID provided"),
+            "went away during visit (Session not found (HTTP 400))",
+        ),
+        ((400, -32000, "Bad Request: Server not initialized"), "went away during visit (Session not found (HTTP 400))"),
+        ((200, -32600, "Session not found"), "went away during visit; whether"),
+        ((404, -32601, "Method not found"), "visit failed: Method not found (HTTP 404)"),
+        ((404, -32602, "No such tool"), "visit failed: No such tool (HTTP 404)"),
+        ((410, -32001, "Session expired"), "went away during visit (Session not found (HTTP 410))"),
+        (Exchange("gone", 500, "text/plain"), "overloaded; try again later. Whether the call took effect is unknown."),
+        (Exchange("<h1>Bad</h1>", 502, "text/html"), "HTTP 502: the server has failed"),
+        (Exchange('{"error": "x"}', 504, "application/json"), ". Whether the call took effect is unknown."),
+        (Exchange("<h1>Hi</h1>", 200, "text/html"), ". Whether the call took effect is unknown."),
+        (Exchange("", dropped=True), "went away during visit; whether the call took effect is unknown"),
+        (Exchange('data: {"json', cut_at=8), "SSE stream ended without a response. Whether"),
+        (Exchange(": nothing\n\n"), "SSE stream ended without a response. Whether the call took effect is unknown."),
+    ],
+)
+def test_after_any_other_failure_a_call_is_not_sent_again(failing, words):
+    async def main(server):
+        async with connected(web=config.parse(server.address)) as servers:
+            await servers.tools()
+            server.sessions.clear()
+            server.forgetting = failing
+            answer = await call(servers, "visit")
+            assert (answer.status, words in answer.text) == ("error", True), answer.text
+            assert server.sent == 1
+            server.forgetting = EXPIRED[0]
+            assert (await call(servers, "visit")).text == f"session-{server.opened}", "the next call works"
+
+    with SessionServer() as server:
+        server.key = None
+        asyncio.run(main(server))
 
 
 def error(status, **fields):
@@ -82,11 +141,15 @@ def error(status, **fields):
 @pytest.mark.parametrize(
     ("failing", "words"),
     [
-        (Exchange("<h1>Welcome</h1>", 200, "text/html"), "answered with a web page, not with MCP"),
+        (Exchange("<h1>Welcome</h1>", 200, "text/html"), "answered HTTP 200 with a web page, not with MCP"),
         (Exchange('{"detail": "slow down"}', 429, "application/json"), "answered HTTP 429, too many requests"),
         (Exchange('{"jsonrpc": 7}', 200, "application/json"), "answered in a form that is not MCP"),
-        (error(400, code=-32602, message="1 validation error for Row"), "failed: 1 validation error for Row"),
-        (error(500, code=1, message="Error", data={"row": 7}), 'Error ({"row": 7})'),
+        (
+            error(400, code=-32602, message="1 validation error for Row"),
+            "failed: 1 validation error for Row (HTTP 400)",
+        ),
+        (error(500, code=1, message="Error", data={"row": 7}), 'Error (HTTP 500) ({"row": 7})'),
+        (error(503, code="1", message="Error"), "answered HTTP 503: the server has failed"),
         (error(500, code=1, message=7), "answered HTTP 500: the server has failed"),
     ],
 )
@@ -104,6 +167,36 @@ def test_a_call_that_fails_over_http_says_why_each_time_and_the_session_stays(fa
     with SessionServer() as server:
         server.key = None
         asyncio.run(main(server))
+
+
+@pytest.mark.parametrize("kind", ["streamable_http_app", "sse_app"])
+def test_each_status_of_failure_is_named_at_a_call_and_at_the_start(kind):
+    entry = {"type": "sse"} if kind == "sse_app" else {}
+    gates = []
+
+    def app(_):
+        gates.append(workshop.Gate(getattr(workshop.make(), kind)()))
+        return gates[0]
+
+    async def main(url):
+        async with connected(web=config.parse({"url": url, **entry})) as servers:
+            echo = next(tool for tool in await servers.tools() if tool.name == "echo")
+            request = ToolCall("call-1", "echo", {"text": "hello"})
+            # Under streamable HTTP, 404 says that the session has expired.
+            for status in (302, 303, 400, 401, 403, *((404,) if entry else ()), 405, 407, 410, 429, 500, 503):
+                gates[0].status = status
+                answer = await call_tool(echo, request, context(request))
+                assert (answer.status, f"HTTP {status}" in answer.text) == ("error", True), answer.text
+                gates[0].status = None
+                assert (await call_tool(echo, request, context(request))).text == "hello"
+                gates[0].status = status
+                with pytest.raises(ServerError, match=rf"HTTP {status}\b"):
+                    await servers.add("new", config.parse({"url": url, **entry}))
+                await servers.remove("new")
+                gates[0].status = None
+
+    with workshop.serving(app) as origin:
+        asyncio.run(main(f"{origin}/{'sse' if entry else 'mcp'}"))
 
 
 @with_sessions

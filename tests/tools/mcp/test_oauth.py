@@ -464,7 +464,7 @@ NOTHING = Exchange("{}", 404, "application/json")
 )
 def test_a_server_that_cannot_be_authorized_is_never_shown_and_says_why(words, answers):
     person = Visitor()
-    contained(words, person, **answers)
+    assert "HTTP 401" in contained(words, person, **answers)
     assert not person.pages
 
 

@@ -73,7 +73,7 @@ def list_tools(request):
         number = next(counter)
         answer(request, {"tools": [tool(f"page_{number}", EMPTY)], "nextCursor": f"page-{number}"})
     else:
-        answer(request, {"tools": "all of them" if "no-list" in WRONG else tools()})
+        answer(request, {"tools": tools()})
 
 
 def without_end(flood: Callable[[object, int], None]) -> Callable[[dict], None]:

@@ -21,7 +21,8 @@ class SessionServer(Loopback):
         self.called = 0
         self.gone = False
         self.key: str | None = KEY
-        self.forgetting = (404, -32600, "Session not found")
+        self.forgetting: Exchange | tuple[int, int, str] = (404, -32600, "Session not found")
+        self.keeps = True  # the sessions that it opens
         self.failing: Exchange | None = None  # the answer to every call
 
     def answer(self, received):  # noqa: PLR0911  (a table of answers)
@@ -37,6 +38,8 @@ class SessionServer(Loopback):
         if request["method"] == "initialize":
             return self.initialize(request)
         if session not in self.sessions:
+            if isinstance(self.forgetting, Exchange):
+                return self.forgetting
             status, code, message = self.forgetting
             return reply(request, status=status, error={"code": code, "message": message})
         if request["method"] == "tools/list":
@@ -47,13 +50,19 @@ class SessionServer(Loopback):
     def initialize(self, request):
         self.opened += 1
         session = f"session-{self.opened}"
-        self.sessions.add(session)
+        if self.keeps:
+            self.sessions.add(session)
         result = {
             "protocolVersion": request["params"]["protocolVersion"],
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "sessions", "version": "1"},
         }
         return reply(request, headers={"Mcp-Session-Id": session}, result=result)
+
+    @property
+    def sent(self):
+        """How many calls reached the server."""
+        return sum(one.method == "POST" and one.json["method"] == "tools/call" for one in self.requests)
 
     def call(self, request, session):
         if request["params"]["name"] == "flood":  # a body over every limit, in plain JSON or compressed

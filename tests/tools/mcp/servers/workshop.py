@@ -72,6 +72,23 @@ def make(**settings):
     return server
 
 
+class Gate:
+    """An app before another: with a `status` it answers each request of a `method` by that and a page of HTML."""
+
+    def __init__(self, app, method="POST"):
+        self._app = app
+        self._method = method
+        self.status: int | None = None
+
+    async def __call__(self, scope, receive, send):
+        if self.status is None or scope.get("method") != self._method:
+            await self._app(scope, receive, send)
+            return
+        headers = [(b"content-type", b"text/html"), (b"location", b"http://elsewhere.example/in?key=1")]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"<h1>No</h1>"})
+
+
 @contextmanager
 def serving(make_app):
     """Serve an app, which is made for its origin, on loopback; yield the origin."""
