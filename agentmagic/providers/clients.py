@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken
 from agentmagic.providers.base import ModelEvent, Provider, Request
-from agentmagic.providers.failures import broken, cut_off, no_answer, usable_key, usable_url
+from agentmagic.providers.failures import broken, cut_off, mend_of, no_answer, refused, usable_key, usable_url
 from agentmagic.providers.proxies import RouteFault, async_client, network, sync_client
 from agentmagic.providers.streams import DONE, read_events, read_json
 from agentmagic.providers.traffic import HttpExchange, answered, note_request
-from agentmagic.providers.wire import mend_of, object_of, objects_of, refused, text_of
+from agentmagic.providers.wire import object_of, objects_of, text_of
 from agentmagic.secrets import learn
 
 if TYPE_CHECKING:

@@ -1,12 +1,17 @@
-"""The errors of all providers: what a server reports, or why it cannot be asked, as one of our errors with advice."""
+"""The errors of all providers: what a server reports, or why it cannot be asked, as one of our errors with advice.
 
+`refused` reads which field of a request a server cannot take.
+"""
+
+import json
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from agentmagic.errors import (
@@ -19,6 +24,7 @@ from agentmagic.errors import (
     Unavailable,
 )
 from agentmagic.providers.proxies import proxy_for, route_fault
+from agentmagic.providers.wire import MAPS_OF_SCHEMAS, PLACES, Json, fields_of
 from agentmagic.secrets import redact
 from agentmagic.settings import require_key
 from agentmagic.text import encodable, is_loopback, one_line
@@ -227,3 +233,154 @@ def certificate_fault(error: BaseException | None) -> str:
             return "it does not speak TLS there; http:// may be meant"
         error = error.__cause__ or error.__context__
     return ""
+
+
+_NEEDED = frozenset(
+    {"model", "stream", *PLACES, "system", "instructions", "systeminstruction"}
+    | {"role", "content", "parts", "type", "text", "name", "id", "callid", "toolcallid", "tooluseid", "toolcalls"}
+    | {"arguments", "args", "output", "response", "function", "functioncall", "functionresponse", "source", "data"}
+    | {"imageurl", "images", "file", "filedata", "inlinedata", "mediatype", "mimetype", "url"}
+    | {"functiondeclarations", "parameters", "parametersjsonschema", "inputschema", "schema", "jsonschema"}
+    | {"properties", "required", "items", "description"}
+)
+"""Fields that no request is sent without, as `_bare` writes them."""
+
+_LIMITS = ("max_tokens", "max_completion_tokens")
+"""Two names of one field: a server that refuses one and names the other gets that."""
+
+_SAYS = ("message", "msg", "detail", "details", "error", "errors", "type", "code", "reason", "description", "raw")
+_SAYS_MORE = ("metadata", "fieldViolations", "error_message", "external_model_message")
+"""The fields of an error with the server's words. Others may repeat the request, and with it any words."""
+
+_LONGEST_REFUSAL = 8_000
+"""Characters of an error that are searched for the name of a field."""
+
+_REFUSES = re.compile(
+    r"un(?:recogni[sz]ed|supported|known|expected|permitted)|extra(?:neous|_forbidden)|deprecated|cannot find field"
+    r"|(?:\bnot|n't) (?:be |a |currently |yet )*(?:support|permit|allow|accept|recogni[sz]|implement)"
+    r"|(?:not a valid|no such) (?:field|param|arg|key|prop|format)|\bonly\b.{1,80}\bsupported"
+    r"|invalid (?:request )?(?:field|param|arg|key|prop)(?!.*\b(?:must|value)\b)"
+    r"|cannot (?:both )?be (?:used|specified|set|combined)|(?:please|must|should|to) (?:not be|be )?(?:remove|omit)"
+    r"|only (?:enabled|allowed|valid|available) (?:when|if|for|with|on)"
+    r"|(?:must|should) not be (?:set|sent|given|used|provided)",
+    re.IGNORECASE,
+)
+_REFUSES_PATTERN = re.compile(
+    r"(?:regex|regular expression|look-?(?:around|ahead|behind)).{0,80}(?:invalid|support|error|fail|allow|permit)"
+    r"|(?:invalid|support|not a|bad|fail).{0,40}(?:regex|regular expression|look-?(?:around|ahead|behind))"
+    r"|pattern must|(?:pars\w+|compil\w+) .{0,20}(?:grammar|regex)",
+    re.IGNORECASE | re.DOTALL,
+)
+_OTHER_NAMES = re.compile(
+    r"\b(?:expected|did you mean|instead|(?:valid|allowed|supported) \w+ (?:are|include))\b", re.IGNORECASE
+)
+"""Words behind which a refusal names fields that the server does take."""
+
+_QUOTED = re.compile(r"(?<!\w)(['\"`])((?:(?!\1)[^\n]){0,500})\1(?!\w)")
+_NO_FIELD = re.compile(r"context=\([^)]*\)|\b(?:function|tool)\s+['\"`]?[\w.-]+['\"`]?", re.IGNORECASE)
+"""The names of a property and of a tool."""
+_WORD = re.compile(r"[\w$-]+")
+_NAMED = re.compile(r"[\w$-]+(?:\.[\w$-]+|\[[\w$-]*\])*")
+_LED = re.compile(
+    r"(?:['\"`\[(]|\b(?:argument|parameter|param|field|property|keyword|key|option|attribute|support|valid)s?:?\s+"
+    r"|\b(?:supplied|supported|schema|unsupported|unknown|unrecogni[sz]ed|unexpected|permitted):\s+)$",
+    re.IGNORECASE,
+)
+_REPEATED_ERROR = re.compile(
+    r"(?:['\"]type['\"]: ?['\"]([\w.]+)['\"], ?)?"
+    r"['\"]loc['\"]: ?[(\[]([^)\]]*)[)\]](?:, ?['\"]msg['\"]: ?['\"]([^'\"]*))?"
+)
+"""An error of pydantic in the text of another error, in Python or JSON."""
+
+
+def refused(said: object, body: Json) -> tuple[str, str]:
+    """Return which field of a request a server's error refuses, and the field that it names in its place, if any.
+
+    `said` is the error, any JSON. A field is "body." and its path, or "tools." or "messages." and its name. Both are
+    empty if no field is refused that the request has and can be sent without.
+    """
+    known = [place for place in dict.fromkeys(fields_of(body)) if _can_go(place, body)]
+    text = "\n".join(islice(_words_of(said), 100))[:_LONGEST_REFUSAL]
+    names = _QUOTED.sub(lambda found: " " if re.search(r"\s", found[2]) else found[0], text)  # others are values
+    for sentence in re.split(r"\n|(?<=[.!?;])\s+", _NO_FIELD.sub(" ", names)):
+        line = _OTHER_NAMES.split(sentence)[0]
+        if _REFUSES.search(line) and (found := next(_named_in(line, known), None)):
+            name = found.rpartition(".")[2]
+            other = next((one for one in _LIMITS if name in _LIMITS and one != name and one in text), "")
+            return found, other
+    patterns = sorted((one for one in known if one.endswith((".pattern", ".patternProperties"))), reverse=True)
+    return (patterns[0], "") if patterns and _REFUSES_PATTERN.search(text) else ("", "")
+
+
+def mend_of(field: str, other: str) -> str:
+    """Return the notice that a field which `refused` found is left out."""
+    place, _, path = field.partition(".")
+    where = f" of the {place}" if place in ("messages", "tools") else ""
+    how = f"with `{other}` in its place" if other else "without it"
+    return f"The server refused `{one_line(path or place, 80)}`{where}; the request was sent again {how}."
+
+
+def _can_go(field: str, body: Json) -> bool:
+    """Return whether a request can be sent without a field; Gemini alone knows which result belongs to a call."""
+    name = _bare(field.rpartition(".")[2])
+    return name not in _NEEDED or (name == "id" and field.startswith("messages") and "contents" in body)
+
+
+def _words_of(said: object, depth: int = 8) -> Iterator[str]:
+    """Yield the lines of what a server says in an error, without what it repeats of the request."""
+    if isinstance(said, str):
+        said = said[:_LONGEST_REFUSAL]
+        with suppress(ValueError, RecursionError):
+            if said.lstrip()[:1] in ("{", "["):
+                yield from _words_of(json.loads(said), depth - 1)
+                return
+        errors = _REPEATED_ERROR.findall(said)
+        yield from (f"{'.'.join(_WORD.findall(where))}: {kind} {why}" for kind, where, why in errors)
+        yield from [] if errors else [said]
+    elif isinstance(said, list) and depth > 0:
+        for item in cast("list[object]", said):
+            yield from _words_of(item, depth - 1)
+    elif isinstance(said, dict) and depth > 0:
+        error = cast("Json", said)
+        if isinstance(where := error.get("loc"), list):
+            yield f"{'.'.join(map(str, cast('list[Any]', where)))}: {error.get('msg')} {error.get('type')}"
+            return
+        words = [error[name] for name in (*_SAYS, *_SAYS_MORE) if name in error]
+        field = f"'{error['param']}' " if isinstance(error.get("param"), str) else ""
+        for line in (line for one in words for line in _words_of(one, depth - 1)):
+            yield f"{field}{line}"
+
+
+def _named_in(line: str, known: Sequence[str]) -> Iterator[str]:
+    """Yield the fields among `known` that a line names, in its order."""
+    named = [(found, _WORD.findall(found[0])) for found in _NAMED.finditer(line)]
+    paths = [(found, [one for one in parts if not one.isdigit()]) for found, parts in named]
+    roots = [_root(parts) for _, parts in paths]
+    for found, parts in paths:
+        if not parts or (len(parts) > 1 and parts[-2] in MAPS_OF_SCHEMAS):  # a property of that name
+            continue
+        before, after = line[: found.start()], line[found.end() :]
+        is_name = re.search(r"[_$]|[a-z][A-Z]", parts[-1]) or len(parts) > 1 or _LED.search(before[-40:])
+        begins = not before.strip() and re.match(r"\s*:|\s+(?:is|are|was|cannot)\b", after)
+        if not is_name and not begins:
+            continue
+        alike = [one for one in known if _is_alias(parts[-1], one.rpartition(".")[2])]
+        place = _root(parts)
+        likely = place or next(filter(None, roots), "tools" if "schema" in line.lower() else "body")
+        alike.sort(key=lambda one: not one.startswith(likely))
+        yield from (one for one in alike[:1] if one.startswith(place))
+
+
+def _root(parts: Sequence[str]) -> str:
+    """Return "messages" or "tools" for a path that begins there."""
+    at = parts[:1] == ["body"]
+    return PLACES.get(parts[at], "") if len(parts) > at + 1 else ""
+
+
+def _is_alias(named: str, field: str) -> bool:
+    return _bare(named) == _bare(field) or (named, field) == ("thinking", "think")  # Ollama's words for it
+
+
+def _bare(name: str) -> str:
+    """Return a name without what differs between the ways to write it: max_tokens, maxTokens."""
+    return name.replace("_", "").replace("-", "").lower()

@@ -11,9 +11,8 @@ import re
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from itertools import compress, count, islice
+from itertools import compress, count
 from operator import is_not
 from typing import Any, Literal, cast
 from uuid import uuid4
@@ -25,7 +24,7 @@ from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Media, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from agentmagic.providers.base import ModelEvent
 from agentmagic.providers.text_reader import Piece, TextReader
-from agentmagic.text import encodable, one_line
+from agentmagic.text import encodable
 
 Json = dict[str, Any]
 
@@ -91,7 +90,7 @@ def pieces_of(content: object) -> Iterator[tuple[Literal["text", "reasoning"], s
     """
     for piece in cast("list[object]", content) if isinstance(content, list) else [content]:
         if words := words_of(piece):
-            yield "reasoning" if object_of(piece).get("type") in _THOUGHTS else "text", words
+            yield "reasoning" if text_of(object_of(piece).get("type")) in _THOUGHTS else "text", words
 
 
 def count_of(value: object) -> int:
@@ -200,7 +199,7 @@ def named(name: object) -> str:
 
 
 LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_MAPS_OF_SCHEMAS = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
+MAPS_OF_SCHEMAS = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
 _SCHEMAS = frozenset(
     {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"}
     | {"unevaluatedItems", "unevaluatedProperties"}
@@ -218,7 +217,7 @@ def each_schema(schema: Mapping[str, Any], change: Callable[[Json], Json]) -> Js
 
     changed = dict(schema)
     for keyword, value in schema.items():
-        if keyword in _MAPS_OF_SCHEMAS and isinstance(value, Mapping):
+        if keyword in MAPS_OF_SCHEMAS and isinstance(value, Mapping):
             changed[keyword] = {name: inner(one) for name, one in cast("Json", value).items()}
         elif keyword in LISTS_OF_SCHEMAS and isinstance(value, list):
             changed[keyword] = [inner(one) for one in cast("list[Any]", value)]
@@ -269,126 +268,38 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-_PLACES = {"messages": "messages", "input": "messages", "contents": "messages", "tools": "tools"}
+PLACES = {"messages": "messages", "input": "messages", "contents": "messages", "tools": "tools"}
 """The fields of a body with the history and with the tools, as places: a field stands all over its place."""
 
 _VALUES = frozenset({"arguments", "args", "input", "output", "response", "default", "const", "enum", "examples"})
 """Fields of messages and schemas with data of the model or the user, whose keys are no fields."""
 
-_NEEDED = frozenset(
-    {"model", "stream", *_PLACES, "system", "instructions", "systeminstruction"}
-    | {"role", "content", "parts", "type", "text", "name", "id", "callid", "toolcallid", "tooluseid", "toolcalls"}
-    | {"arguments", "args", "output", "response", "function", "functioncall", "functionresponse", "source", "data"}
-    | {"imageurl", "images", "file", "filedata", "inlinedata", "mediatype", "mimetype", "url"}
-    | {"functiondeclarations", "parameters", "parametersjsonschema", "inputschema", "schema", "jsonschema"}
-    | {"properties", "required", "items", "description"}
-)
-"""Fields that no request is sent without, as `_bare` writes them."""
-
-_LIMITS = ("max_tokens", "max_completion_tokens")
-"""Two names of one field: a server that refuses one and names the other gets that."""
-
-_SAYS = ("message", "msg", "detail", "details", "error", "errors", "type", "code", "reason", "description", "raw")
-_SAYS_MORE = ("metadata", "fieldViolations", "error_message")
-"""The fields of an error with the server's words. Others may repeat the request, and with it any words."""
-
-_LONGEST_REFUSAL = 8_000
-"""Characters of an error that are searched for the name of a field."""
-
-_REFUSES = re.compile(
-    r"un(?:recogni[sz]ed|supported|known|expected|permitted)|extra(?:neous|_forbidden)|deprecated|cannot find field"
-    r"|(?:\bnot|n't) (?:be |a |currently |yet )*(?:support|permit|allow|accept|recogni[sz]|implement)"
-    r"|(?:not a valid|no such) (?:field|param|arg|key|prop|format)|\bonly\b.{1,80}\bsupported"
-    r"|invalid (?:request )?(?:field|param|arg|key|prop)(?!.*\b(?:must|value)\b)"
-    r"|cannot (?:both )?be (?:used|specified|set|combined)",
-    re.IGNORECASE,
-)
-_REFUSES_PATTERN = re.compile(
-    r"(?:regex|regular expression|look-?(?:around|ahead|behind)).{0,80}(?:invalid|support|error|fail|allow|permit)"
-    r"|(?:invalid|support|not a|bad|fail).{0,40}(?:regex|regular expression|look-?(?:around|ahead|behind))"
-    r"|pattern must|(?:pars\w+|compil\w+) .{0,20}grammar",
-    re.IGNORECASE | re.DOTALL,
-)
-_OTHER_NAMES = re.compile(
-    r"\b(?:expected|did you mean|instead|(?:valid|allowed|supported) \w+ (?:are|include))\b", re.IGNORECASE
-)
-"""Words behind which a refusal names fields that the server does take."""
-
-_QUOTED = re.compile(r"(?<!\w)(['\"`])((?:(?!\1)[^\n]){0,500})\1(?!\w)")
-_NO_FIELD = re.compile(r"context=\([^)]*\)|\b(?:function|tool)\s+['\"`]?[\w.-]+['\"`]?", re.IGNORECASE)
-"""The names of a property and of a tool."""
-_WORD = re.compile(r"[\w$-]+")
-_NAMED = re.compile(r"[\w$-]+(?:\.[\w$-]+|\[[\w$-]*\])*")
-_LED = re.compile(
-    r"(?:['\"`\[(]|\b(?:argument|parameter|param|field|property|keyword|key|option|attribute|support|valid)s?:?\s+"
-    r"|\b(?:supplied|supported|schema|unsupported|unknown|unrecogni[sz]ed|unexpected|permitted):\s+)$",
-    re.IGNORECASE,
-)
-_REPEATED_ERROR = re.compile(
-    r"(?:['\"]type['\"]: ?['\"]([\w.]+)['\"], ?)?"
-    r"['\"]loc['\"]: ?[(\[]([^)\]]*)[)\]](?:, ?['\"]msg['\"]: ?['\"]([^'\"]*))?"
-)
-"""An error of pydantic in the text of another error, in Python or JSON."""
-
-
-def refused(said: object, body: Json) -> tuple[str, str]:
-    """Return which field of a request a server's error refuses, and the field that it names in its place, if any.
-
-    `said` is the error, any JSON. A field is "body." and its path, or "tools." or "messages." and its name. Both are
-    empty if no field is refused that the request has and can be sent without.
-    """
-    known = [place for place in dict.fromkeys(_fields(body)) if _can_go(place, body)]
-    text = "\n".join(islice(_words_of(said), 100))[:_LONGEST_REFUSAL]
-    names = _QUOTED.sub(lambda found: " " if re.search(r"\s", found[2]) else found[0], text)  # others are values
-    for sentence in re.split(r"\n|(?<=[.!?;])\s+", _NO_FIELD.sub(" ", names)):
-        line = _OTHER_NAMES.split(sentence)[0]
-        if _REFUSES.search(line) and (found := next(_named_in(line, known), None)):
-            name = found.rpartition(".")[2]
-            other = next((one for one in _LIMITS if name in _LIMITS and one != name and one in text), "")
-            return found, other
-    patterns = sorted((one for one in known if one.endswith((".pattern", ".patternProperties"))), reverse=True)
-    return (patterns[0], "") if patterns and _REFUSES_PATTERN.search(text) else ("", "")
-
-
-def mend_of(field: str, other: str) -> str:
-    """Return the notice that a field which `refused` found is left out."""
-    place, _, path = field.partition(".")
-    where = f" of the {place}" if place in ("messages", "tools") else ""
-    how = f"with `{other}` in its place" if other else "without it"
-    return f"The server refused `{one_line(path or place, 80)}`{where}; the request was sent again {how}."
-
 
 def left_out(body: Json, without: Mapping[str, str]) -> Json:
-    """Return a body without fields that `refused` found, each with the name of the field that has its value now."""
+    """Return a body without fields of `fields_of`, each given with the name of the field that has its value now."""
     for field, other in without.items():
         place, _, path = field.partition(".")
         if place in ("messages", "tools"):
-            body = {key: _drop(path, inner) if _PLACES.get(key) == place else inner for key, inner in body.items()}
+            body = {key: _drop(path, inner) if PLACES.get(key) == place else inner for key, inner in body.items()}
         elif place == "body":
             body = _cut(body, path.split(".")) | ({other: body[path]} if other and path in body else {})
     return body
 
 
-def _fields(value: object, place: str = "body") -> Iterator[str]:
-    """Yield every field of a body as `refused` names it."""
+def fields_of(value: object, place: str = "body") -> Iterator[str]:
+    """Yield every field of a body, as "body." and its path, or "tools." or "messages." and its name."""
     for item in cast("list[object]", value) if isinstance(value, list) else [value]:
         for key, inner in cast("Json", item).items() if isinstance(item, dict) else ():
             inside = f"{place}.{key}" if place.startswith("body") else place
-            if place == "body" and key in _PLACES:
-                yield from _fields(inner, _PLACES[key])
-            elif key in _MAPS_OF_SCHEMAS and isinstance(inner, dict):  # its keys are names of the user's
+            if place == "body" and key in PLACES:
+                yield from fields_of(inner, PLACES[key])
+            elif key in MAPS_OF_SCHEMAS and isinstance(inner, dict):  # its keys are names of the user's
                 yield f"{place}.{key}"
-                yield from _fields(list(cast("Json", inner).values()), inside)
+                yield from fields_of(list(cast("Json", inner).values()), inside)
             else:
                 yield f"{place}.{key}"
                 if key not in _VALUES:
-                    yield from _fields(inner, inside)
-
-
-def _can_go(field: str, body: Json) -> bool:
-    """Return whether a request can be sent without a field; Gemini alone knows which result belongs to a call."""
-    name = _bare(field.rpartition(".")[2])
-    return name not in _NEEDED or (name == "id" and field.startswith("messages") and "contents" in body)
+                    yield from fields_of(inner, inside)
 
 
 def _drop(name: str, value: Any) -> Any:
@@ -399,7 +310,7 @@ def _drop(name: str, value: Any) -> Any:
         return value
     kept: Json = {}
     for key, inner in cast("Json", value).items():
-        if key in _MAPS_OF_SCHEMAS and isinstance(inner, dict) and key != name:
+        if key in MAPS_OF_SCHEMAS and isinstance(inner, dict) and key != name:
             kept[key] = {one: _drop(name, schema) for one, schema in cast("Json", inner).items()}
         elif key != name:
             kept[key] = inner if key in _VALUES else _drop(name, inner)
@@ -414,71 +325,11 @@ def _cut(value: Any, path: Sequence[str]) -> Any:
         return cast("Any", value)
     whole = cast("Json", value)
     inner = whole[path[0]]
-    if path[0] in _MAPS_OF_SCHEMAS and path[1:] and isinstance(inner, dict):
+    if path[0] in MAPS_OF_SCHEMAS and path[1:] and isinstance(inner, dict):
         rest: Any = {name: _cut(schema, path[1:]) for name, schema in cast("Json", inner).items()}
     else:
         rest = _cut(inner, path[1:]) if path[1:] else {}
     return {key: rest if key == path[0] else inner for key, inner in whole.items() if key != path[0] or rest != {}}
-
-
-def _words_of(said: object, depth: int = 8) -> Iterator[str]:
-    """Yield the lines of what a server says in an error, without what it repeats of the request."""
-    if isinstance(said, str):
-        said = said[:_LONGEST_REFUSAL]
-        with suppress(ValueError, RecursionError):
-            if said.lstrip()[:1] in ("{", "["):
-                yield from _words_of(json.loads(said), depth - 1)
-                return
-        errors = _REPEATED_ERROR.findall(said)
-        yield from (f"{'.'.join(_WORD.findall(where))}: {kind} {why}" for kind, where, why in errors)
-        yield from [] if errors else [said]
-    elif isinstance(said, list) and depth > 0:
-        for item in cast("list[object]", said):
-            yield from _words_of(item, depth - 1)
-    elif isinstance(said, dict) and depth > 0:
-        error = cast("Json", said)
-        if isinstance(where := error.get("loc"), list):
-            yield f"{'.'.join(map(str, cast('list[Any]', where)))}: {error.get('msg')} {error.get('type')}"
-            return
-        words = [error[name] for name in (*_SAYS, *_SAYS_MORE) if name in error]
-        field = f"'{error['param']}' " if isinstance(error.get("param"), str) else ""
-        for line in (line for one in words for line in _words_of(one, depth - 1)):
-            yield f"{field}{line}"
-
-
-def _named_in(line: str, known: Sequence[str]) -> Iterator[str]:
-    """Yield the fields among `known` that a line names, in its order."""
-    named = [(found, _WORD.findall(found[0])) for found in _NAMED.finditer(line)]
-    paths = [(found, [one for one in parts if not one.isdigit()]) for found, parts in named]
-    roots = [_root(parts) for _, parts in paths]
-    for found, parts in paths:
-        if not parts or (len(parts) > 1 and parts[-2] in _MAPS_OF_SCHEMAS):  # a property of that name
-            continue
-        before, after = line[: found.start()], line[found.end() :]
-        is_name = re.search(r"[_$]|[a-z][A-Z]", parts[-1]) or len(parts) > 1 or _LED.search(before[-40:])
-        begins = not before.strip() and re.match(r"\s*:|\s+(?:is|are|was|cannot)\b", after)
-        if not is_name and not begins:
-            continue
-        alike = [one for one in known if _is_alias(parts[-1], one.rpartition(".")[2])]
-        place = _root(parts)
-        likely = place or next(filter(None, roots), "tools" if "schema" in line.lower() else "body")
-        alike.sort(key=lambda one: not one.startswith(likely))
-        yield from (one for one in alike[:1] if one.startswith(place))
-
-
-def _root(parts: Sequence[str]) -> str:
-    """Return "messages" or "tools" for a path that begins there."""
-    at = parts[:1] == ["body"]
-    return _PLACES.get(parts[at], "") if len(parts) > at + 1 else ""
-
-
-def _is_alias(named: str, field: str) -> bool:
-    return _bare(named) == _bare(field) or (named, field) == ("thinking", "think")  # Ollama's words for it
-
-
-def _bare(name: str) -> str:
-    """Return a name without what differs between the ways to write it: max_tokens, maxTokens."""
-    return name.replace("_", "").replace("-", "").lower()
 
 
 def results_of(message: Message) -> list[ToolResult]:

@@ -16,11 +16,12 @@ from agentmagic.loop.retry import MENDS
 from agentmagic.messages import user
 from agentmagic.providers.anthropic.model import Anthropic
 from agentmagic.providers.base import Request, merged
+from agentmagic.providers.failures import refused
 from agentmagic.providers.gemini.model import Gemini
 from agentmagic.providers.ollama import Ollama
 from agentmagic.providers.openai.chat_completions import OpenAIChat
 from agentmagic.providers.openai.responses import OpenAIResponses
-from agentmagic.providers.wire import left_out, refused
+from agentmagic.providers.wire import left_out
 from agentmagic.testing import run
 from tests.providers.loopback import Exchange, Loopback
 from tests.providers.test_wire import ANY_JSON
@@ -93,6 +94,11 @@ REFUSALS = [
     ("The following parameters are not supported: seed, top_p", "body.seed"),
     # fields of messages
     ("messages.1.reasoning_content: Extra inputs are not permitted", "messages.reasoning_content"),
+    (
+        "The reasoning_content is an intermediate result for display purposes only. Please remove the reasoning_content "
+        "from your message to reduce network traffic.",
+        "messages.reasoning_content",
+    ),
     ("('messages.1' : property 'reasoning_content' is unsupported)", "messages.reasoning_content"),
     (pydantic("messages", 1, "Assistant", "reasoning_content"), "messages.reasoning_content"),
     # keywords of the schemas of tools

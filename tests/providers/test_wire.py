@@ -62,6 +62,7 @@ READERS: dict[Any, Any] = {
     wire.words_of: str,
     wire.count_of: int,
     wire.read_arguments: dict,
+    lambda value: list(wire.pieces_of([{"type": value, "text": value}])): list,
 }
 
 

@@ -172,11 +172,12 @@ class Decoder:
         yield from self._end()
 
     def _start(self, place: object, data: Json) -> Iterator[ModelEvent]:
+        data = {**data, "type": text_of(data.get("type"))}
         if (before := self._open.get(place)) is not None:
             if before.data.get("type") == data.get("type") and before.data.get("id") == data.get("id"):
                 return  # announced twice
             yield from self._finish(place)  # a compatible server left it open
-        kind = _KINDS.get(text_of(data.get("type")), "text")
+        kind = _KINDS.get(data["type"], "text")
         if data.get("type") == "text":  # its part begins with its first word, which may be thinking
             block = self._open[place] = _OpenBlock(-1, data)
         else:
