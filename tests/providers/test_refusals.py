@@ -94,11 +94,7 @@ REFUSALS = [
     ("The following parameters are not supported: seed, top_p", "body.seed"),
     # fields of messages
     ("messages.1.reasoning_content: Extra inputs are not permitted", "messages.reasoning_content"),
-    (
-        "The reasoning_content is an intermediate result for display purposes only. Please remove the reasoning_content "
-        "from your message to reduce network traffic.",
-        "messages.reasoning_content",
-    ),
+    ("For display only. Please remove the reasoning_content from your message.", "messages.reasoning_content"),
     ("('messages.1' : property 'reasoning_content' is unsupported)", "messages.reasoning_content"),
     (pydantic("messages", 1, "Assistant", "reasoning_content"), "messages.reasoning_content"),
     # keywords of the schemas of tools
