@@ -19,7 +19,16 @@ from urllib.parse import urlsplit
 from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken
 from agentmagic.providers.base import ModelEvent, Provider, Request
-from agentmagic.providers.failures import broken, cut_off, mend_of, no_answer, refused, usable_key, usable_url
+from agentmagic.providers.failures import (
+    broken,
+    cut_off,
+    mend_of,
+    no_answer,
+    refused,
+    sentence,
+    usable_key,
+    usable_url,
+)
 from agentmagic.providers.proxies import RouteFault, async_client, network, sync_client
 from agentmagic.providers.streams import DONE, read_events, read_json
 from agentmagic.providers.traffic import HttpExchange, answered, note_request
@@ -237,15 +246,13 @@ class RemoteModel(Generic[K, C]):
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        """Turn the errors of a stream that breaks off, or cannot be read, into ProviderErrors."""
+        """Turn the errors of a stream that breaks off into ProviderErrors."""
         import httpx2
 
         try:
             yield
         except httpx2.HTTPError as error:
             raise cut_off(self.who, error) from error
-        except (ValueError, RecursionError) as error:  # what is no JSON, no UTF-8, or nested without end
-            raise broken(f"{self.who} sent something that cannot be read") from error
 
     async def _events(
         self,
@@ -309,7 +316,11 @@ class RemoteModel(Generic[K, C]):
 
     def _chunk(self, data: bytes) -> object:
         """Return a piece of a response, which can be any JSON. Raises a ProviderError if it reports a failure."""
-        return read_json(data.decode())
+        try:
+            return read_json(data.decode())
+        except (ValueError, RecursionError) as error:  # what is no JSON, no UTF-8, or nested without end
+            words = sentence(data[:200].decode(errors="replace"))
+            raise broken(f"{self.who} sent something that cannot be read. It says: {words}") from error
 
     def _check_type(self, response: "httpx2.Response") -> None:
         """Raise BadRequest for a response that is no stream of events."""

@@ -103,6 +103,7 @@ ONE, TWO = '{"a": 1}', '{"a": 2}'
         ([("add", ONE), ("add", TWO)], [{"add": {"a": 1}}, {"add": {"a": 2}}]),
         ([("add", ""), ("", ONE), ("rows", ""), ("", TWO)], [{"add": {"a": 1}}, {"rows": {"a": 2}}]),
         ([("add", '{"a"'), ("", ": 1}"), ("add", TWO)], [{"add": {"a": 1}}, {"add": {"a": 2}}]),
+        ([("add", ""), ("", ONE), ("add", ""), ("", '{"a"'), ("", ": 2}")], [{"add": {"a": 1}}, {"add": {"a": 2}}]),
         ([("add", ""), ("rows", "")], [{"add": {}}, {"rows": {}}]),
         ([("add", {"a": 1}), ("rows", {"a": 2})], [{"add": {"a": 1}}, {"rows": {"a": 2}}]),
         # One call, whatever is repeated:
@@ -452,6 +453,21 @@ def test_frames_that_keep_a_connection_open_are_no_part_of_an_answer(api: str):
 def test_an_error_event_keeps_its_words(api: str, data: str, words: str):
     with pytest.raises(ProviderError, match=words):
         answered(api, "".join(frames(api)[:1]) + f"event: error\ndata: {data}\n\n")
+
+
+@pytest.mark.parametrize("api", SAID)
+def test_words_in_place_of_json_are_told(api: str):
+    words = "Internal Server Error" if api == "ollama" else "data: Internal Server Error\n"
+    with pytest.raises(StreamBroken, match=r"cannot be read\. It says: Internal Server Error\. Send"):
+        answered(api, f"{words}\n")
+
+
+@pytest.mark.parametrize(
+    "body", [*map(sse, [VLLM := {"object": "error", "message": "out of memory"}]), json.dumps(VLLM)]
+)
+def test_the_error_of_vllm_is_told(body: str):
+    with pytest.raises(StreamBroken, match="out of memory"):
+        answered("openai-chat", sse(chunk({"content": "fi"})) + body)
 
 
 @pytest.mark.parametrize("api", EVENT_STREAMS)

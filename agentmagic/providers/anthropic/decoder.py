@@ -73,7 +73,9 @@ _PLAIN = frozenset({"type", "text", "id", "name", "input"})
 """The fields of texts and calls that their parts have too."""
 
 
-def refusal(status: int | None, payload: object, model: str, *, retry_after: float | None = None) -> ProviderError:
+def refusal(
+    status: int | None, payload: object, model: str, *, retry_after: float | None = None, who: str = "Anthropic"
+) -> ProviderError:
     """Return the error for an HTTP status and the JSON that came with it; an error in a stream has no status."""
     error = object_of(object_of(payload).get("error"))
     kind, message = str(error.get("type") or ""), error.get("message")
@@ -89,7 +91,7 @@ def refusal(status: int | None, payload: object, model: str, *, retry_after: flo
         ContextTooLong if refused and _TOO_LONG.search(message) else None,
         used_up=status == _PAYMENT_REQUIRED or code in _SPENT or bool(refused and _USED_UP.search(message)),
     )
-    return error_for(fault, Vendor("Anthropic", model, (KEY,), BASE_URL))
+    return error_for(fault, Vendor(who, model, (KEY,), BASE_URL))
 
 
 @dataclass(slots=True)

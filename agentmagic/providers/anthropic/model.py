@@ -91,7 +91,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
             )
         except APIStatusError as error:
             wait = retry_after(error.response.headers)
-            failure = refusal(error.status_code, error.body, self.model, retry_after=wait)
+            failure = refusal(error.status_code, error.body, self.model, retry_after=wait, who=self.who)
             raise self._refused(failure, body, error.body) from error
         except AnthropicError as error:
             raise unreachable(self.who, error, BASE_URL, self.base_url) from error

@@ -50,7 +50,9 @@ _STATUS_OF = {
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)s?")
 
 
-def refusal(status: int | None, payload: object, model: str, *, retry_after: float | None = None) -> ProviderError:
+def refusal(
+    status: int | None, payload: object, model: str, *, retry_after: float | None = None, who: str = "Gemini"
+) -> ProviderError:
     """Return the error for an HTTP status and the JSON that came with it.
 
     An error in a stream has no status except the one in the payload. `retry_after` is the value of that header, in
@@ -75,7 +77,7 @@ def refusal(status: int | None, payload: object, model: str, *, retry_after: flo
         kind=kind,
         used_up=status == 429 and any(map(_DAILY.search, quotas)),  # noqa: PLR2004  (HTTP: too many requests)
     )
-    return error_for(fault, Vendor("Gemini", model, KEYS, BASE_URL))
+    return error_for(fault, Vendor(who, model, KEYS, BASE_URL))
 
 
 def _objects(value: object) -> list[Json]:

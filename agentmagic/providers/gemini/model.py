@@ -83,7 +83,8 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
                 said = {"message": response.text}
                 with suppress(ValueError, RecursionError):  # no JSON, no UTF-8, or nested without end
                     said = response.json()
-        failure = refusal(response.status_code, said, self.model, retry_after=retry_after(response.headers))
+        wait = retry_after(response.headers)
+        failure = refusal(response.status_code, said, self.model, retry_after=wait, who=self.who)
         return self._refused(failure, body, said)
 
     def _find(self) -> "_Access":

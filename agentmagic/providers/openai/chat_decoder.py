@@ -44,13 +44,18 @@ _FAILED = frozenset({"error", "insufficient_system_resource"})
 
 @dataclass(slots=True)
 class _Call:
-    """A call whose end has not come; it gets its index with its first arguments, when its name is complete."""
+    """A call whose end has not come; it gets its index with its first arguments, when its name is complete.
+
+    `is_again` says that its name came once more, behind its arguments: it is repeated, or further arguments make it
+    the name of a second call.
+    """
 
     id: str = ""
     name: str = ""
     index: int = -1
     pieces: list[str] = field(default_factory=list[str])
     extra: Json = field(default_factory=dict[str, Any])
+    is_again: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -200,8 +205,10 @@ class Decoder:
         last = self._calls[-1] if self._calls else None
         call = last if place is None else self._places.get(place)
         if call is None or (name and self._is_other(call, text_of(entry.get("id")), name, text, place)):
-            call = _Call()
-            self._calls.append(call)
+            self._calls.append(call := _Call())
+        elif call.is_again and text:
+            self._calls.append(call := _Call(name=call.name))
+        call.is_again = bool(name and call.pieces and not text and call.is_complete)
         if place is not None:
             self._places[place] = call
         return call

@@ -177,7 +177,8 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
 
     def _chunk(self, data: bytes) -> object:
         chunk = super()._chunk(data)
-        if error := object_of(chunk).get("error"):
+        said = object_of(chunk)
+        if error := said.get("error") or (said.get("object") == "error" and said):  # the second form is of vLLM
             raise error_for(_fault(error), who=self.who, model=self.model)
         return chunk
 
