@@ -244,6 +244,7 @@ def test_a_call_of_the_responses_api_runs_with_its_arguments_wherever_they_came(
         [added(MESSAGE | {"content": None}), ended(MESSAGE | {"content": "fine"}), completed(MESSAGE)],
         [added(MESSAGE), piece("fine"), ended(MESSAGE | {"content": 0}), completed(MESSAGE)],
         [ended(MESSAGE), ended(MESSAGE), completed(MESSAGE)],
+        [added(MESSAGE), piece("fine"), ended(MESSAGE, 1), completed(MESSAGE)],
         [added({"type": "message"}, "0"), piece("fine"), ended(MESSAGE), completed(usage=[], incomplete_details=0)],
     ],
 )

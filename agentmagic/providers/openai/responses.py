@@ -158,13 +158,16 @@ class Decoder:
     def _find(self, kind: PartKind, place: int | None, data: Json) -> _Item | None:
         """Return the item that data is about, an open one if possible.
 
-        Some servers give several items one index, no index, or an item another id in each event.
+        Some servers give several items one index, no index, or an item another id or index in each event.
         """
         item_id, call_id = data.get("id"), data.get("call_id")
-        near = [one for one in self._items if one.kind == kind and place in (None, one.place)]
+        alike = [one for one in self._items if one.kind == kind]
         if call_id and kind == "tool_call":
-            near = [one for one in near if one.data.get("call_id") in (None, "", call_id)]
-        same = [one for one in near if item_id and one.data.get("id") == item_id]
+            alike = [one for one in alike if one.data.get("call_id") in (None, "", call_id)]
+        near = [one for one in alike if place in (None, one.place)]
+        same = [
+            one for one in near or alike if item_id and one.data.get("id") == item_id and not (one.done and not near)
+        ]
         still_open = [one for one in near if not one.done]
         return next(reversed(same or still_open or near), None)
 
