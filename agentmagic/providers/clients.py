@@ -132,13 +132,11 @@ class Decoder(Protocol):
     before its closing chunk.
     """
 
-    @property
-    def rest(self) -> float | None:
-        """The seconds to wait for each further chunk if the answer is complete, or None if it is not.
+    rest: float | None
+    """The seconds to wait for each further chunk if the answer is complete, or None if it is not.
 
-        They are `SETTLE` if figures may follow, and `AFTER_END` behind the last chunk of the API.
-        """
-        ...
+    They are `SETTLE` if figures may follow, and `AFTER_END` behind the last chunk of the API.
+    """
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
         """Return the events of a chunk, which can be any JSON."""
@@ -271,7 +269,7 @@ class RemoteModel(Generic[K, C]):
             with self._reading():
                 async with aclosing(response), aclosing(reader(response)) as reads:
                     async for found in reads:
-                        for data in filter(bytes.strip, found):
+                        for data in found:
                             if data is DONE:
                                 done = True
                                 break
@@ -310,12 +308,16 @@ class RemoteModel(Generic[K, C]):
                 return
             if found:
                 last = time.monotonic()
-            for data in filter(bytes.strip, found):
+            for data in found:
                 for event in decoder.feed(self._chunk(data)) if data is not DONE else ():
                     yield event
 
     def _chunk(self, data: bytes) -> object:
         """Return a piece of a response, which can be any JSON. Raises a ProviderError if it reports a failure."""
+        return self._parsed(data)
+
+    def _parsed(self, data: bytes) -> object:
+        """Return JSON. Raises StreamBroken, with the words, for what is no JSON."""
         try:
             return read_json(data.decode())
         except (ValueError, RecursionError) as error:  # what is no JSON, no UTF-8, or nested without end

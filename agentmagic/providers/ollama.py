@@ -19,7 +19,7 @@ from agentmagic.providers import failures, wire
 from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merged
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
 from agentmagic.providers.failures import Fault, Vendor, quoted, unreachable, usable_key
-from agentmagic.providers.streams import AFTER_END, read_lines
+from agentmagic.providers.streams import AFTER_END, read_objects
 from agentmagic.providers.wire import Json, Memo, clean, count_of, object_of, objects_of, pieces_of, text_of
 from agentmagic.text import is_loopback
 
@@ -86,6 +86,7 @@ class Decoder:
         self._model = model
         self._writer = wire.PartWriter(lambda text, _field: Reasoning(text, ProviderData(PROVIDER, {"model": model})))
         self._finished = False
+        self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a line, which can be any JSON. Raises a ProviderError if it reports a failure."""
@@ -103,15 +104,10 @@ class Decoder:
             yield from self._call(entry)
         if line.get("done") is True or text_of(line.get("done_reason")):
             yield from self._writer.finish()
-            self._finished = True
+            self._finished, self.rest = True, AFTER_END
             reason = text_of(line.get("done_reason")) or "stop"  # older servers give none
             sent, written = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
             yield ModelFinished(Usage(sent, 0, written, requests=1), reason, reason == "length")
-
-    @property
-    def rest(self) -> float | None:
-        """`AFTER_END` behind the last line."""
-        return AFTER_END if self._finished else None
 
     def close(self, *, done: bool = False) -> tuple[ModelEvent, ...]:  # noqa: ARG002  (this API has no `[DONE]`)
         """Return nothing. Raises StreamBroken if the answer was not complete."""
@@ -271,7 +267,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         decoder = Decoder(self.model)
         response = await self._open(body)
         with self._reading():
-            async with aclosing(response), aclosing(self._events(response, decoder, body, read_lines)) as events:
+            async with aclosing(response), aclosing(self._events(response, decoder, body, read_objects)) as events:
                 await self._check(response, body)
                 async for event in events:
                     yield event

@@ -21,6 +21,9 @@ DONE = b"[DONE]"
 """The data with which servers end a stream, after OpenAI's; it comes out of `read_events` as this very object."""
 
 _ENDS = (DONE, b" [DONE]")
+_OBJECT = (b" {", b"{")
+"""The begin of data that is an object."""
+
 _MARKED = b"\xef\xbb\xbfdata:"
 """The begin of the first line behind a byte order mark."""
 
@@ -65,58 +68,82 @@ async def read_events(response: "httpx2.Response") -> AsyncGenerator[list[bytes]
 
     https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
     """
-    data: list[bytes] = []
-    plain: list[bytes] = []
-    name = b""
+    cutter = _EventCutter()
     async with aclosing(read_lines(response)) as reads:
         async for lines in reads:
-            found: list[bytes] = []
-            for line in lines:
-                if line.startswith(b"data:"):
-                    data.append(line[5:])
-                elif not line:
-                    found += _event(name, data)
-                    data, name = [], b""
-                elif line.startswith(b"event:"):
-                    name = line[6:].strip().lower()
-                elif line.startswith(_MARKED):
-                    data.append(line[len(_MARKED) :])
-                elif plain or line.startswith((b"{", b"[")):
-                    plain.append(line)
-            end = next((place for place, text in enumerate(found) if text.startswith(_ENDS)), None)
-            if end is not None:
-                yield [*found[:end], DONE]
+            yield cutter.feed(lines)
+            if cutter.done:
                 await _finish(reads)
                 return
-            yield found
-    if rest := [*_last(data), *_plain(plain)]:
+    if rest := cutter.close():
         yield rest
 
 
-def _last(data: list[bytes]) -> list[bytes]:
-    """Return the data of an event whose last line is missing, in a list, if it is whole."""
-    text = b"\n".join(data).strip()
-    if text == DONE:
-        return [DONE]
-    return [text] if text.startswith(b"{") and _read(text) is not None else []
+async def read_objects(response: "httpx2.Response") -> AsyncGenerator[list[bytes]]:
+    """Yield the lines of a response that are not blank, each of which is JSON."""
+    async with aclosing(read_lines(response)) as reads:
+        async for lines in reads:
+            yield [line for line in lines if line.strip()]
 
 
-def _event(name: bytes, data: list[bytes]) -> list[bytes]:
-    """Return the data of an event in a list, which is empty if the event has no content."""
-    if not data:
-        return []
-    text = data[0] if len(data) == 1 else b"\n".join(data)
-    if text.startswith((b" {", b"{")) and name not in _NAMES:  # nearly every event
+class _EventCutter:
+    """Cuts lines into the data of server-sent events; `done` says that the data was `DONE`."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self._data: list[bytes] = []
+        self._name = b""  # only if it changes how the data is read
+        self._usual = b""  # the line with a name that does not
+        self._plain: list[bytes] = []
+
+    def feed(self, lines: list[bytes]) -> list[bytes]:
+        """Return the data of the events that these lines end."""
+        data, found = self._data, list[bytes]()
+        for line in lines:
+            if line.startswith(b"data:"):
+                data.append(line[5:])
+            elif line:
+                if line != self._usual:
+                    self._take(line)
+            elif len(data) == 1 and not self._name and data[0].startswith(_OBJECT):  # nearly every event
+                found.append(data.pop())
+            else:
+                found += self._end(b"\n".join(data))
+                data.clear()
+                self._name = b""
+                if self.done:
+                    break
+        return found
+
+    def close(self) -> list[bytes]:
+        """Return what is whole behind the last event: an event without its last line, and JSON that is no event."""
+        last = b"\n".join(self._data).strip()
+        is_whole = last == DONE or (last.startswith(b"{") and _read(last) is not None)
+        return [*(self._end(last) if is_whole else ()), *_plain(self._plain)]
+
+    def _take(self, line: bytes) -> None:
+        if line.startswith(b"event:"):
+            name = line[6:].strip().lower()
+            self._name, self._usual = (name, b"") if name in _NAMES else (b"", line)
+        elif line.startswith(_MARKED):
+            self._data.append(line[len(_MARKED) :])
+        elif self._plain or line.startswith((b"{", b"[")):
+            self._plain.append(line)
+
+    def _end(self, text: bytes) -> list[bytes]:
+        """Return the data of an event in a list, which is empty if the event has no content."""
+        if self._name in _KEEPS_ALIVE or _NOTHING.fullmatch(text):
+            return []
+        if text.startswith(_ENDS):
+            self.done = True
+            return [DONE]
+        if self._name == b"error":
+            said = _read(text)
+            error = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+            if "error" not in error and error.get("type") != "error":
+                words = said if isinstance(said, str) else text.decode(errors="replace").strip()
+                return [json.dumps({"type": "error", "error": error or {"message": words}}).encode()]
         return [text]
-    if name in _KEEPS_ALIVE or _NOTHING.fullmatch(text):
-        return []
-    if name == b"error":
-        said = _read(text)
-        error = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
-        if "error" not in error and error.get("type") != "error":
-            words = said if isinstance(said, str) else text.decode(errors="replace").strip()
-            return [json.dumps({"type": "error", "error": error or {"message": words}}).encode()]
-    return [text]
 
 
 def _plain(lines: list[bytes]) -> Iterator[bytes]:

@@ -54,9 +54,7 @@ def text_of(value: object) -> str:
 
 def number_of(value: object) -> int | None:
     """Return a whole number, also one that is written as a float or as digits; None for anything else."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
+    if type(value) is int:  # nearly always; a bool is no number
         return value
     if isinstance(value, float):
         return int(value) if value.is_integer() else None

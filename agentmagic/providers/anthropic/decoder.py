@@ -60,13 +60,9 @@ _KINDS: Mapping[str, Literal["text", "reasoning", "tool_call"]] = {
     "tool_use": "tool_call",
 }
 _GROWS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
-_OWNERS = {
-    "text_delta": "text",
-    "thinking_delta": "thinking",
-    "signature_delta": "thinking",
-    "input_json_delta": "tool_use",
-}
-"""The types of the blocks that deltas belong to; blocks of further types take any delta."""
+_GROWN_BY = {"text": "text_delta", "thinking": "thinking_delta", "tool_use": "input_json_delta"}
+"""The deltas of a block, by its type; blocks of further types take any."""
+_OWNERS = {delta: block for block, delta in _GROWN_BY.items()} | {"signature_delta": "thinking"}
 _WRITES = ("ephemeral_1h_input_tokens", "ephemeral_5m_input_tokens")
 """The tokens written to the cache, by how long they stay there."""
 _PLAIN = frozenset({"type", "text", "id", "name", "input"})
@@ -100,6 +96,7 @@ class _OpenBlock:
 
     index: int
     data: Json
+    grown_by: str
     pieces: list[str] = field(default_factory=list[str])
 
 
@@ -118,13 +115,9 @@ class Decoder:
         self._usage = Usage(cost=None)
         self._reason = ""
         self._ended = False
+        self.rest: float | None = None
         self.paused = False
         self.parts: list[Part] = []
-
-    @property
-    def rest(self) -> float | None:
-        """The seconds to wait for each further event: the last one may follow the stop reason, or be missing."""
-        return AFTER_END if self._ended else SETTLE if self._reason else None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a stream event, which can be any JSON."""
@@ -176,27 +169,25 @@ class Decoder:
     def _start(self, place: object, data: Json) -> Iterator[ModelEvent]:
         data = {**data, "type": text_of(data.get("type"))}
         if (before := self._open.get(place)) is not None:
-            if before.data.get("type") == data.get("type") and before.data.get("id") == data.get("id"):
+            if before.data["type"] == data["type"] and before.data.get("id") == data.get("id"):
                 return  # announced twice
             yield from self._finish(place)  # a compatible server left it open
         kind = _KINDS.get(data["type"], "text")
-        if data.get("type") == "text":  # its part begins with its first word, which may be thinking
-            block = self._open[place] = _OpenBlock(-1, data)
-        else:
-            block = self._open[place] = _OpenBlock(self._writer.next_index(), data)
+        # The part of a text begins with its first word, which may be thinking.
+        index = -1 if data["type"] == "text" else self._writer.next_index()
+        block = self._open[place] = _OpenBlock(index, data, _GROWN_BY.get(data["type"], ""))
+        if index >= 0:
             yield PartStarted(block.index, kind, text_of(data.get("name")) if kind == "tool_call" else "")
         for begun in ("text", "thinking"):  # empty, except on some compatible servers
             yield from self._piece(block, text_of(data.get(begun)))
 
     def _delta(self, place: int | None, delta: Json) -> Iterator[ModelEvent]:
-        block = self._open.get(place)
-        kind = text_of(delta.get("type"))
-        owner = _OWNERS.get(kind)
-        if owner and (
-            block is None or (block.data.get("type") != owner and block.data.get("type") in _OWNERS.values())
-        ):
-            yield from self._open_for(owner)
-            block = next((one for one in reversed(self._open.values()) if one.data.get("type") == owner), block)
+        block, kind = self._open.get(place), delta.get("type")
+        if block is None or kind != block.grown_by:  # seldom
+            owner = _OWNERS.get(text_of(kind))
+            if owner and (block is None or (block.grown_by and block.data["type"] != owner)):
+                yield from self._open_for(owner)
+                block = next((one for one in reversed(self._open.values()) if one.data["type"] == owner), block)
         if block is None:
             return
         match kind:
@@ -212,7 +203,7 @@ class Decoder:
 
     def _open_for(self, owner: str) -> Iterator[ModelEvent]:
         """Open a block for deltas that a compatible server sends under no index, or under that of another block."""
-        if owner in ("text", "thinking") and all(one.data.get("type") != owner for one in self._open.values()):
+        if owner in ("text", "thinking") and all(one.data["type"] != owner for one in self._open.values()):
             yield from self._start(owner, {"type": owner, owner: ""})
 
     def _piece(self, block: _OpenBlock, text: str) -> Iterator[ModelEvent]:
@@ -241,6 +232,7 @@ class Decoder:
 
     def _take_reason(self, delta: Json) -> None:
         self._reason = text_of(delta.get("stop_reason")) or self._reason
+        self.rest = SETTLE if self._reason else None  # the last event may follow, or be missing
         if self._reason == "refusal":
             details = object_of(delta.get("stop_details"))
             category, why = quoted(details.get("category")), quoted(details.get("explanation"))
@@ -253,9 +245,9 @@ class Decoder:
             yield from self._finish(place)
         self._usage += _usage(self._figures)
         if self._reason == "pause_turn":
-            self._reason, self.paused = "", True
+            self._reason, self.paused, self.rest = "", True, None
             return
-        self._ended = True
+        self._ended, self.rest = True, AFTER_END
         once = self._usage.requests == 1
         yield ModelFinished(self._usage, self._reason or "end_turn", self._reason in _LENGTH, once)
 

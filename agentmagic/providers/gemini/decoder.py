@@ -139,11 +139,7 @@ class Decoder:
         self._reason = ""
         self._began = False
         self._answered = False
-
-    @property
-    def rest(self) -> float | None:
-        """The seconds to wait for each further chunk behind the finish reason: the usage may follow."""
-        return SETTLE if self._reason else None
+        self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a chunk, which can be any JSON."""
@@ -160,7 +156,7 @@ class Decoder:
                 yield from self._part(part)
             if reason := text_of(candidate.get("finishReason")):
                 _check_reason(reason, candidate.get("finishMessage"))
-                self._reason = reason
+                self._reason, self.rest = reason, SETTLE  # the usage may follow
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
         """Yield the end of the response. Raises StreamBroken if it has not come."""

@@ -94,19 +94,14 @@ class Decoder:
         self._usage: Json = {}
         self._reason = ""
         self._began = False
-
-    @property
-    def rest(self) -> float | None:
-        """The seconds to wait for each further chunk behind the finish reason: the usage may follow."""
-        return SETTLE if self._reason else None
+        self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a chunk, which can be any JSON."""
         response = object_of(chunk)
         # Servers send the usage in the last chunk, in every chunk, or never.
-        for place in ("usage", "x_groq"):
-            if found := response.get(place):
-                self._count(found)
+        if usage := response.get("usage") or response.get("x_groq"):
+            self._count(usage)
         for choice in objects_of(response.get("choices")):
             if choice.get("index") and number_of(choice["index"]):
                 continue  # a second answer to the same request, which was not asked for
@@ -118,8 +113,9 @@ class Decoder:
             elif not self._began and (whole := object_of(choice.get("message"))):
                 # The server does not stream; others repeat the whole answer behind its pieces.
                 yield from self._delta(whole)
-                self._reason = self._reason or "stop"
-            self._reason = text_of(choice.get("finish_reason")) or self._reason
+                self._end("stop")
+            if reason := choice.get("finish_reason"):
+                self._end(text_of(reason))
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
         """Yield the ends of the parts and of the response.
@@ -144,6 +140,10 @@ class Decoder:
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
         yield ModelFinished(read_usage(self._usage, "prompt", "completion"), self._reason, cut)
+
+    def _end(self, reason: str) -> None:
+        if reason:
+            self._reason, self.rest = reason, SETTLE  # the usage may follow
 
     def _count(self, found: object) -> None:
         """Take token counts in, which Groq puts into an object of its own."""

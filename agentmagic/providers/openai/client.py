@@ -176,10 +176,10 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         return opened
 
     def _chunk(self, data: bytes) -> object:
-        chunk = super()._chunk(data)
+        chunk = self._parsed(data)
         said = object_of(chunk)
-        if error := said.get("error") or (said.get("object") == "error" and said):  # the second form is of vLLM
-            raise error_for(_fault(error), who=self.who, model=self.model)
+        if (error := said.get("error")) or said.get("object") == "error":  # the second form is of vLLM
+            raise error_for(_fault(error or said), who=self.who, model=self.model)
         return chunk
 
     def _find_key(self) -> str:

@@ -115,11 +115,7 @@ class Decoder:
         self._latest: _Item | None = None
         self._writer = PartWriter()
         self._finished = False
-
-    @property
-    def rest(self) -> float | None:
-        """`AFTER_END` behind the closing event."""
-        return AFTER_END if self._finished else None
+        self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:  # noqa: PLR0911  (one per kind of event)
         """Return the events of a chunk, which can be any JSON. Raises a ProviderError if it reports a failure."""
@@ -127,8 +123,8 @@ class Decoder:
             return ()
         event = object_of(chunk)
         kind = text_of(event.get("type"))
-        if kind in _DELTAS:  # nearly every event
-            return self._delta(_DELTAS[kind], event, text_of(event.get("delta")))
+        if part := _DELTAS.get(kind):  # nearly every event
+            return self._delta(part, event, text_of(event.get("delta")))
         if kind in _ENDS_OF_DELTAS:
             return self._end_deltas(_ENDS_OF_DELTAS[kind], event)
         match kind:
@@ -197,8 +193,7 @@ class Decoder:
 
     def _delta(self, kind: PartKind, event: Json, text: str) -> Iterable[ModelEvent]:
         place, item_id, item = event.get("output_index"), event.get("item_id"), self._latest
-        is_latest = item is not None and item.kind == kind and item.place == place and item.data.get("id") == item_id
-        if item is None or not is_latest:  # seldom
+        if item is None or (item.kind, item.place, item.data.get("id")) != (kind, place, item_id):  # seldom
             item = self._latest = self._item(kind, number_of(place), {"type": _TYPES[kind], "id": item_id})
         if not text or item.done:
             return ()
@@ -254,7 +249,7 @@ class Decoder:
                 _supply(item, item.data, is_whole=False)
             if (item.is_whole or item.texts or item.index >= 0) and not (cut and not _is_named(item)):
                 yield from self._end_part(item)
-        self._finished = True
+        self._finished, self.rest = True, AFTER_END
         yield ModelFinished(read_usage(response.get("usage"), "input", "output"), reason or "completed", cut)
 
     def _take(self, output: object) -> None:
