@@ -380,7 +380,7 @@ def listed_names(url: str, where: tuple[str, str], seconds: float, key: str = ""
                 if len(body) > LIST_BYTES or time.monotonic() > until:
                     return []
         names = [text_of(entry.get(where[1])) for entry in objects_of(object_of(json.loads(body)).get(where[0]))]
-    except (httpx2.HTTPError, httpx2.InvalidURL, RouteFault, ValueError, RecursionError, StreamBroken):
+    except (httpx2.HTTPError, httpx2.InvalidURL, RouteFault, ValueError, RecursionError):
         return []
     return [name for name in names if name and name.isprintable() and len(name) <= LONGEST_NAME][:LISTED]
 

@@ -20,7 +20,7 @@ from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSett
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
 from agentmagic.providers.failures import Fault, Vendor, quoted, unreachable, usable_key
 from agentmagic.providers.streams import AFTER_END, read_objects
-from agentmagic.providers.wire import Json, Memo, clean, count_of, object_of, objects_of, pieces_of, text_of
+from agentmagic.providers.wire import Json, Memo, clean, count_of, object_of, objects_of, text_of
 from agentmagic.text import is_loopback
 
 if TYPE_CHECKING:
@@ -85,33 +85,31 @@ class Decoder:
     def __init__(self, model: str = "") -> None:
         self._model = model
         self._writer = wire.PartWriter(lambda text, _field: Reasoning(text, ProviderData(PROVIDER, {"model": model})))
-        self._finished = False
         self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a line, which can be any JSON. Raises a ProviderError if it reports a failure."""
         line = object_of(chunk)
-        if self._finished:
+        if self.rest is not None:  # it has ended
             return
         if error := line.get("error"):
             raise refusal(None, quoted(error), self._model)
         message = object_of(line.get("message"))
         if thought := text_of(message.get("thinking")):
             yield from self._writer.think(thought, "thinking")
-        for kind, text in pieces_of(message.get("content")):
-            yield from self._writer.say(text) if kind == "text" else self._writer.think(text, "thinking")
+        yield from self._writer.take(message.get("content"), "thinking")
         for entry in objects_of(message.get("tool_calls")):
             yield from self._call(entry)
         if line.get("done") is True or text_of(line.get("done_reason")):
             yield from self._writer.finish()
-            self._finished, self.rest = True, AFTER_END
+            self.rest = AFTER_END
             reason = text_of(line.get("done_reason")) or "stop"  # older servers give none
             sent, written = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
             yield ModelFinished(Usage(sent, 0, written, requests=1), reason, reason == "length")
 
     def close(self, *, done: bool = False) -> tuple[ModelEvent, ...]:  # noqa: ARG002  (this API has no `[DONE]`)
         """Return nothing. Raises StreamBroken if the answer was not complete."""
-        if not self._finished:
+        if self.rest is None:
             raise failures.broken("the response ended before it was complete")
         return ()
 

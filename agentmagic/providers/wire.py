@@ -129,6 +129,11 @@ def kept(data: Any) -> Any:
         raise StreamBroken(f"The provider sent something that cannot be read: {error}. Ask again.") from None
 
 
+def arguments_text(value: object) -> str:
+    """Return a call's arguments as JSON text; a few servers send them as an object."""
+    return text_of(value) if value is None or isinstance(value, str) else write_json(kept(value))
+
+
 def read_arguments(value: object) -> Json:
     """Return a call's arguments: an object, or the one object that a text holds, also as a text within the text.
 
@@ -138,7 +143,7 @@ def read_arguments(value: object) -> Json:
     """
     if isinstance(value, dict):
         return kept(cast("Json", value))
-    text = encodable(value) if isinstance(value, str) else "" if value is None else write_json(kept(value))
+    text = arguments_text(value)
     try:
         given = [one for one in _values(text) if one not in (None, "", {})]
     except (ValueError, RecursionError):
@@ -306,13 +311,13 @@ def _drop(name: str, value: Any) -> Any:
         return [_drop(name, item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    kept: Json = {}
+    rest: Json = {}
     for key, inner in cast("Json", value).items():
         if key in MAPS_OF_SCHEMAS and isinstance(inner, dict) and key != name:
-            kept[key] = {one: _drop(name, schema) for one, schema in cast("Json", inner).items()}
+            rest[key] = {one: _drop(name, schema) for one, schema in cast("Json", inner).items()}
         elif key != name:
-            kept[key] = inner if key in _VALUES else _drop(name, inner)
-    return kept
+            rest[key] = inner if key in _VALUES else _drop(name, inner)
+    return rest
 
 
 def _cut(value: Any, path: Sequence[str]) -> Any:
@@ -390,6 +395,11 @@ class PartWriter:
         if (self._kind, self._field) != ("reasoning", field):
             yield from self.end()
         yield from self._write("reasoning", text, field)
+
+    def take(self, content: object, field: str = "") -> Iterator[ModelEvent]:
+        """Yield the events for content as `pieces_of` reads it; `field` is that of its thoughts."""
+        for kind, text in pieces_of(content):
+            yield from self.say(text) if kind == "text" else self.think(text, field)
 
     def end(self) -> tuple[ModelEvent, ...]:
         """Return the end of the open part, if there is one; text of which it is not clear what it is waits."""

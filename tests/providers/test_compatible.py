@@ -521,9 +521,7 @@ MODULES = {
 }
 
 
-def test_figures_that_come_behind_the_finish_reason_are_kept_and_each_restarts_the_wait(monkeypatch):
-    monkeypatch.setattr("agentmagic.providers.openai.chat_decoder.SETTLE", 0.4)
-
+def test_figures_that_come_behind_the_finish_reason_are_kept_and_each_restarts_the_wait():
     class Response:
         """Sends a heartbeat every tenth of a second for good, and figures once."""
 
@@ -543,5 +541,5 @@ def test_figures_that_come_behind_the_finish_reason_are_kept_and_each_restarts_t
 
     begun = time.monotonic()
     assert asyncio.run(read())[-1].usage.input_tokens == 7
-    assert time.monotonic() - begun >= 0.2 + 0.4
+    assert time.monotonic() - begun >= 0.2 + streams.SETTLE
     assert streams.SETTLE == 2.0

@@ -5,7 +5,6 @@ https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, cast
 
 from agentmagic.errors import (
     AuthenticationFailed,
@@ -58,18 +57,18 @@ def refusal(
     An error in a stream has no status except the one in the payload. `retry_after` is the value of that header, in
     seconds; a delay in the payload is used before it.
     """
-    error = next(iter(_objects(payload)), object_of(payload))  # some endpoints send a list with one error
+    error = (objects_of(payload) or [{}])[0]  # some endpoints send a list with one error
     error = object_of(error.get("error")) or error  # with or without the envelope
     code, message = error.get("code"), error.get("message")
     message = message if isinstance(message, str) else ""
     if not status:
         status = code if isinstance(code, int) else _STATUS_OF.get(str(error.get("status")), 500)
-    details = _objects(error.get("details"))
+    details = objects_of(error.get("details"))
     kind: type[ProviderError] | None = None
     if status < 500 and status != 429:  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
         too_long = ContextTooLong if _TOO_LONG.search(message) else None
         kind = AuthenticationFailed if _BAD_KEY.search(message) else too_long
-    quotas = [str(violation) for detail in details for violation in _objects(detail.get("violations"))]
+    quotas = [str(violation) for detail in details for violation in objects_of(detail.get("violations"))]
     fault = Fault(
         message,
         status=status,
@@ -78,11 +77,6 @@ def refusal(
         used_up=status == 429 and any(map(_DAILY.search, quotas)),  # noqa: PLR2004  (HTTP: too many requests)
     )
     return error_for(fault, Vendor(who, model, KEYS, BASE_URL))
-
-
-def _objects(value: object) -> list[Json]:
-    # Lenient, unlike the readers of answers: an error must be reported even if its details are odd.
-    return [object_of(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
 
 
 def _delay(details: list[Json]) -> float | None:

@@ -18,6 +18,7 @@ from agentmagic.providers.streams import SETTLE
 from agentmagic.providers.wire import (
     Json,
     PartWriter,
+    arguments_text,
     figures_so_far,
     kept,
     mint_id,
@@ -25,11 +26,9 @@ from agentmagic.providers.wire import (
     number_of,
     object_of,
     objects_of,
-    pieces_of,
     read_arguments,
     text_of,
     words_of,
-    write_json,
 )
 
 PROVIDER = "openai-chat"
@@ -164,8 +163,7 @@ class Decoder:
                 # Reasoning goes back to the server as it came: as a text in this field, or not at all.
                 yield from self._writer.think(reasoning, name if isinstance(delta[name], str) else "")
                 break  # a server that fills both fields puts the same text into them
-        for kind, text in pieces_of(content or delta.get("refusal")):
-            yield from self._writer.say(text) if kind == "text" else self._writer.think(text, "")
+        yield from self._writer.take(content or delta.get("refusal"))
         legacy = object_of(delta.get("function_call"))  # of servers that stopped at the API of 2023
         for entry in objects_of(delta.get("tool_calls")) or ([{"function": legacy, "index": 0}] if legacy else []):
             yield from self._write_call(entry)
@@ -178,7 +176,7 @@ class Decoder:
         name, arguments = written.get("name"), written.get("arguments")
         if not isinstance(name, str) or name not in self._tools:
             return None
-        return _Call(name=name, pieces=[_arguments_text(arguments)])
+        return _Call(name=name, pieces=[arguments_text(arguments)])
 
     def _reasoning(self, text: str, name: str) -> Reasoning:
         return Reasoning(text, ProviderData(PROVIDER, {"model": self._model, "field": name}))
@@ -187,7 +185,7 @@ class Decoder:
         yield from self._writer.end()
         function = object_of(entry.get("function"))
         name = text_of(function.get("name"))
-        text = _arguments_text(function.get("arguments"))
+        text = arguments_text(function.get("arguments"))
         call = self._call_of(entry, name, text)
         call.id = call.id or text_of(entry.get("id"))
         if name != call.name:  # some servers repeat the whole name, others send it in pieces
@@ -271,8 +269,3 @@ def _join(entries: list[Any], more: list[Any]) -> None:
             grows = key in _GROWING and isinstance(old, str) and isinstance(value, str)
             if value is not None:
                 open_entry[key] = f"{old}{value}" if grows else value
-
-
-def _arguments_text(arguments: object) -> str:
-    """Return arguments as JSON text; a few servers send them as an object."""
-    return text_of(arguments) if arguments is None or isinstance(arguments, str) else write_json(kept(arguments))

@@ -46,6 +46,7 @@ from agentmagic.providers.wire import (
     Json,
     Memo,
     PartWriter,
+    arguments_text,
     clean,
     data_of,
     fit_id,
@@ -62,7 +63,6 @@ from agentmagic.providers.wire import (
     text_of,
     words_of,
     write_arguments,
-    write_json,
 )
 
 PROVIDER = "openai"
@@ -114,19 +114,18 @@ class Decoder:
         self._items: list[_Item] = []
         self._latest: _Item | None = None
         self._writer = PartWriter()
-        self._finished = False
         self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:  # noqa: PLR0911  (one per kind of event)
         """Return the events of a chunk, which can be any JSON. Raises a ProviderError if it reports a failure."""
-        if self._finished:
+        if self.rest is not None:  # it has ended
             return ()
         event = object_of(chunk)
         kind = text_of(event.get("type"))
         if part := _DELTAS.get(kind):  # nearly every event
             return self._delta(part, event, text_of(event.get("delta")))
-        if kind in _ENDS_OF_DELTAS:
-            return self._end_deltas(_ENDS_OF_DELTAS[kind], event)
+        if part := _ENDS_OF_DELTAS.get(kind):
+            return self._end_deltas(part, event)
         match kind:
             case "response.output_item.added":
                 return self._start(number_of(event.get("output_index")), object_of(event.get("item")))
@@ -145,7 +144,7 @@ class Decoder:
 
     def close(self, *, done: bool = False) -> Iterable[ModelEvent]:
         """Return the end of a response that only `[DONE]` closed. Raises StreamBroken for one that is not complete."""
-        if self._finished:
+        if self.rest is not None:  # it has ended
             return ()
         if done and self._items:
             return self._end({}, cut=False)
@@ -161,9 +160,7 @@ class Decoder:
         if call_id and kind == "tool_call":
             alike = [one for one in alike if one.data.get("call_id") in (None, "", call_id)]
         near = [one for one in alike if place in (None, one.place)]
-        same = [
-            one for one in near or alike if item_id and one.data.get("id") == item_id and not (one.done and not near)
-        ]
+        same = [one for one in near or alike if item_id and one.data.get("id") == item_id and (near or not one.done)]
         still_open = [one for one in near if not one.done]
         return next(reversed(same or still_open or near), None)
 
@@ -208,7 +205,7 @@ class Decoder:
         if kind != "tool_call":
             words = text_of(event.get("text") or event.get("refusal"))
             return () if item.texts else self._delta(kind, event, words)
-        item.arguments = _json_text(event.get("arguments"))
+        item.arguments = arguments_text(event.get("arguments"))
         return ()
 
     def _finish(self, place: int | None, data: Json) -> Iterator[ModelEvent]:
@@ -249,7 +246,7 @@ class Decoder:
                 _supply(item, item.data, is_whole=False)
             if (item.is_whole or item.texts or item.index >= 0) and not (cut and not _is_named(item)):
                 yield from self._end_part(item)
-        self._finished, self.rest = True, AFTER_END
+        self.rest = AFTER_END
         yield ModelFinished(read_usage(response.get("usage"), "input", "output"), reason or "completed", cut)
 
     def _take(self, output: object) -> None:
@@ -292,15 +289,10 @@ def _supply(item: _Item, data: Json, *, is_whole: bool = True) -> None:
         before = {name: item.data[name] for name in ("name", "call_id") if item.data.get(name)}
         given = (data.get("arguments"), item.arguments, "".join(item.texts), item.data.get("arguments"))
         # The first that says something: `{}` may only hold the place of arguments that came in another event.
-        texts = [text for text in map(_json_text, given) if text]
+        texts = [text for text in map(arguments_text, given) if text]
         arguments = next((text for text in texts if read_arguments(text)), texts[0] if texts else "")
         data = data | {name: value for name, value in before.items() if not data.get(name)} | {"arguments": arguments}
     item.data, item.is_whole = data, is_whole
-
-
-def _json_text(arguments: object) -> str:
-    """Return the arguments of a call as text; a few servers send them as an object."""
-    return arguments if isinstance(arguments, str) else "" if arguments is None else write_json(arguments)
 
 
 def _part(item: Json, said: str, *, is_whole: bool) -> Part:
