@@ -19,6 +19,7 @@ from agentmagic.values import describe, frames, reprs
 
 MOST_VARIABLES = 200
 """Variables that are listed, and changes that are told."""
+MOST_COLUMNS = 20
 LONGEST_LINE = 200
 LONGEST_VALUE = 80
 LOOK_BUDGET = 2000
@@ -52,8 +53,8 @@ def _contents(name: str, value: object) -> str:
     if isinstance(value, ModuleType) or not is_data(value):
         return ""
     if frames.is_frame(value) or frames.is_array(value):
-        columns: list[str] = list(map(str, getattr(value, "columns", ())))
-        return f", columns {', '.join(columns[:20])}" if columns else ""
+        columns = frames.keys_of(frames.unstyled(value)) if hasattr(type(value), "columns") else []
+        return f", columns {', '.join(columns[:MOST_COLUMNS])}" if columns else ""
     return f" = {reprs.written(value, LONGEST_VALUE)}"
 
 

@@ -20,7 +20,7 @@ from agentmagic.errors import ToolError
 from agentmagic.host import Output
 from agentmagic.messages import Content, Media, Resource, Text
 from agentmagic.text import counted, cut
-from agentmagic.values import frames, pictures, reprs
+from agentmagic.values import frames, labelled_arrays, pictures, reprs
 
 RESULT_ROWS = 50
 """Rows of a data frame that a result holds."""
@@ -99,12 +99,13 @@ async def collect(items: AsyncIterator[Any], stopped: Callable[[], bool] = never
     return read
 
 
-def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> str:
+def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> str:  # noqa: PLR0911  (as in `summary`)
     """Return the text of a value for a model, in at most about `budget` tokens and in a bounded time.
 
-    A text goes in as it is. A data frame or series has its columns with types, missing values and ranges, and as many
-    rows as the budget allows, or the first `rows`. An array has its range and a corner, a function its source, a class
-    its schema. Any other value is written like its repr, and none of its items is consumed.
+    A text goes in as it is. A data frame or series has its index and columns with types, missing values, ranges and
+    distinct values, and some rows, or the first `rows`. An array has its range and a corner, a function its source, a
+    class its schema. A number of NumPy, a time and the like are written as `print` does. Any other value is written
+    like its repr, and none of its items is consumed.
     """
     most = budget * CHARACTERS
     if is_opaque(value):
@@ -116,9 +117,12 @@ def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> st
         return frames.table(value, room, rows, lambda cell: reprs.written(cell, frames.LONGEST_CELL))
     if frames.is_array(value):
         return cut(frames.array(value, lambda corner: reprs.written(corner, most)), most, CUT)
+    if labelled_arrays.is_labelled(value):
+        room = min(most, TABLE_BUDGET * CHARACTERS)
+        return cut(labelled_arrays.table(value, room, lambda one: reprs.written(one, room)), most, CUT)
     if isinstance(value, type) or inspect.isroutine(value):
         return cut(_definition(value), most, CUT)
-    return reprs.written(value, most)
+    return str(value) if type(value) in reprs.SPOKEN else reprs.written(value, most)
 
 
 def summary(value: Any) -> str:  # noqa: PLR0911  (one return for each kind of value)
@@ -130,6 +134,8 @@ def summary(value: Any) -> str:  # noqa: PLR0911  (one return for each kind of v
         return f"class {value.__name__}"
     if frames.is_frame(value) or frames.is_array(value):
         return frames.size(value)
+    if labelled_arrays.is_labelled(value):
+        return labelled_arrays.size(value)
     if inspect.isroutine(value):
         return f"function {getattr(value, '__name__', '')}".rstrip()
     if kind in (str, bytes, bytearray):
@@ -153,6 +159,8 @@ def schema(value: Any, budget: int = BUDGET) -> str:
         return summary(value)
     if frames.is_frame(value):
         return frames.columns(value, budget * CHARACTERS)
+    if labelled_arrays.is_labelled(value):
+        return cut(labelled_arrays.schema(value), budget * CHARACTERS, CUT)
     return cut(f"{summary(value)}{_inside(value)}", budget * CHARACTERS, CUT)
 
 
@@ -220,14 +228,14 @@ def _part(value: Any, reader: "_Reader") -> Content:
         case Text() | Media() | Resource():
             return value
         case _:
-            return Text(_frame(value, RESULT_ROWS) or _json(value, reader))
+            return Text(_frame(frames.unstyled(value), RESULT_ROWS) or _json(value, reader))
 
 
 def _is_rich(value: Any) -> bool:
     """Whether a value makes a part of its own: content, a figure or a data frame."""
     if isinstance(value, (str, int, float, dict, list, tuple, type(None))):
         return False
-    return isinstance(value, (Text, Media, Resource)) or _draws(value) or _has_head(value)
+    return isinstance(value, (Text, Media, Resource)) or _draws(value) or _has_head(frames.unstyled(value))
 
 
 def _draws(value: Any) -> bool:

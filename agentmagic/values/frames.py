@@ -1,13 +1,17 @@
-"""Writes data frames, series and arrays for a model: columns with types and ranges, and as many rows as there is room.
+"""Writes data frames, series and arrays for a model: columns with types, ranges and values, and a few rows.
 
 Narwhals reads the frames of pandas, polars and others. No frame is copied as a whole, and the figures of a large one
 are those of a part of its rows, so that ten million rows take as long as a hundred thousand.
 """
 
+import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date, time, timedelta
-from itertools import count
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import chain, islice, repeat
+from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.text import counted, one_line
@@ -21,25 +25,52 @@ LIBRARIES = frozenset(
 """Packages whose frames are read; no attribute of an object of any other package is looked at."""
 
 MEASURED = 200_000
-"""Cells that missing values and ranges are taken of."""
+"""Cells that missing values, ranges and counts are taken of."""
 MOST_ROWS = 200
 """Rows that are written of a frame if no number is asked for, however narrow it is."""
 LONGEST_CELL = 80
 """Characters of a cell."""
 FEWEST_ROWS = 3
 """Rows for which columns leave room, if there are so many columns that not all can be written."""
+WHOLE = 50
+"""Rows of a frame that is written whole if there is room."""
+ROWS_SHARE = 5
+"""The first rows of a longer frame take this part of the room: its columns tell more."""
+LAST_COLUMNS = 3
+"""Columns at the end that are written if not all fit: what is to be predicted often stands there."""
+MOST_DISTINCT = 10
+"""Distinct values of a column that are written."""
+EXAMPLES = 3
+"""Values that are written of a column whose values are all distinct."""
+LONGEST_VALUE = 30
+"""Characters of a distinct value."""
+LONGEST_VALUES = 200
+"""Characters of the distinct values of a column."""
 MISSING = ("NaTType", "NAType")
 """The types of missing values in pandas."""
+_SCALARS = frozenset({"Timestamp", "Timedelta", "Period", "Interval", *MISSING})
+NO_NAME = "(no name)"
+INDEX = "(index)"
 CORNER = 3
 """Items of each side of an array that are written."""
+
+_BAR = "\\|"
+_MIDNIGHT = re.compile(r"[ T]00:00:00(?:\.0+)?$")
+_PLAIN_NAME = re.compile(r"[^\W\d](?:[^\n\r\t]*\S)?")
+"""A name that nobody takes for a number or a tuple."""
+_TIMES = (date, datetime, time, timedelta)
+_COUNTED = frozenset({str, bool, int, bytes})
+"""Types of objects that are counted: no code of the user runs when they are compared."""
+_MEASURED = frozenset({*_TIMES, Decimal})
+"""Types of objects that have a range."""
 
 WriteCell = Callable[[Any], str]
 """Writes a value that is neither a number nor a text on one line."""
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value is a data frame or a series that can be written."""
-    return bool(LIBRARIES & _packages(value)) and _opened(value) is not None
+    """Return whether a value is a data frame, a styled one or a series that can be written."""
+    return bool(LIBRARIES & _packages(value)) and _opened(unstyled(value)) is not None
 
 
 def is_array(value: Any) -> bool:
@@ -48,8 +79,14 @@ def is_array(value: Any) -> bool:
     return numpy is not None and issubclass(type(value), numpy.ndarray) and value.ndim > 0
 
 
+def unstyled(value: Any) -> Any:
+    """Return the frame of a Styler of pandas; any other value as it is."""
+    return value.data if type(value).__name__ == "Styler" and "pandas" in _packages(value) else value
+
+
 def size(value: Any) -> str:
     """Return the type and the size of a frame, series or array: "DataFrame, 7 rows x 2 columns"."""
+    value = unstyled(value)
     name = type(value).__name__
     if is_array(value):
         return f"{name} {'x'.join(map(str, value.shape))} of {value.dtype}"
@@ -61,60 +98,300 @@ def size(value: Any) -> str:
 
 
 def columns(value: Any, characters: int) -> str:
-    """Return the names and types of the columns of a frame or series, and no value of it."""
-    frame = _opened(value)
-    named = frame.collect_schema().items() if hasattr(frame, "collect_schema") else [(_name(frame), frame.dtype)]
-    lines = [f"{one_line(str(name), LONGEST_CELL)}: {dtype}" for name, dtype in named]
-    return "\n".join([f"{size(value)}. Columns and types:", *_kept(lines, characters)])
+    """Return the names and types of the index and the columns of a frame or series, and no value of it."""
+    value = unstyled(value)
+    lines = [f"{key}: {kind}" for key, kind in zip(keys_of(value), _kinds(value), strict=False)]
+    kept = list(fitting(lines, characters))
+    left = [_left_out(len(lines) - len(kept), len(lines))] if len(kept) < len(lines) else []
+    levels = [f"{label}: {_type(series)}" for label, series in _levels(value)]
+    index = ["Index:", *levels] if levels else []
+    return "\n".join([f"{size(value)}. Columns and types:", *kept, *left, *index])
 
 
 def table(value: Any, characters: int, rows: int | None, write: WriteCell) -> str:
-    """Return a frame or series as text: its columns, and as many rows as fit, or `rows` of them."""
+    """Return a frame or series as text: its index, its columns, and its first rows, or `rows` of them."""
+    value = unstyled(value)
     frame = _opened(value)
     if not hasattr(frame, "shape"):  # a lazy frame: to compute it could take hours
         return columns(value, characters)
-    whole = cast("nw.DataFrame[Any]", frame if hasattr(frame, "columns") else frame.alias(_name(frame)).to_frame())
-    total = whole.shape[0]
-    step = -(-total * whole.shape[1] // MEASURED) or 1
-    part = _with_index(whole.gather_every(step) if step > 1 else whole)
-    note = f" Missing values, ranges and counts are those of every {step:,}th row." if step > 1 else ""
-    described = list(_within((_row(_column(part, name)) for name in part.columns), characters // 2))
-    head = _with_index(whole.head(rows if rows is not None else MOST_ROWS))
-    shown = head.columns[: len(described)]
-    lines = (_row(_cell(cell, write) for cell in row) for row in head.select(shown).iter_rows())
-    taken = list(_within(lines, characters - sum(map(len, described)), FEWEST_ROWS))
-    what = "All rows" if len(taken) == total else f"The first {counted(len(taken), 'row')} of {total:,}"
-    more = f" (of the first {counted(len(shown), 'column')})" if len(shown) < len(head.columns) else ""
+    whole = cast("nw.DataFrame[Any]", frame if hasattr(frame, "columns") else frame.alias("0").to_frame())
+    total, width = whole.shape
+    step = -(-total * max(width, 1) // MEASURED)
+    part = whole[rows_of(total, step)] if step > 1 else whole
+    keys = keys_of(value)
+    levels = [_column(label, series) for label, series in _levels(value, part)]
+    # The last columns come first, so that there is room for them.
+    order = dict.fromkeys([*range(max(width - LAST_COLUMNS, 0), width), *range(width)])
+    lines = (_column(keys[place], part[:, place]) for place in order)
+    found = dict(zip(order, fitting(lines, characters // 2 - sum(map(len, levels))), strict=False))
+    places = sorted(found)
+    head = _first_rows(value, whole, places, write, rows)
+    share = None if rows is not None else characters // ROWS_SHARE
+    used = sum(map(len, levels)) + sum(map(len, found.values()))
     return "\n".join(
         [
-            f"{size(value)}.{note}",
-            *("", _row(("column", "type", "missing", "values")), _row(["---"] * 4), *described),
-            *("", f"{what}{more}:", ""),
-            *(_row(one_line(name, LONGEST_CELL) for name in shown), _row(["---"] * len(shown)), *taken),
+            f"{size(value)}.{_about(value, step)}",
+            *(("", *table_head("index level", "type", "missing", "values"), *levels) if levels else ()),
+            *(("", *table_head("column", "type", "missing", "values")) if places else ()),
+            *(found[place] for place in places),
+            *(("", _left_out(width - len(places), width)) if len(places) < width else ()),
+            *(_shown_rows(head, total, characters - used, share) if total and places else ()),
         ]
     )
 
 
+def _about(value: Any, step: int) -> str:
+    """Return sentences about the keys of the columns, and about the rows that were measured."""
+    names = [_key(name) for name in getattr(_column_index(value), "names", ()) if name is not None]
+    twice = [key for key, number in Counter(keys_of(value)).items() if number > 1]
+    return "".join(
+        [
+            f" Levels of the column keys: {', '.join(names)}." if names else "",
+            f" Keys of several columns: {', '.join(twice[:MOST_DISTINCT])}." if twice else "",
+            f" Missing values, ranges and counts are those of 1 row in {step:,}." if step > 1 else "",
+        ]
+    )
+
+
+def _first_rows(
+    value: Any, whole: "nw.DataFrame[Any]", places: Sequence[int], write: WriteCell, rows: int | None
+) -> Iterator[str]:
+    """Yield the head of the table of rows, two lines, and then a line for each of the first rows."""
+    head = whole.head(rows if rows is not None else MOST_ROWS)
+    levels = _levels(value, head)
+    keys = keys_of(value)
+    yield from table_head(
+        *(INDEX if label == NO_NAME else f"{label} {INDEX}" for label, _ in levels), *(keys[place] for place in places)
+    )
+    index = zip(*(series.to_list() for _, series in levels), strict=True) if levels else repeat(())
+    for row in zip(index, head[:, list(places)].iter_rows(), strict=False):
+        yield table_row(_cell(cell, write) for cell in chain(*row))
+
+
+def _shown_rows(lines: Iterator[str], total: int, room: int, share: int | None) -> Iterator[str]:
+    """Yield the rows that fit; if `share` is given, those of a long frame that fit into so many characters."""
+    head = list(islice(lines, 2))
+    taken = list(fitting(lines, room, FEWEST_ROWS))
+    if share is not None and (len(taken) < total or total > WHOLE):
+        taken = list(fitting(taken, share, FEWEST_ROWS))
+    what = "All rows" if len(taken) == total else f"The first {counted(len(taken), 'row')} of {total:,}"
+    yield from ("", f"{what}:", "", *head, *taken)
+
+
+def rows_of(total: int, step: int) -> list[int]:
+    """Return the places of about one row in `step`: the first, the last, and one anywhere in each stretch between.
+
+    The places are the same each time, and not at equal distances: in periodic rows these could all be alike.
+    """
+    draw = Random(0).random  # noqa: S311  (it hides nothing)
+    drawn = (start + int(draw() * step) for start in range(1, total - step, step))
+    return list(dict.fromkeys([0, *drawn, total - 1]))
+
+
+# -- columns -----------------------------------------------------------------------------------------
+
+
+def keys_of(value: Any) -> list[str]:
+    """Return the keys of the columns as code has to write them, but for the quotes around plain names."""
+    if (index := _column_index(value)) is not None:
+        return [_key(name) for name in index]
+    if hasattr(frame := _opened(value), "collect_schema"):
+        return list(map(_key, frame.collect_schema().names()))
+    return [_key(value.name) if value.name is not None else NO_NAME]
+
+
+def _column_index(value: Any) -> Any:
+    """Return the columns of a frame of pandas, whose keys may be any values; None for any other value."""
+    pandas = sys.modules.get("pandas")
+    return value.columns if pandas is not None and isinstance(value, pandas.DataFrame) else None
+
+
+def _key(name: Any) -> str:
+    """Return a key: a plain name as it is, any other as Python writes it, so that 1 and "1" differ."""
+    if isinstance(name, str) and _PLAIN_NAME.fullmatch(name):
+        return one_line(name, LONGEST_CELL)
+    if isinstance(name, tuple):
+        parts = [_key(part) if not isinstance(part, str) else repr(part) for part in cast("tuple[Any, ...]", name)]
+        return one_line(f"({', '.join(parts)}{',' * (len(parts) == 1)})", LONGEST_CELL)
+    return one_line(repr(name.item() if _is_scalar_of_numpy(name) else name), LONGEST_CELL)
+
+
+def _kinds(value: Any) -> list[str]:
+    """Return the types of the columns as the library of the frame names them."""
+    frame = _opened(value)
+    native: Any = frame.to_native()
+    if hasattr(native, "collect_schema"):  # of polars; its `dtypes` may have to work for the types
+        return [_kind(kind) for kind in native.collect_schema().values()]
+    if (kinds := getattr(getattr(native, "schema", None), "types", None)) is not None:  # of pyarrow
+        return [_kind(kind) for kind in kinds]
+    if (kinds := getattr(native, "dtypes", None)) is not None and hasattr(frame, "collect_schema"):
+        return [_kind(kind) for kind in kinds]
+    return [_kind(kind) for kind in frame.collect_schema().values()] if hasattr(frame, "columns") else [_type(frame)]
+
+
+def _kind(dtype: Any) -> str:
+    return one_line(str(dtype), LONGEST_CELL) + (", ordered" if getattr(dtype, "ordered", False) is True else "")
+
+
+def _type(series: "nw.Series[Any]") -> str:
+    native: Any = series.to_native()
+    dtype = getattr(native, "dtype", None)
+    return _kind(dtype if dtype is not None else getattr(native, "type", series.dtype))
+
+
+def _levels(value: Any, part: "nw.DataFrame[Any] | None" = None) -> "list[tuple[str, nw.Series[Any]]]":
+    """Return the levels of the index of pandas in rows of a frame; none if the index only counts the rows."""
+    import narwhals as nw
+
+    whole = getattr(value, "index", None)
+    is_index = whole is not None and hasattr(whole, "names") and hasattr(whole, "get_level_values")
+    if not is_index or (type(whole).__name__ == "RangeIndex" and (whole.name, whole.start, whole.step) == (None, 0, 1)):
+        return []
+    index: Any = cast("Any", part.to_native()).index if part is not None else whole
+    names = [_key(name) if name is not None else NO_NAME for name in index.names]
+    levels = (index.get_level_values(place) for place in range(len(names)))
+    return [
+        (name, nw.from_native(level.to_series(index=range(len(level))), series_only=True))
+        for name, level in zip(names, levels, strict=True)
+    ]
+
+
+def _column(label: str, series: "nw.Series[Any]") -> str:
+    """Return the row of a column: type, missing values, range or values; those of a user's types are not compared."""
+    kind = _type(series)
+    try:
+        missing, values = _figures(series)
+    except Exception:  # noqa: BLE001  (of whichever library: a type that it cannot compare, for example)
+        missing, values = "", ""
+    # The categories of an Enum are its values.
+    kind = kind.partition("(")[0] if kind.startswith("Enum(") and values else kind
+    return table_row((label, kind, missing, values))
+
+
+def _figures(series: "nw.Series[Any]") -> tuple[str, str]:
+    dtype, whole = series.dtype, len(series)
+    series = series.drop_nulls()
+    if dtype.is_float():  # a NaN is a missing value in pandas, and none in polars
+        series = series.filter(~series.is_nan())
+    missing = str(whole - len(series))
+    if not len(series):
+        return missing, ""
+    if dtype.is_numeric() or dtype.is_temporal():
+        return missing, _range(series.min(), series.max())
+    native: Any = series.to_native()
+    if str(getattr(native, "dtype", "")).startswith(("period", "interval")):  # of pandas, and unknown to narwhals
+        return missing, _range(native.min(), native.max())
+    if not str(dtype).startswith(("String", "Categorical", "Enum", "Boolean", "Object", "Unknown")):
+        return missing, ""
+    # Narwhals does not keep the order of the categories. A Categorical of polars has none.
+    known = getattr(getattr(native, "dtype", None), "categories", None)
+    return missing, values_of(series.to_list(), known.to_list() if hasattr(known, "to_list") else ())
+
+
+def values_of(values: Sequence[Any], known: Sequence[Any] = ()) -> str:
+    """Return the distinct values, with how often each is there, or a range; "" for values of a user's own types.
+
+    `known` are the categories, in order, of which some may not be there.
+    """
+    kinds = set(map(type, values)) | set(map(type, known))
+    if len(kinds) == 1 and kinds <= _MEASURED:
+        return _range(min(values), max(values))
+    if not kinds <= _COUNTED:
+        return ""
+    counts = Counter(values)
+    if len(known) <= MOST_DISTINCT and counts.keys() <= set(known):
+        counts = Counter({one: counts[one] for one in known})
+        return _listed(counts.items(), len(counts))
+    if len(counts) <= MOST_DISTINCT:
+        return _listed(counts.most_common(), len(counts))
+    if len(counts) == len(values):
+        return f"{len(counts):,} distinct: {', '.join(map(_quoted, values[:EXAMPLES]))}, …"
+    return f"{len(counts):,} distinct, most often {_listed(counts.most_common(MOST_DISTINCT), MOST_DISTINCT)}"
+
+
+def _listed(counts: Iterable[tuple[Any, int]], number: int) -> str:
+    """Return values with their counts, as many as there is room for."""
+    kept = list(fitting((f"{_quoted(value)} ({count:,})" for value, count in counts), LONGEST_VALUES))
+    return ", ".join([*kept, *([f"… {number - len(kept)} more"] if len(kept) < number else [])])
+
+
+def _quoted(value: Any) -> str:
+    return repr(value if len(str(value)) <= LONGEST_VALUE else f"{str(value)[:LONGEST_VALUE]}…")
+
+
+def _range(low: Any, high: Any) -> str:
+    return f"{_cell(low, str)} to {_cell(high, str)}"
+
+
+# -- arrays ------------------------------------------------------------------------------------------
+
+
 def array(value: Any, write: WriteCell) -> str:
-    """Return the shape, type, range and corner of an array."""
+    """Return the shape, type, range and corner of an array; of a structured one the range of each field."""
     import numpy as np
 
-    step = max(1, round((value.size / MEASURED) ** (1 / value.ndim)))
-    part = value[(slice(None, None, step),) * value.ndim]
-    spread = ""
-    if part.size and value.dtype.kind in "iufb":
-        finite = part[np.isfinite(part)] if value.dtype.kind == "f" else part
-        missing = part.size - finite.size
-        every = f" (of every {step:,}th item of each side)" if step > 1 else ""
-        if finite.size:
-            low, high = _number(finite.min().item()), _number(finite.max().item())
-            spread = f", {low} to {high}, mean {_number(float(finite.mean()))}{every}"
-        spread += f", {missing:,} not finite" if missing else ""
-    if value.dtype.kind == "O":  # its items are the user's, and may have a repr that does not end
+    part, every = sampled(value)
+    if value.dtype.names:
+        fields = (f"\n{name}: {value.dtype[name]}{_spread(part[name])}" for name in value.dtype.names[:MOST_ROWS])
+        spread = every + "".join(fields)
+    else:
+        spread = f"{found}{every}" if (found := _spread(part)) else ""
+    if value.dtype.hasobject:  # its items are the user's, and may have a repr that does not end
         corner = write(value[(slice(CORNER),) * value.ndim].tolist())
     else:
         corner = np.array2string(value, threshold=4 * CORNER**2, edgeitems=CORNER)
     return f"{size(value)}{spread}\n{corner}"
+
+
+def sampled(value: Any) -> tuple[Any, str]:
+    """Return an array, or a part of it with about MEASURED items, and words that say so."""
+    import numpy as np
+
+    step = max(1, round((value.size / MEASURED) ** (1 / max(value.ndim, 1))))
+    sides = (rows_of(side, step) if side > step else range(side) for side in value.shape)
+    return (value[np.ix_(*sides)], f" (of 1 item in {step:,} of each side)") if step > 1 else (value, "")
+
+
+def _spread(value: Any) -> str:
+    missing, values = array_figures(value)
+    what = "not finite" if value.dtype.kind == "f" else "missing"
+    return f"{f', {values}' if values else ''}{f', {missing:,} {what}' if missing else ''}"
+
+
+def array_figures(value: Any) -> tuple[int, str]:
+    """Return how many items of an array are missing or not finite, and its range and mean or its distinct values."""
+    import numpy as np
+
+    kind = value.dtype.kind
+    if kind not in "iufmM":
+        return 0, values_of(value.ravel().tolist()) if kind in "bUSTO" else ""
+    present = value[np.isfinite(value)] if kind in "fmM" else value
+    missing = value.size - present.size
+    if not present.size:
+        return missing, ""
+    mean = f", mean {_number(float(present.mean()))}" if kind in "iuf" else ""
+    return missing, f"{_range(present.min(), present.max())}{mean}"
+
+
+# -- cells -------------------------------------------------------------------------------------------
+
+
+def scalar(value: Any) -> str | None:
+    """Return a scalar of NumPy, pandas or pyarrow as text without its type, such as "2"; None for any other value."""
+    module = type(value).__module__
+    if module.startswith("pyarrow") and hasattr(type(value), "as_py"):
+        value = value.as_py()
+        return repr(value) if isinstance(value, (str, bytes)) else str(value)
+    is_of_pandas = module.startswith("pandas") and type(value).__name__ in _SCALARS
+    if not (is_of_pandas or _is_scalar_of_numpy(value)):
+        return None
+    return repr(value.item()) if isinstance(value, (str, bytes)) else _dated(value)
+
+
+def _is_scalar_of_numpy(value: Any) -> bool:
+    """Whether a value is a number, text or time of NumPy, or an array of one without a dimension."""
+    is_single = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return is_single and not value.dtype.hasobject
 
 
 def _packages(value: Any) -> set[str]:
@@ -127,72 +404,14 @@ def _opened(value: Any) -> Any:
     """Return a value as narwhals reads it, or None if it is nothing that narwhals reads."""
     import narwhals as nw
 
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(value, pandas.DataFrame):  # its names may be no texts, or be there twice
-        value = value.set_axis(list(_distinct(map(_label, value.columns))), axis=1)
+    if _column_index(value) is not None:  # its names may be no texts, or be there twice
+        value = value.set_axis(list(map(str, range(value.shape[1]))), axis=1)
     opened = cast("Any", nw).from_native(value, pass_through=True, allow_series=True)
     return cast("Any", opened) if isinstance(opened, (nw.DataFrame, nw.LazyFrame, nw.Series)) else None
 
 
-def _label(name: Any) -> str:
-    return " / ".join(map(str, cast("tuple[Any, ...]", name))) if isinstance(name, tuple) else str(name)
-
-
-def _distinct(names: Iterable[str]) -> Iterator[str]:
-    taken: set[str] = set()
-    for name in names:
-        free = next(new for number in count(1) if (new := name if number == 1 else f"{name} ({number})") not in taken)
-        taken.add(free)
-        yield free
-
-
-def _name(series: Any) -> str:
-    return str(series.name or "value")
-
-
-def _with_index(part: "nw.DataFrame[Any]") -> "nw.DataFrame[Any]":
-    """Return rows of a frame with the index of pandas as its first columns, unless it only counts the rows."""
-    import narwhals as nw
-
-    native: Any = part.to_native()
-    index = getattr(native, "index", None)
-    if index is None or (type(index).__name__ == "RangeIndex" and index.name is None):
-        return part
-    names = [_label(name) if name is not None else "index" for name in index.names]
-    new = list(_distinct([*part.columns, *names]))[len(part.columns) :]
-    return nw.from_native(native.reset_index(names=new), eager_only=True)
-
-
-def _column(part: "nw.DataFrame[Any]", name: str) -> Sequence[str]:
-    """Return the name, type, missing values and range of a column; values of a user's own types are not compared."""
-    series = part[name]
-    native: Any = series.to_native()
-    kind = str(getattr(native, "dtype", series.dtype))
-    try:
-        missing, values = _figures(series)
-    except Exception:  # noqa: BLE001  (of whichever library: a type that it cannot compare, for example)
-        missing, values = "", ""
-    return one_line(name, LONGEST_CELL), kind, missing, values
-
-
-def _figures(series: "nw.Series[Any]") -> tuple[str, str]:
-    dtype, whole, series = series.dtype, len(series), series.drop_nulls()
-    if dtype.is_float():  # a NaN is a missing value in pandas, and none in polars
-        series = series.filter(~series.is_nan())
-    missing = whole - len(series)
-    if not len(series):
-        return str(missing), ""
-    if dtype.is_numeric() or dtype.is_temporal():
-        return str(missing), f"{_cell(series.min(), str)} to {_cell(series.max(), str)}"
-    if str(dtype) == "Boolean":
-        return str(missing), f"{series.sum():,} true"
-    if str(dtype).startswith(("String", "Categorical", "Enum")):
-        return str(missing), f"{series.n_unique():,} distinct"
-    return str(missing), ""
-
-
 def _cell(value: Any, write: WriteCell) -> str:
-    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+    if _is_scalar_of_numpy(value) and value.dtype.kind not in "mM":
         value = value.item()
     match value:
         case _ if value is None or type(value).__name__ in MISSING:
@@ -200,22 +419,34 @@ def _cell(value: Any, write: WriteCell) -> str:
         case float():
             return "" if value != value else _number(value)  # noqa: PLR0124  (NaN)
         case str():
-            return one_line(value.replace("|", "\\|"), LONGEST_CELL)
-        case bool() | int() | date() | time() | timedelta():
-            return str(value)
+            return one_line(value, LONGEST_CELL)
+        case bool() | int() | Decimal() | date() | time() | timedelta():
+            return _dated(value)
         case _:
-            return one_line(write(value).replace("|", "\\|"), LONGEST_CELL)
+            return one_line(_dated(value) if scalar(value) is not None else write(value), LONGEST_CELL)
+
+
+def _dated(value: Any) -> str:
+    """Return a value as text; a time at midnight as the date."""
+    is_time = isinstance(value, datetime) or getattr(getattr(value, "dtype", None), "kind", "") == "M"
+    return _MIDNIGHT.sub("", str(value)) if is_time else str(value)
 
 
 def _number(value: float) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def table_row(cells: Iterable[str]) -> str:
+    """Return a row of a table in Markdown."""
+    return f"| {' | '.join(cell.replace('|', _BAR) for cell in cells)} |"
 
 
-def _within(lines: Iterable[str], characters: int, least: int = 1) -> Iterator[str]:
+def table_head(*names: str) -> Sequence[str]:
+    """Return the head of a table in Markdown."""
+    return table_row(names), table_row(["---"] * len(names))
+
+
+def fitting(lines: Iterable[str], characters: int, least: int = 1) -> Iterator[str]:
     """Yield lines until their characters are used up, the first `least` in any case."""
     for number, line in enumerate(lines):
         characters -= len(line) + 1
@@ -224,8 +455,5 @@ def _within(lines: Iterable[str], characters: int, least: int = 1) -> Iterator[s
         yield line
 
 
-def _kept(lines: Sequence[str], characters: int) -> list[str]:
-    """Return the lines that there is room for, and one that says how many columns are left out."""
-    kept = list(_within(lines, characters))
-    left = len(lines) - len(kept)
-    return [*kept, f"({counted(left, 'more column')} not shown)"] if left else kept
+def _left_out(left: int, whole: int) -> str:
+    return f"{left:,} of the {whole:,} columns are left out: .columns and .dtypes show them all."

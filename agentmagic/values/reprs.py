@@ -75,7 +75,9 @@ CONTAINERS: Mapping[type, tuple[str, str]] = {
     Counter: ("Counter({", "})"),
 }
 """Types whose items are written one by one: those of Python itself, since a subclass may have code of its own."""
-_PLAIN = (int, float, complex, bool, type(None), range, Decimal, Fraction, date, datetime, time, timedelta, UUID)
+SPOKEN = (date, datetime, time, timedelta, Decimal, Fraction, UUID)
+"""Types whose values are written as `print` does where they stand alone."""
+_PLAIN = (int, float, complex, bool, type(None), range, *SPOKEN)
 _PACKAGES = frozenset({"numpy", "pandas", "polars"})
 """Types and packages whose repr takes no time."""
 
@@ -106,6 +108,8 @@ class _Writer:
             self._fields(kind.__name__, {name: item for name, item in held.items() if name not in hidden}, depth)
         elif issubclass(kind, tuple) and (names := getattr(cast("Any", kind), "_fields", None)):
             self._fields(kind.__name__, dict(zip(names, cast("tuple[Any, ...]", value), strict=False)), depth)
+        elif (text := frames.scalar(value)) is not None:
+            self._add(text)
         elif frames.is_frame(value):
             self._add(f"<{frames.size(value)}>")
         else:

@@ -187,7 +187,7 @@ def parts(prompt):
     ("text", "kind", "part"),
     [
         ("Look at @sales, please", "table", "| city 0 | 0 |"),
-        ("@sales:schema", "schema", "city: String"),
+        ("@sales:schema", "schema", "city: str"),
         ("(@matrix)", "text", "ndarray 3x3 of float64, 0 to 1"),
         ("@double", "code", "return 2 * number"),
         ("@Order", "code", '"city": {'),
@@ -291,7 +291,7 @@ def test_schema_only_sends_no_value(typed):
     prompt = typed("{x} {name!r} {sales:5} {d['k']} @fig @notes.txt @wide.png @out[5]", evaluate=True, schema_only=True)
     assert {value.kind for value in prompt.told} == {"schema"}
     text = "\n".join(parts(prompt))
-    assert "city: String" in text
+    assert "city: str" in text
     assert not any(word in text for word in ("Ann", "city 0", "first", "[1, 2]", "299"))
 
 

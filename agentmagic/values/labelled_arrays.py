@@ -1,0 +1,63 @@
+"""Writes a Dataset or DataArray of xarray for a model: its dimensions, and each variable with type and range."""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from agentmagic.text import one_line
+from agentmagic.values import frames
+
+LONGEST_ATTRIBUTES = 400
+"""Characters of the attributes."""
+LONGEST_UNITS = 40
+
+
+def is_labelled(value: Any) -> bool:
+    """Return whether a value is a Dataset or a DataArray of xarray."""
+    xarray = sys.modules.get("xarray")
+    return xarray is not None and issubclass(type(value), (xarray.Dataset, xarray.DataArray))
+
+
+def size(value: Any) -> str:
+    """Return the type and the dimensions: "Dataset, time: 365, x: 2"."""
+    return ", ".join([type(value).__name__, *(f"{name}: {length:,}" for name, length in value.sizes.items())])
+
+
+def table(value: Any, characters: int, write: Callable[[Any], str]) -> str:
+    """Return a Dataset or DataArray as text. No file is read for it, and nothing is computed."""
+    lines = [frames.table_row(cells) for cells in _rows(value)]
+    kept = list(frames.fitting(lines, characters))
+    left = len(lines) - len(kept)
+    attributes = one_line(write(dict(value.attrs)), LONGEST_ATTRIBUTES) if value.attrs else ""
+    return "\n".join(
+        [
+            f"{size(value)}.{f' Attributes: {attributes}' if attributes else ''}",
+            *("", *frames.table_head("variable", "dimensions", "type", "missing", "values"), *kept),
+            *(("", f"{left:,} of the {len(lines):,} variables are left out: .variables has them all.") if left else ()),
+        ]
+    )
+
+
+def schema(value: Any) -> str:
+    """Return the names, dimensions and types of the variables, and no value."""
+    lines = (f"{name}: {kind} ({dimensions})" for name, dimensions, kind, *_ in _rows(value, figures=False))
+    return "\n".join([f"{size(value)}. Variables and types:", *lines])
+
+
+def _rows(value: Any, *, figures: bool = True) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each variable, the coordinates first."""
+    own = value.data_vars if hasattr(value, "data_vars") else {value.name or frames.NO_NAME: value}
+    for what, variables in ((" (coordinate)", value.coords), ("", own)):
+        for name, array in variables.items():
+            missing, values = _figures(array.variable) if figures else ("", "")
+            yield f"{name}{what}", ", ".join(map(str, array.dims)), str(array.dtype), missing, values
+
+
+def _figures(variable: Any) -> tuple[str, str]:
+    units = variable.attrs.get("units")
+    told = f"units: {one_line(str(units), LONGEST_UNITS)}" if isinstance(units, str) else ""
+    if not getattr(variable, "_in_memory", False):  # of a file that is not read yet, or of dask
+        return "", told or "not loaded"
+    part, every = frames.sampled(variable.values)
+    missing, values = frames.array_figures(part)
+    return str(missing), ", ".join(filter(None, (f"{values}{every}" if values else "", told)))
