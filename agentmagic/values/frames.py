@@ -49,6 +49,8 @@ LONGEST_VALUES = 200
 MISSING = ("NaTType", "NAType")
 """The types of missing values in pandas."""
 _SCALARS = frozenset({"Timestamp", "Timedelta", "Period", "Interval", *MISSING})
+_KEYS = frozenset({"builtins", "datetime", "decimal", "numpy", "pandas"})
+"""Packages whose values are written as keys."""
 NO_NAME = "(no name)"
 INDEX = "(index)"
 CORNER = 3
@@ -208,12 +210,18 @@ def _column_index(value: Any) -> Any:
 
 def _key(name: Any) -> str:
     """Return a key: a plain name as it is, any other as Python writes it, so that 1 and "1" differ."""
-    if isinstance(name, str) and _PLAIN_NAME.fullmatch(name):
-        return one_line(name, LONGEST_CELL)
-    if isinstance(name, tuple):
-        parts = [_key(part) if not isinstance(part, str) else repr(part) for part in cast("tuple[Any, ...]", name)]
-        return one_line(f"({', '.join(parts)}{',' * (len(parts) == 1)})", LONGEST_CELL)
-    return one_line(repr(name.item() if _is_scalar_of_numpy(name) else name), LONGEST_CELL)
+    is_text = issubclass(type(name), str)
+    return one_line(name if is_text and _PLAIN_NAME.fullmatch(name) else _written_key(name), LONGEST_CELL)
+
+
+def _written_key(name: Any) -> str:
+    """Return a key as Python writes it; of a class of the user its name, since its repr is the user's code."""
+    kind = cast("type[Any]", type(name))
+    if kind is tuple:
+        parts = list(map(_written_key, name))
+        return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+    name = name.item() if _is_scalar_of_numpy(name) and name.dtype.kind not in "mM" else name
+    return repr(name) if kind.__module__.partition(".")[0] in _KEYS else f"<{kind.__name__}>"
 
 
 def _kinds(value: Any) -> list[str]:
@@ -243,11 +251,13 @@ def _levels(value: Any, part: "nw.DataFrame[Any] | None" = None) -> "list[tuple[
     """Return the levels of the index of pandas in rows of a frame; none if the index only counts the rows."""
     import narwhals as nw
 
-    whole = getattr(value, "index", None)
-    is_index = whole is not None and hasattr(whole, "names") and hasattr(whole, "get_level_values")
-    if not is_index or (type(whole).__name__ == "RangeIndex" and (whole.name, whole.start, whole.step) == (None, 0, 1)):
+    index: Any = getattr(value, "index", None)
+    if not (hasattr(index, "names") and hasattr(index, "get_level_values")):
         return []
-    index: Any = cast("Any", part.to_native()).index if part is not None else whole
+    if type(index).__name__ == "RangeIndex" and (index.name, index.start, index.step) == (None, 0, 1):
+        return []
+    native: Any = part.to_native() if part is not None else value
+    index = native.index
     names = [_key(name) if name is not None else NO_NAME for name in index.names]
     levels = (index.get_level_values(place) for place in range(len(names)))
     return [
@@ -284,7 +294,7 @@ def _figures(series: "nw.Series[Any]") -> tuple[str, str]:
     if not str(dtype).startswith(("String", "Categorical", "Enum", "Boolean", "Object", "Unknown")):
         return missing, ""
     # Narwhals does not keep the order of the categories. A Categorical of polars has none.
-    known = getattr(getattr(native, "dtype", None), "categories", None)
+    known: Any = getattr(getattr(native, "dtype", None), "categories", None)
     return missing, values_of(series.to_list(), known.to_list() if hasattr(known, "to_list") else ())
 
 
@@ -378,14 +388,15 @@ def array_figures(value: Any) -> tuple[int, str]:
 
 def scalar(value: Any) -> str | None:
     """Return a scalar of NumPy, pandas or pyarrow as text without its type, such as "2"; None for any other value."""
-    module = type(value).__module__
-    if module.startswith("pyarrow") and hasattr(type(value), "as_py"):
+    kind = cast("type[Any]", type(value))
+    package = kind.__module__.partition(".")[0]
+    if package == "pyarrow" and hasattr(kind, "as_py"):
         value = value.as_py()
-        return repr(value) if isinstance(value, (str, bytes)) else str(value)
-    is_of_pandas = module.startswith("pandas") and type(value).__name__ in _SCALARS
-    if not (is_of_pandas or _is_scalar_of_numpy(value)):
+    elif not (package == "pandas" and kind.__name__ in _SCALARS) and not _is_scalar_of_numpy(value):
         return None
-    return repr(value.item()) if isinstance(value, (str, bytes)) else _dated(value)
+    elif issubclass(kind, (str, bytes)):
+        value = value.item()
+    return repr(value) if type(value) in (str, bytes) else _dated(value)
 
 
 def _is_scalar_of_numpy(value: Any) -> bool:

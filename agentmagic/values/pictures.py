@@ -5,9 +5,11 @@ Nothing is imported to recognize a figure: its library has been imported by the 
 
 import base64
 import io
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime, tzinfo
 from importlib.util import find_spec
 from typing import Any, cast
 
@@ -29,8 +31,15 @@ MARGIN = 10
 """Pixels around what is drawn beyond the edge of a figure."""
 LONGEST = 4_000
 """Characters of a figure in words."""
+MOST_TICKS = 12
+"""Ticks that are named in words."""
+DAYS = 3
+"""Days that an axis shows, so that the times of its ends say nothing."""
 LARGEST_PNG = 1_000_000
 """Pixels of a photograph that is sent without loss."""
+
+_NUMBER = re.compile(r"[-\u2212+]?[\d.,]+(?:e[-+\u2212]?\d+)?|\$.*\$")
+"""The label of a tick that is a number, or a formula, such as a power."""
 
 _NEEDS = {"plotly": "kaleido", "altair": "vl_convert"}
 """The package with which a library draws its figures."""
@@ -262,10 +271,30 @@ def _words(value: Any) -> Iterator[str]:
         yield written_json(drawn)
     elif "matplotlib" in packages:
         for axes in getattr(value, "figure", value).axes[:20]:
-            (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
             yield f"title: {axes.get_title()}"
-            yield f"x: {axes.get_xlabel()} from {left:g} to {right:g}; y: {axes.get_ylabel()} from {low:g} to {high:g}"
+            yield f"x: {_axis(axes.xaxis)}; y: {_axis(axes.yaxis)}"
             labels = [one.get_label() for one in (*axes.lines, *axes.collections, *axes.containers)]
             yield f"drawn: {', '.join(label for label in labels if not label.startswith('_'))}"
     elif "PIL" in packages:
         yield f"{value.width} x {value.height} pixels, {value.mode}"
+
+
+def _axis(axis: Any) -> str:
+    """Return the label of an axis of Matplotlib, its limits, and its ticks unless they are numbers."""
+    low, high = axis.get_view_interval()
+    ticks = [text for tick in axis.get_ticklabels() if (text := tick.get_text().replace("\n", " ").strip())]
+    named = ticks if any(not _NUMBER.fullmatch(text) for text in ticks) else []
+    marked = f" (ticks: {', '.join(named[:MOST_TICKS])}{', …' * (len(named) > MOST_TICKS)})" if named else ""
+    return f"{axis.get_label_text()} from {_place(axis, low, high)} to {_place(axis, high, low)}{marked}"
+
+
+def _place(axis: Any, place: float, other: float) -> str:
+    """Return a place on an axis as the user means it: on an axis of dates a day, with the time if `other` is near."""
+    if (freq := getattr(axis, "freq", None)) is not None:  # pandas counts periods of its own
+        return str(sys.modules["pandas"].Period(ordinal=int(place), freq=freq))
+    converter = axis.get_converter() if hasattr(axis, "get_converter") else axis.converter
+    if "Date" not in type(converter).__name__:
+        return f"{place:g}"
+    zone = axis.get_units()
+    day: datetime = sys.modules["matplotlib.dates"].num2date(place, zone if isinstance(zone, tzinfo) else None)
+    return f"{day:%Y-%m-%d}" if abs(place - other) > DAYS else f"{day:%Y-%m-%d %H:%M}"

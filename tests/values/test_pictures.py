@@ -172,6 +172,41 @@ def test_what_draws_nothing_is_shown_in_another_way(value, may_draw):
     assert is_picture(value) == may_draw
 
 
+def drawn(draw):
+    """A figure with axes on which a function has drawn."""
+    figure = Figure()
+    draw(figure.subplots())
+    return figure
+
+
+DAYS = pd.date_range("2026-01-01", periods=90)
+HOURS = pd.date_range("2026-01-01", periods=9, freq="h")
+
+
+def zoned(axes):
+    axes.plot(DAYS.tz_localize("UTC").tz_convert("Asia/Tokyo")[:1].repeat(2), [0, 1])
+    axes.set_xlim(*(pd.Timestamp(f"2026-01-0{day}", tz="Asia/Tokyo") for day in (1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda axes: axes.plot(DAYS, range(90)), "x:  from 2025-12-27 to 2026-04-04 (ticks: 2026-01-01, 2026-01-15, "),
+        (lambda axes: axes.plot(HOURS, range(9)), "x:  from 2025-12-31 23:36 to 2026-01-01 08:24 (ticks: "),
+        (lambda axes: axes.plot(range(90), DAYS), "y:  from 2025-12-27 to 2026-04-04 (ticks: "),
+        (zoned, "x:  from 2026-01-01 00:00 to 2026-01-02 00:00 (ticks: "),
+        (lambda axes: pd.Series(range(90), DAYS).plot(ax=axes), "x:  from 2026-01-01 to 2026-03-31 (ticks: Jan 2026, "),
+        (
+            lambda axes: axes.bar(["Oslo", "Bergen"], [1, 2]),
+            "x:  from -0.49 to 1.49 (ticks: Oslo, Bergen); y:  from 0 to 2.1",
+        ),
+        (lambda axes: axes.bar([*map(str, DAYS.date)], 1), ", …)"),
+    ],
+)
+def test_the_axes_of_a_figure_in_words_have_dates_and_names_rather_than_their_numbers(draw, words):
+    assert words in in_words(drawn(draw))
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
