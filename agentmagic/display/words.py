@@ -33,7 +33,7 @@ from agentmagic.events import (
     VariableChange,
     VariablesChanged,
 )
-from agentmagic.messages import Media, Resource, Usage
+from agentmagic.messages import Media, Part, Resource, Usage
 from agentmagic.plan import TaskProgress
 from agentmagic.secrets import redact, settled
 from agentmagic.serialization import same_json
@@ -260,9 +260,17 @@ def attached(block: PromptBlock) -> list[tuple[str, str]]:
 
     Values that have a block of their own are left out.
     """
-    parts = (part for part in block.prompt.parts if isinstance(part, Resource) and part.text)
-    resources = (part for part in parts if not (block.told and "://" not in part.uri and part.uri.startswith(_VALUES)))
+    resources = (part for part in own_parts(block) if isinstance(part, Resource) and part.text)
     return [(shown(one.name or one.uri), _without_middle(shown(one.text), LONGEST_RESULT)) for one in resources]
+
+
+def own_parts(block: PromptBlock) -> list[Part]:
+    """Return the parts of a prompt but for the values that have a block of their own."""
+
+    def is_value(part: Part) -> bool:
+        return isinstance(part, Resource) and "://" not in part.uri and part.uri.startswith(_VALUES)
+
+    return [part for part in block.prompt.parts if not (block.told and is_value(part))]
 
 
 def values_line(block: ValuesBlock) -> str:

@@ -83,12 +83,16 @@ class _MarkdownRenderer:
     """Yields the paragraphs of a block; empty ones are left out."""
 
     def prompt(self, block: PromptBlock) -> Iterator[str]:
-        yield quote(prompt_of(block.prompt))
+        yield quote(prompt_of(Message("user", tuple(words.own_parts(block)))))
 
     def values(self, block: ValuesBlock) -> Iterator[str]:
+        quoted = shown(block.prompt.text)
         contents = ((value, as_text(one) if isinstance(one, Media) else one) for value, one in words.values(block))
-        parts = (f"{plain(value.written)}:\n\n{fence(text)}" for value, text in contents)
-        yield _folded(escape(words.values_line(block)), *parts)
+        # A frame of `{sales}` stands in the prompt, which is quoted above.
+        left = ((value, text) for value, text in contents if not ("\n" in value.text and value.text in quoted))
+        parts = [f"{plain(value.written)}:\n\n{fence(text)}" for value, text in left]
+        line = words.values_line(block)
+        yield _folded(escape(line), *parts) if parts else f"*{plain(line)}*"
 
     def text(self, block: TextBlock) -> Iterator[str]:
         yield prose(block.text)

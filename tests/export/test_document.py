@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from agentmagic import secrets
+from agentmagic.events import PromptValue, TurnStarted
 from agentmagic.export import to_markdown
-from agentmagic.messages import Text, ToolCall
+from agentmagic.messages import Resource, Text, ToolCall, user
 from tests.display.logs import (
     everywhere,
     one_call,
@@ -54,6 +55,30 @@ def test_long_results_and_texts_are_cut_with_a_note():
     assert "The first 20,000 of 30,000 characters." in document
     assert "x" * 20_001 not in document
     assert "The first 200,000 of 300,000 characters." in markdown(*one_text("y" * 300_000))
+
+
+FRAME = "DataFrame, 2 rows x 1 column.\n\n| a |\n| --- |\n| 1 |\n| 2 |"
+
+
+@pytest.mark.parametrize(
+    ("written", "parts", "after"),
+    [
+        (
+            "@sales",
+            ["Sum @sales.", Resource("variable:sales", "sales", "text/plain", FRAME)],
+            "<details>\n<summary>@sales: ",
+        ),
+        ("{sales}", [f"Sum\n\n{FRAME}"], "*{sales}: DataFrame, 2 rows (3 tokens)*"),
+    ],
+)
+def test_a_frame_in_a_prompt_is_quoted_once(written, parts, after):
+    value = PromptValue(written, "table", "DataFrame, 2 rows", 3, FRAME)
+    document = markdown(TurnStarted(user(*parts), "test:model", (value,)), *one_text("3")[1:])
+    assert document.count("| 2 |") == 1
+    assert f"\n\n{after}" in document
+    assert "> Sum" in document
+    other = Resource("file://notes.txt", "notes", "text/plain", "Read me.")
+    assert "Read me." in markdown(TurnStarted(user("Sum", other), "test:model", (value,)), *one_text("3")[1:])
 
 
 def test_turns_are_numbered_and_a_fence_left_open_ends_with_its_text():
