@@ -1,7 +1,8 @@
 """What agentmagic logs: standard `logging` under "agentmagic", secrets blanked, the last records kept (SESSION-6).
 
-This module writes nothing: the handlers that the user configures decide where records go. `keep` holds the last
-records in memory for `%agent debug`, and does not change what other handlers receive.
+This module writes nothing: the handlers that the user configures decide where records go. In a notebook, `keep` holds
+the last records in memory for `%agent debug`. `logging.basicConfig()` does not make them appear in cells: the root's
+handlers then get our records from WARNING on, and those below if the user sets a level for the logger "agentmagic".
 """
 
 import hashlib
@@ -26,6 +27,9 @@ EXCERPT = 200
 
 SDKS = ("openai", "anthropic", "google_genai", "httpx2", "mcp")
 """The loggers of the SDKs. Their records are kept only if `keep` is called with `detailed`."""
+
+HELPERS = ("httpcore2", "markdown_it")
+"""The loggers of further libraries that log, below WARNING, what they do for us."""
 
 _MILESTONES = (events.TurnStarted, events.StepRetried, events.Notice, events.TurnFinished)
 
@@ -59,25 +63,30 @@ class Redacting(logging.Filter):
 
 
 class Tap(logging.Handler):
-    """Keeps log records at or above `level`, without changing what other handlers receive."""
+    """Keeps log records at or above `level`, none if it is None; the root's handlers get ours from WARNING on.
 
-    def __init__(self, logger: logging.Logger, level: int, lines: "deque[LogEntry]") -> None:
+    The handlers of the logger itself receive what they did before.
+    """
+
+    def __init__(self, logger: logging.Logger, level: int | None, lines: "deque[LogEntry]") -> None:
         super().__init__()
         self._logger = logger
         self._lines = lines
         self._before = logger.level, logger.propagate
-        self._set = level
+        self.kept = level
+        self._set = logger.level if level is None else level
         self.addFilter(Redacting())
-        logger.setLevel(level)
+        logger.setLevel(self._set)
         logger.propagate = False
         logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record."""
-        text = "\n".join(filter(None, (str(record.msg), record.exc_text, record.stack_info)))
-        self._lines.append(LogEntry(record.created, record.levelname, record.name, text[:LONGEST]))
+        """Keep a record, and pass it on."""
+        if self.kept is not None:
+            text = "\n".join(filter(None, (str(record.msg), record.exc_text, record.stack_info)))
+            self._lines.append(LogEntry(record.created, record.levelname, record.name, text[:LONGEST]))
         parent = self._logger.parent
-        if self._before[1] and parent is not None and record.levelno >= self._passing(parent):
+        if self._before[1] and parent is not None and record.levelno >= self._passing(parent, record):
             parent.callHandlers(record)
 
     def close(self) -> None:
@@ -88,10 +97,15 @@ class Tap(logging.Handler):
         self._logger.propagate = self._before[1]
         super().close()
 
-    def _passing(self, parent: logging.Logger) -> int:
-        """Return the level that the logger has without the tap; the user may have set it before or after the tap."""
+    def _passing(self, parent: logging.Logger, record: logging.LogRecord) -> int:
+        """Return the level from which a record is passed on; the user may have set it before or after the tap."""
         own = self._before[0] if self._logger.level == self._set else self._logger.level
-        return own or parent.getEffectiveLevel()
+        return own or max(parent.getEffectiveLevel(), logging.WARNING if _is_ours(record) else logging.NOTSET)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a record is about our work: our own, Markdown's, and those of the SDKs on our threads."""
+    return record.name.startswith(("agentmagic", "markdown_it")) or (record.threadName or "").startswith("agentmagic")
 
 
 logger = logging.getLogger("agentmagic")
@@ -108,8 +122,8 @@ def keep(*, detailed: bool = False) -> None:
     """Keep the last KEPT records from INFO on; with `detailed`, those from DEBUG on and those of the SDKs too."""
     stop()
     _taps.append(Tap(logger, _DEBUG if detailed else _INFO, _lines))
-    if detailed:
-        _taps.extend(Tap(logging.getLogger(name), _DEBUG, _lines) for name in SDKS)
+    _taps.extend(Tap(logging.getLogger(name), _DEBUG if detailed else None, _lines) for name in SDKS)
+    _taps.extend(Tap(logging.getLogger(name), None, _lines) for name in HELPERS)
 
 
 def stop() -> None:
@@ -120,7 +134,7 @@ def stop() -> None:
 
 def is_detailed() -> bool:
     """Return whether records are kept from DEBUG on."""
-    return len(_taps) > 1
+    return bool(_taps) and _taps[0].kept == _DEBUG
 
 
 def recent(number: int) -> list[LogEntry]:

@@ -1,6 +1,7 @@
 """What is logged, what is kept of it, and that nothing of it is a secret."""
 
 import logging
+import threading
 from collections import deque
 
 import pytest
@@ -105,8 +106,12 @@ def test_outlines_are_kept_from_the_start_and_details_of_each_sdk_too_only_when_
     assert {*packages, "httpx2", "mcp"} == {*log.SDKS, "xllamacpp"}  # which logs nothing
 
 
-@pytest.mark.parametrize("name", ["agentmagic", ""], ids=["its own", "the root's"])
-def test_others_hear_what_they_heard_before_and_a_level_that_the_user_sets_counts_whenever_it_is_set(heard, name):
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [("agentmagic", ["for all", "wanted", "wanted again"]), ("", ["for all", "wanted again"])],
+    ids=["its own", "the root's"],
+)
+def test_others_hear_warnings_and_more_if_the_user_sets_the_level_of_the_logger_whenever_it_is_set(heard, name, lines):
     chosen = logging.getLogger(name)
     before = chosen.level
     log.keep(detailed=True)
@@ -120,7 +125,50 @@ def test_others_hear_what_they_heard_before_and_a_level_that_the_user_sets_count
         log.logger.info("wanted again")
     finally:
         chosen.setLevel(before)
-    assert heard.lines == ["for all", "wanted", "wanted again"]
+    assert heard.lines == lines
+
+
+def on_engine(function, *arguments):
+    thread = threading.Thread(target=function, args=arguments, name="agentmagic-engine")
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("detailed", [False, True])
+def test_the_root_hears_what_libraries_log_of_the_users_work_and_not_what_they_log_of_ours(heard, detailed):
+    def work():
+        for name in (*log.SDKS, *log.HELPERS):
+            logging.getLogger(f"{name}.client").info("of %s", name)
+
+    log.keep(detailed=detailed)
+    root, requests = logging.getLogger(), logging.getLogger("httpx2")
+    before = root.level
+    root.setLevel(logging.INFO)
+    try:
+        on_engine(work)
+        assert heard.lines == []
+        work()
+        assert heard.lines == [f"of {name}" for name in (*log.SDKS, *log.HELPERS) if name != "markdown_it"]
+        requests.setLevel(logging.DEBUG)
+        on_engine(requests.debug, "asked for")
+        assert heard.lines[-1] == "asked for"
+    finally:
+        root.setLevel(before)
+        requests.setLevel(logging.NOTSET)
+
+
+def test_a_handler_of_the_users_for_our_logger_and_caplog_hear_what_they_ask_for(caplog):
+    mine = Heard()
+    log.keep()
+    log.logger.addHandler(mine)
+    try:
+        with caplog.at_level(logging.INFO, logger="agentmagic"):
+            log.logger.info("asked for")
+        log.auditor.info("a call")
+    finally:
+        log.logger.removeHandler(mine)
+    assert mine.lines == ["asked for", "a call"]
+    assert caplog.messages == ["asked for"]
 
 
 def test_an_event_is_a_line_and_the_outline_of_a_turn_its_beginning_and_end():

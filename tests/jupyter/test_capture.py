@@ -235,3 +235,51 @@ play(calls("shout"), "Shouted.", tools=[shout])
     assert "characters left out)" in printed
     assert printed.endswith("199999\n100%\n")
     assert len(printed) < 21_000
+
+
+SHELLS = [
+    "get_ipython().run_cell_magic('bash', '', 'echo one; echo two >&2')",
+    "get_ipython().run_cell_magic('script', 'sh', 'echo one; echo two >&2')",
+    "get_ipython().system('echo one; echo two >&2')",
+    "!echo one; echo two >&2",
+    "%%bash\necho one\necho two >&2",
+    "%%sh\necho one\necho two >&2",
+]
+
+
+def test_what_a_child_process_prints_reaches_the_model_and_not_the_cell(kernel):
+    kernel.run("from agentmagic import NotebookTools, Policy, Rule\nallowed = Policy([Rule('allow', 'run_python')])")
+    steps = ", ".join(f"calls('run_python', code={program!r}), 'Done.'" for program in SHELLS)
+    kernel.run(f"play({steps}, tools=[NotebookTools()], permission=allowed)")
+    for program in SHELLS:
+        assert kernel.run("%%agent --new\nRun it.").stream == "", program
+        told = kernel.run(TOLD).stream
+        assert ("one" in told, "two" in told) == (True, True), program
+    assert kernel.run("%%bash\necho free").stream == "free\n"
+
+
+def test_what_a_coroutine_of_the_tool_prints_on_another_loop_is_its_own_and_what_a_thread_prints_is_not(kernel):
+    kernel.run("""
+import threading
+loop = asyncio.new_event_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+late = threading.Event()
+async def speak(word):
+    print(word)
+async def later():
+    await asyncio.to_thread(late.wait, 30)
+    print("too late")
+def start() -> int:
+    "Start."
+    global after
+    asyncio.run_coroutine_threadsafe(speak("mine"), loop).result()
+    after = asyncio.run_coroutine_threadsafe(later(), loop)
+    thread = threading.Thread(target=print, args=("of a thread",))
+    thread.start()
+    thread.join()
+    return 1
+play(calls("start"), "Started.", tools=[start])
+""")
+    assert kernel.run("%%agent\nStart.").stream == "of a thread\n"
+    assert kernel.run("late.set(); after.result(30)").ok
+    assert kernel.run(TOLD).stream == "['1', 'Printed:\\nmine']\n"

@@ -39,3 +39,15 @@ def test_the_outlines_of_turns_are_kept_and_more_on_request(kernel):
     assert "more\n" not in kernel.run("%agent debug").stream
     logged = kernel.run("logging.getLogger('agentmagic').error('it failed with %s', KEY)")
     assert logged.stream == "it failed with [redacted]\n"  # errors reach the cell as before
+
+
+def test_logging_set_up_by_the_user_shows_the_users_records_in_cells_and_ours_if_asked_for(kernel):
+    turn = "%%agent --new\nLook."
+    kernel.run("import logging\ndef answer(): play('It is **here**.')")
+    for level in ("WARNING", "INFO", "DEBUG"):
+        kernel.run(f"logging.basicConfig(level=logging.{level}, force=True)\nanswer()")
+        assert kernel.run(turn).stream == ""
+    assert kernel.run("logging.getLogger('mine').info('read')").stream == "INFO:mine:read\n"
+    kernel.run("logging.getLogger('agentmagic').setLevel(logging.INFO)\nanswer()")
+    assert "INFO:agentmagic:turn_started" in kernel.run(turn).stream
+    kernel.run("logging.getLogger('agentmagic').setLevel(logging.NOTSET)\nlogging.basicConfig(handlers=[], force=True)")

@@ -1,6 +1,7 @@
 """What a tool prints, displays and plots while it runs in the main thread: taken out of the cell, for the tool's card.
 
-Other threads go on writing into the cell: their output cannot be told apart from that of the notebook's own code.
+Other threads go on writing into the cell: their output cannot be told apart from that of the notebook's own code. What
+coroutines print that the tool has started on a loop in another thread is taken: `%%bash` has such a loop.
 """
 
 import base64
@@ -8,6 +9,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -36,6 +38,10 @@ _FOREIGN = ("application/", "image/svg")
 _SCRIPT = re.compile(r"<(script|iframe)\b", re.IGNORECASE)
 
 
+_capturing: ContextVar["OutputCapture | None"] = ContextVar("agentmagic_capturing", default=None)
+"""The capture of the tool that runs; coroutines that it starts inherit it, and threads do not."""
+
+
 class OutputCapture:
     """Takes the output of one tool in one shell; it is a `Capture` of the main thread's queue.
 
@@ -62,10 +68,12 @@ class OutputCapture:
         self._format = self._shell.display_formatter.format
         self._shell.display_formatter.format = self.format
         self._active = True
+        _capturing.set(self)
 
     def stop(self) -> None:
         """Put the streams and the publisher back, except one that the tool itself has replaced."""
         self._active = False  # first, for a tool that has kept a stream
+        _capturing.set(None)
         if self._streams is not None:
             for name, stream in zip(("stdout", "stderr"), self._streams, strict=True):
                 if getattr(sys, name) is stream:
@@ -76,8 +84,12 @@ class OutputCapture:
             self._shell.display_formatter.format = self._format
 
     def takes(self) -> bool:
-        """Return whether what is written now is the tool's."""
+        """Return whether what is displayed now is the tool's."""
         return self._active and threading.current_thread() is threading.main_thread()
+
+    def hears(self) -> bool:
+        """Return whether what is printed now is the tool's."""
+        return self.takes() or (self._active and _capturing.get() is self)
 
     def write(self, stream: Any, text: str) -> None:
         """Take a piece of printed text."""
@@ -220,7 +232,7 @@ class _Stream(_StandIn):
 
     def write(self, text: str) -> int:
         """Write a text. Raises TypeError for anything else."""
-        if not self._capture.takes() or not isinstance(cast("object", text), str):
+        if not self._capture.hears() or not isinstance(cast("object", text), str):
             return self.original.write(text)
         self._capture.write(self.original, text)
         return len(text)
