@@ -57,6 +57,20 @@ def test_what_a_tool_displays_is_in_its_card_and_updates_replace_it(kernel):
     assert "<b>forty</b> two" in kernel.run("other").displays[0]["text/html"]
 
 
+def test_a_styled_frame_that_a_tool_displays_is_styled_for_the_user_and_a_frame_for_the_model(kernel):
+    kernel.run("""
+import pandas as pd
+from IPython.display import display
+def show() -> str:
+    "Show."
+    display(pd.DataFrame({"sold": [1, 2]}).style.set_caption("Sales"))
+    return "shown"
+play(calls("show"), "Shown.", tools=[show])
+""")
+    assert "Sales" in kernel.run("%%agent\nShow.").displays[0]["text/html"]
+    assert kernel.run(TOLD).stream == "['shown', '   sold\\n0     1\\n1     2']\n"
+
+
 DRAW = """
 import hashlib
 import matplotlib.pyplot as plt

@@ -18,7 +18,9 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic.display.markdown import plain_text
 from agentmagic.host import Output
 from agentmagic.jupyter.frontend import Kind, front_end
-from agentmagic.messages import Content, Media, Text
+from agentmagic.messages import Content, Media, Text, as_text
+from agentmagic.values.describe import to_content
+from agentmagic.values.frames import unstyled
 from agentmagic.values.pictures import as_shown, display_width, figure_of
 
 LONGEST_PRINTED = 20_000
@@ -105,10 +107,12 @@ class OutputCapture:
     def format(self, value: Any, *given: Any, **options: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Format a value that is displayed, and note which figure it is: the publisher gets no more than its image."""
         assert self._format is not None  # noqa: S101  (set by `start`)
-        formatted = self._format(value, *given, **options)
-        if formatted[0] and self.takes():
+        data, metadata = self._format(value, *given, **options)
+        if data and self.takes():
             self._formatted = figure_of(value)
-        return formatted
+            if unstyled(value) is not value:  # its repr names only its type
+                data = {**data, "text/plain": as_text(to_content(value)[0])}
+        return data, metadata
 
     def publish(
         self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str | None, *, update: bool
