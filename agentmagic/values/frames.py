@@ -124,28 +124,30 @@ def table(value: Any, characters: int, rows: int | None, write: WriteCell) -> st
     levels = [_column(label, series) for label, series in _levels(value, part)]
     # The last columns come first, so that there is room for them.
     order = dict.fromkeys([*range(max(width - LAST_COLUMNS, 0), width), *range(width)])
-    lines = (_column(keys[place], part[:, place]) for place in order)
-    found = dict(zip(order, fitting(lines, characters // 2 - sum(map(len, levels))), strict=False))
+    names = whole.columns  # looked up once: of many columns it takes a while
+    rest = (_column(keys[place], part[names[place]]) for place in order)
+    found = dict(zip(order, fitting(rest, characters // 2 - sum(map(len, levels))), strict=False))
     places = sorted(found)
-    head = _first_rows(value, whole, places, write, rows)
+    head = whole.head(rows if rows is not None else MOST_ROWS).select([names[place] for place in places])
+    lines = _row_lines(value, head, [keys[place] for place in places], write)
     share = None if rows is not None else characters // ROWS_SHARE
     used = sum(map(len, levels)) + sum(map(len, found.values()))
     return "\n".join(
         [
-            f"{size(value)}.{_about(value, step)}",
+            f"{size(value)}.{_about(value, keys, step)}",
             *(("", *table_head("index level", "type", "missing", "values"), *levels) if levels else ()),
             *(("", *table_head("column", "type", "missing", "values")) if places else ()),
             *(found[place] for place in places),
             *(("", _left_out(width - len(places), width)) if len(places) < width else ()),
-            *(_shown_rows(head, total, characters - used, share) if total and places else ()),
+            *(_shown_rows(lines, total, characters - used, share) if total and places else ()),
         ]
     )
 
 
-def _about(value: Any, step: int) -> str:
+def _about(value: Any, keys: Sequence[str], step: int) -> str:
     """Return sentences about the keys of the columns, and about the rows that were measured."""
     names = [_key(name) for name in getattr(_column_index(value), "names", ()) if name is not None]
-    twice = [key for key, number in Counter(keys_of(value)).items() if number > 1]
+    twice = [key for key, number in Counter(keys).items() if number > 1]
     return "".join(
         [
             f" Levels of the column keys: {', '.join(names)}." if names else "",
@@ -155,18 +157,12 @@ def _about(value: Any, step: int) -> str:
     )
 
 
-def _first_rows(
-    value: Any, whole: "nw.DataFrame[Any]", places: Sequence[int], write: WriteCell, rows: int | None
-) -> Iterator[str]:
-    """Yield the head of the table of rows, two lines, and then a line for each of the first rows."""
-    head = whole.head(rows if rows is not None else MOST_ROWS)
+def _row_lines(value: Any, head: "nw.DataFrame[Any]", keys: Sequence[str], write: WriteCell) -> Iterator[str]:
+    """Yield the head of the table of rows, two lines, and a line for each row; the index stands before the columns."""
     levels = _levels(value, head)
-    keys = keys_of(value)
-    yield from table_head(
-        *(INDEX if label == NO_NAME else f"{label} {INDEX}" for label, _ in levels), *(keys[place] for place in places)
-    )
+    yield from table_head(*(INDEX if label == NO_NAME else f"{label} {INDEX}" for label, _ in levels), *keys)
     index = zip(*(series.to_list() for _, series in levels), strict=True) if levels else repeat(())
-    for row in zip(index, head[:, list(places)].iter_rows(), strict=False):
+    for row in zip(index, head.iter_rows(), strict=False):
         yield table_row(_cell(cell, write) for cell in chain(*row))
 
 
