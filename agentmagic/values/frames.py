@@ -386,7 +386,7 @@ def scalar(value: Any) -> str | None:
     """Return a scalar of NumPy, pandas or pyarrow as text without its type, such as "2"; None for any other value."""
     kind = cast("type[Any]", type(value))
     package = kind.__module__.partition(".")[0]
-    if package == "pyarrow" and hasattr(kind, "as_py"):
+    if package == "pyarrow" and hasattr(kind, "as_py") and not value.type.num_fields:  # no list, which may be long
         value = value.as_py()
     elif not (package == "pandas" and kind.__name__ in _SCALARS) and not _is_scalar_of_numpy(value):
         return None

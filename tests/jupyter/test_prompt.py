@@ -45,6 +45,7 @@ def of_shell() -> dict:
     [
         ("Hello {name}!", "Hello Ann!"),
         ("{d['k']} and { {1: a}[1] }", "5 and 1"),
+        ("{sales['sold'].max()} {(sales.sold.max(), x)}", "299 (299, 3)"),
         ("{(lambda q: q + x)(1)} {sum(n for n in [x, 1])}", "4 4"),
         ("{name!r} {name!s:>5} {total:,.0f} {x:03}", "'Ann'   Ann 1,234,568 003"),
         ("{d['a:b']:>{x}} {x != 4}", "  7 True"),

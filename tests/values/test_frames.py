@@ -235,6 +235,8 @@ def test_texts_of_a_library_keep_their_quotes_inside_others_and_times_of_python_
     assert describe(Decimal("1.50")) == "1.50"
     assert describe(date(2026, 1, 2)) == "2026-01-02"
     assert describe([Decimal("1.50")]) == "[Decimal('1.50')]"
+    assert "Decimal" not in describe(pa.scalar(Decimal("1.50")))
+    assert len(describe(pa.scalar([*range(100_000)]), 100)) < 1_000
 
 
 def test_a_styled_frame_is_its_frame_in_results_and_lists_too_and_is_shown_styled():

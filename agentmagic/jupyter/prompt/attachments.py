@@ -23,7 +23,7 @@ from agentmagic.secrets import learn, redact
 from agentmagic.session import Session
 from agentmagic.text import counted, cut, one_line, shown
 from agentmagic.tools.calling import traceback_text
-from agentmagic.values import frames
+from agentmagic.values import frames, labelled_arrays
 from agentmagic.values.describe import BUDGET, CHARACTERS, CUT, describe, schema, summary
 from agentmagic.values.pictures import NoPicture, fitted, in_words, is_picture, picture
 from agentmagic.values.reprs import LONGEST_SECRET, in_time
@@ -92,7 +92,7 @@ class Attacher:
         if is_picture(value):
             return self._picture(written, name, value, uri)
         kind: ValueKind = "text"
-        if frames.is_frame(value):
+        if frames.is_frame(value) or labelled_arrays.is_labelled(value):
             kind = "table"
         elif isinstance(value, type) or callable(value):
             kind = "code"
