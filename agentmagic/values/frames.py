@@ -195,7 +195,7 @@ def keys_of(value: Any) -> list[str]:
         return [_key(name) for name in index]
     if hasattr(frame := _opened(value), "collect_schema"):
         return list(map(_key, frame.collect_schema().names()))
-    return [_key(value.name) if value.name is not None else NO_NAME]
+    return [_key(frame.name) if frame.name not in (None, "") else NO_NAME]
 
 
 def _column_index(value: Any) -> Any:
@@ -224,13 +224,16 @@ def _kinds(value: Any) -> list[str]:
     """Return the types of the columns as the library of the frame names them."""
     frame = _opened(value)
     native: Any = frame.to_native()
-    if hasattr(native, "collect_schema"):  # of polars; its `dtypes` may have to work for the types
-        return [_kind(kind) for kind in native.collect_schema().values()]
-    if (kinds := getattr(getattr(native, "schema", None), "types", None)) is not None:  # of pyarrow
-        return [_kind(kind) for kind in kinds]
-    if (kinds := getattr(native, "dtypes", None)) is not None and hasattr(frame, "collect_schema"):
-        return [_kind(kind) for kind in kinds]
-    return [_kind(kind) for kind in frame.collect_schema().values()] if hasattr(frame, "columns") else [_type(frame)]
+    kind = cast("type[Any]", type(native))  # of which attributes are asked: those of a frame of pandas may be columns
+    if not hasattr(frame, "collect_schema"):
+        return [_type(frame)]
+    if hasattr(kind, "collect_schema"):  # of polars; its `dtypes` may have to work for the types
+        kinds = native.collect_schema().values()
+    elif hasattr(kind, "dtypes"):
+        kinds = native.dtypes
+    else:
+        kinds = native.schema.types if hasattr(kind, "schema") else frame.collect_schema().values()
+    return list(map(_kind, kinds))
 
 
 def _kind(dtype: Any) -> str:
@@ -345,7 +348,8 @@ def array(value: Any, write: WriteCell) -> str:
     if value.dtype.hasobject:  # its items are the user's, and may have a repr that does not end
         corner = write(value[(slice(CORNER),) * value.ndim].tolist())
     else:
-        corner = np.array2string(value, threshold=4 * CORNER**2, edgeitems=CORNER)
+        with np.printoptions(threshold=4 * CORNER**2, edgeitems=CORNER):
+            corner = str(value)
     return f"{size(value)}{spread}\n{corner}"
 
 
@@ -371,7 +375,8 @@ def array_figures(value: Any) -> tuple[int, str]:
     kind = value.dtype.kind
     if kind not in "iufmM":
         return 0, values_of(value.ravel().tolist()) if kind in "bUSTO" else ""
-    present = value[np.isfinite(value)] if kind in "fmM" else value
+    present = np.ma.compressed(value)  # without the masked items of a masked array
+    present = present[np.isfinite(present)] if kind in "fmM" else present
     missing = value.size - present.size
     if not present.size:
         return missing, ""

@@ -139,6 +139,14 @@ LINES = {
         np.array([(1, "a"), (2, "b")], [("n", "i4"), ("s", "U1")]),
         ["n: int32, 1 to 2, mean 1.5", "s: <U1, 'a' (1), 'b' (1)"],
     ),
+    "a masked array": (
+        np.ma.array([[1, 5], [9, 2]], mask=[[0, 0], [1, 0]]),
+        ["MaskedArray 2x2 of int64, 1 to 5, mean 2.666666667, 1 missing"],
+    ),
+    "a column of Arrow, and a series without a name": (
+        pa.chunked_array([["x"]]),
+        ["| (no name) | string | 0 | 'x' (1) |"],
+    ),
     "an array of days": (
         np.array(["2026-01-01", "NaT", "2026-02-01"], "M8[D]"),
         ["ndarray 3 of datetime64[D], 2026-01-01 to 2026-02-01, 1 missing"],
@@ -199,6 +207,7 @@ def test_a_schema_has_the_types_as_the_library_names_them_and_the_levels_of_the_
     assert schema(POLARS.lazy()).endswith("tags: List(String)")
     assert schema(STATES).endswith("\nstate: category, ordered")
     assert schema(pa.table({"a": [1]})).endswith("\na: int64")
+    assert schema(pd.DataFrame({"schema": ["x"], "collect_schema": 1})).endswith("\nschema: str\ncollect_schema: int64")
 
 
 SCALARS = [
