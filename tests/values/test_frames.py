@@ -136,11 +136,11 @@ LINES = {
     ),
     "no columns": (pd.DataFrame(index=["x", "y"]), ["DataFrame, 2 rows x 0 columns."]),
     "a structured array": (
-        np.array([(1, "a"), (2, "b")], [("n", "i4"), ("s", "U1")]),
+        np.array([(1, "a"), (2, "b")], dtype=[("n", "i4"), ("s", "U1")]),
         ["n: int32, 1 to 2, mean 1.5", "s: <U1, 'a' (1), 'b' (1)"],
     ),
     "a masked array": (
-        np.ma.array([[1, 5], [9, 2]], mask=[[0, 0], [1, 0]]),
+        np.ma.array([[1, 5], [9, 2]], mask=[[False, False], [True, False]]),
         ["MaskedArray 2x2 of int64, 1 to 5, mean 2.666666667, 1 missing"],
     ),
     "a column of Arrow, and a series without a name": (
