@@ -67,19 +67,22 @@ class BudgetExhausted(Exception):
 class Budget:
     """A cap on cost (US dollars) and tokens (input and output), and what was spent under it before.
 
-    `of` names what the cap is for: "turn" or "session".
+    `of` names what the cap is for: "turn", "session" or "kernel". `bound` names the setting of a class that is the cap.
     """
 
     of: str
     max_cost: float | None = None
     max_tokens: int | None = None
     before: Usage = Usage()  # noqa: RUF009  (a frozen value)
+    bound: str = ""
 
     def exhausted(self, usage: Usage) -> str | None:
         """Return in a sentence why no further request may be sent after this usage, or None."""
         spent = self.before + usage
         tokens_spent = spent.input_tokens + spent.output_tokens
         advice = "No further request was sent; raise the limit to go on."
+        if self.bound:
+            advice = f"No further request was sent; the limit is that of this class, {self.bound}."
         if self.max_tokens is not None and tokens_spent >= self.max_tokens:
             return f"The {self.of} has taken {tokens_spent:,} tokens; max_tokens is {self.max_tokens:,}. {advice}"
         if self.max_cost is None:

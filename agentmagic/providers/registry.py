@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import cast
 
 from agentmagic import secrets, settings
+from agentmagic.classroom import class_settings
 from agentmagic.errors import AuthenticationMissing, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
 from agentmagic.providers import anthropic, catalog, gemini, local, ollama, openai, scripted
@@ -160,6 +161,15 @@ def _is_usable(row: Provider) -> bool:
     return installed and (not row.keys or settings.find_key(row.keys) is not None)
 
 
+def is_made_by_provider(model: Model) -> bool:
+    """Return whether a model is an object of the provider that its name says, and not of another class."""
+    row, module = providers().get(model.name.partition(":")[0]), type(model).__module__
+    home = row.make.partition(":")[0] if row is not None else ""
+    if home.startswith("agentmagic."):
+        return module == home
+    return home != "" and module.partition(".")[0] == home.partition(".")[0]
+
+
 def address_of(model: Model) -> str | None:
     """Return the address that a model was made for, or None if it has none."""
     return model.base_url if isinstance(model, Hosted) else None
@@ -188,14 +198,16 @@ def _family(model: str) -> Family:
 def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
     """Return the usage with what a model's tokens cost, None if that is unknown; `base_url` is as in `info`.
 
-    A registered price counts first, then the price table. The table knows a seller by its address: on a server that is
-    not in it no model has a price.
+    A registered price counts first, then the price table; the other way round in a class whose costs are bounded. The
+    table knows a seller by its address: on a server that is not in it no model has a price.
     """
     row, price = providers().get(name.partition(":")[0]), catalog.registered(name).price
     if price is None and row is not None and row.prices == FREE:
         return usage
-    if price is None and (listing := _listing(name, base_url)):
-        price = listing.price
+    bounds = class_settings()
+    is_bounded = bounds.max_cost is not None or bounds.session_max_cost is not None
+    if (price is None or is_bounded) and (listing := _listing(name, base_url)):
+        price = listing.price or price
     return replace(usage, cost=catalog.cost(price, usage) if price else None)
 
 

@@ -76,7 +76,7 @@ class Questions:
             # An "always" to an earlier question settles this one too, and so does a click.
             if settled.is_set() or why is None:
                 return
-            self._run.send(await engine().main.run(lambda: self._answer(event, why)))
+            self._run.pass_on(await engine().main.run(lambda: self._answer(event, why)))
             if isinstance(event, events.ApprovalAsked):
                 await settled.wait()  # until the gate has taken the answer, which may settle later questions
 
