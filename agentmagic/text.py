@@ -238,8 +238,8 @@ _WEIGHED = 8
 def close_names(word: str, known: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
     """Return up to `n` names that a misspelt word may mean, the likeliest first; upper and lower case count the same.
 
-    `cutoff` is the least share of letters in common, as in `difflib`. The first of these names is the one that takes the
-    fewest slips of the hand to become the word: a letter too many, too few, wrong, or two in the wrong order.
+    `cutoff` is the least share of letters in common, as in `difflib`. The first of these names is the one that the
+    fewest slips of the hand make the word: a letter too many, too few or wrong, or two letters swapped.
     """
     folded: dict[str, str] = {}
     for name in known:
