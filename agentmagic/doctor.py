@@ -38,7 +38,8 @@ _NAME = re.compile(r"[^\w.-]")
 """What ends the name of a package in a requirement."""
 _MODULES = {"ipython": "IPython", "markdown-it-py": "markdown_it", "python-dotenv": "dotenv", "pyyaml": "yaml"}
 """The modules of those packages that agentmagic needs whose names are not those of their modules."""
-_FROM_MODULES = {module: name for name, module in _MODULES.items()} | {"google": "google-genai", "pydantic_core": "pydantic"}
+_FROM_MODULES = {"google": "google-genai", "pydantic_core": "pydantic"}
+_FROM_MODULES |= {module: name for name, module in _MODULES.items()}
 _QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
 
 

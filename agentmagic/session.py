@@ -46,7 +46,7 @@ from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners, engine, void
 from agentmagic.settings import Replay, learn_secrets, overrides
 from agentmagic.text import clip, counted
-from agentmagic.tools.base import Toolset, list_sources
+from agentmagic.tools.base import Toolset, list_sources, not_told
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
 from agentmagic.undo.stack import Undone, put_back
 from agentmagic.undo.watcher import Watcher
@@ -101,6 +101,7 @@ class Session:
         self.undone: Undone | None = None
         self._notices: deque[Notice] = deque()
         self._noted: set[str] = set()
+        self._unreachable: set[str] = set()
         journal = None if path is None else self._journal(path)
         self.history = History.of_messages(self._repaired(messages), journal=journal)
         self._spent = self.history.usage  # also of turns that are undone later: caps count what was paid
@@ -321,7 +322,7 @@ class Session:
         """
         listing = engine().submit(list_sources(self.toolsets()))
         tools, problems = await asyncio.wrap_future(listing)
-        self._warn(problems)
+        self._warn(not_told(problems, self._unreachable))
         self._listed = tuple(tool.definition for tool in tools.values())
         return self._listed
 
@@ -617,6 +618,7 @@ class Session:
             step=chosen.step and bool(chosen.attended),
             values=tuple(chosen.values),
             noted=self._noted,
+            unreachable=self._unreachable,
             watcher=self._watcher,
         )
 

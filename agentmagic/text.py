@@ -246,8 +246,11 @@ def close_names(word: str, known: Iterable[str], n: int = 1, cutoff: float = 0.6
         folded.setdefault(name.casefold(), name)
     written = word.casefold()
     close = get_close_matches(written, folded, n=max(n, _WEIGHED), cutoff=cutoff)
-    close.sort(key=lambda name: (_slips(written, name), abs(len(written) - len(name))))
-    return [folded[name] for name in close[:n]]
+
+    def unlike(name: str) -> tuple[int, int, int]:
+        return _slips(written, name), _slips(word, folded[name]), abs(len(written) - len(name))
+
+    return [folded[name] for name in sorted(close, key=unlike)[:n]]
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6, form: str = "{}") -> str:

@@ -107,7 +107,8 @@ class TurnContext:
     turn is planned, if it is. `step` pauses it before each request and call. `tape` records the turn or plays it
     back: it takes each event, and returns the event to emit. `traffic` keeps the requests to the model and its
     responses. `values` describe the values that the prompt names, as the model is sent them. `noted` is what sources of
-    tools have said in this session: each is said once. `watcher` finds out what the tools change.
+    tools have said in this session: each is said once. `unreachable` are the problems of servers that the
+    user was told of. `watcher` finds out what the tools change.
     """
 
     agent: Agent
@@ -126,6 +127,7 @@ class TurnContext:
     traffic: TurnTraffic = field(default_factory=TurnTraffic)
     values: tuple[PromptValue, ...] = ()
     noted: set[str] = field(default_factory=set[str])
+    unreachable: set[str] = field(default_factory=set[str])
     watcher: Watcher = field(default_factory=Watcher)
 
 

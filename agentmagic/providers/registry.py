@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -18,6 +17,7 @@ from agentmagic.providers import anthropic, catalog, gemini, local, ollama, open
 from agentmagic.providers.base import FREE, KINDS, Family, Hosted, Kind, Model, Provider
 from agentmagic.providers.catalog import Listing, ModelInfo, register_model
 from agentmagic.runtime.engine import in_thread
+from agentmagic.text import did_you_mean
 
 __all__ = [
     "ENTRY_POINTS",
@@ -88,8 +88,7 @@ def _no_such(name: str) -> str:
     known = providers()
     if name in known:
         return f"{name!r} names a provider but no model. Write {name}:{known[name].default or 'MODEL'}."
-    close = get_close_matches(provider, known, n=1, cutoff=0.6)
-    hint = f" Did you mean {close[0]}:?" if close and close[0] != provider else ""
+    hint = did_you_mean(provider, [one for one in known if one != provider], form="{}:")
     if maker := next((row.name for row in known.values() for one in row.families if one.names.match(name)), None):
         hint = f" Did you mean {maker}:{name}?"
     return f"No provider answers to {name!r}.{hint} Write provider:model with one of {', '.join(known)}."
