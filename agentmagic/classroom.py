@@ -45,8 +45,8 @@ _URL = re.compile(r"(https?://[^/?#@\\\s]+)([/?#][^\\\s]*)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerEntry:
-    """The entry of an MCP server; or what a class allows of one, and then each text is a pattern.
+class EntryPattern:
+    """What a class allows of an entry of an MCP server; an entry itself is a pattern that allows only itself.
 
     `address` is the command line or the URL, `cwd` the folder in which the program starts, "" for the kernel's.
     `pairs` are the variables of a program, or the headers of requests, by name.
@@ -56,7 +56,7 @@ class ServerEntry:
     cwd: str = ""
     pairs: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
-    def allows(self, entry: "ServerEntry") -> bool:
+    def allows(self, entry: "EntryPattern") -> bool:
         """Return whether the whole of an entry fits this one."""
         return (
             _is_address(entry.address, self.address)
@@ -84,7 +84,7 @@ class ClassSettings:
 
     file: Path | None = None
     models: tuple[str, ...] | None = None
-    servers: tuple[ServerEntry, ...] | None = None
+    servers: tuple[EntryPattern, ...] | None = None
     max_cost: float | None = None
     max_tokens: int | None = None
     session_max_cost: float | None = None
@@ -119,7 +119,7 @@ class ClassSettings:
                 by = f", which {asked_by} names," if asked_by else ""
                 raise UsageError(f"The model {name}{by} is not among those of this class: {one.words('models')}.")
 
-    def server_problem(self, entry: ServerEntry) -> str:
+    def server_problem(self, entry: EntryPattern) -> str:
         """Return why a server may not be started, "" if it may."""
         for one in self._parts:
             if one.servers is not None and not any(allowed.allows(entry) for allowed in one.servers):
@@ -322,11 +322,11 @@ def _made(file: Path, table: Mapping[str, Any]) -> ClassSettings:
     return ClassSettings(file=file, **given)
 
 
-def _server_entry(item: str | Mapping[str, Any]) -> ServerEntry:
+def _server_entry(item: str | Mapping[str, Any]) -> EntryPattern:
     if isinstance(item, str):
-        return ServerEntry(address=item)
+        return EntryPattern(address=item)
     pairs = item.get("env", item.get("headers", {}))
-    return ServerEntry(address=item.get("command", item.get("url", "")), cwd=item.get("cwd", ""), pairs=pairs)
+    return EntryPattern(address=item.get("command", item.get("url", "")), cwd=item.get("cwd", ""), pairs=pairs)
 
 
 _FORMS = {

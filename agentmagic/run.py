@@ -95,12 +95,18 @@ class Run:
 
         Raises UsageError for an approval by code in a class in which a person approves.
         """
-        if isinstance(intent, Approve) and (bounds := class_settings()).needs_person:
+        bounds = class_settings()
+        if bounds.needs_person and isinstance(intent, Approve) and self._asks_permission(intent.id):
             setting = "permission" if bounds.permission == "ask" else "code"
             raise UsageError(
                 f"In this class a person approves, and no code: {bounds.words(setting)}. Click Approve in the notebook."
             )
         self.pass_on(intent)
+
+    def _asks_permission(self, question: str) -> bool:
+        """Return whether a question is about a permission; a pause of step mode is not."""
+        asked = (event for event in self.events if isinstance(event, ApprovalAsked) and event.id == question)
+        return any(not event.step for event in asked)
 
     def pass_on(self, intent: Intent) -> None:
         """Answer as `send` does, for a front end that passes on what a person clicked or typed."""

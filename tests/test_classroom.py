@@ -419,6 +419,13 @@ def test_code_approves_nothing_in_a_class_that_asks(bounds, tmp_path):
     assert "delete was not run: the user denied it" in texts(result)[0]
 
 
+def test_code_goes_on_from_a_pause_in_a_class_that_asks(bounds):
+    bounds('permission = "ask"')
+    begun = scripted(calls("pause"), "done", tools=[pause]).start("go", attended=True, step=True)
+    begun.listen(lambda event: begun.send(approve(event)) if event.type.endswith("_asked") else None)
+    assert texts(begun.wait()) == ["waited"]
+
+
 def test_an_always_of_a_person_holds_for_one_call_in_a_class_that_asks(bounds):
     bounds('permission = "ask"')
     session = scripted(DELETES, DELETES, "done", tools=[delete])

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from agentmagic.classroom import IN_PROCESS, ServerEntry, class_settings
+from agentmagic.classroom import IN_PROCESS, EntryPattern, class_settings
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
@@ -287,11 +287,11 @@ class Connection:
         """Raise ServerError for a program or an address that the class does not allow."""
         match self.config.transport:
             case Stdio(command=command, args=args, env=env, cwd=cwd):
-                entry = ServerEntry(address=shlex.join((command, *args)), cwd=str(cwd or ""), pairs=env)
+                entry = EntryPattern(address=shlex.join((command, *args)), cwd=str(cwd or ""), pairs=env)
             case Http(url=url, headers=headers):
-                entry = ServerEntry(address=url, pairs=headers)
+                entry = EntryPattern(address=url, pairs=headers)
             case _:
-                entry = ServerEntry(address=IN_PROCESS)
+                entry = EntryPattern(address=IN_PROCESS)
         if problem := class_settings().server_problem(entry):
             self.error = redact(f"The MCP server {self.name!r} was not started: {problem}")
             self.state = "failed"
