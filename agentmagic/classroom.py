@@ -46,7 +46,7 @@ _URL = re.compile(r"(https?://[^/?#@\\\s]+)([/?#][^\\\s]*)?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPattern:
-    """What a class allows of an entry of an MCP server; an entry itself is a pattern that allows only itself.
+    """The entry of an MCP server, or the pattern of the entries that a class allows.
 
     `address` is the command line or the URL, `cwd` the folder in which the program starts, "" for the kernel's.
     `pairs` are the variables of a program, or the headers of requests, by name.
@@ -171,7 +171,7 @@ class ClassSettings:
         """Return a setting as a file has it, and the file."""
         value = getattr(self, name)
         holding = next((one for one in self._parts if getattr(one, name) == value), self)
-        written = [*map(str, value)] if isinstance(value, tuple) else value
+        written = [*map(str, cast("tuple[object, ...]", value))] if isinstance(value, tuple) else value
         return f"{_as_written(name)} = {written!r} in {holding.file}"
 
     @property
@@ -292,7 +292,12 @@ def _fits_pattern(text: str, pattern: str) -> bool:
 
 
 def _is_address(address: str, pattern: str) -> bool:
-    """Return whether a command line or a URL is what a pattern says; its `*` in a host stays within the host."""
+    """Return whether a command line or a URL is what a pattern says; its `*` in a host stays within the host.
+
+    `*` alone is any of them.
+    """
+    if pattern == "*":
+        return True
     if "://" not in pattern:
         return _fits_pattern(address, pattern) and "://" not in address.partition(" ")[0]
     url = _URL.fullmatch(address)
@@ -362,17 +367,13 @@ def _fits(name: str, value: Any) -> bool:
 
 
 def _is_server(item: object) -> bool:
-    match item:
-        case str():
-            return True
-        case {"command": str(), **rest}:
-            text, pairs = "cwd", "env"
-        case {"url": str(), **rest}:
-            text, pairs = "", "headers"
-        case _:
-            return False
-    return rest.keys() <= {text, pairs} and isinstance(rest.get(text, ""), str) and _is_pairs(rest.get(pairs, {}))
-
-
-def _is_pairs(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(one, str) for one in cast("dict[str, Any]", value).values())
+    if not isinstance(item, dict):
+        return isinstance(item, str)
+    table = cast("dict[str, Any]", item)
+    kinds = {"command": str, "cwd": str, "env": dict} if "command" in table else {"url": str, "headers": dict}
+    pairs = (cast("dict[str, Any]", value) for value in table.values() if isinstance(value, dict))
+    return (
+        not table.keys().isdisjoint(("command", "url"))
+        and all(isinstance(value, kinds.get(name, ())) for name, value in table.items())
+        and all(isinstance(text, str) for one in pairs for text in one.values())
+    )

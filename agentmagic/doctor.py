@@ -38,8 +38,8 @@ _NAME = re.compile(r"[^\w.-]")
 """What ends the name of a package in a requirement."""
 _MODULES = {"ipython": "IPython", "markdown-it-py": "markdown_it", "python-dotenv": "dotenv", "pyyaml": "yaml"}
 """The modules of those packages that agentmagic needs whose names are not those of their modules."""
-_FROM_MODULES = {"google": "google-genai", "pydantic_core": "pydantic"}
-_FROM_MODULES |= {module: name for name, module in _MODULES.items()}
+_PACKAGES = {"google": "google-genai", "pydantic_core": "pydantic"}
+"""The packages of other modules."""
 _QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
 
 
@@ -91,7 +91,8 @@ def _reinstall(error: Exception) -> str:
     module = (getattr(error, "name", None) or "").partition(".")[0]
     if not module:
         return ""
-    distribution = (packages_distributions().get(module) or [_FROM_MODULES.get(module, module.replace("_", "-"))])[0]
+    known = {own: name for name, own in _MODULES.items()} | _PACKAGES
+    distribution = (packages_distributions().get(module) or [known.get(module, module.replace("_", "-"))])[0]
     return f"{_PIP} --force-reinstall {distribution}" if _installed(distribution) else f"{_PIP} {distribution}"
 
 
@@ -235,7 +236,7 @@ def _provider(row: "Provider") -> Finding:
     if not key:
         return Finding("note", f"{row.name}: has no key here.", f"set {names}, if you mean to use it")
     if row.package and (why := _import_problem(row.package)):  # which takes a second for each: not without a key
-        name = _FROM_MODULES.get(row.package.partition(".")[0], row.package)
+        name = _PACKAGES.get(row.package.partition(".")[0], row.package)
         about = f"{row.name}: has a key, but its SDK cannot be imported: {why}."
         return Finding("note", about, f"{_PIP} --force-reinstall {name}")
     if problem := _key_problem(key):

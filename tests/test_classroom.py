@@ -198,6 +198,12 @@ def test_a_file_that_the_variable_names_holds_for_the_whole_process(bounds, tmp_
         ("max-iterations = 2.5", "Write a whole number above 0."),
         ("max-iterations = 0", "Write a whole number above 0."),
         ('code = "allow"', 'Write "ask" or "deny".'),
+        ("servers = [3]", "Write a list of commands and addresses, or of tables"),
+        ('servers = [{cwd = "/"}]', "Write a list of commands and addresses, or of tables"),
+        ('servers = [{command = "a", url = "b"}]', "Write a list of commands and addresses, or of tables"),
+        ('servers = [{command = "a", env = {A = 1}}]', "Write a list of commands and addresses, or of tables"),
+        ('servers = [{url = "a", cwd = "/"}]', "Write a list of commands and addresses, or of tables"),
+        ('permision = "ask"', "'permision' is no setting of a class. Did you mean permission? Write one of models, "),
     ],
 )
 def test_a_setting_that_cannot_be_is_said_and_not_ignored(bounds, line, words):
@@ -514,6 +520,8 @@ SITE = 'servers = ["https://tools.example.org/mcp/*", {url = "https://data.examp
         ('servers = ["https://*.example.org/*"]', "https://a.example.org/x", True),
         ('servers = ["https://*.example.org/*"]', "https://evil.example/x.example.org/y", False),
         ('servers = ["*"]', {"command": "anything", "args": ["at", "all"]}, True),
+        ('servers = ["*"]', "https://anything.example/at/all", True),
+        ('servers = ["*a*"]', "https://anything.example/at/all", False),  # a pattern of commands
         ("servers = []", {"command": "clock"}, False),
     ],
 )
