@@ -1,8 +1,10 @@
 """Class settings: what a notebook cannot widen, and what is said of it."""
 
 import asyncio
+import json
 import re
 import sys
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 
@@ -23,7 +25,7 @@ from agentmagic import (
 )
 from agentmagic.approval.approvals import Gate
 from agentmagic.classroom import VARIABLE, class_settings
-from agentmagic.errors import ServerError, UsageError
+from agentmagic.errors import AgentMagicError, ServerError, UsageError
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import ToolDef, Usage
 from agentmagic.providers import catalog
@@ -53,9 +55,14 @@ def bounds(tmp_path, monkeypatch):
     class_settings.cache_clear()
 
 
+ran = []
+"""What was deleted."""
+
+
 @tool(ask=True)
 def delete(name: str) -> str:
     """Delete a file."""
+    ran.append(name)
     return f"deleted {name}"
 
 
@@ -381,6 +388,34 @@ def test_no_permission_of_an_agent_lets_a_tool_run_unasked_that_the_class_has_as
     bounds('permission = "ask"')
     result = run(scripted(steps, "done", tools=[delete, through], **PERMISSIONS[way]), "go")
     assert ASKED in texts(result)[0]
+
+
+@pytest.mark.parametrize("way", PERMISSIONS)
+def test_no_plan_lets_a_tool_run_unasked_that_the_class_has_asked(bounds, way):
+    bounds('permission = "ask"', "max-iterations = 3")
+    task = {"id": "t1", "tool": "delete", "parameters": {"name": "a"}, "depends_on": [], "description": ""}
+    steps = [json.dumps(one) for one in ({"route": "tools"}, {"tasks": [task]})]
+    result = run(scripted(*steps, *["done"] * 5, tools=[delete], **PERMISSIONS[way]), "go", plan=True)
+    assert all(ASKED in text for text in texts(result))
+    assert texts(result) != []
+
+
+@pytest.mark.parametrize("mode", ["record", "auto", "replay-model"])
+def test_no_mode_of_a_cassette_lets_a_tool_run_unasked_that_the_class_has_asked(bounds, tmp_path, mode):
+    path = tmp_path / "a.cassette.yaml"
+    bounds("max-tokens = 999")
+    recorded = Session(Agent(ScriptedModel([DELETES, "done"]), tools=[delete], permission="allow"), cassette=path)
+    recorded.deck.choose("record")
+    assert texts(run(recorded, "go")) == ["deleted a"]
+    recorded.close()
+    bounds('permission = "ask"')
+    ran.clear()
+    model = ScriptedModel([DELETES, "done"])
+    again = Session(Agent(model, tools=[delete], permission="allow"), cassette=path, replay=mode)
+    with suppress(AgentMagicError):  # the replay of a call that was allowed differs now
+        run(again, "go")
+    again.close()
+    assert ran == []
 
 
 @pytest.mark.parametrize("way", ["a word", "a rule", "a default"])
