@@ -35,7 +35,8 @@ def asked(kernel, line, *answers):
 
 
 def test_an_answer_is_bound_as_a_text_or_as_a_value_of_the_type(kernel):
-    assert asked(kernel, "-o x", "It is **42**.").ok
+    cell = asked(kernel, "-o x", "It is **42**.")
+    assert (cell.ok, cell.stream) == (True, "x is bound: str, 13 characters.\n")
     assert kernel.value("x, type(x).__name__") == "('It is **42**.', 'str')"
     kernel.run("import pydantic\nclass City(pydantic.BaseModel):\n    name: str")
     for kind, answer, value in (("City", '{"name": "Delft"}', "City(name='Delft')"), ("int|None", "null", "None")):
@@ -131,5 +132,6 @@ def test_a_turn_in_the_background_binds_its_answer_when_it_is_over(kernel):
     kernel.run("x = 'old'")
     cell = asked(kernel, "-o x --bg", "later")
     kernel.wait_for_text(cell, "later")
+    kernel.wait(cell, lambda: cell.stream == "x is bound: str, 5 characters.\n")  # in its own cell
     assert kernel.run("agent.running and agent.running.wait()").ok
     assert kernel.value("[__import__('time').sleep(0.01) for _ in range(300) if x == 'old'] and x or x") == "'later'"
