@@ -7,15 +7,16 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agentmagic import doctor, kit, settings
+from agentmagic import settings
 from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError
-from agentmagic.replay import report
-from agentmagic.replay.cassette import Cassette
-from agentmagic.replay.unasked import UNASKED, kept
-from agentmagic.run_log import RunLog
 from agentmagic.text import counted
+
+if TYPE_CHECKING:
+    from agentmagic.replay.cassette import Cassette
+
+# Each command imports what it needs, so that `doctor` starts in a Python without any other package.
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,8 +72,10 @@ def _add_cassette(commands: Any) -> None:
     action.set_defaults(carry_out=_report)
 
 
-def _cassettes(files: Iterable[Path]) -> list[Cassette]:
+def _cassettes(files: Iterable[Path]) -> list["Cassette"]:
     """Return the cassettes of files. Raises CassetteError for one that is missing or cannot be read."""
+    from agentmagic.replay.cassette import Cassette
+
     settings.learn_secrets()
     for file in files:
         if not file.is_file():
@@ -91,12 +94,16 @@ def _print(lines: Iterable[str]) -> bool:
 
 def _doctor(_options: Any) -> int:
     """Print what was found; 1 if something is missing without which no cell works."""
+    from agentmagic import doctor
+
     findings = list(doctor.examine())
     _print(map(str, findings))
     return int(any(one.health == "missing" for one in findings))
 
 
 def _kit(options: Any) -> int:
+    from agentmagic import kit
+
     kit.pack(options.folder, options.source, model=options.model)
     name = options.folder.resolve().name  # of "." too
     _print([f"The kit is in {options.folder}. On a machine without a network: python3 {name}/install.py"])
@@ -105,6 +112,8 @@ def _kit(options: Any) -> int:
 
 def _handed_in(options: Any) -> int:
     """Print what is in each file; 1 if one is damaged."""
+    from agentmagic.run_log import RunLog
+
     logs = {file: RunLog.read(file) for file in options.file}
     _print(f"{file}: {f'damaged: {log.damage}.' if log.damage else log.summary}" for file, log in logs.items())
     return int(any(log.damage for log in logs.values()))
@@ -119,16 +128,22 @@ def _report(options: Any) -> int:
 
 
 def _show(options: Any) -> int:
+    from agentmagic.replay import report
+
     _print(report.describe(*_cassettes(options.file)))
     return 0
 
 
 def _diff(options: Any) -> int:
+    from agentmagic.replay import report
+
     return int(_print(report.differences(*_cassettes(options.file))))
 
 
 def _verify(options: Any) -> int:
     """Print what is wrong with a cassette, or that nothing is, with the line that git should know."""
+    from agentmagic.replay import report
+
     (cassette,) = _cassettes(options.file)
     if _print(report.problems(cassette)):
         return 1
@@ -137,6 +152,8 @@ def _verify(options: Any) -> int:
 
 
 def _scrub(options: Any) -> int:
+    from agentmagic.replay import report
+
     (cassette,) = _cassettes(options.file)
     changed = counted(report.scrub(cassette), "document")
     _print([f"Secrets were blanked in {changed} of {cassette.path.name}."])
@@ -185,6 +202,8 @@ def _outputs(notebook: Path) -> tuple[list[tuple[str, str, str]], list[str]]:
 
 def _execute(client: Any, variables: dict[str, str]) -> list[str]:
     """Run a notebook, and return a sentence for each cassette with recorded turns that no cell has asked for."""
+    from agentmagic.replay.unasked import UNASKED, kept
+
     with TemporaryDirectory() as folder:
         client.execute(env={**os.environ, **variables, UNASKED: folder})
         return list(kept(Path(folder)))
@@ -198,6 +217,8 @@ def _mismatch(outputs: Iterable[Any]) -> str:
 
 def _unlike(first: list[tuple[str, str, str]], second: list[tuple[str, str, str]]) -> Iterator[str]:
     """Yield a sentence for each cell that was not as recorded, or whose output is not the same in both runs."""
+    from agentmagic.replay import report
+
     cells = [source for source, _, _ in first]
     for number, ((_, before, mismatch), (_, after, _)) in enumerate(zip(first, second, strict=True), 1):
         if mismatch:

@@ -18,7 +18,7 @@ from agentmagic.events import TRIES
 from agentmagic.json_schema import check_schema, readable
 from agentmagic.messages import Message
 from agentmagic.providers.base import WRAPPED, Advising, Model, ModelSettings, OutputSchema, honoured
-from agentmagic.providers.registry import choose_default, resolve
+from agentmagic.providers.registry import choose_default, is_made_by_provider, resolve
 from agentmagic.runtime.engine import UserLoop, engine, session_loop
 from agentmagic.tools.base import Tool, Toolset
 from agentmagic.tools.functions import Functions, function_tool
@@ -274,6 +274,25 @@ def _convert(adapter: "TypeAdapter[Any] | None", wrapped: bool, data: Any) -> An
         raise ValueError(f"{where or 'the value'}: {first['msg']}") from None
 
 
+def _check_class(agent: Agent, model: Model) -> None:
+    """Raise UsageError for a model that the class does not allow, whatever calls itself so."""
+    bounds = class_settings()
+    bounds.check_model(model.name, settings.MODEL if settings.model_override() else "")
+    if bounds.models is None:
+        return
+    if not is_made_by_provider(model):
+        kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        raise UsageError(
+            f"The model {model.name} is an object of {kind}, which is not of that provider, and this class has "
+            f"{bounds.words('models')}. Name the model as a text."
+        )
+    if others := sorted({"model", "models"} & agent.settings.extra.keys()):
+        raise UsageError(
+            f"The setting extra has {others[0]!r}, which names another model, and this class has "
+            f"{bounds.words('models')}. Leave it out."
+        )
+
+
 # -- what sessions open ----------------------------------------------------------------------------------
 
 
@@ -304,7 +323,7 @@ class Connections:
         if isinstance(chosen, str) and chosen not in self._models:
             self._models[chosen] = resolve(chosen)
         model = self._models[chosen] if isinstance(chosen, str) else chosen
-        class_settings().check_model(model.name)
+        _check_class(agent, model)
         return model
 
     def notes(self, agent: Agent, model: Model) -> list[str]:
@@ -315,6 +334,11 @@ class Connections:
         known = honoured(model, agent.settings).given
         left_out = [name for name in agent.settings.given if name not in known]
         notes = [f"{model.name} takes no {name}, so it is asked without that setting." for name in left_out]
+        policy, bounds = policy_of(agent.permission), class_settings()
+        if bounds.permission and "allow" in (policy.default, *(rule.verdict for rule in policy.rules)):
+            notes.append(
+                f"The agent's permission lets tools run unasked, and this class does not: {bounds.words('permission')}."
+            )
         if isinstance(model, Advising) and (advice := model.advice()):
             notes.append(advice)
         new = [note for note in notes if note not in self._told]

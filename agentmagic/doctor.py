@@ -8,20 +8,23 @@ import re
 import shlex
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentmagic import settings
 from agentmagic.classroom import VARIABLE, class_settings
 from agentmagic.errors import AgentMagicError, MissingExtra, requirement
-from agentmagic.providers.local import downloads
-from agentmagic.providers.registry import Provider, providers
+
+if TYPE_CHECKING:
+    from agentmagic.providers.base import Provider
 
 Health = Literal["ok", "note", "missing"]
 """A "note" is about something that only some notebooks need. If something is "missing", no cell works."""
@@ -33,6 +36,11 @@ OWN_SOURCE = "FOLDER, with your clone of agentmagic as FOLDER"  # agentmagic is 
 _PIP = f"{shlex.quote(sys.executable)} -m pip install"  # `python` may be another one
 _NAME = re.compile(r"[^\w.-]")
 """What ends the name of a package in a requirement."""
+_MODULES = {"ipython": "IPython", "markdown-it-py": "markdown_it", "python-dotenv": "dotenv", "pyyaml": "yaml"}
+"""The modules of those packages that agentmagic needs whose names are not those of their modules."""
+_PACKAGES = {"google": "google-genai", "pydantic_core": "pydantic"}
+"""The packages of other modules."""
+_QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +57,52 @@ class Finding:
 
 
 def examine(folder: Path | None = None) -> Iterator[Finding]:
-    """Yield a finding for each thing that notebooks in a folder, by default the current one, may need."""
+    """Yield a finding for each thing that notebooks in a folder, by default the current one, may need.
+
+    A check that fails, as one does whose own package is missing or broken, is a finding too.
+    """
     place = folder or Path.cwd()
-    checks: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _jupyter, _extensions, _keys, _local)
-    for check in checks:
-        yield from check()
-    yield from _class()
-    yield from _servers(place)
-    yield from _folders(place)
+    checks: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+        ("Python", _python),
+        ("The packages of agentmagic", _packages),
+        ("Jupyter", _jupyter),
+        ("What the page needs", _extensions),
+        ("Providers and keys", _keys),
+        ("MCP servers", _mcp),
+        ("local:", _local),
+        ("The settings of the class", _class),
+        ("The servers of this folder", partial(_servers, place)),
+        ("The folders that are written", partial(_folders, place)),
+    )
+    for about, check in checks:
+        try:
+            yield from check()
+        except Exception as error:  # noqa: BLE001  (a broken package may raise anything when it is imported)
+            yield Finding("note", f"{about} cannot be looked at: {_reason(error)}.", _reinstall(error))
+
+
+def _reason(error: Exception) -> str:
+    words = str(error).strip().partition("\n")[0].rstrip(".")
+    return f"{type(error).__name__}{f': {words}' if words else ''}"
+
+
+def _reinstall(error: Exception) -> str:
+    """Return the command for the package that an error of an import names, "" for another error."""
+    module = (getattr(error, "name", None) or "").partition(".")[0]
+    if not module:
+        return ""
+    known = {own: name for name, own in _MODULES.items()} | _PACKAGES
+    distribution = (packages_distributions().get(module) or [known.get(module, module.replace("_", "-"))])[0]
+    return f"{_PIP} --force-reinstall {distribution}" if _installed(distribution) else f"{_PIP} {distribution}"
+
+
+def _import_problem(module: str) -> str:
+    """Return why a module that is installed cannot be imported, "" if it can."""
+    try:
+        import_module(module)
+    except Exception as error:  # noqa: BLE001  (see `examine`)
+        return _reason(error)
+    return ""
 
 
 def _python() -> Iterator[Finding]:
@@ -70,19 +116,34 @@ def _python() -> Iterator[Finding]:
 
 def _packages() -> Iterator[Finding]:
     try:
-        needed = [_NAME.split(line, 1)[0] for line in requires("agentmagic") or () if ";" not in line]
+        lines, installed = requires("agentmagic") or [], True
     except PackageNotFoundError:
+        lines, installed = _required_by_source(), False
+    if not installed:
         yield Finding(
             "note",
             "agentmagic runs from a folder, and is not installed in this Python.",
             f"{_PIP} -e {shlex.quote(requirement('all'))}",
         )
-        return
+    needed = [_NAME.split(line, 1)[0] for line in lines if ";" not in line]
     absent = [name for name in needed if not _installed(name)]
+    modules = {name: _MODULES.get(name, name.replace("-", "_")) for name in needed if name not in absent}
+    broken = {name: why for name, module in modules.items() if (why := _import_problem(module))}
     if absent:
         yield Finding("missing", f"Packages that agentmagic needs: {', '.join(absent)}.", f"{_PIP} {' '.join(absent)}")
-    else:
+    for name, why in broken.items():
+        about = f"The package {name}, which agentmagic needs, cannot be imported: {why}."
+        yield Finding("missing", about, f"{_PIP} --force-reinstall {name}")
+    if installed and not absent and not broken:
         yield Finding("ok", f"agentmagic {version('agentmagic')}, and the {len(needed)} packages that it needs.")
+
+
+def _required_by_source() -> list[str]:
+    """Return what the pyproject.toml of a clone requires, nothing without one."""
+    with suppress(OSError, ValueError, KeyError):
+        text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+        return tomllib.loads(text)["project"]["dependencies"]
+    return []
 
 
 def _installed(name: str) -> str:
@@ -93,10 +154,13 @@ def _installed(name: str) -> str:
 
 
 def _jupyter() -> Iterator[Finding]:
-    if found := _installed("ipykernel"):
-        yield Finding("ok", f"ipykernel {found}.")
-    else:
+    if not (found := _installed("ipykernel")):
         yield Finding("missing", "ipykernel, which runs the cells of a notebook.", f"{_PIP} ipykernel")
+    elif why := _import_problem("ipykernel"):
+        about = f"ipykernel, which runs the cells of a notebook, cannot be imported: {why}."
+        yield Finding("missing", about, f"{_PIP} --force-reinstall ipykernel")
+    else:
+        yield Finding("ok", f"ipykernel {found}.")
     labs = [f"{name} {found}" for name in ("jupyterlab", "notebook") if (found := _installed(name))]
     if labs:
         yield Finding("ok", f"{' and '.join(labs)}.")
@@ -112,7 +176,8 @@ def _extensions() -> Iterator[Finding]:
     if not _installed("jupyterlab") and not _installed("notebook"):
         return  # what another program has installed cannot be seen from here
     paths = [Path(path) for path in import_module("jupyter_core.paths").jupyter_path("labextensions")]
-    for folder, source, about in (
+    disabled = _disabled()
+    for name, source, about in (
         (
             "@jupyter-widgets/jupyterlab-manager",
             "jupyterlab_widgets",
@@ -121,38 +186,98 @@ def _extensions() -> Iterator[Finding]:
         ("anywidget", "anywidget", "The front end of anywidget: buttons and the chat panel"),
         ("agentmagic", OWN_SOURCE, "The JupyterLab extension: the panel beside the notebook"),
     ):
-        if any((path / folder / "package.json").is_file() for path in paths):
-            yield Finding("ok", f"{about}.")
-        else:
+        if not any((path / name / "package.json").is_file() for path in paths):
             yield Finding("note", f"{about}: not installed.", f"{_PIP} --force-reinstall --no-deps {source}")
+        elif off := [one for one in disabled if one.partition(":")[0] == name]:
+            yield Finding("note", f"{about}: disabled, {', '.join(off)}.", _enabling(off[0]))
+        else:
+            yield Finding("ok", f"{about}.")
+
+
+def _disabled() -> list[str]:
+    """Return the extensions and plugins that JupyterLab and Notebook leave out, from all files that they read."""
+    core, lab, config = map(import_module, ("jupyter_core.paths", "jupyterlab.commands", "jupyterlab_server.config"))
+    settings_folder = str(Path(lab.get_app_dir()) / "settings")
+    return list(config.get_page_config(core.jupyter_path("labextensions"), settings_folder)["disabledExtensions"])
+
+
+def _enabling(name: str) -> str:
+    """Return the command that enables an extension, at the level at which it is disabled."""
+    config = import_module("jupyterlab_server.config")
+    for level in ("user", "sys_prefix", "system"):
+        listed: Any = config.get_static_page_config(level=level).get("disabledExtensions", {})
+        if name in listed and (not isinstance(listed, dict) or listed[name]):
+            return f"{shlex.quote(sys.executable)} -m jupyter labextension enable --level={level} {name}"
+    folder = Path(import_module("jupyterlab.commands").get_app_dir()) / "settings"
+    return f"take {name} out of disabledExtensions in {folder / 'page_config.json'}, or of the extension that names it"
 
 
 def _keys() -> Iterator[Finding]:
+    from agentmagic.providers.registry import providers
+
     keyed = [row for row in providers().values() if row.keys]
     yield from map(_provider, keyed)
-    found = _installed("mcp")
-    yield Finding("ok", f"MCP servers: mcp {found}.") if found else _extra("MCP servers: the package mcp", "mcp")
-    default = next((f"{row.name}:{row.default}" for row in keyed if _has_key(row)), None)
-    if (model := settings.model_override() or default) is None:
+    default = next((row for row in keyed if _key(row)), None)
+    model = settings.model_override() or (f"{default.name}:{default.default}" if default is not None else "")
+    if not model:
         about = "No key is set: cells need local:, a scripted: model or a cassette."
         yield Finding("note", about, "put OPENAI_API_KEY=... into a file .env beside the notebook")
+    elif not settings.model_override() and default is not None and _key_problem(_key(default)):
+        yield Finding("note", f"The model of a cell that names none: {model}, with the key that is named above.")
     else:
         yield Finding("ok", f"The model of a cell that names none: {model}.")
 
 
-def _provider(row: Provider) -> Finding:
+def _provider(row: "Provider") -> Finding:
     """Return whether a provider with a key can be used."""
-    key = _has_key(row)
+    key, names = _key(row), " or ".join(row.keys)
     if row.package and not _can_import(row.package):
         return _extra(f"{row.name}: has a key, but its SDK" if key else f"{row.name}: its SDK", row.extra)
     if not key:
-        return Finding("note", f"{row.name}: has no key here.", f"set {' or '.join(row.keys)}, if you mean to use it")
+        return Finding("note", f"{row.name}: has no key here.", f"set {names}, if you mean to use it")
+    if row.package and (why := _import_problem(row.package)):  # which takes a second for each: not without a key
+        name = _PACKAGES.get(row.package.partition(".")[0], row.package)
+        about = f"{row.name}: has a key, but its SDK cannot be imported: {why}."
+        return Finding("note", about, f"{_PIP} --force-reinstall {name}")
+    if problem := _key_problem(key):
+        return Finding("note", f"{row.name}: the key in {names} {problem}.", f"set {names} to the key alone")
     return Finding("ok", f"{row.name}: has a key.")
 
 
-def _has_key(row: Provider) -> bool:
-    """Return whether a key is set; the keyring, which may ask the user, is left alone."""
-    return settings.find_key(row.keys, keyring=False) is not None
+def _key(row: "Provider") -> str:
+    """Return the key that is set, "" if none is; the keyring, which may ask the user, is left alone."""
+    return settings.find_key(row.keys, keyring=False) or ""
+
+
+_ODD_KEYS = (
+    (r"\s*", "is blank"),
+    (r".*[\r\n]", "ends in a line break"),
+    (r".*[\r\n].*", "has a line break in it"),
+    (rf"\s*[{_QUOTES}].*|.*[{_QUOTES}]\s*", "has quotes around it, which are sent as part of it"),
+    (r"\s.*|.*\s", "has a blank before or behind it"),
+    (r"Bearer\s.*", "begins with the word Bearer, which is no part of it"),
+    (r".*\s.*", "has a blank in it"),
+    (r"[A-Z_]+=.*", "begins with the name of a variable"),
+    (r"[<*.].*|.*(?:\.\.\.|\N{HORIZONTAL ELLIPSIS}|>)", "stands for a key, and is not one"),
+    (r".*[^!-~].*", "has characters in it that no key has"),
+)
+"""What is odd about a key, and how the sentence about the key ends; the first that fits is told."""
+
+
+def _key_problem(key: str) -> str:
+    """Return what is odd about a key, "" if nothing is; no part of the key is in it."""
+    return next((problem for odd, problem in _ODD_KEYS if re.fullmatch(odd, key, re.DOTALL)), "")
+
+
+def _mcp() -> Iterator[Finding]:
+    if not (found := _installed("mcp")):
+        yield _extra("MCP servers: the package mcp", "mcp")
+    elif why := _import_problem("mcp"):
+        yield Finding(
+            "note", f"MCP servers: the package mcp cannot be imported: {why}.", f"{_PIP} --force-reinstall mcp"
+        )
+    else:
+        yield Finding("ok", f"MCP servers: mcp {found}.")
 
 
 def _extra(about: str, extra: str) -> Finding:
@@ -166,7 +291,7 @@ def _can_import(package: str) -> bool:
 
 
 def _local() -> Iterator[Finding]:
-    from agentmagic.providers.local import llama
+    from agentmagic.providers.local import downloads, llama
 
     try:
         llama.require()
@@ -192,7 +317,9 @@ def _class() -> Iterator[Finding]:
         yield Finding("missing", str(error), f"correct the file{unset}")
         return
     if bounds.file is not None:
-        yield Finding("ok", f"The settings of the class: {bounds.file}.")
+        yield Finding("ok", f"The settings of the class: {', '.join(map(str, bounds.files))}.")
+    for words in bounds.wider:
+        yield Finding("note", words, "take the setting that asks for more out of its file")
 
 
 def _servers(place: Path) -> Iterator[Finding]:
@@ -227,16 +354,17 @@ def _server(file: Path, name: str, transport: object) -> Finding:
 
 
 def _folders(place: Path) -> Iterator[Finding]:
+    yield _folder(place, "saved conversations and cassettes")
+    from agentmagic.providers.local import downloads
+
+    yield _folder(downloads.cache(), "the weights of local:")
     from platformdirs import user_data_path
 
-    data = user_data_path("agentmagic", appauthor=False)
-    for folder, about in (
-        (place, "saved conversations and cassettes"),
-        (downloads.cache(), "the weights of local:"),
-        (data, "approved servers"),
-    ):
-        nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
-        if os.access(nearest, os.W_OK):
-            yield Finding("ok", f"{folder} can be written, for {about}.")
-        else:
-            yield Finding("note", f"{folder} cannot be written, for {about}.", f"chmod u+w {shlex.quote(str(nearest))}")
+    yield _folder(user_data_path("agentmagic", appauthor=False), "approved servers")
+
+
+def _folder(folder: Path, about: str) -> Finding:
+    nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    if os.access(nearest, os.W_OK):
+        return Finding("ok", f"{folder} can be written, for {about}.")
+    return Finding("note", f"{folder} cannot be written, for {about}.", f"chmod u+w {shlex.quote(str(nearest))}")

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from agentmagic.classroom import class_settings
 from agentmagic.errors import UsageError
 from agentmagic.events import (
     ApprovalAsked,
@@ -90,7 +91,25 @@ class Run:
         engine().loop.call_soon_threadsafe(self._cancel_task)
 
     def send(self, intent: Intent) -> None:
-        """Answer an approval or a question of this run, or stop it, from any thread."""
+        """Answer an approval or a question of this run, or stop it, from any thread.
+
+        Raises UsageError for an approval by code in a class in which a person approves.
+        """
+        bounds = class_settings()
+        if bounds.needs_person and isinstance(intent, Approve) and self._asks_permission(intent.id):
+            setting = "permission" if bounds.permission == "ask" else "code"
+            raise UsageError(
+                f"In this class a person approves, and no code: {bounds.words(setting)}. Click Approve in the notebook."
+            )
+        self.pass_on(intent)
+
+    def _asks_permission(self, question: str) -> bool:
+        """Return whether a question is about a permission; a pause of step mode is not."""
+        asked = (event for event in self.events if isinstance(event, ApprovalAsked) and event.id == question)
+        return any(not event.step for event in asked)
+
+    def pass_on(self, intent: Intent) -> None:
+        """Answer as `send` does, for a front end that passes on what a person clicked or typed."""
         if isinstance(intent, Stop):
             self.cancel()
         else:

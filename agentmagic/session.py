@@ -46,7 +46,7 @@ from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners, engine, void
 from agentmagic.settings import Replay, learn_secrets, overrides
 from agentmagic.text import clip, counted
-from agentmagic.tools.base import Toolset, list_sources
+from agentmagic.tools.base import Toolset, list_sources, not_told
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
 from agentmagic.undo.stack import Undone, put_back
 from agentmagic.undo.watcher import Watcher
@@ -92,7 +92,7 @@ class Session:
     ) -> None:
         check_limit("max_cost", max_cost, "US dollars")
         check_limit("max_tokens", max_tokens, "a number of tokens")
-        class_settings()  # read now, before the notebook can go to another folder
+        class_settings()  # read now: a file that is wrong is reported where the session is made
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
         self.max_cost = max_cost
         self.max_tokens = max_tokens
@@ -101,6 +101,7 @@ class Session:
         self.undone: Undone | None = None
         self._notices: deque[Notice] = deque()
         self._noted: set[str] = set()
+        self._unreachable: set[str] = set()
         journal = None if path is None else self._journal(path)
         self.history = History.of_messages(self._repaired(messages), journal=journal)
         self._spent = self.history.usage  # also of turns that are undone later: caps count what was paid
@@ -321,7 +322,7 @@ class Session:
         """
         listing = engine().submit(list_sources(self.toolsets()))
         tools, problems = await asyncio.wrap_future(listing)
-        self._warn(problems)
+        self._warn(not_told(problems, self._unreachable))
         self._listed = tuple(tool.definition for tool in tools.values())
         return self._listed
 
@@ -577,7 +578,8 @@ class Session:
                 message, sources = tape.told(message), tape.toolsets(sources)
             turn = self._context(recipe, real() if tape is None else tape.model, sources, message, chosen)
             turn = replace(turn, plan=plan)
-            play = partial(self._play, turn, keep, run_turn if tape is None else tape.play)
+            is_paid = tape is None or tape.mode not in ("replay", "replay-model")
+            play = partial(self._play, turn, keep, run_turn if tape is None else tape.play, is_paid)
             self._run = Run(play, self._listeners, attended=bool(chosen.attended), abort=chosen.abort)
         return self._run
 
@@ -597,6 +599,7 @@ class Session:
         budgets = (  # before the notices are queued: a turn that is refused for its budget leaves none behind
             _budget("turn", recipe.max_cost, recipe.max_tokens),
             _budget("session", self.max_cost, self.max_tokens, self._spent),
+            _budget("kernel", None, None, _paid[0]),
         )
         infos = (*overrides(model.name), *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in infos)
@@ -615,6 +618,7 @@ class Session:
             step=chosen.step and bool(chosen.attended),
             values=tuple(chosen.values),
             noted=self._noted,
+            unreachable=self._unreachable,
             watcher=self._watcher,
         )
 
@@ -622,7 +626,9 @@ class Session:
         """Return the sources of tools of a turn."""
         return self.toolsets(recipe) if chosen.toolsets is None else tuple(chosen.toolsets)
 
-    async def _play(self, turn: TurnContext, keep: int | None, run: PlayTurn, channel: Channel) -> Outcome:
+    async def _play(
+        self, turn: TurnContext, keep: int | None, run: PlayTurn, is_paid: bool, channel: Channel
+    ) -> Outcome:
         """Run a turn and add it to the history."""
         if keep is not None:
             self.history.cut(keep)
@@ -634,6 +640,8 @@ class Session:
         self.traffic.keep(self.turns[-1], turn.traffic)
         self.history.changes.keep(outcome.changes)
         self._spent += outcome.result.usage
+        if is_paid:
+            _paid[0] += outcome.result.usage
         self._listed = outcome.tools or self._listed
         return outcome
 
@@ -671,8 +679,16 @@ def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
     return turn.prompt, begun.values if isinstance(begun, TurnStarted) else ()
 
 
+_paid = [Usage()]
+"""What all sessions of this process have spent, replays apart: another session has no budget of a class of its own."""
+
+
 def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usage = Usage()) -> Budget:  # noqa: B008
     """Return a budget within that of the class. Raises UsageError if it is wider."""
-    capped = partial(class_settings().capped, session=of == "session")
-    tokens = capped("max_tokens", max_tokens)
-    return Budget(of, capped("max_cost", max_cost), None if tokens is None else int(tokens), before)
+    bounds, prefix = class_settings(), "" if of == "turn" else "session_"
+    cost = bounds.capped("max_cost", max_cost, session=bool(prefix))
+    tokens = bounds.capped("max_tokens", max_tokens, session=bool(prefix))
+    asked = {"max_cost": max_cost, "max_tokens": max_tokens}
+    caps = [f"{prefix}{name}" for name, own in asked.items() if own is None]
+    bound = " and ".join(bounds.words(name) for name in caps if getattr(bounds, name) is not None)
+    return Budget(of, cost, None if tokens is None else int(tokens), before, bound)

@@ -76,7 +76,7 @@ def replay_override() -> Replay | None:
         return bounds.replay
     if value not in MODES:
         raise UsageError(f"{REPLAY} is {value!r}. Set it to one of {', '.join(MODES)}.")
-    bounds.check_mode(value)
+    bounds.check_mode(value, REPLAY)
     return value
 
 
@@ -100,7 +100,10 @@ def overrides(model: str) -> list[str]:
     said: list[str] = []
     if model_override():
         said.append(f"{MODEL} is set: {model} is asked in this turn.")
-    if permission := permission_override():
+    bounds = class_settings()
+    if (permission := permission_override()) == "allow" and bounds.permission:
+        said.append(f"{PERMISSION}=allow is set, and this class does not allow it: {bounds.words('permission')}.")
+    elif permission:
         said.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
     mode = replay_override() if variable(REPLAY) else None
     if mode not in (None, "replay"):  # the output of a replay is the recorded one

@@ -16,7 +16,6 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, Self, cast
 
@@ -36,7 +35,7 @@ from agentmagic.providers.base import ModelEvent, ModelFinished, Request
 from agentmagic.run import Run
 from agentmagic.secrets import redact
 from agentmagic.session import Session
-from agentmagic.text import clip, listed, one_line
+from agentmagic.text import clip, close_names, listed, one_line
 
 PATIENCE = 10.0
 """Seconds that a test waits for an event before it fails."""
@@ -255,7 +254,7 @@ class Check:
             )
         if not self._asked:
             return f": no tool was. The answer was {_shown(self._result.final_text)}"
-        close = get_close_matches(name, [call.name for call in self._asked], n=1, cutoff=0)
+        close = close_names(name, [call.name for call in self._asked], cutoff=0)
         calls = sorted(self._asked, key=lambda call: call.name not in close)
         return f". Called instead: {listed([_written(call) for call in calls], 3)}."
 

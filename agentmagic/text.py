@@ -7,8 +7,9 @@ escapes in their place, which suits text that a person is to judge: approvals an
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from ipaddress import ip_address
 from itertools import islice
 from typing import Any, cast
@@ -226,3 +227,47 @@ def is_loopback(url: str) -> bool:
         address = ip_address(host)
         return address.is_loopback or address.is_unspecified  # 0.0.0.0 reaches this machine too
     return False
+
+
+# -- misspelt names --------------------------------------------------------------------------------
+
+_WEIGHED = 8
+"""Names of much the same letters that are compared keystroke by keystroke."""
+
+
+def close_names(word: str, known: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return up to `n` names that a misspelt word may mean, the likeliest first; upper and lower case count the same.
+
+    `cutoff` is the least share of letters in common, as in `difflib`. The first of these names is the one that the
+    fewest slips of the hand make the word: a letter too many, too few or wrong, or two letters swapped.
+    """
+    folded: dict[str, str] = {}
+    for name in known:
+        folded.setdefault(name.casefold(), name)
+    written = word.casefold()
+    close = get_close_matches(written, folded, n=max(n, _WEIGHED), cutoff=cutoff)
+
+    def unlike(name: str) -> tuple[int, int, int]:
+        return _slips(written, name), _slips(word, folded[name]), abs(len(written) - len(name))
+
+    return [folded[name] for name in sorted(close, key=unlike)[:n]]
+
+
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6, form: str = "{}") -> str:
+    """Return the question " Did you mean NAME?" about a name that is not known, "" if no known one is close."""
+    close = close_names(word, known, cutoff=cutoff)
+    return f" Did you mean {form.format(close[0])}?" if close else ""
+
+
+def _slips(one: str, other: str) -> int:
+    """Return the distance of two texts in slips of the hand (optimal string alignment)."""
+    before: list[int] = []
+    last = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        row = [i]
+        for j, wanted in enumerate(other, 1):
+            row.append(min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != wanted)))
+            if i > 1 and j > 1 and (letter, wanted) == (other[j - 2], one[i - 2]):
+                row[j] = min(row[j], before[j - 2] + 1)
+        before, last = last, row
+    return last[-1]

@@ -1,41 +1,68 @@
 """Class settings: what a notebook cannot widen, and what is said of it."""
 
 import asyncio
+import json
 import re
 import sys
+from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 
 import pytest
+from mcp.server import MCPServer
 
-from agentmagic import Agent, Policy, Rule, Session, tool
+from agentmagic import (
+    Agent,
+    ModelSettings,
+    Policy,
+    Rule,
+    Session,
+    ToolContext,
+    classroom,
+    register_model,
+    session,
+    tool,
+)
 from agentmagic.approval.approvals import Gate
 from agentmagic.classroom import VARIABLE, class_settings
-from agentmagic.errors import UsageError
+from agentmagic.errors import AgentMagicError, ServerError, UsageError
 from agentmagic.loop.turn_options import TurnSettings
-from agentmagic.messages import ToolDef
+from agentmagic.messages import ToolDef, Usage
+from agentmagic.providers import catalog
+from agentmagic.providers.base import ModelFinished
+from agentmagic.providers.registry import priced
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import run
-from tests.turns import calls, scripted, texts
+from agentmagic.tools.mcp import config
+from agentmagic.tools.mcp.connection import Connection
+from tests.turns import always, approve, calls, deny, scripted, texts
 
 
 @pytest.fixture
 def bounds(tmp_path, monkeypatch):
-    """Write the settings of a class into the project of the current folder."""
+    """Write the settings of a class into the project of the folder in which the script began, or into another file."""
 
-    def write(*lines: str) -> None:
+    def write(*lines: str, file: str = "pyproject.toml") -> None:
         words = "\n".join(["[tool.agentmagic.class]", *lines])
-        (tmp_path / "pyproject.toml").write_text(words, encoding="utf-8")
+        (tmp_path / file).write_text(words, encoding="utf-8")
         class_settings.cache_clear()
 
     (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path / "notebooks")
+    monkeypatch.setattr(classroom, "_FOLDER", tmp_path / "notebooks")
+    monkeypatch.setattr(session, "_paid", [Usage()])
     yield write
     class_settings.cache_clear()
+
+
+ran = []
+"""What was deleted."""
 
 
 @tool(ask=True)
 def delete(name: str) -> str:
     """Delete a file."""
+    ran.append(name)
     return f"deleted {name}"
 
 
@@ -64,7 +91,7 @@ def test_a_model_that_is_not_of_the_class_is_refused_and_the_setting_named(bound
     bounds('models = ["scripted:*"]')
     assert run(scripted("hi"), "hello").final_text == "hi"
     monkeypatch.setenv("AGENTMAGIC_MODEL", "openai:gpt-5.4")
-    assert "The model openai:gpt-5.4 is not among" in refused(scripted("hi"))
+    assert "The model openai:gpt-5.4, which AGENTMAGIC_MODEL names, is not among" in refused(scripted("hi"))
 
 
 def test_a_wider_cap_is_refused_leaves_no_notice_behind_and_a_narrower_one_holds(bounds):
@@ -144,7 +171,7 @@ def test_a_server_that_is_not_of_the_class_is_not_started(bounds):
     session = scripted("hi", mcp={"clock": {"command": sys.executable, "args": ["-c", "1"]}})
     said = " ".join(event.text for event in run(session, "hello").events if event.type == "notice")
     session.close()
-    assert "The MCP server 'clock' was not started: it is not among those of this class: servers = [" in said
+    assert f"The MCP server 'clock' was not started: {sys.executable} -c 1 is not among those of this class: " in said
 
 
 def test_the_one_mode_of_replay_holds(bounds, tmp_path, monkeypatch):
@@ -155,7 +182,7 @@ def test_the_one_mode_of_replay_holds(bounds, tmp_path, monkeypatch):
     assert "The mode live is not that of this class" in refused(scripted("hi"), replay="live")
     assert "The mode replay needs a cassette" in refused(scripted("hi"))
     monkeypatch.setenv("AGENTMAGIC_REPLAY", "live")
-    with pytest.raises(UsageError, match="The mode live is not that of this class"):
+    with pytest.raises(UsageError, match="The mode live, which AGENTMAGIC_REPLAY names, is not that of"):
         run(scripted("hi"), "hello")
 
 
@@ -178,9 +205,389 @@ def test_a_file_that_the_variable_names_holds_for_the_whole_process(bounds, tmp_
         ("max-iterations = 2.5", "Write a whole number above 0."),
         ("max-iterations = 0", "Write a whole number above 0."),
         ('code = "allow"', 'Write "ask" or "deny".'),
+        ("servers = [3]", "Write a list of commands and addresses, or of tables"),
+        ('servers = [{cwd = "/"}]', "Write a list of commands and addresses, or of tables"),
+        ('servers = [{command = "a", url = "b"}]', "Write a list of commands and addresses, or of tables"),
+        ('servers = [{command = "a", env = {A = 1}}]', "Write a list of commands and addresses, or of tables"),
+        ('servers = [{url = "a", cwd = "/"}]', "Write a list of commands and addresses, or of tables"),
+        ('permision = "ask"', "'permision' is no setting of a class. Did you mean permission? Write one of models, "),
     ],
 )
 def test_a_setting_that_cannot_be_is_said_and_not_ignored(bounds, line, words):
     bounds(line)
     with pytest.raises(UsageError, match=re.escape(words)):
         scripted("hi")
+
+
+# -- every file holds ----------------------------------------------------------------------------------
+
+RUFF = "[tool.ruff]\nline-length = 88\n"
+
+
+def nearer(tmp_path, text):
+    (tmp_path / "notebooks" / "pyproject.toml").write_text(text)
+    class_settings.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [RUFF, "[tool.agentmagic]\nschema-only = true\n", "this is no TOML [", "[tool.agentmagic.class]\n"],
+    ids=["ruff", "agentmagic", "broken", "empty"],
+)
+def test_a_nearer_file_that_does_not_speak_of_a_setting_does_not_end_the_search(bounds, tmp_path, text):
+    bounds('models = ["local:*"]')
+    nearer(tmp_path, text)
+    assert "is not among those of this class" in refused(scripted("hi"))
+
+
+def test_a_file_that_cannot_be_read_but_has_settings_of_a_class_is_reported(bounds, tmp_path):
+    nearer(tmp_path, "[tool.agentmagic.class]\nmodels = [")
+    with pytest.raises(UsageError, match=r"The class settings .* cannot be read: .* Correct it\."):
+        class_settings()
+
+
+def test_they_are_found_from_where_the_script_began_and_not_from_where_it_is_now(bounds, monkeypatch):
+    bounds('models = ["local:*"]')
+    monkeypatch.chdir("/")
+    class_settings.cache_clear()
+    assert "is not among those of this class" in refused(scripted("hi"))
+
+
+def test_the_folder_of_the_notebook_counts_where_the_front_end_names_it(bounds, tmp_path, monkeypatch):
+    bounds('models = ["local:*"]')
+    monkeypatch.setattr(classroom, "_FOLDER", None)
+    class_settings.cache_clear()
+    assert class_settings().file is None
+    monkeypatch.setenv(classroom.SERVER_SAYS, str(tmp_path / "notebooks" / "a.ipynb"))
+    class_settings.cache_clear()
+    assert class_settings().file == tmp_path / "pyproject.toml"
+
+
+@pytest.mark.parametrize("place", ["nearer", "variable"])
+@pytest.mark.parametrize(
+    ("outer", "inner", "holds"),
+    [
+        ("max-cost = 0.5", "max-cost = 2", "max-cost = 0.5"),
+        ("max-iterations = 3", "max-iterations = 4", "max-iterations = 3"),
+        ('permission = "deny"', 'permission = "ask"', "permission = 'deny'"),
+        ('replay = "replay"', 'replay = "live"', "replay = 'replay'"),
+        ('models = ["local:*"]', 'models = ["local:*", "openai:*"]', "models = ['local:*']"),
+        ('servers = ["clock"]', 'servers = ["clock*"]', "servers = ['clock']"),
+    ],
+)
+def test_a_setting_that_asks_for_more_does_not_hold_and_is_named_with_both_files(
+    bounds, tmp_path, monkeypatch, outer, inner, holds, place
+):
+    bounds(outer)
+    file = tmp_path / "notebooks" / "pyproject.toml"
+    if place == "variable":
+        file = tmp_path / "mine.toml"
+        monkeypatch.setenv(VARIABLE, str(file))
+    file.write_text(f"[tool.agentmagic.class]\n{inner}\n")
+    class_settings.cache_clear()
+    held = class_settings()
+    inner_words = inner.replace('"', "'")
+    outer_file = tmp_path / "pyproject.toml"
+    said = f"{inner_words} in {file} asks for more than this class allows, and {holds} in {outer_file} holds."
+    assert held.wider == (said,)
+    assert held.words(held.names[0].replace("-", "_")) == f"{holds} in {outer_file}"
+
+
+def test_a_nearer_file_may_ask_for_less_and_of_two_lists_both_hold(bounds, tmp_path):
+    bounds("max-cost = 2", 'models = ["local:*", "openai:*"]', "timeout = 9")
+    nearer(tmp_path, '[tool.agentmagic.class]\nmax-cost = 1\nmodels = ["local:*", "gemini:*"]\ncode = "deny"\n')
+    held = class_settings()
+    assert (held.max_cost, held.timeout, held.code) == (1, 9, "deny")
+    held.check_model("local:small")
+    for name in ("openai:x", "gemini:x"):
+        with pytest.raises(UsageError, match="is not among"):
+            held.check_model(name)
+    assert [words.partition(" asks ")[0] for words in held.wider] == [
+        f"models = ['local:*', 'gemini:*'] in {tmp_path / 'notebooks' / 'pyproject.toml'}"
+    ]
+
+
+# -- ways around them ----------------------------------------------------------------------------------
+
+
+class Pretender:
+    """A model of the notebook that says it is one of the class."""
+
+    name = "local:small"
+
+    async def stream(self, _request):
+        yield ModelFinished(Usage(), "stop")
+
+    async def aclose(self):
+        pass
+
+
+def renamed():
+    model = ScriptedModel(["hi"])
+    model.name = "local:small"
+    return model
+
+
+MODELS = {
+    "an agent": lambda: scripted("hi"),
+    "another agent": lambda: assigned(Session("local:"), agent=Agent(ScriptedModel(["hi"]))),
+    "replace": lambda: assigned(s := Session("local:"), agent=replace(s.agent, model="scripted:a.json")),
+    "a fork": lambda: scripted("hi").fork(),
+    "a copy": lambda: copy(scripted("hi")),
+    "an object with a name of the class": lambda: Session(Agent(Pretender())),
+    "an object that was given such a name": lambda: Session(Agent(renamed())),
+    "a setting of the request": lambda: Session(Agent("local:", settings=ModelSettings(extra={"model": "x"}))),
+    "other models of the request": lambda: Session(Agent("local:", settings=ModelSettings(extra={"models": ["x"]}))),
+}
+
+
+def assigned(made, **values):
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize("way", MODELS)
+def test_no_way_leads_to_a_model_that_is_not_of_the_class(bounds, tmp_path, way):
+    (tmp_path / "notebooks" / "a.json").write_text('["hi"]')
+    bounds('models = ["local:*"]')
+    made = MODELS[way]()
+    assert "models = ['local:*'] in " in refused(made)
+    assert made.turns == ()
+
+
+def test_an_agent_of_one_turn_and_a_loaded_conversation_have_the_models_of_the_class(bounds, tmp_path):
+    bounds('models = ["local:*"]')
+    assert "is not among" in refused(Session("local:"), agent=Agent(ScriptedModel(["hi"])))
+    bounds("max-tokens = 99")
+    made = Session(Agent(ScriptedModel(["hi"])), path=tmp_path / "a.jsonl")
+    run(made, "hello")
+    made.close()
+    bounds('models = ["local:*"]')
+    assert "is not among" in refused(Session.load(tmp_path / "a.jsonl", Agent(ScriptedModel(["hi"]))))
+
+
+@tool
+def through(context: ToolContext) -> str:
+    """Have another tool delete a file."""
+    return context.call_tool("delete", {"name": "a"})  # type: ignore[return-value]
+
+
+PERMISSIONS = {
+    "a word": {"permission": "allow"},
+    "a rule": {"permission": Policy([Rule("allow", "delete")])},
+    "a default": {"permission": Policy(default="allow")},
+    "a hook": {"permission": lambda _call, _tool: "allow"},
+}
+ASKED = "delete was not run: it needs a person's approval"
+
+
+@pytest.mark.parametrize("steps", [DELETES, calls("through")], ids=["a call", "a call of a tool"])
+@pytest.mark.parametrize("way", PERMISSIONS)
+def test_no_permission_of_an_agent_lets_a_tool_run_unasked_that_the_class_has_asked(bounds, way, steps):
+    bounds('permission = "ask"')
+    result = run(scripted(steps, "done", tools=[delete, through], **PERMISSIONS[way]), "go")
+    assert ASKED in texts(result)[0]
+
+
+@pytest.mark.parametrize("way", PERMISSIONS)
+def test_no_plan_lets_a_tool_run_unasked_that_the_class_has_asked(bounds, way):
+    bounds('permission = "ask"', "max-iterations = 3")
+    task = {"id": "t1", "tool": "delete", "parameters": {"name": "a"}, "depends_on": [], "description": ""}
+    steps = [json.dumps(one) for one in ({"route": "tools"}, {"tasks": [task]})]
+    result = run(scripted(*steps, *["done"] * 5, tools=[delete], **PERMISSIONS[way]), "go", plan=True)
+    assert all(ASKED in text for text in texts(result))
+    assert texts(result) != []
+
+
+@pytest.mark.parametrize("mode", ["record", "auto", "replay-model"])
+def test_no_mode_of_a_cassette_lets_a_tool_run_unasked_that_the_class_has_asked(bounds, tmp_path, mode):
+    path = tmp_path / "a.cassette.yaml"
+    bounds("max-tokens = 999")
+    recorded = Session(Agent(ScriptedModel([DELETES, "done"]), tools=[delete], permission="allow"), cassette=path)
+    recorded.deck.choose("record")
+    assert texts(run(recorded, "go")) == ["deleted a"]
+    recorded.close()
+    bounds('permission = "ask"')
+    ran.clear()
+    model = ScriptedModel([DELETES, "done"])
+    again = Session(Agent(model, tools=[delete], permission="allow"), cassette=path, replay=mode)
+    with suppress(AgentMagicError):  # the replay of a call that was allowed differs now
+        run(again, "go")
+    again.close()
+    assert ran == []
+
+
+@pytest.mark.parametrize("way", ["a word", "a rule", "a default"])
+def test_a_permission_that_asks_for_more_is_named_once_with_the_setting_and_the_file(bounds, tmp_path, way):
+    bounds('permission = "ask"')
+    session = scripted("one", "two", tools=[delete], **PERMISSIONS[way])
+    told = [event.text for _ in range(2) for event in run(session, "go").events if event.type == "notice"]
+    held = f"permission = 'ask' in {tmp_path / 'pyproject.toml'}"
+    assert told == [f"The agent's permission lets tools run unasked, and this class does not: {held}."]
+
+
+def test_the_variable_that_asks_for_more_is_named_with_the_setting_and_the_file(bounds, tmp_path, monkeypatch):
+    bounds('permission = "ask"')
+    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "allow")
+    (told,) = (event.text for event in run(scripted("one"), "go").events if event.type == "notice")
+    held = f"permission = 'ask' in {tmp_path / 'pyproject.toml'}"
+    assert told == f"AGENTMAGIC_PERMISSION=allow is set, and this class does not allow it: {held}."
+
+
+def answered(session, answer, send="send"):
+    """Run a turn whose questions code answers; return its result, what was asked, and what `send` raised."""
+    begun, asked, errors = session.start("go", attended=True), [], []
+
+    def hear(event):
+        if event.type == "approval_asked":
+            asked.append(event)
+            try:
+                getattr(begun, send)(answer(event))
+            except UsageError as error:
+                errors.append(str(error))
+                begun.send(deny(event))
+
+    begun.listen(hear)
+    return begun.wait(), asked, errors
+
+
+def test_code_approves_nothing_in_a_class_that_asks(bounds, tmp_path):
+    bounds('permission = "ask"')
+    result, _, errors = answered(scripted(DELETES, "done", tools=[delete]), approve)
+    held = f"permission = 'ask' in {tmp_path / 'pyproject.toml'}"
+    assert errors == [f"In this class a person approves, and no code: {held}. Click Approve in the notebook."]
+    assert "delete was not run: the user denied it" in texts(result)[0]
+
+
+def test_code_goes_on_from_a_pause_in_a_class_that_asks(bounds):
+    bounds('permission = "ask"')
+    begun = scripted(calls("pause"), "done", tools=[pause]).start("go", attended=True, step=True)
+    begun.listen(lambda event: begun.send(approve(event)) if event.type.endswith("_asked") else None)
+    assert texts(begun.wait()) == ["waited"]
+
+
+def test_an_always_of_a_person_holds_for_one_call_in_a_class_that_asks(bounds):
+    bounds('permission = "ask"')
+    session = scripted(DELETES, DELETES, "done", tools=[delete])
+    result, asked, _ = answered(session, always, send="pass_on")
+    assert texts(result) == ["deleted a", "deleted a"]
+    assert len(asked) == 2
+    told = {event.text for event in result.events if event.type == "notice"}
+    assert told == {'delete is asked about every time: the settings of this class have permission = "ask".'}
+
+
+SPENDERS = {
+    "another session": lambda _spent: Session(Agent(ScriptedModel(["two"]))),
+    "a fork": lambda spent: spent.fork(0),
+    "a session that was cleared": lambda spent: (spent.clear(), spent)[1],
+    "another agent": lambda spent: assigned(spent, agent=Agent(ScriptedModel(["two"]))),
+}
+
+
+@pytest.mark.parametrize("way", SPENDERS)
+def test_a_session_that_is_made_anew_has_no_budget_of_its_own(bounds, tmp_path, way):
+    bounds("session-max-tokens = 4")
+    spent = scripted("one two three", "two")
+    run(spent, "hello there")
+    result = run(SPENDERS[way](spent), "again")
+    assert (result.stop_reason, result.final_text) == ("budget", "")
+    held = f"session-max-tokens = 4 in {tmp_path / 'pyproject.toml'}"
+    assert result.error.endswith(f"No further request was sent; the limit is that of this class, {held}.")
+
+
+def test_a_cap_of_the_session_that_is_set_later_is_refused(bounds):
+    bounds("session-max-tokens = 4")
+    assert "max_tokens is 9, which is more" in refused(assigned(scripted("hi"), max_tokens=9))
+
+
+def test_a_price_of_the_notebook_does_not_replace_that_of_the_table_where_costs_are_bounded(bounds, monkeypatch):
+    monkeypatch.setattr(catalog, "_registered", {})
+    register_model("openai:gpt-4o", input_price=0, output_price=0)
+    spent = Usage(input_tokens=1_000_000, output_tokens=1_000_000, requests=1)
+    bounds("max-tokens = 9")
+    assert priced("openai:gpt-4o", spent).cost == 0
+    bounds("max-cost = 1")
+    assert priced("openai:gpt-4o", spent).cost > 1
+
+
+# -- servers -------------------------------------------------------------------------------------------
+
+CLOCK = 'servers = ["clock"]'
+COURSE = 'servers = [{command = "python -m course", cwd = "/srv/course", env = {MODE = "class", USER = "*"}}]'
+SITE = 'servers = ["https://tools.example.org/mcp/*", {url = "https://data.example.org/mcp", headers = {Accept = "*"}}]'
+
+
+@pytest.mark.parametrize(
+    ("line", "entry", "allowed"),
+    [
+        (CLOCK, {"command": "clock"}, True),
+        (CLOCK, "clock", True),
+        (CLOCK, {"command": "clock2"}, False),
+        (CLOCK, {"command": "xclock"}, False),
+        (CLOCK, {"command": "Clock"}, False),
+        (CLOCK, {"command": "./clock"}, False),
+        (CLOCK, {"command": "clock", "args": ["--root", "/"]}, False),
+        (CLOCK, {"command": "clock", "cwd": "/home/student"}, False),
+        (CLOCK, {"command": "clock", "env": {"PATH": "/home/student"}}, False),
+        ('servers = ["clock *"]', {"command": "clock", "args": ["-v"]}, True),
+        ('servers = ["python -m course"]', {"command": "python -m course"}, False),  # a program of that name
+        ('servers = ["python -m course"]', {"command": "python", "args": ["-m course"]}, False),
+        ('servers = ["c?ock", "[c]lock"]', {"command": "clock"}, False),  # only * is a pattern
+        (COURSE, {"command": "python", "args": ["-m", "course"], "cwd": "/srv/course"}, True),
+        (COURSE, {"command": "python", "args": ["-m", "course"], "cwd": "/srv/course", "env": {"USER": "me"}}, True),
+        (COURSE, {"command": "python", "args": ["-m", "course"]}, False),
+        (COURSE, {"command": "python", "args": ["-m", "course"], "cwd": "/srv/course/.."}, False),
+        (COURSE, {"command": "python", "args": ["-m", "course"], "cwd": "/srv/course", "env": {"MODE": "x"}}, False),
+        (COURSE, {"command": "python", "args": ["-m", "course"], "cwd": "/srv/course", "env": {"X": ""}}, False),
+        (SITE, "https://tools.example.org/mcp/a", True),
+        (SITE, "HTTPS://TOOLS.example.org/mcp/a", True),
+        (SITE, "http://tools.example.org/mcp/a", False),
+        (SITE, "https://tools.example.org/mcp/../admin", False),
+        (SITE, "https://tools.example.org/mcp/%2e%2e/admin", False),
+        (SITE, "https://tools.example.org.evil.example/mcp/a", False),
+        (SITE, "https://tools.example.org:8443/mcp/a", False),
+        (SITE, "https://me@tools.example.org/mcp/a", False),
+        (SITE, "https://evil.example/?https://tools.example.org/mcp/a", False),
+        (SITE, {"url": "https://tools.example.org/mcp/a", "headers": {"X": "y"}}, False),
+        (SITE, {"url": "https://data.example.org/mcp", "headers": {"Accept": "y"}}, True),
+        (SITE, "https://data.example.org/mcp2", False),
+        ('servers = ["https://*.example.org/*"]', "https://a.example.org/x", True),
+        ('servers = ["https://*.example.org/*"]', "https://evil.example/x.example.org/y", False),
+        ('servers = ["*"]', {"command": "anything", "args": ["at", "all"]}, True),
+        ('servers = ["*"]', "https://anything.example/at/all", True),
+        ('servers = ["*a*"]', "https://anything.example/at/all", False),  # a pattern of commands
+        ("servers = []", {"command": "clock"}, False),
+    ],
+)
+def test_a_server_is_allowed_by_the_whole_of_its_entry(bounds, monkeypatch, line, entry, allowed):
+    bounds(line)
+    monkeypatch.setattr("agentmagic.tools.mcp.config.learn", lambda *_args, **_options: None)
+    connection = Connection("clock", config.parse(entry))
+    if allowed:
+        connection._check_class()
+        return
+    with pytest.raises(ServerError, match=r"The MCP server 'clock' was not started: .* not among those of this class"):
+        connection._check_class()
+    assert connection.state == "failed"
+
+
+def test_a_server_object_of_this_process_counts_too_and_the_values_of_variables_are_not_shown(bounds):
+    bounds(CLOCK)
+    server = Connection("clock", config.parse(MCPServer("clock")))
+    with pytest.raises(ServerError, match="in-process is not among those of this class"):
+        server._check_class()
+    bounds('servers = ["in-process"]')
+    server._check_class()
+    with pytest.raises(ServerError) as caught:
+        Connection("clock", config.parse({"command": "clock", "env": {"TOKEN": "of-nobody-42"}}))._check_class()
+    assert "clock, TOKEN is not among" in str(caught.value)
+    assert "of-nobody-42" not in str(caught.value)
+
+
+def test_an_entry_of_a_project_file_is_bounded_too(bounds, tmp_path):
+    bounds(CLOCK)
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"clock": {"command": "clock", "env": {"A": "b"}}}}')
+    (entry,) = config.read(tmp_path / ".mcp.json").values()
+    with pytest.raises(ServerError, match="is not among those of this class"):
+        Connection("clock", entry)._check_class()

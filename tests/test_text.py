@@ -140,3 +140,28 @@ def test_lists_and_text_are_cut_with_a_note():
     assert text.cut("a" * 2000, 1000).endswith("aa… (the first 1,000 of 2,000 characters)")
     assert text.cut("abcde", 2, " [{over} more]") == "ab [3 more]"
     assert text.one_line("one\n two  three", 9) == "one two…"
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        ("stauts", ["stats", "status", "stage"], "status"),
+        ("stas", ["stats", "status"], "stats"),
+        ("histroy", ["help", "history"], "history"),
+        ("Mnth", ["math", "Month", "Months"], "Month"),
+        ("SALES", ["sales", "sale"], "sales"),
+        ("temprature", ["top_p", "temperature"], "temperature"),
+        ("opnai", ["openai-chat", "openai", "ollama"], "openai"),
+        ("clok", ["clock2", "xclock", "clock"], "clock"),
+        ("--modle", ["--mode", "--model"], "--model"),
+        ("xyz", ["sales"], ""),
+        ("", ["sales"], ""),
+    ],
+)
+def test_the_name_that_is_meant_is_the_one_that_takes_the_fewest_slips_of_the_hand(word, known, meant):
+    for names in (known, known[::-1]):
+        assert text.did_you_mean(word, names) == (f" Did you mean {meant}?" if meant else "")
+    assert text.close_names("get_wether", ["get_weather", "set_weather", "other"], n=2) == [
+        "get_weather",
+        "set_weather",
+    ]

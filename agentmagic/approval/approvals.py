@@ -109,13 +109,15 @@ class Decision:
     """The verdict of the policy and of earlier answers on a call.
 
     `why` says, in sentences, why the user is asked, or why the call is denied. An "always" is bound to
-    `questions`, one of each rule that asks. `default` says that no rule and no hook spoke.
+    `questions`, one of each rule that asks. `default` says that no rule and no hook spoke. `each` is why an
+    "always" does not hold, "" if it does.
     """
 
     verdict: Permission
     why: str = ""
     questions: tuple[str, ...] = ()
     default: bool = True
+    each: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +224,7 @@ class Gate:
         bounds = class_settings()
         bound = bounds.bound(asks=asks or tool.server != NOTEBOOK, code=code)
         if bound == "deny":
-            return Decision("deny", bounds.denied(code=code), default=False)
+            return Decision("deny", bounds.why_bound("deny", code=code), default=False)
         if voices is None:
             voices = self.policy.strictest(tool, arguments, code=code)
         default = not voices
@@ -234,23 +236,27 @@ class Gate:
             voices = (Voice("ask" if code or (asks and word == "ask") else "allow", DEFAULT),)
         elif voices[0].verdict == "deny":
             return Decision("deny", voices[0].why, default=False)
+        each = "" if bound is None else bounds.why_bound(bound, code=code)
         if bound == "ask":
-            voices = tuple(replace(one, verdict="ask") for one in voices)
+            voices = tuple(one if one.verdict == "ask" else replace(one, verdict="ask", why=each) for one in voices)
         if code:
             program = json.dumps(dict(arguments), sort_keys=True, default=str)
             voices = tuple(replace(one, question=f"{one.question} {program}") for one in voices)
-        return replace(self._remembered(tool, voices, code=code), default=default)
+        return replace(self._remembered(tool, voices, code=code, each=each), default=default)
 
-    def _remembered(self, tool: ToolDef, voices: Sequence[Voice], *, code: bool) -> Decision:
+    def _remembered(self, tool: ToolDef, voices: Sequence[Voice], *, code: bool, each: str) -> Decision:
         """Return what is left to ask of these voices, none of which denies, after what the user has approved."""
-        asking = [one for one in voices if one.verdict == "ask" and not self.approvals.holds(tool, one.question)]
+        asking = [
+            one for one in voices if one.verdict == "ask" and (each or not self.approvals.holds(tool, one.question))
+        ]
         doubt = DOUBT if _key(tool) in self.approvals.in_doubt else ""
         questions = tuple(one.question for one in asking or voices)
         if not (asking or doubt):
             return Decision("allow", questions=questions)
         change = "" if code else self.approvals.change(tool)  # it lists the other tools, which come and go
         changed = f"{CHANGED}\n{change}" if change else ""
-        return Decision("ask", " ".join(filter(None, (doubt, *(one.why for one in asking), changed))), questions)
+        why = " ".join(filter(None, (doubt, *dict.fromkeys(one.why for one in asking), changed)))
+        return Decision("ask", why, questions, each=each)
 
     async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
         """Return a function that decides a call, now and again after more was approved; the policy is asked once."""
@@ -328,6 +334,9 @@ class Gate:
         edited = approve.arguments is not None
         if tool.code and edited:  # the "always" would hold for the program that was changed
             approve = replace(approve, always=False)
+        if approve.always and decision.each:
+            approve = replace(approve, always=False)
+            self.emit(Notice("info", f"{asked.call.name} is asked about every time: {_lower(decision.each)}"))
         self.approvals.approve(tool.lasting or tool.definition, decision.questions, always=approve.always)
         if approve.always:
             self._release()

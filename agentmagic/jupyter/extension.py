@@ -16,6 +16,7 @@ from agentmagic.jupyter.cell.live_runs import AnswerText, LiveRuns
 from agentmagic.jupyter.cell.runner import Runner, one_line
 from agentmagic.jupyter.frontend import front_end, in_kernel, say
 from agentmagic.jupyter.kernel_host import KernelHost
+from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.agent_commands import AgentCommands, agent_magic
 from agentmagic.jupyter.magics.completion import matcher
 from agentmagic.jupyter.magics.mcp_commands import McpCommands, mcp_magic
@@ -170,7 +171,7 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     preload()
     log.keep()
     undo.callback(log.stop)
-    for words in (namespace.bind_default(), magics.commands.hint()):
+    for words in (namespace.bind_default(), formatting.class_bounds(), magics.commands.hint()):
         if words:
             say(words)
 

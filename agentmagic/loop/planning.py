@@ -8,7 +8,6 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
 from agentmagic.errors import UsageError
@@ -34,7 +33,7 @@ from agentmagic.plan import SETTLED_TASK, Checklist, PlanOptions, TaskProgress, 
 from agentmagic.providers.base import OutputSchema, PlanQuestion
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
-from agentmagic.text import clip, written_json
+from agentmagic.text import clip, close_names, written_json
 from agentmagic.tools.calling import check_arguments
 
 T = TypeVar("T")
@@ -275,7 +274,7 @@ class Planner:
             raise ValueError(f"Task {task.id} depends on {unknown[0]}, and there is no such task.")
         tool = self.executor.tools.get(name)
         if tool is None:
-            close = get_close_matches(name, self.executor.tools, n=3, cutoff=0.5) or list(self.executor.tools)[:10]
+            close = close_names(name, self.executor.tools, n=3, cutoff=0.5) or list(self.executor.tools)[:10]
             raise ValueError(f"Task {task.id} calls {name}, and there is no such tool. Tools: {', '.join(close)}.")
         if not referred and (problem := check_arguments(tool.definition, parameters)):
             raise ValueError(f"Task {task.id}: {problem}")

@@ -67,19 +67,22 @@ class BudgetExhausted(Exception):
 class Budget:
     """A cap on cost (US dollars) and tokens (input and output), and what was spent under it before.
 
-    `of` names what the cap is for: "turn" or "session".
+    `of` names what the cap is for: "turn", "session" or "kernel". `bound` names the setting of a class that is the cap.
     """
 
     of: str
     max_cost: float | None = None
     max_tokens: int | None = None
     before: Usage = Usage()  # noqa: RUF009  (a frozen value)
+    bound: str = ""
 
     def exhausted(self, usage: Usage) -> str | None:
         """Return in a sentence why no further request may be sent after this usage, or None."""
         spent = self.before + usage
         tokens_spent = spent.input_tokens + spent.output_tokens
         advice = "No further request was sent; raise the limit to go on."
+        if self.bound:
+            advice = f"No further request was sent; the limit is that of this class, {self.bound}."
         if self.max_tokens is not None and tokens_spent >= self.max_tokens:
             return f"The {self.of} has taken {tokens_spent:,} tokens; max_tokens is {self.max_tokens:,}. {advice}"
         if self.max_cost is None:
@@ -104,7 +107,8 @@ class TurnContext:
     turn is planned, if it is. `step` pauses it before each request and call. `tape` records the turn or plays it
     back: it takes each event, and returns the event to emit. `traffic` keeps the requests to the model and its
     responses. `values` describe the values that the prompt names, as the model is sent them. `noted` is what sources of
-    tools have said in this session: each is said once. `watcher` finds out what the tools change.
+    tools have said in this session: each is said once. `unreachable` are the problems of servers that the
+    user was told of. `watcher` finds out what the tools change.
     """
 
     agent: Agent
@@ -123,6 +127,7 @@ class TurnContext:
     traffic: TurnTraffic = field(default_factory=TurnTraffic)
     values: tuple[PromptValue, ...] = ()
     noted: set[str] = field(default_factory=set[str])
+    unreachable: set[str] = field(default_factory=set[str])
     watcher: Watcher = field(default_factory=Watcher)
 
 

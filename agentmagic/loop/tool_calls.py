@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -36,7 +35,7 @@ from agentmagic.runtime.engine import engine, running_loop
 from agentmagic.runtime.timeouts import await_all_with_grace
 from agentmagic.secrets import redact
 from agentmagic.serialization import own
-from agentmagic.text import cut, listed
+from agentmagic.text import close_names, cut, did_you_mean, listed
 from agentmagic.tools.base import (
     NO_VALUE,
     Completion,
@@ -266,7 +265,7 @@ class ToolExecutor:
         self.emit(ToolFinished(result, time.monotonic() - began, traceback, rich))
 
     def _unknown(self, name: str) -> str:
-        if close := get_close_matches(name, self.tools, n=3, cutoff=0.5):
+        if close := close_names(name, self.tools, n=3, cutoff=0.5):
             return f"There is no tool {name!r}. Close names: {', '.join(close)}."
         return f"There is no tool {name!r}. Tools: {listed(self.tools, 10)}."
 
@@ -355,7 +354,8 @@ async def call_by_hand(call: ToolCall, toolsets: Sequence[Toolset], agent: Agent
     if call.name not in tools and problems:
         raise ServerError(redact("\n".join(problems)))
     if call.name not in tools:
-        message = f"There is no tool {call.name!r}. Tools: {', '.join(sorted(tools)) or 'none'}."
+        hint = did_you_mean(call.name, tools)
+        message = f"There is no tool {call.name!r}.{hint} Tools: {', '.join(sorted(tools)) or 'none'}."
         why = [words for source in toolsets for words in notices_of(source) if call.name in words]
         raise UsageError(redact(" ".join((message, *why))))
     results: list[ToolResult] = []

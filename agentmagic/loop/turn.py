@@ -43,7 +43,8 @@ from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Pre
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import GRACE, Deadline, await_with_grace
 from agentmagic.secrets import redact
-from agentmagic.tools.base import Tool, as_of_now, list_source, notices_of
+from agentmagic.text import did_you_mean
+from agentmagic.tools.base import Choosing, Tool, as_of_now, list_source, not_told, notices_of
 from agentmagic.tools.output_cache import READER
 from agentmagic.undo.changes import Changes, told
 
@@ -232,7 +233,8 @@ class _TurnLoop:
         choice = first = self.turn.agent.tool_choice
         if choice not in TOOL_CHOICES and choice not in self.tools:
             known = ", ".join((*TOOL_CHOICES, *self.tools))
-            message = f"tool_choice is {choice!r}, and there is no such tool. Choose one of {known}."
+            hint = did_you_mean(choice, (*TOOL_CHOICES, *self.tools))
+            message = f"tool_choice is {choice!r}, and there is no such tool.{hint} Choose one of {known}."
             raise UsageError(message)
         extra: tuple[Message, ...] = ()
         if self.turn.plan is not None:
@@ -323,9 +325,9 @@ class _TurnLoop:
         return words
 
     async def _list_tools(self) -> None:
-        for tools, problems in await await_with_grace(_all(map(list_source, self.turn.toolsets))):
-            for problem in problems:
-                self._warn(redact(f"This turn runs without a tool server. {problem}"))
+        listed = await await_with_grace(_all(map(list_source, self.turn.toolsets)))
+        self._tell_of_servers([problem for _, problems in listed for problem in problems])
+        for tools, _ in listed:
             for tool in tools:
                 if tool.name == READER:
                     self._warn(
@@ -344,6 +346,13 @@ class _TurnLoop:
         for name, tool in self.tools.items():
             if tool.among is not None:
                 self.tools[name] = replace(tool, definition=tool.among(definitions))
+
+    def _tell_of_servers(self, problems: Sequence[str]) -> None:
+        """Warn of servers that cannot be reached, unless an earlier turn of the session has warned of the same."""
+        # A choice of tools connects all servers, and is silent about one that has none of the tools.
+        complete = bool(self.turn.toolsets) and not any(isinstance(one, Choosing) for one in self.turn.toolsets)
+        for problem in not_told(problems, self.turn.unreachable, complete=complete):
+            self._warn(redact(f"This turn runs without a tool server. {problem}"))
 
     def _tell_of_sources(self) -> None:
         """Warn of what the sources say of their tools, unless an earlier turn of the session has."""

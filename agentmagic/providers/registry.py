@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -11,12 +10,14 @@ from importlib.util import find_spec
 from typing import cast
 
 from agentmagic import secrets, settings
+from agentmagic.classroom import class_settings
 from agentmagic.errors import AuthenticationMissing, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
 from agentmagic.providers import anthropic, catalog, gemini, local, ollama, openai, scripted
 from agentmagic.providers.base import FREE, KINDS, Family, Hosted, Kind, Model, Provider
 from agentmagic.providers.catalog import Listing, ModelInfo, register_model
 from agentmagic.runtime.engine import in_thread
+from agentmagic.text import did_you_mean
 
 __all__ = [
     "ENTRY_POINTS",
@@ -87,8 +88,7 @@ def _no_such(name: str) -> str:
     known = providers()
     if name in known:
         return f"{name!r} names a provider but no model. Write {name}:{known[name].default or 'MODEL'}."
-    close = get_close_matches(provider, known, n=1, cutoff=0.6)
-    hint = f" Did you mean {close[0]}:?" if close and close[0] != provider else ""
+    hint = did_you_mean(provider, [one for one in known if one != provider], form="{}:")
     if maker := next((row.name for row in known.values() for one in row.families if one.names.match(name)), None):
         hint = f" Did you mean {maker}:{name}?"
     return f"No provider answers to {name!r}.{hint} Write provider:model with one of {', '.join(known)}."
@@ -160,6 +160,15 @@ def _is_usable(row: Provider) -> bool:
     return installed and (not row.keys or settings.find_key(row.keys) is not None)
 
 
+def is_made_by_provider(model: Model) -> bool:
+    """Return whether a model is an object of the provider that its name says, and not of another class."""
+    row, module = providers().get(model.name.partition(":")[0]), type(model).__module__
+    home = row.make.partition(":")[0] if row is not None else ""
+    if home.startswith("agentmagic."):
+        return module == home
+    return home != "" and module.partition(".")[0] == home.partition(".")[0]
+
+
 def address_of(model: Model) -> str | None:
     """Return the address that a model was made for, or None if it has none."""
     return model.base_url if isinstance(model, Hosted) else None
@@ -188,14 +197,16 @@ def _family(model: str) -> Family:
 def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
     """Return the usage with what a model's tokens cost, None if that is unknown; `base_url` is as in `info`.
 
-    A registered price counts first, then the price table. The table knows a seller by its address: on a server that is
-    not in it no model has a price.
+    A registered price counts first, then the price table; the other way round in a class whose costs are bounded. The
+    table knows a seller by its address: on a server that is not in it no model has a price.
     """
     row, price = providers().get(name.partition(":")[0]), catalog.registered(name).price
     if price is None and row is not None and row.prices == FREE:
         return usage
-    if price is None and (listing := _listing(name, base_url)):
-        price = listing.price
+    bounds = class_settings()
+    is_bounded = bounds.max_cost is not None or bounds.session_max_cost is not None
+    if (price is None or is_bounded) and (listing := _listing(name, base_url)):
+        price = listing.price or price
     return replace(usage, cost=catalog.cost(price, usage) if price else None)
 
 

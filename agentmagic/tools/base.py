@@ -1,6 +1,7 @@
 """What the loop and the tools share: the tool, its context, the toolset."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -305,6 +306,23 @@ async def list_source(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
         return error.tools, error.problems
     except ServerError as error:
         return (), (said(error),)
+
+
+_FIGURES = re.compile(r"\d+")
+
+
+def not_told(problems: Sequence[str], told: set[str], *, complete: bool = True) -> list[str]:
+    """Return the problems of servers that the user was not told of, and note all of them in `told`.
+
+    A problem is the same if only figures in it differ, such as times. With `complete` a problem that is not among
+    these is over: if the server fails so again, the user is told again.
+    """
+    known = {_FIGURES.sub("0", words): words for words in problems}
+    new = [words for kind, words in known.items() if kind not in told]
+    if complete:
+        told.clear()
+    told.update(known)
+    return new
 
 
 async def list_connected(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:

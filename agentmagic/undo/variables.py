@@ -6,13 +6,12 @@ shown by their contents, all others by their type.
 
 import inspect
 from collections.abc import Mapping
-from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
 from agentmagic.errors import ToolError
 from agentmagic.secrets import BLANK, is_secret_name, learn
-from agentmagic.text import one_line, shown
+from agentmagic.text import close_names, one_line, shown
 from agentmagic.undo.own import user_variables
 from agentmagic.undo.reads import is_data
 from agentmagic.values import describe, frames, reprs
@@ -70,6 +69,6 @@ def find(namespace: Mapping[str, Any], name: str) -> Any:
     """Return a variable. Raises ToolError, with close names, if there is none."""
     if name in namespace:
         return namespace[name]
-    close = get_close_matches(name, user_variables(namespace), n=3)
+    close = close_names(name, user_variables(namespace), n=3)
     hint = f" Close names: {', '.join(close)}." if close else " list_variables tells the names."
     raise ToolError(f"There is no variable {name[:80]!r}.{hint}")

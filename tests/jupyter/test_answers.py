@@ -35,7 +35,8 @@ def asked(kernel, line, *answers):
 
 
 def test_an_answer_is_bound_as_a_text_or_as_a_value_of_the_type(kernel):
-    assert asked(kernel, "-o x", "It is **42**.").ok
+    cell = asked(kernel, "-o x", "It is **42**.")
+    assert (cell.ok, cell.stream) == (True, "x is bound: str, 13 characters.\n")
     assert kernel.value("x, type(x).__name__") == "('It is **42**.', 'str')"
     kernel.run("import pydantic\nclass City(pydantic.BaseModel):\n    name: str")
     for kind, answer, value in (("City", '{"name": "Delft"}', "City(name='Delft')"), ("int|None", "null", "None")):
@@ -60,17 +61,39 @@ def test_an_answer_is_bound_as_a_text_or_as_a_value_of_the_type(kernel):
 def test_a_list_of_records_becomes_a_data_frame(kind, answer, columns):
     form = output_schema(kind)
     value = form.read(answer)
-    found = framed("x", value, form.schema)
+    found, why = framed(value, form.schema)
+    assert why == ""
     if columns is None:
         assert found is value
     else:
         assert list(typing.cast("typing.Any", found).columns) == columns
 
 
+def result_of(value=None, text="", reason="answer"):
+    return RunResult(text, (), (), 3, timed_out=False, stop_reason=reason, usage=Usage(), value=value)
+
+
 def test_a_list_of_records_stays_a_list_without_pandas(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    assert framed("x", [{"a": 1}], output_schema(list[dict]).schema) == [{"a": 1}]
-    said = "x is a list: pandas, which would make a data frame of it, is not installed.\n"
+    variables = {}
+    AnswerVariable("x", list[dict], variables).bind(result_of([{"a": 1}]))
+    assert variables == {"x": [{"a": 1}]}
+    said = "x is bound: list of 1. pandas, which would make a data frame of it, is not installed.\n"
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize(
+    ("output", "result", "said"),
+    [
+        (None, result_of(text="four words of text"), "x is bound: str, 18 characters.\n"),
+        (list[dict], result_of([{"a": 1, "b": 2}, {"a": 3, "b": 4}]), "x is bound: DataFrame, 2 rows x 2 columns.\n"),
+        (list[int], result_of([1, 2]), "x is bound: list of 2.\n"),
+        (int, result_of(7), "x is bound: int.\n"),
+        (Point, result_of(Point(1, 2)), "x is bound: Point.\n"),
+    ],
+)
+def test_that_an_answer_is_bound_is_said_with_its_type_and_size(output, result, said, capsys):
+    AnswerVariable("x", output, {}).bind(result)
     assert capsys.readouterr().out == said
 
 
@@ -89,8 +112,8 @@ def test_an_answer_that_never_fits_is_said_once_and_the_old_value_stays(kernel):
 @pytest.mark.parametrize(
     ("reason", "text", "output", "bound", "said"),
     [
-        ("answer", "new", None, "new", ""),
-        ("done", "finished", None, "finished", ""),
+        ("answer", "new", None, "new", "x is bound: str, 3 characters."),
+        ("done", "finished", None, "finished", "x is bound: str, 8 characters."),
         ("done", "finished", int, "old", "x stays as it was: a tool ended the turn"),
         ("limit", "", int, "old", "x stays as it was: the turn reached its limit of steps"),
         ("limit", "", None, "old", ""),
@@ -99,15 +122,16 @@ def test_an_answer_that_never_fits_is_said_once_and_the_old_value_stays(kernel):
 )
 def test_a_turn_without_an_answer_leaves_the_old_value(reason, text, output, bound, said, capsys):
     variables = {"x": "old"}
-    result = RunResult(text, (), (), 3, timed_out=False, stop_reason=reason, usage=Usage())
-    AnswerVariable("x", output, variables).bind(result)
+    AnswerVariable("x", output, variables).bind(result_of(text=text, reason=reason))
     assert variables == {"x": bound}
-    assert capsys.readouterr().out.startswith(said)
+    out = capsys.readouterr().out
+    assert out.startswith(said) if said else out == ""
 
 
 def test_a_turn_in_the_background_binds_its_answer_when_it_is_over(kernel):
     kernel.run("x = 'old'")
     cell = asked(kernel, "-o x --bg", "later")
     kernel.wait_for_text(cell, "later")
+    kernel.wait(cell, lambda: cell.stream == "x is bound: str, 5 characters.\n")  # in its own cell
     assert kernel.run("agent.running and agent.running.wait()").ok
     assert kernel.value("[__import__('time').sleep(0.01) for _ in range(300) if x == 'old'] and x or x") == "'later'"

@@ -16,12 +16,17 @@ BAD = [
     ("%%agent -o str\nhello", "'str' cannot take an answer"),
     ("%%agent -o agent\nhello", "agent is a session and stays"),
     ("%%agent --new --as os\nhello", "--as os is no type of an answer: output is <module"),
-    ("%%agent --as Nocity\nhello", "NameError: name 'Nocity' is not defined"),
+    ("%%agent --as Nocity\nhello", "name 'Nocity' is not defined. Name a pydantic model"),
     ("%%agent --as os.getcwd()\nhello", "it may hold names, brackets and | only"),
     ("%%agent --as list[\nhello", "--as list[ is no type of an answer: SyntaxError"),
     ("%%agent --tools nosuch\nhello", "no function of the notebook"),
     ("get_ipython().run_cell_magic('agent', '', 'x' * 10_000_000)", "10,000,000 characters"),
     ("%agent histroy", "Did you mean history?"),
+    ("%agent stauts", "Did you mean status?"),
+    ("%%agent --as list[Mnth]\nhello", "name 'Mnth' is not defined. Did you mean list[Month]? Name a"),
+    ("%%agent --as lits[Month]\nhello", "Did you mean list[Month]?"),
+    ("%%agent --set temprature=1\nhello", "Did you mean temperature?"),
+    ("%agent status -s agnet", "There is no session agnet. Did you mean agent?"),
     ("%mcp add clock", "write its command line or its web address"),
     ("%mcp add web -e A=1 http://localhost/mcp", "http://localhost/mcp is a web address, which takes no -e."),
     ("%mcp add -e A other x", "'A' is not a variable. Write NAME=VALUE."),
@@ -36,7 +41,9 @@ KEY = "sk-" + "a" * 30
 @pytest.fixture
 def talking(kernel):
     """A kernel with a conversation that must not be lost."""
-    kernel.run("import os, pathlib\npathlib.Path('broken.json').write_text('{')\nplay('first', 'second')")
+    kernel.run(
+        "import os, pathlib\npathlib.Path('broken.json').write_text('{')\nclass Month: pass\nplay('first', 'second')"
+    )
     kernel.run("os.environ |= {'OPENAI_BASE_URL': 'http://127.0.0.1:9/v1', 'OPENAI_API_KEY': 'k'}")
     kernel.run("%%agent\nhello")
     yield kernel

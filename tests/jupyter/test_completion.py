@@ -8,11 +8,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from pydantic import create_model
 
 from agentmagic import Agent, ScriptedModel, Session, tool
+from agentmagic.classroom import VS_CODE_SAYS
 from agentmagic.jupyter.magics import options
 from agentmagic.jupyter.magics.agent_commands import agent_magic
 from agentmagic.jupyter.magics.completion import matcher
 from agentmagic.jupyter.magics.mcp_commands import mcp_magic
-from agentmagic.jupyter.notebook.file import VS_CODE_SAYS, KnownNotebook
+from agentmagic.jupyter.notebook.file import KnownNotebook
 from agentmagic.jupyter.notebook.namespace import Namespace
 from tests.jupyter.harness import OBLIGING, RAW
 

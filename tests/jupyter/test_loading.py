@@ -108,3 +108,27 @@ def test_unloading_takes_the_magics_and_what_runs_after_a_cell_away_and_leaves_t
     fresh.run(FOREIGN)
     assert fresh.run("%unload_ext agentmagic").ok
     assert fresh.run("%%agent\nhello").stream == "theirs\n"
+
+
+CLASS = '[tool.agentmagic.class]\nmodels = ["local:*"]\npermission = "ask"\n'
+
+
+def test_class_settings_above_the_notebook_hold_past_a_nearer_file_and_a_change_of_folder_and_loading_says_so(tmp_path):
+    notebooks = tmp_path / "course" / "notebooks"
+    notebooks.mkdir(parents=True)
+    (notebooks.parent / "pyproject.toml").write_text(CLASS)
+    (notebooks / "pyproject.toml").write_text("[tool.ruff]\n")
+    wider = tmp_path / "mine.toml"
+    wider.write_text('[tool.agentmagic.class]\npermission = "ask"\nmodels = ["*"]\n')
+    notebook = notebooks / "a.ipynb"
+    env = {"IPYTHONDIR": str(tmp_path), "JPY_SESSION_NAME": str(notebook)}
+    with Kernel(sys.executable, env, notebooks) as kernel:
+        kernel.run(f"%cd -q {tmp_path}\n%env JPY_SESSION_NAME=/elsewhere/a.ipynb\n%env AGENTMAGIC_CLASS={wider}")
+        said = kernel.run("%load_ext agentmagic").stream.splitlines()
+        assert said[0] == "Bound by the class settings in course/pyproject.toml, mine.toml: models, permission."
+        held = f"models = ['local:*'] in {notebooks.parent / 'pyproject.toml'}"
+        assert said[1] == f"models = ['*'] in {wider} asks for more than this class allows, and {held} holds."
+        assert "class       bound by course/pyproject.toml, mine.toml" in kernel.run("%agent status").stream
+        assert "is not among those of this class" in kernel.run("%%agent -m openai:x\nhello").error
+        kernel.run(SCRIPTED)
+        assert "is not among those of this class" in kernel.run("%%agent\nhello").error

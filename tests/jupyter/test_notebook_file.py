@@ -4,16 +4,14 @@ import json
 
 import pytest
 
+from agentmagic.classroom import SERVER_SAYS, VS_CODE_SAYS, notebook_of
 from agentmagic.history.journal import FOLDER
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.notebook.file import (
     RECORD,
-    SERVER_SAYS,
     UNKNOWN,
-    VS_CODE_SAYS,
     KnownNotebook,
     SaveFolder,
-    notebook_of,
 )
 
 

@@ -59,7 +59,7 @@ class Answers:
         self.prompts = []
         self.sent = Future()
 
-    def send(self, intent):
+    def pass_on(self, intent):
         self.sent.set_result(intent)
 
     def ask(self, prompt):

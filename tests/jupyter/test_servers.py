@@ -28,7 +28,7 @@ def test_a_server_of_one_cell_gets_variables_is_used_in_others_restarted_and_gon
     assert first == second
     assert "ready" in kernel.run("%mcp restart raw").stream
     assert not is_alive(first)
-    assert "There is no server 'row'. Servers: raw" in kernel.run("%mcp restart row").error
+    assert "There is no server 'row'. Did you mean raw? Servers: raw" in kernel.run("%mcp restart row").error
     shown = kernel.run("%mcp get raw").stream
     assert "left out      scalar: Its schema does not describe an object." in shown
     assert "dropped       bad_type: type strange of x" in shown
@@ -47,7 +47,7 @@ def test_a_server_shows_itself_and_its_tools_are_taken_away_and_given_back(kerne
     assert "disabled      visit, talk" in kernel.run("%mcp get obliging").stream
     assert "gets every tool" in kernel.run("%mcp enable obliging").stream
     for command in ("allow", "disable", "enable"):
-        assert "has no tool 'tlak'. Its tools: " in kernel.run(f"%mcp {command} obliging tlak").error
+        assert "has no tool 'tlak'. Did you mean talk? Its tools: " in kernel.run(f"%mcp {command} obliging tlak").error
     assert "without asking" in kernel.run("%mcp allow obliging book 't*'").stream
     assert "runs unasked  book, t*" in kernel.run("%mcp get obliging").stream
     kernel.run("play(calls('talk'), 'done')")

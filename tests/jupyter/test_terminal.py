@@ -47,13 +47,14 @@ def ask(terminal, prompt, line=""):
 
 
 def test_a_turn_is_printed_approved_and_interrupted(terminal):
-    ask(terminal, "hello")
+    ask(terminal, "hello", "-o done")
     terminal.expect_exact("Run act (notebook) with")
     terminal.expect_exact("what  a")
     terminal.expect_exact("[n]o and why: ")
     terminal.sendline("y")
     terminal.expect(r"✓ act \(notebook\) what: a \[.* ms\] → acted: a")
     terminal.expect_exact("It is done.")
+    terminal.expect_exact("done is bound: str, 11 characters.")
     terminal.expect(r"In \[\d+\]: ")
     ask(terminal, "sleep")
     terminal.expect_exact("◐ waiting for nap")

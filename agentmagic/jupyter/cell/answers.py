@@ -3,6 +3,7 @@
 import ast
 import builtins
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,6 +15,8 @@ from agentmagic.events import RunResult
 from agentmagic.jupyter.frontend import say
 from agentmagic.jupyter.notebook.namespace import Variables
 from agentmagic.session import Session
+from agentmagic.text import did_you_mean
+from agentmagic.undo.variables import kind_of
 
 _TYPE = (
     *(ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.Constant, ast.Load),
@@ -32,14 +35,23 @@ def read_type(written: str, variables: Mapping[str, Any]) -> Output:
         output_schema(kind)
     except UsageError as error:
         reason = str(error)
+    except NameError as error:
+        reason = f"{error}.{_meant(written, error.name or '', variables)}"
     except Exception as error:  # noqa: BLE001  (a subscript of the user's class may raise anything)
         reason = f"{type(error).__name__}: {error}"
     else:
         return kind
     raise UsageError(
-        f"--as {written[:80]} is no type of an answer: {reason.rstrip('.')}. Name a pydantic model, a dataclass, a "
-        "TypedDict, a list[...] of one, or a variable that holds a JSON Schema."
+        f"--as {written[:80]} is no type of an answer: {reason.rstrip('.')}{'' if reason.endswith('?') else '.'} "
+        "Name a pydantic model, a dataclass, a TypedDict, a list[...] of one, or a variable that holds a JSON Schema."
     )
+
+
+def _meant(written: str, missing: str, variables: Mapping[str, Any]) -> str:
+    """Return the question whether another type was meant than one with a name that is not bound."""
+    bound = {**vars(builtins), **variables}
+    types = [name for name, value in bound.items() if isinstance(value, type | Mapping) and not name.startswith("_")]
+    return did_you_mean(missing, types, form=re.sub(rf"\b{re.escape(missing)}\b", "{}", written))
 
 
 def _evaluate(written: str, variables: Mapping[str, Any]) -> Any:
@@ -63,28 +75,31 @@ class AnswerVariable:
             raise UsageError(f"{self.name} is a session and stays. Choose another name for the answer.")
 
     def bind(self, result: RunResult) -> None:
-        """Bind the answer of a turn; after a turn without one the variable stays as it was."""
+        """Bind the answer of a turn, and say so; after a turn without one the variable stays as it was."""
         if result.stop_reason not in ("answer", "done", "limit") or (self.output is None and not result.final_text):
             return
         if self.output is None:
-            self.variables[self.name] = result.final_text
+            self._bind(result.final_text)
         elif result.value is None and result.stop_reason != "answer":
             ended = "a tool ended the turn" if result.stop_reason == "done" else "the turn reached its limit of steps"
             say(f"{self.name} stays as it was: {ended}, so there is no answer of the form asked for.")
         else:
-            self.variables[self.name] = framed(self.name, result.value, output_schema(self.output).schema)
+            self._bind(*framed(result.value, output_schema(self.output).schema))
+
+    def _bind(self, value: object, why: str = "") -> None:
+        self.variables[self.name] = value
+        say(f"{self.name} is bound: {kind_of(value)}.{why}")
 
 
-def framed(name: str, value: object, schema: Mapping[str, Any]) -> object:
-    """Return a data frame of a list of records, if pandas is installed; any other value itself."""
+def framed(value: object, schema: Mapping[str, Any]) -> tuple[object, str]:
+    """Return a data frame of a list of records, or another value itself; and why there is no frame, if one was due."""
     records = cast("list[Any]", value) if isinstance(value, list) else None
     columns = _columns(schema)
     if records is None or columns is None:
-        return cast("object", value)
+        return cast("object", value), ""
     if find_spec("pandas") is None:
-        say(f"{name} is a list: pandas, which would make a data frame of it, is not installed.")
-        return records
-    return cast("Any", import_module("pandas")).DataFrame(list(map(_record, records)), columns=columns or None)
+        return records, " pandas, which would make a data frame of it, is not installed."
+    return cast("Any", import_module("pandas")).DataFrame(list(map(_record, records)), columns=columns or None), ""
 
 
 def _columns(schema: Mapping[str, Any]) -> list[str] | None:

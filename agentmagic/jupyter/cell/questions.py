@@ -67,7 +67,7 @@ class Questions:
             await self._put_in_turn(event)
         except Exception as error:  # noqa: BLE001  (else the turn would wait for ever)
             logger.exception("a question could not be put")
-            self._run.send(Deny(event.id, f"it could not be asked: {type(error).__name__}"))
+            self._run.pass_on(Deny(event.id, f"it could not be asked: {type(error).__name__}"))
 
     async def _put_in_turn(self, event: events.ApprovalAsked | events.QuestionAsked) -> None:
         settled = self._settled.setdefault(event.id, asyncio.Event())
@@ -76,7 +76,7 @@ class Questions:
             # An "always" to an earlier question settles this one too, and so does a click.
             if settled.is_set() or why is None:
                 return
-            self._run.send(await engine().main.run(lambda: self._answer(event, why)))
+            self._run.pass_on(await engine().main.run(lambda: self._answer(event, why)))
             if isinstance(event, events.ApprovalAsked):
                 await settled.wait()  # until the gate has taken the answer, which may settle later questions
 

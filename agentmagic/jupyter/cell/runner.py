@@ -194,7 +194,7 @@ class CellView(RunView):
         """Show a run, and ask the user what it asks, if there is one."""
         self.run = run
         self._screen.transcript.price_told = self._price_told
-        self._screen.begin(run.send)
+        self._screen.begin(run.pass_on)
         run.listen(self._screen.feed)
         run.listen(FigureOutput().feed)
         if self.attended:

@@ -23,7 +23,7 @@ from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace, ca
 from agentmagic.run_log import hand_in
 from agentmagic.session import Session
 from agentmagic.settings import REPLAY, Replay, file_of, path_of
-from agentmagic.text import counted
+from agentmagic.text import counted, did_you_mean
 from agentmagic.widgets import commands
 from agentmagic.widgets.commands import relative_path
 from agentmagic.widgets.inspector import inspect_turn
@@ -410,7 +410,8 @@ class AgentCommands:
                 return file
         known = [one.name for one in (saved_in(place.folder) if place.folder is not None else ())]
         raise UsageError(
-            f"There is no saved conversation {written!r}, nor a file. Saved: {', '.join(known) or 'none'}."
+            f"There is no saved conversation {written!r}, nor a file.{did_you_mean(written, known)} "
+            f"Saved: {', '.join(known) or 'none'}."
         )
 
 

@@ -1,11 +1,13 @@
 """What `%agent` and `%mcp` print about sessions, tools, models and servers: plain text."""
 
 import json
+import os
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentmagic import settings
@@ -102,13 +104,33 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("tool calls", f"{session.tool_calls}, {session.tool_failures} failed"),
         ("usage", usage(session.usage)),
         ("permission", _permission(session.agent.permission)),
-        ("class", "" if (file := class_settings().file) is None else f"bound by {relative_path(file)}"),
+        ("class", f"bound by {_class_files()}" if class_settings().file else ""),
         # Not the mode of the cassette, which a saved notebook does not tell.
         ("cassette", "" if (cassette := session.deck.path) is None else relative_path(cassette)),
         ("saved", _saved(session, place)),
         ("in doubt", _in_doubt(session)),
     ]
     return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
+
+
+def class_bounds() -> str:
+    """Return which files bound the class, what they bound, and which of their settings ask for more than holds."""
+    bounds = class_settings()
+    if bounds.file is None:
+        return ""
+    return "\n".join([f"Bound by the class settings in {_class_files()}: {', '.join(bounds.names)}.", *bounds.wider])
+
+
+def _class_files() -> str:
+    return ", ".join(map(_from_here, class_settings().files))
+
+
+def _from_here(file: Path) -> str:
+    """Return a path relative to the kernel's folder, so that a saved notebook names no folder of a machine."""
+    try:
+        return os.path.relpath(file)
+    except (OSError, ValueError):  # the folder is gone, or the file is on another drive
+        return str(file)
 
 
 def new_session(name: str) -> str:

@@ -16,7 +16,7 @@ from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.messages import Content, Message, Text
 from agentmagic.runtime.engine import engine
 from agentmagic.settings import path_of
-from agentmagic.text import one_line, shown
+from agentmagic.text import did_you_mean, one_line, shown
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers, ServerConfig
@@ -202,7 +202,8 @@ class McpCommands:
         """Return the group that holds a server, the notebook's own first. Raises UsageError for an unknown name."""
         if (group := self._namespace.group_of(name)) is None:
             names = [state.name for group in self._namespace.server_groups() for state in group.servers]
-            raise UsageError(f"There is no server {name!r}. Servers: {', '.join(names) or 'there are none'}.")
+            hint = did_you_mean(name, names)
+            raise UsageError(f"There is no server {name!r}.{hint} Servers: {', '.join(names) or 'there are none'}.")
         return group
 
     def _groups(self, name: str | None) -> "Sequence[McpServers]":

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Literal, Never, cast, get_args, get_origin
 
@@ -40,6 +39,7 @@ from agentmagic.plan import Judging
 from agentmagic.providers.base import SETTINGS, ModelSettings
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.settings import Permission, Replay
+from agentmagic.text import did_you_mean
 
 SESSION_FLAGS = ("-s", "--session")
 HELP_FLAGS = frozenset({"--help", "-h"})
@@ -128,7 +128,10 @@ def read_settings(written: Sequence[str]) -> ModelSettings:
         name, *inner = path.split(".")
         if not equals or name not in SETTINGS or bool(inner) != (name == "extra"):
             known = ", ".join(one for one in SETTINGS if one != "extra")
-            raise UsageError(f"--set {word} is no setting. Write NAME=VALUE with one of {known}, or extra.FIELD=VALUE.")
+            hint = did_you_mean(name, SETTINGS) if name not in SETTINGS else ""
+            raise UsageError(
+                f"--set {word} is no setting.{hint} Write NAME=VALUE with one of {known}, or extra.FIELD=VALUE."
+            )
         value: Any = text
         with suppress(ValueError, RecursionError):
             value = json.loads(text)
@@ -323,10 +326,9 @@ class LineMagic:
         return head + "\n".join(lines) + "\n"
 
     def _no_subcommand(self, word: str, *, followed: bool) -> str:
-        close = get_close_matches(word, self.commands, n=1, cutoff=0.8 if followed else 0.6)
-        hint = f" Did you mean {close[0]}?" if close else f" There are {', '.join(self.commands)}."
-        if followed and self._redirect and not close:
-            hint = ""  # a sentence was typed: the list would hide what to do
+        hint = did_you_mean(word, self.commands, cutoff=0.8 if followed else 0.6)
+        if not hint and not (followed and self._redirect):  # else a sentence was typed: the list would hide what to do
+            hint = f" There are {', '.join(self.commands)}."
         return f"%{self.name} has no subcommand {word!r}.{hint}{self._redirect}"
 
 
@@ -453,8 +455,7 @@ class Parser(MagicArgumentParser):
 
     def _unknown(self, word: str) -> str:
         flags = [flag for flag in self.flags if flag not in HELP_FLAGS]
-        close = get_close_matches(word.partition("=")[0], flags, n=1, cutoff=0.75)
-        hint = f" Did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(word.partition("=")[0], flags, cutoff=0.75)
         if word.startswith("-"):
             return f"%{self.prog} has no option {word!r}.{hint} {self._hint}"
         below = " The prompt stands below this line." if self.prog.startswith("%") else ""

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
+from agentmagic.classroom import notebook_of
 from agentmagic.errors import AgentMagicError
-from agentmagic.jupyter.notebook.file import SUFFIX, notebook_of
+from agentmagic.jupyter.notebook.file import SUFFIX
 from agentmagic.jupyter.notebook.namespace import Namespace
 from agentmagic.providers.base import SETTINGS, Effort
 from agentmagic.providers.registry import providers

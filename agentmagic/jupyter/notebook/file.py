@@ -7,7 +7,7 @@ moved keeps its conversations, and a new notebook under an old name is not offer
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -17,14 +17,9 @@ from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from agentmagic.classroom import notebook_of
 from agentmagic.history.journal import FOLDER, in_use
 from agentmagic.jupyter.frontend import carries_out_cell, in_notebook, running_cell
-
-SERVER_SAYS = "JPY_SESSION_NAME"
-"""The environment variable in which jupyter_server names the notebook, see its `SessionManager.get_kernel_env`."""
-
-VS_CODE_SAYS = "__vsc_ipynb_file__"
-"""The variable of the notebook in which VS Code names it."""
 
 SUFFIX = ".jsonl"
 RECORD = "notebook.json"
@@ -166,13 +161,6 @@ class KnownNotebook:
         seen = (*(cell for cell in self._identity.cells if cell not in cells), *sorted(cells))
         self._file = file
         self._identity = _Identity(file.name, _number(file), seen[-MOST_CELLS:])
-
-
-def notebook_of(variables: Mapping[str, Any]) -> Path | None:
-    """Return the file of the notebook as the front end named it, or None; it may be gone if it was renamed."""
-    said = [Path(one) for one in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)) if isinstance(one, str)]
-    named = [path for path in said if path.suffix == ".ipynb" and path.is_absolute()]
-    return next((path for path in named if path.is_file()), named[0] if named else None)
 
 
 # -- the folder of conversations -------------------------------------------------------------------------

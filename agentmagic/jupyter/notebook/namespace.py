@@ -24,7 +24,7 @@ from agentmagic.replay.deck import Deck
 from agentmagic.runtime.engine import Listeners, engine
 from agentmagic.session import Session
 from agentmagic.settings import Replay, learn_secrets, path_of, schema_only
-from agentmagic.text import a_type
+from agentmagic.text import a_type, did_you_mean
 from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, list_connected, list_source, notices_of
 from agentmagic.tools.functions import Functions, function_tool, is_tool
 from agentmagic.tools.notebook import NotebookTools
@@ -112,7 +112,8 @@ class Chosen:
         if len(chosen) == len(self._names):
             return chosen
         missing = next(name for name in self._names if name not in found)
-        message = f"There is no function or tool {missing!r} to offer. Tools: {', '.join(found) or 'none'}."
+        hint = did_you_mean(missing, found)
+        message = f"There is no function or tool {missing!r} to offer.{hint} Tools: {', '.join(found) or 'none'}."
         message = " ".join((message, *(words for source in self.sources for words in notices_of(source))))
         if problems := [problem for _, unreachable in listed for problem in unreachable]:
             raise ServersUnreachable(message, chosen, problems)
@@ -313,7 +314,9 @@ class Namespace:
         Raises UsageError for another unbound name, and for a name that holds an Agent, which stays one.
         """
         if name != DEFAULT_SESSION and name not in self.variables:
-            raise UsageError(f"There is no session {name}. Sessions: {', '.join(self.sessions()) or 'none'}.")
+            known = self.sessions()
+            hint = did_you_mean(name, known)
+            raise UsageError(f"There is no session {name}.{hint} Sessions: {', '.join(known) or 'none'}.")
         if isinstance(self.variables.get(name), Agent):
             raise UsageError(
                 f"{name} is an Agent, a recipe without a conversation. %%agent {name} makes a session of it."
@@ -347,7 +350,11 @@ class Namespace:
         bound = {name: self.variables.get(name) for name in chosen}
         functions = {name: one for name, one in bound.items() if callable(one) and not isinstance(one, type)}
         if not sources and (missing := [name for name in chosen if name not in functions]):
-            raise UsageError(f"--tools names {missing[0]}, which is no function of the notebook. Define it first.")
+            known = [name for name, value in self.variables.items() if callable(value) and not isinstance(value, type)]
+            hint = did_you_mean(missing[0], known)
+            raise UsageError(
+                f"--tools names {missing[0]}, which is no function of the notebook.{hint} Define it first."
+            )
         # A tool may have another name than its function: the model knows only the tool's.
         names = [function_tool(functions[name]).name if name in functions else name for name in chosen]
         return (Chosen(names, (Functions(functions.values()), *sources)),)

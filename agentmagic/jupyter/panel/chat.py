@@ -113,7 +113,7 @@ class Chat:
         if not isinstance(action, Intent):
             self._context.copy().run(engine().submit, self._carry_out(action))
         elif (run := self.session.running) is not None:
-            run.send(action)
+            run.pass_on(action)
 
     def attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str = "") -> None:
         """Begin a turn with a prompt and attachments; without one, show them in the box, to be sent with the next.

@@ -4,12 +4,12 @@ Secrets are blanked in both. The part for the model keeps text that only looks l
 guess must not damage what a model reads.
 """
 
+import builtins
 import mimetypes
 import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -21,7 +21,7 @@ from agentmagic.messages import Content, Media, Resource, Text, user
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.secrets import learn, redact
 from agentmagic.session import Session
-from agentmagic.text import counted, cut, one_line, shown
+from agentmagic.text import close_names, counted, cut, one_line, shown
 from agentmagic.tools.calling import traceback_text
 from agentmagic.values import frames, labelled_arrays
 from agentmagic.values.describe import BUDGET, CHARACTERS, CUT, describe, schema, summary
@@ -192,7 +192,11 @@ class Attachables:
         """Return the name to offer that is spelt nearly like `name`; "" if there is none, or if `name` is bound."""
         if name in self.variables:  # a session, for example: "@agent, ..." may speak to it
             return ""
-        return next(iter(get_close_matches(name, self.names(), n=1, cutoff=0.75)), "")
+        return next(iter(close_names(name, self.names(), cutoff=0.75)), "")
+
+    def is_free(self, word: str) -> bool:
+        """Return whether a word could be the name of a variable, and is none, nor a name of Python: `@property`."""
+        return word.isidentifier() and word not in self.variables and not hasattr(builtins, word)
 
     def find(self, word: str, spec: str) -> Attachment | None:
         """Return what `@word` or `@word:spec` attaches, or None if it names nothing. Raises UsageError."""

@@ -8,7 +8,6 @@ import builtins
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.errors import AgentMagicError, UsageError, said
@@ -17,7 +16,7 @@ from agentmagic.jupyter.prompt.attachments import UNKNOWN, Attachables, Attacher
 from agentmagic.messages import LONGEST_PROMPT, Content, Media, Prompt, Text
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.exits import CodeExit, contained_exits, exit_words
-from agentmagic.text import one_line
+from agentmagic.text import did_you_mean, listed, one_line
 from agentmagic.tools.base import Toolset
 from agentmagic.undo.program import SHELL_NAMES, is_of_shell
 from agentmagic.widgets.commands import MOST_ATTACHED
@@ -58,6 +57,9 @@ _MENTION = re.compile(
 )
 _LEAST_MISSPELT = 3
 """Letters that a word must have at least, for a variable of nearly the same spelling to be suggested."""
+MOST_NAMED = 5
+"""Words that attach nothing and are named in one line."""
+_INLINE_CODE = re.compile(r"(`+)[^`\n]+\1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +299,7 @@ def _unbound(source: str, namespace: Mapping[str, Any], before: str) -> Iterator
         return
     missing = sorted(name for name in free if name not in namespace and not hasattr(builtins, name))
     if isinstance(node, ast.Name) and missing:
-        close = get_close_matches(missing[0], [name for name in namespace if not name.startswith("_")], n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(missing[0], [name for name in namespace if not name.startswith("_")])
         yield f"{{{source}}} stays as it is: no variable is named {missing[0]}.{hint}"
 
 
@@ -318,6 +319,7 @@ def _mentioned(text: str, attachables: Attachables, servers: set[str]) -> tuple[
     code = _code_spans(text)
     found: dict[tuple[str, str], Attachment] = {}
     problems: list[str] = []
+    unbound: list[str] = []
     for mention in _MENTION.finditer(text):
         word, spec = mention[1].rstrip("./-"), mention[2] or ""
         if word in servers or (word, spec) in found or _within(code, mention.start()):
@@ -333,7 +335,23 @@ def _mentioned(text: str, attachables: Attachables, servers: set[str]) -> tuple[
             found.setdefault((word, spec), one)
         elif word.isidentifier() and len(word) >= _LEAST_MISSPELT and (close := attachables.close(word)):
             problems.append(f"@{word} attaches nothing: no variable is named {word}. Did you mean @{close}?")
-    return list(found.values()), list(dict.fromkeys(problems))
+        elif attachables.is_free(word) and not _is_code(text, mention):
+            unbound.append(word)
+    return list(found.values()), list(dict.fromkeys([*problems, *_nothing(list(dict.fromkeys(unbound)))]))
+
+
+def _is_code(text: str, mention: re.Match[str]) -> bool:
+    """Return whether an unbound `@name` is code: within backticks, or a decorator with a bracket behind it."""
+    spans = [found.span() for found in _INLINE_CODE.finditer(text)]
+    return text.startswith("(", mention.end()) or _within(spans, mention.start())
+
+
+def _nothing(words: Sequence[str]) -> Iterator[str]:
+    """Yield the one line about words that attach nothing: they may be handles, or pasted from anywhere."""
+    if len(words) == 1:
+        yield f"@{words[0]} attaches nothing: no variable is named {words[0]}."
+    elif words:
+        yield f"{listed([f'@{word}' for word in words], MOST_NAMED)} attach nothing: no variables are named so."
 
 
 def _image(name: str, attachables: Attachables) -> Attachment:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from agentmagic.classroom import class_settings
+from agentmagic.classroom import IN_PROCESS, EntryPattern, class_settings
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
@@ -286,14 +286,15 @@ class Connection:
     def _check_class(self) -> None:
         """Raise ServerError for a program or an address that the class does not allow."""
         match self.config.transport:
-            case Stdio(command=command, args=args):
-                address = " ".join((command, *args))
-            case Http(url=url):
-                address = url
+            case Stdio(command=command, args=args, env=env, cwd=cwd):
+                entry = EntryPattern(address=shlex.join((command, *args)), cwd=str(cwd or ""), pairs=env)
+            case Http(url=url, headers=headers):
+                entry = EntryPattern(address=url, pairs=headers)
             case _:
-                return
-        if problem := class_settings().server_problem(address):
-            self.error, self.state = f"The MCP server {self.name!r} was not started: {problem}", "failed"
+                entry = EntryPattern(address=IN_PROCESS)
+        if problem := class_settings().server_problem(entry):
+            self.error = redact(f"The MCP server {self.name!r} was not started: {problem}")
+            self.state = "failed"
             raise ServerError(self.error)
 
     def approve(self) -> None:

@@ -13,7 +13,7 @@ from agentmagic.json_schema import check_schema
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import Listeners, void
 from agentmagic.runtime.timeouts import Deadline
-from agentmagic.text import listed, one_line
+from agentmagic.text import did_you_mean, listed, one_line
 from agentmagic.tools.base import ServersUnreachable, Tool, ToolContext
 from agentmagic.tools.mcp import content, limits, mends, names
 from agentmagic.tools.mcp.config import ServerConfig, Unreadable
@@ -222,7 +222,8 @@ class McpServers:
         known = self._known(name).names  # empty before the first connection: then every pattern is taken
         for pattern in patterns:
             if known and not any(fnmatchcase(tool, pattern) for tool in known):
-                raise UsageError(f"The server {name!r} has no tool {pattern!r}. Its tools: {listed(known)}.")
+                hint = did_you_mean(pattern, known)
+                raise UsageError(f"The server {name!r} has no tool {pattern!r}.{hint} Its tools: {listed(known)}.")
 
     def allow(self, name: str, patterns: Sequence[str]) -> None:
         """Let tools of a server run without asking, by name or `fnmatch` pattern, from the next turn on.
@@ -370,7 +371,7 @@ class McpServers:
     def _known(self, name: str) -> _ListedServer:
         if name not in self._servers:
             known = ", ".join(self._servers) or "there are none"
-            raise UsageError(f"There is no server {name!r}. Servers: {known}.")
+            raise UsageError(f"There is no server {name!r}.{did_you_mean(name, self._servers)} Servers: {known}.")
         return self._servers[name]
 
 

@@ -173,7 +173,7 @@ async def test_tools_can_be_taken_away_and_given_back(servers, /):
     assert {"echo"} == {"echo", "cancelled"} & {tool.name for tool in await servers.tools()}
     servers.enable("raw")
     assert state(servers).disabled == ()
-    with pytest.raises(UsageError, match=r"has no tool 'ehco'\. Its tools: echo, pid"):
+    with pytest.raises(UsageError, match=r"has no tool 'ehco'\. Did you mean echo\? Its tools: echo, pid"):
         servers.disable("raw", ["ehco"])
 
 

@@ -14,6 +14,7 @@ from agentmagic.errors import ServerError, UsageError
 from agentmagic.events import Approve
 from agentmagic.messages import Media, ToolResult
 from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.runtime.engine import engine
 from agentmagic.testing import invalid_history
 from tests.tools.mcp.calling import PATIENCE, SERVERS
 from tests.turns import AT_ONCE, calls, notices, results, texts
@@ -151,6 +152,34 @@ def test_tools_that_must_stay_out_and_keywords_that_are_dropped_are_named_once_a
     assert notices(session("Hello.", mcp=mcp).ask("a prompt")) == [left, dropped]
 
 
+FAILING = """
+import pathlib, sys
+words = pathlib.Path("words.txt").read_text()
+if words == "run":
+    exec(pathlib.Path(sys.argv[1]).read_text())
+raise SystemExit(words)
+"""
+
+
+def test_a_server_that_fails_is_told_of_again_only_if_its_error_changed_or_it_was_back(session, tmp_path):
+    words = tmp_path / "words.txt"
+    entry = {"command": sys.executable, "args": ["-S", "-c", FAILING, str(SERVERS / "raw.py")], "cwd": str(tmp_path)}
+    one = session(*["Hello."] * 9, mcp={"raw": entry})
+    told = []
+    for said in ("no licence 1", "no licence 22", "no room", "run", "no room", "no room"):
+        words.write_text(said)
+        told.append([text.partition("Its last words: ")[2].partition(".")[0] for text in notices(one.ask("a prompt"))])
+        engine().call(one.toolsets()[0].aclose())
+    assert told == [["no licence 1"], [], ["no room"], [], ["no room"], []]
+
+
+def test_what_connecting_has_told_of_a_server_is_not_told_again_by_the_turn(session):
+    one = session("Hello.", mcp={"gone": {"command": "no-such-command"}})
+    one.connect()
+    (told,) = notices(one.ask("a prompt"))
+    assert "command not found: no-such-command" in told
+
+
 def test_a_turn_runs_with_the_servers_that_work_and_one_notice_names_each_that_does_not(session):
     mcp = {
         "gone": {"command": "no-such-command"},
@@ -168,7 +197,7 @@ def test_a_turn_runs_with_the_servers_that_work_and_one_notice_names_each_that_d
         "%mcp restart gone tries again, %mcp remove gone forgets the server."
     )
     assert "Its last words: no licence. %mcp restart mute tries again, %mcp remove mute forgets the server." in mute
-    assert notices(one.ask("another")) == [gone, mute]
+    assert notices(one.ask("another")) == []  # nothing has changed
     with pytest.raises(ServerError, match="%mcp restart gone"):
         one.call("tell_time")
 
