@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--model", action="store_true", help="with the weights of the local model (1.1 GB)")
     command.set_defaults(carry_out=_kit)
     command = commands.add_parser(
-        "handed-in", help="check that runs, which %%agent hand-in wrote, are whole; sum them up"
+        "handed-in", help="check that runs, which %%agent hand-in wrote, are whole; list students and exercises"
     )
     command.add_argument("file", type=Path, nargs="+")
     command.set_defaults(carry_out=_handed_in)
@@ -104,9 +104,11 @@ def _kit(options: Any) -> int:
 
 
 def _handed_in(options: Any) -> int:
-    """Print what is in each file; 1 if one is damaged."""
+    """Print whose each file is, and what is in it; 1 if one is damaged."""
     logs = {file: RunLog.read(file) for file in options.file}
-    _print(f"{file}: {f'damaged: {log.damage}.' if log.damage else log.summary}" for file, log in logs.items())
+    for file, log in logs.items():
+        first, *exercises = [f"damaged: {log.damage}."] if log.damage else log.report
+        _print([f"{file}: {first}", *exercises])
     return int(any(log.damage for log in logs.values()))
 
 
