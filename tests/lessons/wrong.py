@@ -45,7 +45,7 @@ LESSON_1 = [
     ),
     Wrong(
         "2",
-        'steps = [{"calls": [{"name": "menu", "arguments": {"day": "Monday"}}]}, "Monday lentil soup, Thursday gratin."]',
+        'steps = [{"calls": [{"name": "menu", "arguments": {"day": "Monday"}}]}, "Monday lentil soup."]',
         "about two",
     ),
     Wrong(
@@ -452,7 +452,7 @@ LESSON_7 = [
     Wrong("2", "def page(number: int) -> str:\n    return 'Page 1: nothing unusual.'", "The pages were"),
 ]
 
-TASKS = 'plan = {{"tasks": [{{"id": "t1", "tool": "price", "parameters": {{"item": "chair"}}, "description": "a"}}, {second}]}}'
+TASKS = 'plan = {{"tasks": [{{"id": "t1", "tool": "price", "parameters": {{"item": "chair"}}}}, {second}]}}'
 JUDGED = 'judgement = {{"success": {success}, "retry": {retry}, "reason": {reason}, "parameters": {parameters}}}'
 
 
@@ -603,7 +603,7 @@ OTHER_STYLE = [
         6,
         "1",
         (
-            'policy = Policy([Rule("allow", "send_mail", when=lambda given: given["to"].split("@")[-1] == "uni.example")],'
+            'policy = Policy([Rule("allow", "send_mail", when=lambda a: a["to"].split("@")[-1] == "uni.example")],'
             ' default="deny")'
         ),
     ),
