@@ -538,7 +538,88 @@ LESSON_9 = [
     Wrong("2", TEMPERATURE.format(words=READ.format(), value="f'It is 20 degrees in {city}.'"), "For another city"),
 ]
 
-WRONG = [LESSON_1, LESSON_2, LESSON_3, LESSON_4, LESSON_5, LESSON_6, LESSON_7, LESSON_8, LESSON_9]
+CHOSEN = "exercise_1 = Session(Agent(model, tools=[{tools}], tool_choice={choice}))"
+CHOICE = "def choice(question: str) -> str:\n"
+LESSON_10 = [
+    Wrong("1", CHOSEN.format(tools="menu, price", choice='"none"'), "With 'none', the model did not look"),
+    Wrong(
+        "1",
+        CHOSEN.format(tools="menu, price", choice='"required"'),
+        "With 'required', .*Which word forces a certain one",
+    ),
+    Wrong("1", CHOSEN.format(tools="menu, price", choice='"menu"'), "With 'menu', it is not the price"),
+    Wrong("1", CHOSEN.format(tools="price", choice='"required"'), "offered the tools .*Leave both"),
+    Wrong("1", CHOSEN.format(tools="price, menu", choice='"required"'), "With 'required'"),
+    Wrong(
+        "1",
+        CHOSEN.format(tools="menu, price", choice='"price"')
+        + "\ndef price(day: str) -> str:\n    'Look up what the dish of a day costs.'\n    return '4.10 euros'",
+        "A tool returns something else",
+    ),
+    Wrong(
+        "1",
+        CHOSEN.format(tools="menu, price", choice='"auto"') + '\nexercise_1.ask("price: 4.10", replay="live")',
+        "question is another one",
+    ),
+    Wrong("2", CHOICE + "    return 'price'", "returned 'price'"),
+    Wrong("2", CHOICE + "    return 'none' if 'thank' in question.lower() else 'price'", "model decides. Which word"),
+    Wrong(
+        "2",
+        CHOICE + "    return {'What does Monday cost?': 'price', 'Thank you!': 'none'}.get(question, 'auto')",
+        "returned 'auto'.*Three words",
+    ),
+    Wrong(
+        "2",
+        CHOICE + "    return 'price' if 'cost' in question else 'none' if 'hank' in question else 'auto'",
+        "Three words",
+    ),
+    Wrong(
+        "2",
+        CHOICE + "    if any(one in question.lower() for one in ('cost', 'price', 'pay')):\n        return 'price'\n"
+        "    return 'none' if 'Thank' in question else 'auto'",
+        "returned 'auto'.*needs no call",
+    ),
+    Wrong(
+        "2",
+        CHOICE + "    if any(one in question.lower() for one in ('cost', 'price', 'pay')):\n        return True",
+        "which is no tool_choice",
+    ),
+    Wrong("2", CHOICE + "    return 'required' if 'cost' in question.lower() else 'auto'", "returned 'required'"),
+]
+
+
+def booking(room="Literal['blue', 'green']", hours="Annotated[int, Field(ge=1, le=8)]") -> str:
+    """Return the form of lesson 11 for a booking, with these types."""
+    return f"class Booking(BaseModel):\n    'A room.'\n    room: {room}\n    hours: {hours}"
+
+
+def letter(due="date | None", member="str") -> str:
+    """Return the form of lesson 11 for a letter, with these types."""
+    return f"class Letter(BaseModel):\n    'A letter.'\n    member: {member}\n    due: {due}"
+
+
+LESSON_11 = [
+    Wrong("1", booking("str", "str"), "nonsense, was taken"),
+    Wrong("1", booking(hours="int"), "12 hours, was taken.*largest value"),
+    Wrong("1", booking(hours="Annotated[int, Field(le=8)]"), "hours that is not allowed.*Not less than 1"),
+    Wrong("1", booking(hours="Literal[3]"), "refuses another answer"),
+    Wrong("1", booking(room="Literal['blue']"), "refuses another answer.*Both rooms"),
+    Wrong("1", booking(room="str"), "a room that there is not"),
+    Wrong("1", booking(hours="Annotated[float, Field(ge=1, le=8)]"), "hours that is not allowed.*whole hours only"),
+    Wrong("1", booking() + " = 3", "takes an answer without hours"),
+    Wrong("1", booking(hours="Annotated[int, Field(ge=2, le=8)]"), "refuses another answer"),
+    Wrong("1", """answers = ['{"room": "blue", "hours": 3}']\n""" + booking(), "was asked 1 times.*Leave the script"),
+    Wrong("2", letter("str"), "made up a day.*names no day"),
+    Wrong("2", letter("None"), "refuses another answer, with a day"),
+    Wrong("2", letter("str | None"), "The day is a str"),
+    Wrong("2", letter("date"), "made up a day"),
+    Wrong("2", letter("object"), "The day is a str|None|takes a day"),
+    Wrong("2", letter(member="str | None"), "without a member"),
+    Wrong("2", letter(member="str = 'Ada'", due="date | None = None"), "without a member"),
+    Wrong("2", """answers = ['{"member": "Ada", "due": "2026-03-31"}']""", "made up a day|refuses"),
+]
+
+WRONG = [LESSON_1, LESSON_2, LESSON_3, LESSON_4, LESSON_5, LESSON_6, LESSON_7, LESSON_8, LESSON_9, LESSON_10, LESSON_11]
 
 OTHER_STYLE = [
     (
@@ -632,4 +713,18 @@ OTHER_STYLE = [
         "    assert '12 degrees' in session.last.final_text",
     ),
     (9, "2", TEMPERATURE.format(words=READ.format(), value="'It is 12 degrees in ' + city + '.'")),
+    (10, "1", CHOSEN.format(tools="price, menu", choice="price.__name__")),
+    (
+        10,
+        "2",
+        "import re\n" + CHOICE + "    for pattern, word in (('cost|price|pay', 'price'), ('thank', 'none')):\n"
+        "        if re.search(pattern, question, re.IGNORECASE):\n            return word\n    return 'auto'",
+    ),
+    (
+        11,
+        "1",
+        "from enum import Enum\nclass Room(str, Enum):\n    BLUE = 'blue'\n    GREEN = 'green'\n"
+        + booking("Room", "Literal[1, 2, 3, 4, 5, 6, 7, 8]"),
+    ),
+    (11, "2", "from typing import Optional\n" + letter("Optional[date] = None")),
 ]
