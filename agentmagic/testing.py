@@ -16,7 +16,7 @@ import re
 import sys
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -315,7 +315,7 @@ class Exercise:
         self.passed = False
 
     @contextmanager
-    def attempt(self) -> Iterator[None]:
+    def attempt(self) -> Generator[None]:
         """Count a try, and print whether its check has passed: no exception leaves it."""
         self.tries += not self.passed
         try:
