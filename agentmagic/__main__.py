@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from agentmagic import settings
+from agentmagic import settings, wheels
 from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError
 from agentmagic.text import counted
 
@@ -39,9 +39,19 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("folder", type=Path)
     command.add_argument("--source", type=Path, default=Path(), help="a clone of agentmagic (the current folder)")
     command.add_argument("--model", action="store_true", help="with the weights of the local model (1.1 GB)")
+    command.add_argument("--student", action="store_true", help="the lessons without solutions")
+    pythons = "a Python that the kit is for, such as 3.12; may be given more than once (this one)"
+    command.add_argument("--python-version", action="append", default=[], metavar="X.Y", help=pythons)
+    platforms = f"a kind of machine that the kit is for: {', '.join(wheels.PLATFORMS)}; more than once (this one)"
+    command.add_argument("--platform", action="append", default=[], metavar="NAME", help=platforms)
     command.set_defaults(carry_out=_kit)
+    command = commands.add_parser("lessons", help="copy the lessons to a folder, for a class")
+    command.add_argument("folder", type=Path)
+    command.add_argument("--student", action="store_true", help="without solutions and outputs")
+    command.add_argument("--source", type=Path, default=Path(), help="a clone of agentmagic (the current folder)")
+    command.set_defaults(carry_out=_lessons)
     command = commands.add_parser(
-        "handed-in", help="check that runs, which %%agent hand-in wrote, are whole; sum them up"
+        "handed-in", help="check that runs, which %%agent hand-in wrote, are whole; list students and exercises"
     )
     command.add_argument("file", type=Path, nargs="+")
     command.set_defaults(carry_out=_handed_in)
@@ -104,18 +114,35 @@ def _doctor(_options: Any) -> int:
 def _kit(options: Any) -> int:
     from agentmagic import kit
 
-    kit.pack(options.folder, options.source, model=options.model)
+    targets = wheels.targets_of(options.python_version, options.platform)
+    made = kit.pack(options.folder, options.source, model=options.model, student=options.student, targets=targets)
     name = options.folder.resolve().name  # of "." too
-    _print([f"The kit is in {options.folder}. On a machine without a network: python3 {name}/install.py"])
+    _print(
+        [
+            f"The kit in {options.folder} is for {made}.",
+            f"On a machine without a network: python3 {name}/install.py",
+        ]
+    )
+    return 0
+
+
+def _lessons(options: Any) -> int:
+    from agentmagic import lessons
+
+    names = lessons.copy(options.folder, options.source, student=options.student)
+    which = "without solutions" if options.student else "with solutions"
+    _print([f"{counted(len(names), 'lesson')} {which} in {options.folder}: {', '.join(names)}."])
     return 0
 
 
 def _handed_in(options: Any) -> int:
-    """Print what is in each file; 1 if one is damaged."""
+    """Print whose each file is, and what is in it; 1 if one is damaged."""
     from agentmagic.run_log import RunLog
 
     logs = {file: RunLog.read(file) for file in options.file}
-    _print(f"{file}: {f'damaged: {log.damage}.' if log.damage else log.summary}" for file, log in logs.items())
+    for file, log in logs.items():
+        first, *exercises = [f"damaged: {log.damage}."] if log.damage else log.report
+        _print([f"{file}: {first}", *exercises])
     return int(any(log.damage for log in logs.values()))
 
 

@@ -1,30 +1,37 @@
 """An offline kit: the packages, the notebooks and the local model in one folder, for a room without a network."""
 
 import shutil
-import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from platform import machine
 
-from agentmagic.errors import UsageError
+from agentmagic import lessons, wheels
 from agentmagic.providers.local import downloads
+from agentmagic.wheels import Target
 
 EXTRA = "demo"
 _INSTALL = '''\
 """Installs agentmagic from this folder, without a network: python3 install.py"""
 
+import platform
 import subprocess
 import sys
 from pathlib import Path
 
+SERVES = {serves!r}
 here = Path(__file__).resolve().parent
+this = ("%d.%d" % sys.version_info[:2], sys.platform, platform.machine().lower())
+if not any(this[:2] == one[:2] and this[2] in one[2] for one in SERVES):
+    sys.exit("Not installed. The packages are for {made}, and this is Python %s on %s %s. "
+             "Run install.py with such a Python, or make a kit for this one: "
+             "python -m agentmagic kit FOLDER --python-version %s --platform NAME" % (*this, this[0]))
 python = here / ".venv" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 subprocess.run([sys.executable, "-m", "venv", "--clear", here / ".venv"], check=True)
 pip = [python, "-m", "pip", "install", "--quiet", "--no-index", "--find-links", here / "wheels"]
 if subprocess.run([*pip, "{requirement}"]).returncode:
-    this = "Python %d.%d.%d on %s" % (*sys.version_info[:3], sys.platform)
-    sys.exit("Not installed; the words of pip are above. The packages are for {made}, and this is " + this + ". "
-             "Run install.py with such a Python, or make a kit on a machine like this one.")
+    sys.exit("Not installed; the words of pip are above. The packages are for {made}, and this is Python %d.%d.%d. "
+             "Run install.py with such a Python, or make a kit on a machine like this one." % sys.version_info[:3])
 if (here / "models").is_dir():
     placing = "import sys; from agentmagic import kit; kit.place(sys.argv[1])"
     subprocess.run([python, "-c", placing, here / "models"], check=True)
@@ -71,39 +78,50 @@ and in the next cell:
 """
 
 
-def pack(folder: Path, source: Path, *, model: bool = False) -> None:
+def pack(
+    folder: Path, source: Path, *, model: bool = False, student: bool = False, targets: Sequence[Target] = ()
+) -> str:
     """Gather the wheels, notebooks and docs of a clone in a folder, and with `model` the weights of the local model.
 
-    The wheels are for machines of this kind: the same system, processor and Python. `install.py` in the folder installs
-    them. Raises UsageError if `source` is no clone, or if pip cannot fetch the wheels.
+    Return what the wheels are for: each of the `targets`, or machines of this kind. `install.py` in the folder installs
+    them. For a `student` the lessons are without solutions. Raises UsageError if `source` is no clone, or if wheels
+    cannot be fetched.
     """
-    if not (source / "pyproject.toml").is_file() or not (source / "notebooks").is_dir():
-        raise UsageError(f"{source.absolute()} is no clone of agentmagic. Run this in one, or name it with --source.")
+    notebooks = lessons.notebooks_of(source)
+    without = {path.name: lessons.stripped(path) for path in (notebooks / "lessons").glob("*.ipynb") if student}
     folder.mkdir(parents=True, exist_ok=True)
-    gather(folder, f"{source.absolute()}[{EXTRA}]", f"agentmagic[{EXTRA}]")
-    left_out = shutil.ignore_patterns(".*", "*.out.ipynb", "__pycache__")
-    shutil.copytree(source / "notebooks", folder / "notebooks", ignore=left_out, dirs_exist_ok=True)
+    made = gather(folder, f"{source.absolute()}[{EXTRA}]", f"agentmagic[{EXTRA}]", targets)
+    shutil.copytree(notebooks, folder / "notebooks", ignore=lessons.LEFT_OUT, dirs_exist_ok=True)
     shutil.copytree(source / "docs", folder / "docs", dirs_exist_ok=True)  # to which the notebooks link
+    for name, text in without.items():
+        (folder / "notebooks" / "lessons" / name).write_text(text, encoding="utf-8")
     if model:
         (folder / "models").mkdir(exist_ok=True)
         shutil.copyfile(downloads.fetch(), folder / "models" / downloads.FILE)
     words = {"weights": ", the local model", "room": " and 1.1 GB for the local model"} if model else {}
-    readme = _README.format_map({"weights": "", "room": "", "made": _made(), "asking": _ASKING * model} | words)
+    readme = _README.format_map({"weights": "", "room": "", "made": made, "asking": _ASKING * model} | words)
     (folder / "README.md").write_text(readme, encoding="utf-8")
+    return made
 
 
-def gather(folder: Path, fetched: str, requirement: str) -> None:
-    """Fetch the wheels of what pip is to fetch, and write the script that installs a requirement of them."""
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(folder / "wheels"), fetched]
-    if subprocess.run(pip, check=False).returncode:  # noqa: S603  (pip of this Python, which says what is wrong)
-        raise UsageError("pip could not fetch the wheels; its words are above. Check the network, and run this again.")
-    (folder / "install.py").write_text(_INSTALL.format(requirement=requirement, made=_made()), encoding="utf-8")
+def gather(folder: Path, fetched: str, requirement: str, targets: Sequence[Target] = ()) -> str:
+    """Fetch the wheels of what pip is to fetch, and write the script that installs a requirement of them.
 
-
-def _made() -> str:
-    """Return the kind of machine that the packages are for: this one."""
-    newest = ".".join(map(str, sys.version_info[:3]))
-    return f"Python {sys.version_info[0]}.{sys.version_info[1]} ({newest} or newer) on {sys.platform} {machine()}"
+    Return what the wheels are for. Raises UsageError if pip cannot fetch them.
+    """
+    if targets:
+        wheels.fetch(folder / "wheels", fetched, requirement, targets)
+        made = wheels.described(targets)
+    else:
+        wheels.pip("wheel", "--wheel-dir", str(folder / "wheels"), fetched)
+        newest = ".".join(map(str, sys.version_info[:3]))
+        made = f"Python {sys.version_info[0]}.{sys.version_info[1]} ({newest} or newer) on {sys.platform} {machine()}"
+    here = (f"{sys.version_info[0]}.{sys.version_info[1]}", sys.platform, (machine().lower(),))
+    serves = [one.serves for one in targets] or [here]
+    (folder / "install.py").write_text(
+        _INSTALL.format(requirement=requirement, made=made, serves=serves), encoding="utf-8"
+    )
+    return made
 
 
 def place(models: str) -> None:

@@ -1,11 +1,14 @@
-"""The run of a notebook as a file that a student hands in: turns, calls, results, checks.
+"""The run of a notebook as a file that a student hands in: turns, calls, results, checks, exercises.
 
 It is documents of YAML, as a cassette is. Each ends with a digest of itself and of the digest before, so that a change,
 a missing document and a file that was cut are found. That finds damage, and not fraud: digests can be computed anew.
 """
 
+import getpass
+import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,26 +21,39 @@ from agentmagic.replay.documents import SEPARATOR, read, write
 from agentmagic.replay.exchange import Json, blanked, short_digest
 from agentmagic.secrets import redact
 from agentmagic.session import Session
-from agentmagic.testing import CHECKED
-from agentmagic.text import counted, cut
+from agentmagic.testing import CHECKED, EXERCISES
+from agentmagic.text import counted, cut, exact, one_line
 
 FORMAT = 1
 TITLE = "agentmagic run"
 _DIGEST = "digest: "
 LONGEST_TEXT = 4_000
 """Characters that are written of a prompt, an answer or a result."""
+LONGEST_NAME = 80
+"""Characters that are shown of a name that a file has."""
+MOST_EXERCISES = 100
+"""Exercises that are shown of a file."""
 
 
-def hand_in(target: Path, sessions: Mapping[str, Session], notebook: str) -> str:
+def hand_in(target: Path, sessions: Mapping[str, Session], notebook: str, student: str = "") -> str:
     """Write the run of a notebook to a file, secrets blanked, and return what is in it, in a sentence.
+
+    Without a `student`, the name is that of the user at the hub or on this machine.
 
     Raises UsageError if there is no turn, and OSError if the file cannot be written.
     """
     if not any(session.turns for session in sessions.values()):
         raise UsageError("There are no turns to hand in. Run the cells of the notebook first.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(target, "".join(_chained(_documents(sessions, notebook))))
+    replace_file(target, "".join(_chained(_documents(sessions, notebook, student or _user()))))
     return RunLog.read(target).summary
+
+
+def _user() -> str:
+    """Return the name under which the user is logged in, "" if there is none."""
+    with suppress(OSError, KeyError, ImportError):  # a user without an entry, by version of Python
+        return os.environ.get("JUPYTERHUB_USER") or getpass.getuser()
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +91,30 @@ class RunLog:
         """What was run, in a sentence."""
         turns = [one for one in self.documents if "turn" in one]
         checks = [one for one in self.documents if "check" in one]
-        calls = sum(len(one.get("calls", ())) for one in turns)
-        passed = sum(one["passed"] is True for one in checks)
+        calls = sum(len(one["calls"]) for one in turns if isinstance(one.get("calls"), list))
+        passed = sum(one.get("passed") is True for one in checks)
         counts = f"{counted(len(turns), 'turn')}, {counted(calls, 'call')}"
         return f"{counts}, {counted(passed, 'check')} passed, {len(checks) - passed} failed."
+
+    @property
+    def report(self) -> Iterator[str]:
+        """The lines for a teacher: student, notebook and what was run, then each exercise with its tries."""
+        head = self.documents[0]
+        whose, notebook = (_name(head.get(key)) or f"no {key}" for key in ("student", "notebook"))
+        yield f"{whose}, {notebook}: {self.summary}"
+        exercises = [one for one in self.documents if "exercise" in one]
+        for one in exercises[:MOST_EXERCISES]:
+            tries = one.get("tries")
+            took = f"{tries:,} {'try' if tries == 1 else 'tries'}" if isinstance(tries, int) and tries else "not tried"
+            state = "passed, " if one.get("passed") is True else "not passed, " if tries else ""
+            yield f"  exercise {_name(one['exercise'])}: {state}{took}"
+        if len(exercises) > MOST_EXERCISES:
+            yield f"  and {len(exercises) - MOST_EXERCISES:,} more exercises"
+
+
+def _name(value: object) -> str:
+    """Return a name that stands in a file as it may be shown on one line."""
+    return one_line(exact(value), LONGEST_NAME) if isinstance(value, str) else ""
 
 
 def _digest(before: str, content: str) -> str:
@@ -93,8 +129,13 @@ def _chained(documents: Iterator[Json]) -> Iterator[str]:
         yield f"{content}{_DIGEST}{before}\n"
 
 
-def _documents(sessions: Mapping[str, Session], notebook: str) -> Iterator[Json]:
-    yield {TITLE: FORMAT, "notebook": notebook, "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+def _documents(sessions: Mapping[str, Session], notebook: str, student: str) -> Iterator[Json]:
+    yield {
+        TITLE: FORMAT,
+        "student": student,
+        "notebook": notebook,
+        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
     turns = 0
     for name, session in sessions.items():
         for number, turn in enumerate(session.turns, 1):
@@ -102,6 +143,8 @@ def _documents(sessions: Mapping[str, Session], notebook: str) -> Iterator[Json]
             yield {"turn": number, "session": name, **_turn(turn)}
     for one in CHECKED:
         yield {"check": one.words, "passed": one.passed, "prompt": _short(one.prompt)}
+    for exercise in EXERCISES.values():
+        yield {"exercise": exercise.name, "passed": exercise.passed, "tries": exercise.tries}
     yield {"end": "the run", "turns": turns}
 
 

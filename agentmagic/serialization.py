@@ -54,6 +54,9 @@ _TEXTS = ("text", "done", "summary")
 """Fields that may hold a text of any length."""
 _DERIVED = ("history_delta", "events")
 """Fields of a RunResult that are not written, and are empty when it is read."""
+_OPEN = (events.StopReason, events.Level, events.TaskState, messages.ResultStatus)
+"""Words that a file of a newer version may have more of: those of ours are not all that is read."""
+_WORD = "^[a-z_]{1,40}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +279,8 @@ def _schema(hint: Any) -> "CoreSchema":  # noqa: PLR0911  (one return for each k
         choices = tuple(choice for choice in inner if choice is not type(None))
         schema = _schema(choices[0]) if len(choices) == 1 else _tagged(*choices)
         return schema if choices == inner else core_schema.nullable_schema(schema)
+    if hint in _OPEN:
+        return core_schema.str_schema(strict=True, pattern=_WORD)
     if origin is Literal:
         return core_schema.literal_schema(list(inner))
     if origin is tuple and inner[-1] is ...:

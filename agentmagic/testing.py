@@ -11,13 +11,17 @@ The model that plays a script is `agentmagic.ScriptedModel`.
 """
 
 import asyncio
+import inspect
 import re
+import sys
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
 from itertools import pairwise
-from typing import Any, Self, cast
+from typing import Any, ParamSpec, Self, TypeVar, cast
 
 from agentmagic.errors import AgentMagicError, UsageError
 from agentmagic.events import (
@@ -37,8 +41,13 @@ from agentmagic.secrets import redact
 from agentmagic.session import Session
 from agentmagic.text import clip, close_names, listed, one_line
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 PATIENCE = 10.0
 """Seconds that a test waits for an event before it fails."""
+TRIES_A_HINT = 2
+"""Tries of an exercise after which its next hint is given."""
 LONGEST_SHOWN = 200
 """Characters of an answer, and of a call, in the message of a failed check."""
 
@@ -144,7 +153,12 @@ def run(session: Session, prompt: str, **options: Any) -> RunResult:
 
 
 class CheckFailed(AssertionError):
-    """A turn did not do what was checked; a cell shows the message alone."""
+    """A turn did not do what was checked, for which there may be a hint; a cell shows the message alone."""
+
+    def __init__(self, words: str, hint: str = "") -> None:
+        super().__init__(redact(f"{words} Hint: {hint}" if hint else words))
+        self.words = words
+        self.hint = hint
 
     def _render_traceback_(self) -> list[str]:
         return [f"{type(self).__name__}: {self}"]
@@ -270,7 +284,7 @@ class Check:
     def _fail(self, words: str) -> Self:
         __tracebackhide__ = True
         self._keep(words, passed=False)
-        raise CheckFailed(redact(f"{words} Hint: {self._hint}" if self._hint else words))
+        raise CheckFailed(words, self._hint)
 
 
 def check(run: RunResult | Run | Session) -> Check:
@@ -288,6 +302,78 @@ def check(run: RunResult | Run | Session) -> Check:
                 raise
             return Check(error.result)
     return Check(run)
+
+
+class Exercise:
+    """An exercise of a notebook: its hints, the tries until its check has passed, and whether it has."""
+
+    def __init__(self, name: str, hints: Sequence[str]) -> None:
+        self.name = name
+        self.hints = hints
+        self.tries = 0
+        self.passed = False
+
+    @contextmanager
+    def attempt(self) -> Generator[None]:
+        """Count a try, and print whether its check has passed: no exception leaves it."""
+        self.tries += not self.passed
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  (the student's code may raise anything)
+            sys.stdout.write(f"Not yet: {redact(self._refusal(error))}\n")
+        else:
+            self.passed = True
+            sys.stdout.write(f"Solved: exercise {self.name}, at try {self.tries}.\n")
+
+    def _refusal(self, error: Exception) -> str:
+        """Return what is wrong, and a hint: that of the failed check first, and from the third try on the others."""
+        if isinstance(error, CheckFailed):
+            words, nudge = error.words, error.hint
+        elif isinstance(error, AssertionError):
+            words, nudge = str(error) or "The check is not content.", ""
+        else:
+            raised = f"{type(error).__name__}: {one_line(str(error), LONGEST_SHOWN)}"
+            words = f"The check has tried your code, which raised {raised}"
+            nudge = "The check tries other inputs than the exercise does. Try some yourself, in a new cell."
+        ladder = [hint for hint in (nudge, *self.hints) if hint]
+        hint = ladder[min((self.tries - 1) // TRIES_A_HINT, len(ladder) - 1)] if ladder else ""
+        return f"{words} Hint: {hint}" if hint else words
+
+
+EXERCISES: dict[str, Exercise] = {}
+"""The exercises of this process by name, for the run that is handed in."""
+
+
+def exercise(name: str, *hints: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
+    """Make the check of an exercise of a function that raises AssertionError for what is wrong.
+
+    The check prints "Solved:", or "Not yet:" with what is wrong and a hint, and raises nothing, so that Run All goes
+    on. A failed check's own hint comes first; after each two tries more the next one of `hints` takes its place. The
+    function may be asynchronous: the check is awaited then.
+    """
+
+    def made(function: Callable[P, T]) -> Callable[P, T | None]:
+        one = EXERCISES[name] = Exercise(name, hints)
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T | None:
+            with one.attempt():
+                return function(*args, **kwargs)
+
+        @wraps(function)
+        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            with one.attempt():
+                return await cast("Any", function(*args, **kwargs))
+
+        return cast("Callable[P, T | None]", awaited) if inspect.iscoroutinefunction(function) else checked
+
+    return made
+
+
+def expect(holds: object, words: str, hint: str = "") -> None:
+    """Raise CheckFailed with these words and this hint unless something holds."""
+    if not holds:
+        raise CheckFailed(words, hint)
 
 
 def _last_result(session: Session) -> RunResult:

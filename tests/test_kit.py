@@ -6,8 +6,9 @@ import zipfile
 
 import pytest
 
-from agentmagic import kit
+from agentmagic import kit, wheels
 from agentmagic.__main__ import main
+from agentmagic.errors import UsageError
 from agentmagic.providers.local import downloads
 
 TOY = {
@@ -48,10 +49,11 @@ def test_what_a_kit_gathers_is_installed_without_an_index_or_said_to_be_for_othe
     ended = subprocess.run([sys.executable, moved / "install.py"], check=False, capture_output=True, text=True)
     assert ended.returncode == 1
     assert "The packages are for Python 3." in ended.stderr
+    assert "the words of pip are above" in ended.stderr
 
 
 def test_a_kit_holds_the_notebooks_and_the_weights_and_nothing_of_a_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(kit, "gather", lambda *_: None)
+    monkeypatch.setattr(kit, "gather", lambda *_: "this machine")
     monkeypatch.setattr(downloads, "SIZE", 7)
     monkeypatch.setenv(downloads.GIVEN, "")
     monkeypatch.setenv(downloads.CACHE, str(tmp_path / "cache"))
@@ -77,6 +79,95 @@ def test_a_kit_is_made_in_a_clone_only_and_the_command_names_its_folder(tmp_path
     assert main(["kit", "there"]) == 2
     assert "is no clone of agentmagic" in capsys.readouterr().err
     assert list((tmp_path / "room").iterdir()) == []
-    monkeypatch.setattr(kit, "pack", lambda *_, **__: None)
+    monkeypatch.setattr(kit, "pack", lambda *_, **__: "this machine")
     assert main(["kit", "."]) == 0
-    assert capsys.readouterr().out.endswith(": python3 room/install.py\n")
+    said = capsys.readouterr().out
+    assert "is for this machine" in said
+    assert said.endswith(": python3 room/install.py\n")
+
+
+def make(folder, name, *requires, tag="py3-none-any"):
+    """Make a wheel of a version 1.0."""
+    about = f"{name}-1.0.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nProvides-Extra: fast\n"
+    with zipfile.ZipFile(folder / f"{name}-1.0-{tag}.whl", "w") as wheel:
+        wheel.writestr(f"{about}/METADATA", metadata + "".join(f"Requires-Dist: {one}\n" for one in requires))
+        wheel.writestr(f"{about}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
+        wheel.writestr(f"{about}/RECORD", "")
+
+
+@pytest.mark.slow
+def test_one_kit_serves_several_pythons_and_platforms_each_by_its_own_conditions(index, tmp_path, monkeypatch):
+    make(
+        index,
+        "course",
+        "console; sys_platform == 'win32'",
+        "backport; python_version < '3.13'",
+        "fastlib; extra == 'fast'",
+    )
+    make(index, "console", "deep")
+    make(index, "backport")
+    make(index, "deep")
+    for tag in ("cp312-cp312-manylinux_2_17_x86_64", "cp313-cp313-win_amd64", "cp39-abi3-macosx_11_0_arm64"):
+        make(index, "fastlib", tag=tag)
+    targets = [wheels.Target("3.12", "linux"), wheels.Target("3.13", "windows"), wheels.Target("3.14", "macos")]
+    made = kit.gather(tmp_path / "kit", "course", "course[fast]", targets)
+    assert made == "Python 3.12 on linux, Python 3.13 on windows, Python 3.14 on macos"
+    held = sorted(path.name for path in (tmp_path / "kit" / "wheels").iterdir())
+    pure = [f"{name}-1.0-py3-none-any.whl" for name in ("backport", "console", "course", "deep")]
+    tags = ("cp312-cp312-manylinux_2_17_x86_64", "cp313-cp313-win_amd64", "cp39-abi3-macosx_11_0_arm64")
+    assert held == [*pure, *(f"fastlib-1.0-{tag}.whl" for tag in tags)]
+    ended = subprocess.run(
+        [sys.executable, tmp_path / "kit" / "install.py"], check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 1
+    assert f"The packages are for {made}, and this is Python {sys.version_info[0]}." in ended.stderr
+    assert not (tmp_path / "kit" / ".venv").exists()
+
+
+def test_a_target_without_a_wheel_is_named(index, tmp_path, monkeypatch, capfd):
+    make(index, "course", "fastlib")
+    make(index, "fastlib", tag="cp312-cp312-win_amd64")
+    with pytest.raises(UsageError, match="pip could not fetch"):
+        kit.gather(tmp_path / "kit", "course", "course", [wheels.Target("3.13", "windows")])
+    assert "fastlib" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--platform", "amiga"], "There is no platform 'amiga'. Choose from linux"),
+        (["--python-version", "3"], "'3' is no version of Python"),
+        (["--python-version", "3.12; x"], "is no version of Python"),
+    ],
+)
+def test_a_kit_for_a_machine_that_is_none_is_refused(tmp_path, capsys, options, said):
+    assert main(["kit", str(tmp_path / "kit"), *options]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "kit").exists()
+
+
+@pytest.mark.parametrize(
+    ("tag", "target", "fits"),
+    [
+        ("py3-none-any", ("3.12", "windows"), True),
+        ("py2.py3-none-any", ("3.12", "windows"), True),
+        ("py2-none-any", ("3.12", "windows"), False),
+        ("cp312-cp312-win_amd64", ("3.12", "windows"), True),
+        ("cp312-cp312-win_amd64", ("3.13", "windows"), False),
+        ("cp313-cp313t-win_amd64", ("3.13", "windows"), False),
+        ("cp313-cp313-win32", ("3.13", "windows"), False),
+        ("cp39-abi3-win_amd64", ("3.13", "windows"), True),
+        ("cp314-abi3-win_amd64", ("3.13", "windows"), False),
+        ("py3-none-manylinux_2_28_x86_64", ("3.12", "linux"), True),
+        ("py3-none-manylinux_2_28_aarch64", ("3.12", "linux"), False),
+        ("py3-none-musllinux_1_2_x86_64", ("3.12", "linux"), False),
+        ("cp312-cp312-macosx_10_13_universal2", ("3.12", "macos-intel"), True),
+        ("cp312-cp312-macosx_11_0_arm64", ("3.12", "macos"), True),
+        ("cp312-cp312-macosx_11_0_arm64", ("3.12", "macos-intel"), False),
+        ("pp310-pypy310_pp73-win_amd64", ("3.10", "windows"), False),
+    ],
+)
+def test_a_wheel_fits_the_machines_that_pip_says(tmp_path, tag, target, fits):
+    make(tmp_path, "course", tag=tag)
+    assert list(wheels.missing(tmp_path, "course", wheels.Target(*target))) == ([] if fits else ["course"])

@@ -54,6 +54,11 @@ def test_a_log_is_read_back_with_its_results_whole():
     assert serialization.decode_log(serialization.encode(event) for event in log) == log
 
 
+def test_the_reason_of_a_newer_version_for_the_end_of_a_turn_is_read():
+    line = encode_record(finished([])).replace(b'"answer"', b'"quota"')
+    assert decode_record(line).result.stop_reason == "quota"
+
+
 def test_a_result_is_written_without_the_log_around_it_and_without_what_stands_at_its_default():
     line = json.loads(serialization.encode(finished(WHOLE)))
     assert set(line["result"]) == {"type", "final_text", "iterations_used", "timed_out", "stop_reason", "usage"}
@@ -215,7 +220,7 @@ RESULT = '"type":"run_result","final_text":"","iterations_used":0,"timed_out":fa
         b"\xff\xfe" + NOTICE.encode("utf-16"),
         "[" * 100_000,
         encode(ToolFinished(ToolResult("1", "x", (), structured=deep(DEEPEST)))),
-        '{"type":"notice","level":"loud","text":"x"}',
+        '{"type":"notice","level":"<b>","text":"x"}',
         '{"type":"notice","level":"info","text":5}',
         '{"type":"notice","level":"info"}',
         '{"type":"journal","version":1}',

@@ -1,10 +1,11 @@
+import asyncio
 import re
 
 import pytest
 
 from agentmagic import Agent, Session, register_secret
 from agentmagic.errors import UsageError
-from agentmagic.testing import CheckFailed, Faulty, check, run
+from agentmagic.testing import EXERCISES, CheckFailed, Faulty, check, exercise, expect, run
 from tests.turns import calls, play, scripted
 
 
@@ -119,3 +120,73 @@ def test_no_secret_is_in_the_message():
 def test_a_cell_shows_the_message_alone():
     failed = CheckFailed("weather was not called.")
     assert failed._render_traceback_() == ["CheckFailed: weather was not called."]  # what IPython prints of it
+
+
+@pytest.fixture
+def exercises():
+    yield EXERCISES
+    EXERCISES.clear()
+
+
+@pytest.mark.parametrize(
+    ("tries", "own", "general"),
+    [(1, "look", "think"), (2, "look", "think"), (3, "think", "type"), (4, "think", "type"), (5, "type", "type")],
+)
+def test_an_exercise_says_more_with_each_two_tries(exercises, capsys, tries, own, general):
+    hinted = exercise("1", "think", "type")(lambda: expect(False, "It is wrong.", "look"))
+    plain = exercise("2", "think", "type")(lambda: expect(False, "It is wrong."))
+    for _ in range(tries):
+        hinted()
+    for _ in range(tries):
+        plain()
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[tries - 1], lines[-1]) == (
+        f"Not yet: It is wrong. Hint: {own}",
+        f"Not yet: It is wrong. Hint: {general}",
+    )
+    assert [(one.name, one.tries, one.passed) for one in exercises.values()] == [
+        ("1", tries, False),
+        ("2", tries, False),
+    ]
+
+
+def fail(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (AssertionError("4 is not 5"), "Not yet: 4 is not 5"),
+        (AssertionError(), "Not yet: The check is not content."),
+        (
+            KeyError("Sunday"),
+            "Not yet: The check has tried your code, which raised KeyError: 'Sunday' Hint: The check tries",
+        ),
+        (ValueError("a\nb \x1b[31m"), "raised ValueError: a b Hint"),
+    ],
+)
+def test_whatever_the_code_of_a_student_raises_is_a_try_and_leaves_the_cell_in_order(exercises, capsys, error, said):
+    checked = exercise("1")(fail)
+    assert checked(error) is None
+    assert said in capsys.readouterr().out
+    assert not exercises["1"].passed
+
+
+def test_an_exercise_that_was_solved_stays_so_and_its_tries_are_those_before(exercises, capsys):
+    checked = exercise("1", "think")(lambda right: expect(right, "It is wrong."))
+    for right in (False, True, False, True):
+        checked(right)
+    assert capsys.readouterr().out.splitlines()[1] == "Solved: exercise 1, at try 2."
+    assert (exercises["1"].tries, exercises["1"].passed) == (2, True)
+
+
+def test_the_check_of_an_asynchronous_exercise_is_awaited(exercises, capsys):
+    @exercise("1")
+    async def checked(right):
+        await asyncio.sleep(0)
+        expect(right, "It is wrong.")
+
+    asyncio.run(checked(False))
+    asyncio.run(checked(True))
+    assert capsys.readouterr().out == "Not yet: It is wrong.\nSolved: exercise 1, at try 2.\n"

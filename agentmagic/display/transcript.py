@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from agentmagic import events
 from agentmagic.display import words
@@ -176,7 +176,7 @@ class Transcript:
                     block.settled = event
                     block.version += 1
             case events.Notice():
-                self._add(NoticeBlock(event.level, event.text))
+                self._add(NoticeBlock(event.level if event.level in get_args(events.Level) else "warning", event.text))
             case events.VariablesChanged():
                 self._add(NoticeBlock("info", words.receipt(event)))
             case events.Compacted():
@@ -350,7 +350,7 @@ class Transcript:
         card.traceback = event.traceback
         card.rich = event.rich
         card.progress = None
-        self._change(card, _ENDS[result.status])
+        self._change(card, _ENDS.get(result.status, "failed"))
 
     def _settle_approval(self, event: events.ApprovalGiven) -> None:
         asked = self.asked.get(event.id)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import unified_diff
 from itertools import islice, zip_longest
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from agentmagic.display.blocks import (
     Block,
@@ -39,6 +39,24 @@ from agentmagic.secrets import redact, settled
 from agentmagic.serialization import same_json
 from agentmagic.text import DEEPEST, counted, cut_middle, exact, in_json, listed, one_line, reveal, shown, written_json
 
+V = TypeVar("V")
+
+
+class OpenTable(dict[str, V]):
+    """A table that has a value for words it does not know: a newer version, or code of the user, may use others."""
+
+    def __init__(self, known: Mapping[Any, V], other: Callable[[str], V]) -> None:
+        super().__init__(known)
+        self._other = other
+
+    def __missing__(self, key: str) -> V:
+        return self._other(key)
+
+
+def _as_it_is(word: object) -> str:
+    return one_line(shown(str(word)), LONGEST_WORD).replace("_", " ")
+
+
 GLYPHS: dict[State, str] = {
     "pending": "◌",
     "waiting": "‖",
@@ -57,15 +75,16 @@ STATES: dict[State, str] = {
     "denied": "denied",
     "interrupted": "interrupted",
 }
-TASK_STATES: dict[TaskState, State] = {
+_STATE_OF_TASK: dict[TaskState, State] = {
     "pending": "pending",
     "running": "running",
     "done": "done",
     "failed": "failed",
     "skipped": "denied",
 }
+TASK_STATES: OpenTable[State] = OpenTable(_STATE_OF_TASK, lambda _state: "interrupted")
 """Which state of a call looks like that of a task."""
-STOPS: dict[StopReason, str] = {
+_STOPS: dict[StopReason, str] = {
     "answer": "",
     "done": "",
     "limit": "stopped at the limit of steps",
@@ -75,16 +94,19 @@ STOPS: dict[StopReason, str] = {
     "no_tools": "no tools to call",
     "error": "failed",
 }
+STOPS = OpenTable(_STOPS, lambda reason: f"stopped: {_as_it_is(reason)}")
 
 UNSENT = "no answer, not sent again"
 """What the footer of a turn says that later requests leave out."""
 
-FATES: dict[ProposalFate, str] = {"kept": "kept", "changed": "kept with changes", "discarded": "discarded"}
-PLACES: dict[CellPlace, str] = {
+_FATES: dict[ProposalFate, str] = {"kept": "kept", "changed": "kept with changes", "discarded": "discarded"}
+FATES = OpenTable(_FATES, _as_it_is)
+_PLACES: dict[CellPlace, str] = {
     "staged": "It stands in the notebook and was not run: keep or discard it there.",
     "below": "It was inserted below the cell that ran, and was not run.",
     "shown": "Copy it if you want it: it could not be put into the notebook from here.",
 }
+PLACES = OpenTable(_PLACES, lambda _place: _PLACES["shown"])
 
 ONE_LINE = 80
 """JSON up to this many characters is not spread over lines."""
@@ -103,6 +125,9 @@ SHORTEST_CODE = 20
 SHORTEST_CUT = 500
 """Characters of a long argument that are shown, however many arguments there are."""
 
+LONGEST_WORD = 40
+"""Characters of a word that we do not know."""
+
 LONGEST_WHY = 300
 """Characters of the reason for a proposed cell."""
 
@@ -113,7 +138,7 @@ SHORT_ARGUMENTS = 100
 KEY_WIDTH = 24
 SECONDS_A_MINUTE = 60
 
-_LANGUAGES = {"code": "python", "markdown": "markdown"}
+_LANGUAGES = OpenTable({"code": "python", "markdown": "markdown"}, lambda _kind: "text")
 _VALUES = ("variable:", "cell:", "error:", "file:")
 """How the names of attached values begin; the address of a server's file has slashes."""
 _COLUMNS = re.compile(r"((?:^ +\S.*\n)?(?:^(?=.*(?:\S {2,}\S|[│┌└])).*(?:\n|\Z)){2,})", re.MULTILINE)
@@ -235,7 +260,7 @@ def task_title(row: TaskProgress) -> str:
 
 def task_state(row: TaskProgress) -> str:
     """Say the state of a task in words, with the number of its attempt if it was tried again."""
-    word = {"pending": "", "done": ""}.get(row.state, row.state)
+    word = "" if row.state in ("pending", "done") else _as_it_is(row.state)
     again = f"attempt {row.attempt}" if row.attempt > 1 else ""
     return ", ".join(filter(None, (word, again)))
 
@@ -350,6 +375,8 @@ def proposal_title(block: ProposalBlock) -> str:
             return f"Proposed change of{which}"
         case "remove":
             return f"Proposed removal of{which}"
+        case _:
+            return f"Proposed: {_as_it_is(proposed.action)}{which}"
 
 
 def proposal_why(block: ProposalBlock) -> str:

@@ -1,5 +1,6 @@
 """Each kind of block through each renderer: the HTML of an output, a terminal, a document, the page of a view."""
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -313,3 +314,42 @@ def test_each_renderer_shows_a_block(kind, log, page, terminal_text, document, f
     assert document in to_markdown([turn(*log)])
     view = block.render(JsonRenderer())
     assert {name: view[name] for name in fields} == fields
+
+
+NEW = "quota_<b>\x1b[31m"
+"""A word that no table has: a newer version wrote it, or code of the user."""
+UNKNOWN = {
+    "the end of a turn": [events.TurnFinished(replace(over("Yes.")[-1].result, stop_reason=NEW))],
+    "the level of a notice": [events.Notice(NEW, "Look here.")],
+    "the state of a task": [
+        events.Planned(PLAN),
+        events.TaskFinished("t1", NEW, "gone"),
+    ],
+    "the status of a result": [
+        events.ToolStarted(ToolCall("c", "clock", {}), ""),
+        events.ToolFinished(ToolResult("c", "clock", (), NEW)),
+    ],
+    "the fate of a proposed cell": [CHANGE, events.ProposalSettled("p", NEW)],
+    "the place of a proposed cell": [replace(CHANGE, place=NEW)],
+    "what is to be done with a proposed cell": [replace(CHANGE, action=NEW)],
+    "the kind of a proposed cell": [replace(CHANGE, kind=NEW)],
+}
+
+
+@pytest.mark.parametrize("log", UNKNOWN.values(), ids=UNKNOWN)
+def test_each_renderer_shows_a_word_that_it_does_not_know(log):
+    log = [*started(), *log]
+    blocks_of_log = Transcript(log).blocks
+    alone = Snapshot(blocks_of_log, None)
+    page = html.render(alone, prompt=True)
+    assert "<b>\x1b" not in page
+    assert "\x1b" not in terminal.render(alone, prompt=True)
+    assert to_markdown([turn(*log)])
+    assert all(block.render(JsonRenderer()) for block in blocks_of_log)
+
+
+def test_the_result_of_a_loop_of_ones_own_says_why_it_has_stopped():
+    result = replace(over("Yes.")[-1].result, stop_reason="max_steps")
+    page = html.render(Snapshot(Transcript([*started(), events.TurnFinished(result)]).blocks, None))
+    assert "stopped: max steps" in words_of(page)
+    assert "max_steps: 'Yes.'" in repr(result)

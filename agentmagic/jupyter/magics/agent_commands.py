@@ -282,14 +282,18 @@ class AgentCommands:
         self,
         *,
         target: Annotated[str, Arg("FILE", "the file to hand in; .yaml by custom", complete=folders)],
+        student: Annotated[
+            tuple[str, ...], Arg("--student NAME", "your name (default: the one under which you are logged in)")
+        ] = (),
         overwrite: Overwrite = False,
     ) -> str:
-        """Write the run of this notebook to a file to hand in: turns, calls, results, checks, secrets blanked."""
+        """Write the run of this notebook to a file to hand in: turns, calls, exercises, checks, secrets blanked."""
         file = file_of(target)
         self._check_target(file, target, overwrite=overwrite)
         notebook = self._namespace.place().notebook
         try:
-            summary = hand_in(file, self._namespace.sessions(), notebook.name if notebook is not None else "")
+            name = notebook.name if notebook is not None else ""
+            summary = hand_in(file, self._namespace.sessions(), name, " ".join(student))
         except OSError as error:
             raise UsageError(f"{target} cannot be written: {error.strerror}. Choose another place.") from error
         return f"Written to {relative_path(file)}: {summary}"

@@ -1,0 +1,219 @@
+"""Wheels for other Pythons and platforms than this one: which there are in a folder, and which are missing.
+
+pip can fetch wheels for another machine, but it judges the conditions of requirements ("; sys_platform == 'win32'") by
+the machine on which it runs. So the requirements are followed here once more, as the other machine would, and what is
+missing is fetched by name.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+from agentmagic.errors import MissingExtra, UsageError
+
+ROUNDS = 20
+"""How often what is missing is fetched, and what that needs in turn: the depth of the requirements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A kind of machine: its names in `sys`, `platform` and `os`, those of its processor, the tags of its wheels."""
+
+    sys_platform: str
+    system: str
+    os_name: str
+    machines: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+def _linux(processor: str) -> tuple[str, ...]:
+    newer = [f"manylinux_2_{minor}_{processor}" for minor in range(34, 4, -1)]
+    return (*newer, *(f"manylinux{year}_{processor}" for year in ("2014", "2010", "1")), f"linux_{processor}")
+
+
+def _macos(processor: str, *oldest: str) -> tuple[str, ...]:
+    versions = [*(f"{major}_0" for major in range(14, 10, -1)), *oldest]
+    return tuple(f"macosx_{version}_{kind}" for version in versions for kind in (processor, "universal2"))
+
+
+PLATFORMS = {
+    "linux": Platform("linux", "Linux", "posix", ("x86_64", "amd64"), _linux("x86_64")),
+    "linux-arm": Platform("linux", "Linux", "posix", ("aarch64", "arm64"), _linux("aarch64")),
+    "macos": Platform("darwin", "Darwin", "posix", ("arm64",), _macos("arm64")),
+    "macos-intel": Platform(
+        "darwin", "Darwin", "posix", ("x86_64",), _macos("x86_64", *(f"10_{minor}" for minor in range(16, 8, -1)))
+    ),
+    "windows": Platform("win32", "Windows", "nt", ("amd64", "x86_64"), ("win_amd64",)),
+}
+"""The machines that a kit can serve, by the name of `--platform`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A Python, such as "3.12", on a platform of the table."""
+
+    python: str
+    platform: str
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"3\.\d{1,2}", self.python):
+            raise UsageError(f"{self.python!r} is no version of Python. Give one such as 3.12.")
+
+    @property
+    def serves(self) -> tuple[str, str, tuple[str, ...]]:
+        """What `install.py` compares: the Python, `sys.platform`, and the names of the processor."""
+        kind = PLATFORMS[self.platform]
+        return self.python, kind.sys_platform, kind.machines
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The values that the conditions of requirements are judged by."""
+        kind = PLATFORMS[self.platform]
+        names = {"sys_platform": kind.sys_platform, "platform_system": kind.system, "os_name": kind.os_name}
+        python = {"python_version": self.python, "python_full_version": f"{self.python}.99"}
+        implementation = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
+        machine = "AMD64" if self.platform == "windows" else kind.machines[0]
+        return {**names, **python, **implementation, "platform_machine": machine, "extra": ""}
+
+    @property
+    def options(self) -> list[str]:
+        """The options by which pip fetches for this machine."""
+        tags = (word for tag in PLATFORMS[self.platform].tags for word in ("--platform", tag))
+        return ["--only-binary=:all:", "--python-version", self.python, "--implementation", "cp", *tags]
+
+    def __str__(self) -> str:
+        return f"Python {self.python} on {self.platform}"
+
+
+def targets_of(pythons: Sequence[str], platforms: Sequence[str]) -> list[Target]:
+    """Return each Python on each platform; what is not named is that of this machine. Nothing named gives none.
+
+    Raises UsageError for an invalid name, or if this machine is of no kind in the table.
+    """
+    if not pythons and not platforms:
+        return []
+    for name in platforms:
+        if name not in PLATFORMS:
+            raise UsageError(f"There is no platform {name!r}. Choose from {', '.join(PLATFORMS)}.")
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return [Target(python, name) for python in dict.fromkeys(pythons or [here]) for name in _named(platforms)]
+
+
+def _named(platforms: Sequence[str]) -> list[str]:
+    from platform import machine
+
+    if platforms:
+        return list(dict.fromkeys(platforms))
+    kinds = PLATFORMS.items()
+    here = [name for name, kind in kinds if kind.sys_platform == sys.platform and machine().lower() in kind.machines]
+    if not here:
+        raise UsageError(f"Wheels for {sys.platform} {machine()} are fetched for this Python only. Name a --platform.")
+    return here
+
+
+def described(targets: Iterable[Target]) -> str:
+    """Return the machines in words: "Python 3.12 and 3.13 on linux, Python 3.12 and 3.13 on windows"."""
+    by_platform: dict[str, list[str]] = {}
+    for target in targets:
+        by_platform.setdefault(target.platform, []).append(target.python)
+    return ", ".join(f"Python {' and '.join(pythons)} on {name}" for name, pythons in by_platform.items())
+
+
+def pip(command: str, *arguments: str) -> None:
+    """Run a command of pip. Raises UsageError if it fails; pip says why."""
+    if subprocess.run([sys.executable, "-m", "pip", command, "--quiet", *arguments], check=False).returncode:  # noqa: S603
+        raise UsageError("pip could not fetch the wheels; its words are above. Check the network, and run this again.")
+
+
+def fetch(folder: Path, fetched: str, requirement: str, targets: Sequence[Target]) -> None:
+    """Fetch the wheels of a requirement for each target into a folder.
+
+    `fetched` is what pip fetches or builds for it: a folder, or its name. Raises UsageError if one cannot be had.
+    """
+    pip("wheel", "--no-deps", "--wheel-dir", str(folder), fetched)
+    for target in targets:
+        for _ in range(ROUNDS):
+            if not (left := list(missing(folder, requirement, target))):
+                break
+            where = ["--dest", str(folder), "--find-links", str(folder)]
+            pip("download", "--no-deps", *target.options, *where, *left)
+        if left := list(missing(folder, requirement, target)):
+            raise UsageError(f"For {target}, there is no wheel of {', '.join(left)}. Leave this target out.")
+
+
+def missing(folder: Path, requirement: str, target: Target) -> Iterator[str]:
+    """Yield the requirements that no wheel of a folder meets on the target: those of the wheels there, too."""
+    modules = _Packaging()
+    held = [wheel for wheel in map(modules.wheel, folder.glob("*.whl")) if wheel.fits(target)]
+    queue, seen = [modules.requirement(requirement)], set[str]()
+    while queue:
+        one = queue.pop()
+        if str(one) in seen:
+            continue
+        seen.add(str(one))
+        name = modules.name(one.name)
+        found = [
+            wheel for wheel in held if wheel.name == name and one.specifier.contains(wheel.version, prereleases=True)
+        ]
+        if not found:
+            yield f"{one.name}{one.specifier}"
+            continue
+        newest = max(found, key=lambda wheel: wheel.version)
+        for needed in map(modules.requirement, newest.requires):
+            extras = one.extras or {""}
+            if needed.marker is None or any(
+                needed.marker.evaluate(target.environment | {"extra": extra}) for extra in extras
+            ):
+                queue.append(needed)
+
+
+class _Wheel:
+    """A wheel in a folder: its name and version, and what it requires."""
+
+    def __init__(self, path: Path, utils: Any) -> None:
+        self.name, self.version, _, self.tags = utils.parse_wheel_filename(path.name)
+        with ZipFile(path) as archive:
+            (name,) = [one for one in archive.namelist() if one.count("/") == 1 and one.endswith(".dist-info/METADATA")]
+            self.requires: list[str] = HeaderParser().parsestr(archive.read(name).decode()).get_all("Requires-Dist", [])
+
+    def fits(self, target: Target) -> bool:
+        """Return whether the target can use the wheel."""
+        return any(_fits(str(tag), target) for tag in self.tags)
+
+
+def _fits(tag: str, target: Target) -> bool:
+    """Return whether a machine can use a wheel of a tag, such as cp39-abi3-win_amd64."""
+    interpreter, abi, platform = tag.split("-", 2)
+    if platform != "any" and platform not in PLATFORMS[target.platform].tags:
+        return False
+    minor = int(target.python.partition(".")[2])
+    found = re.fullmatch(r"(cp|py)(\d)(\d*)", interpreter)
+    if found is None or found[2] != "3":
+        return False
+    of = int(found[3] or 0)
+    if found[1] == "cp" and abi != "abi3":
+        return of == minor and abi in (f"cp3{minor}", "none")
+    return of <= minor and abi in ("abi3", "none")
+
+
+class _Packaging:
+    """The parts of the library `packaging` that are used here, which Jupyter brings along."""
+
+    def __init__(self) -> None:
+        try:
+            self._utils = import_module("packaging.utils")
+            self.requirement: Any = import_module("packaging.requirements").Requirement
+        except ModuleNotFoundError as error:
+            raise MissingExtra("A kit for other machines", "demo") from error
+        self.name: Any = self._utils.canonicalize_name
+
+    def wheel(self, path: Path) -> _Wheel:
+        """Read a wheel."""
+        return _Wheel(path, self._utils)

@@ -1,0 +1,79 @@
+"""Checks of lesson 2: the limit of a loop, and a failure as a result."""
+
+from agentmagic import ScriptedModel, ToolCall
+from agentmagic.testing import check, exercise, expect
+
+from . import raised
+
+
+CALL = {"calls": [{"name": "celsius", "arguments": {"fahrenheit": 50}}]}
+LIMITED = 'A loop "for step in range(1, max_steps + 1)" ends by itself; its "else" runs only if no "break" has ended it.'
+
+
+@exercise(
+    "1",
+    LIMITED,
+    'Put the three steps of the loop below "for step in range(1, max_steps + 1):", and behind it "else:" with reason = "limit".',
+)
+async def check_1(result, run_limited):
+    """Check the limit with other limits, and with models that end at it, before it and after it."""
+    hint = "The loop runs until the model stops by itself. What has to be counted, and compared with max_steps?"
+    check(result).hint(hint).called("celsius", fahrenheit=86).steps(max=4)
+    hint = 'Somewhere the loop has to say that it was the limit that ended it: reason = "limit".'
+    expect(result.stop_reason == "limit", f"The stop reason is {result.stop_reason!r}.", hint)
+    for most in (4, 2, 1, 7):
+        for calls in (0, most - 1, most, most + 3):
+            model = ScriptedModel([CALL] * calls + ["It is 10 degrees."])
+            got = await run_limited(model, "How warm is 50 degrees Fahrenheit?", max_steps=most)
+            expect(got is not None, "run_limited returned nothing.", "A RunResult is returned, at the limit too.")
+            hint = "The limit is the parameter max_steps, not the number 4, and it counts requests to the model."
+            asked = min(calls + 1, most)
+            words = f"With another limit, or another model, the loop sent {len(model.requests)} requests, and {asked} were right."
+            expect(len(model.requests) == asked, words, hint)
+            hint = 'A model that answers in its last step has answered. "limit" is for a turn that ends without an answer.'
+            right = "answer" if calls < most else "limit"
+            words = f"A turn has the reason {got.stop_reason!r}, and {right!r} was right."
+            expect(got.stop_reason == right, words, hint)
+            hint = "The result counts the steps that were taken. Look at what you pass as the fourth argument."
+            expect(got.iterations_used == asked, f"The result says {got.iterations_used} steps for {asked} requests.", hint)
+            hint = "The text of the last message is the answer. Leave the last line as it was."
+            words = f"The model answered, and the result says {got.final_text!r:.80}."
+            expect(calls >= most or got.final_text == "It is 10 degrees.", words, hint)
+
+
+@exercise(
+    "2",
+    'Test "call.name not in TOOLS" first; ", ".join(TOOLS) lists the names. The model reads nothing but your text.',
+    'return ToolResult(call.id, call.name, (Text(f"There is no tool {call.name!r}. Tools: {\', \'.join(TOOLS)}."),), "error"), '
+    'and in "except Exception as error" the same with the text f"{error}".',
+)
+async def check_2(result, carry_out, tools):
+    """Check results of calls that fail in other ways, and of calls that succeed."""
+    check(result).called("celsius", fahrenheit=86).answered("30")
+    first = result.history_delta[2].parts[0]
+    hint = 'ToolResult takes a status as its fourth argument: "error".'
+    expect(first.is_error, f"The result of the first call is no error: its status is {first.status!r}.", hint)
+    hint = "The text is all that the model reads. What would you need to know, to find the right name?"
+    expect("celsius" in first.text, f"The model read {first.text!r:.200}, which does not help it.", hint)
+    tools["miles"] = lambda kilometres: round(kilometres / 1.609, 1)
+    try:
+        _check_results(carry_out)
+    finally:
+        del tools["miles"]
+
+
+def _check_results(carry_out):
+    unknown, error = raised(carry_out, ToolCall("call_7", "kelvin", {}))
+    expect(error is None, f"A call of another tool that does not exist ends the turn: {error!r:.100}", "No error may leave carry_out.")
+    hint = "The list of tools may change. Take the names from TOOLS, do not type them."
+    expect(unknown.is_error and "miles" in unknown.text, f"With one tool more, the model read {unknown.text!r:.200}", hint)
+    wrong, error = raised(carry_out, ToolCall("call_8", "celsius", {"fahrenheit": "warm"}))
+    hint = "A tool that exists can fail as well. What does the model read then?"
+    expect(error is None, f"A call with a wrong argument ends the turn: {error!r:.100}", hint)
+    words = f"A call with a wrong argument has the status {wrong.status!r} and the text {wrong.text!r:.100}."
+    expect(wrong.is_error and wrong.text.strip(), words, f"{hint} Say what went wrong: the error has a text.")
+    right = carry_out(ToolCall("call_9", "miles", {"kilometres": 16.09}))
+    hint = "A call that succeeds has the value of its tool as its text, and no status of its own."
+    expect(right.status == "ok" and right.text == "10.0", f"A call that was right has the text {right.text!r:.100}.", hint)
+    same = (right.call_id, right.name, unknown.call_id) == ("call_9", "miles", "call_7")
+    expect(same, "A result has the id or the name of another call.", "A result names its call: call.id and call.name.")
