@@ -1,6 +1,7 @@
 // What stands around the conversation: in a cell a line below it, in the panel head, tabs and the box to write in.
 /** @import { CardFields, ConversationRow, ExportSession, State } from "./messages.js" */
 /** @import { Action, Desk, Early, Waits } from "./types.js" */
+import { isRisky } from "./approval.js"
 import { said } from "./attention.js"
 import { figures } from "./blocks.js"
 import { elapsed } from "./card.js"
@@ -99,10 +100,11 @@ export class Running {
   }
 }
 
-/** Returns a call's arguments on one line, or null where that has no room for all of them. @param {CardFields} block */
-function onOneLine({ arguments: pairs, note }) {
+/** Returns a call's arguments on one line, or null where that has no room for all of them, or for a risk. @param {CardFields} block */
+function onOneLine(block) {
+  const { arguments: pairs, note } = block
   const line = pairs.map(([name, text]) => `${name}: ${text}`).join(", ")
-  return note || line.length > LONGEST_ARGUMENTS || line.includes("\n") ? null : line
+  return note || isRisky(block) || line.length > LONGEST_ARGUMENTS || line.includes("\n") ? null : line
 }
 
 /** The place of the inspector among the tabs. */
