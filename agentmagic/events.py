@@ -471,8 +471,8 @@ class RunResult:
 
     `history_delta` holds the messages that the turn added, the prompt first; `events` ends before
     `TurnFinished`; `seconds` is wall time without the time that the user took to answer; `error` says in a sentence
-    what failed, else it is empty. `value` is the validated value if the turn was asked for one, else None; `wrapped_in` is the one property of the
-    answer's JSON that holds it, if its type is no object.
+    what failed, else it is empty. `value` is the validated value if the turn was asked for one, else None; `wrapped_in`
+    is the one property of the answer's JSON that holds it, if its type is no object.
     """
 
     type: ClassVar[str] = "run_result"

@@ -25,6 +25,7 @@ from agentmagic.settings import Permission
 from agentmagic.text import written_json
 from agentmagic.tools.base import Tool, failure
 from agentmagic.tools.calling import check_arguments
+from agentmagic.undo.program import READS
 
 TEST_SECONDS = 5.0
 """How long the functions of a policy's rules may take for one call."""
@@ -269,7 +270,7 @@ class Gate:
     async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
         """Return a function that decides a call, now and again after more was approved; the policy is asked once."""
         said = await self._hook(tool, call)
-        voices = await self._voices(tool, call.arguments, said)
+        voices = await self._voices(tool, call.arguments, said) or self._level_voice(tool, call)
         bound = tool.lasting or tool.definition
         return partial(self.decide, bound, call.arguments, asks=tool.ask, code=tool.code, voices=voices)
 
@@ -283,6 +284,13 @@ class Gate:
                 return await engine().in_pool(listen)  # the user's functions may block
         except TimeoutError:
             raise _HookFailed(f"the test of a rule took longer than {TEST_SECONDS:g} s.") from None
+
+    def _level_voice(self, tool: Tool, call: ToolCall) -> tuple[Voice, ...]:
+        """Return the voice of the policy's level on a call about which no rule and no hook speaks, () for none."""
+        if self.policy.level == "ask" or settings.permission_override() is not None:
+            return ()
+        reads = tool.reads or (tool.code and READS in _effects(tool, call))
+        return (Voice("allow", "level"),) if self.policy.runs_unasked(reads=reads, trusted=tool.trusted) else ()
 
     async def _hook(self, tool: Tool, call: ToolCall) -> Permission | None:
         """Return what the policy's hook says. Raises _HookFailed for any failure, so that nothing runs by it."""

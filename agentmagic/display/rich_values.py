@@ -86,7 +86,7 @@ class JsonTree(PlainText):
 
 @dataclass(frozen=True, slots=True)
 class RichHtml(PlainText):
-    """HTML that can do no harm, of a data frame perhaps; `text` is shown instead if there is no HTML, as in a terminal."""
+    """HTML that can do no harm; `text` is shown instead if there is no HTML, as in a terminal."""
 
     html: Markup = Markup()  # noqa: RUF009  (a frozen value)
     is_frame: bool = False
@@ -147,7 +147,7 @@ def _first_rows(frame: RichHtml) -> RichHtml:
     rest = f"all {every:,} rows are" if every <= len(first) else "more are"
     note = f"The first {MOST_OPEN_ROWS} of {every:,} rows; {rest} in the card."
     table = Markup(f"{head}{body}{rows[: first[MOST_OPEN_ROWS - 1].end()]}{end}</table>")  # noqa: S704  (a part of it)
-    return RichHtml("", html=table + Markup("<p>{}</p></div>").format(note), is_frame=True)
+    return RichHtml("", html=table + Markup("<p><small>{}</small></p></div>").format(note), is_frame=True)
 
 
 def answer_form(text: str, wrapped_in: str) -> Form | None:

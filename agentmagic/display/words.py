@@ -199,7 +199,7 @@ def edits(card: ToolCard) -> str:
         return ""
     before, now = (written_out(given).splitlines() for given in (card.written, card.call.arguments))
     _, _, *lines = [*unified_diff(before, now, lineterm="", n=0), "", ""]
-    return "\n".join(line for line in lines if line and not line.startswith("@@"))
+    return "\n".join(f"{line[0]} {line[1:]}" for line in lines if line and not line.startswith("@@"))
 
 
 def all_arguments(card: ToolCard) -> str:

@@ -40,8 +40,8 @@ function choices(place, block, desk, focused = "") {
   buttonOf(place, focused)?.focus()
 }
 
-/** Whether what a call does has a line of risk. @param {CardFields} block */
-export const isRisky = ({ effects }) => effects.some((line) => line.startsWith("Risk:"))
+/** Whether a line of what a call does names a risk, or variables that go. @param {CardFields} block */
+export const isRisky = ({ effects }) => effects.some((line) => /^(Risk|Removes):/.test(line))
 
 /** @param {Element} element @param {string} key @returns {HTMLElement | undefined} */
 const buttonOf = (element, key) =>
@@ -149,10 +149,12 @@ function edit(place, block, desk) {
     fields.push(added)
     places.append(added.element)
     added.box.focus()
+    place.scrollIntoView({ block: "nearest" })
   })
   put(place, h("div", { onkeydown: pressed }, places, more, problem, row))
   if (fields[0]) fields[0].box.focus()
   else place.querySelector("button")?.focus()
+  place.scrollIntoView({ block: "nearest" })
 }
 
 /** The arguments that the model left out, each behind a button. @param {CardFields["optional"]} optional @param {(argument: CardFields["edit"][number]) => void} add */
@@ -180,6 +182,7 @@ function deny(place, block, desk) {
   box.placeholder = "Why not? The model is told. May be left empty. Enter sends."
   put(place, box, h("div", { class: "am-row" }, button("Deny", send, "stop"), button("Back", back, "quiet")))
   box.focus()
+  place.scrollIntoView({ block: "nearest" })
 }
 
 /** Says what is wrong with an edited argument, or nothing. @param {string} name @param {string} text */

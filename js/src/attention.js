@@ -20,6 +20,8 @@ export class Attention {
   #seen = new Set()
   /** @type {number | undefined} the key of the block to be scrolled to once it is drawn */
   #wanted
+  /** @type {number | undefined} the key of one that came before this view was seen, in a turn that was faster */
+  #early
   #planned = false
   /** @type {HTMLElement | undefined} where the keys were before what waits took them of itself */
   #from
@@ -64,7 +66,8 @@ export class Attention {
     const came = [...this.#keys].find((key) => !before.includes(key))
     if (came === undefined && before.length === this.#keys.size) return
     if (came !== undefined) {
-      if (this.#isAtEnd()) this.#wanted = came
+      if (!this.log.element.getClientRects().length) this.#early = came
+      else if (this.#isAtEnd()) this.#wanted = came
       this.#notification = notify(said(this.blocks().get(came)), () => this.show()) ?? this.#notification
     }
     this.#next = this.#keys.size > 0 && before.some((key) => !this.#keys.has(key))
@@ -91,7 +94,7 @@ export class Attention {
 
   /** Gives the keys to what waits, if the person is in the notebook's command mode or in this view, and writes nothing. @param {Element} [place] */
   #take(place) {
-    const target = targetOf(place)
+    const target = place?.getClientRects().length ? targetOf(place) : undefined // hidden while it cannot be answered
     const from = target && this.#free()
     if (!from) return
     this.#from = this.#from?.isConnected ? this.#from : from
@@ -142,6 +145,8 @@ export class Attention {
     this.#planned = false
     const places = [...this.#keys].flatMap((key) => this.log.asking(key) ?? [])
     if (places.length < this.#keys.size) return this.#plan()
+    if (this.#early !== undefined && this.#isAtEnd()) this.#wanted = this.#early
+    this.#early = undefined
     if (this.#wanted !== undefined) {
       const place = this.log.asking(this.#wanted)
       place?.scrollIntoView({ block: "nearest" })

@@ -210,8 +210,7 @@ function sectionOf({ arguments: pairs, note, effects, edits }) {
   const lines = effects.map((line) => h("li", { class: line.startsWith("Risk:") ? "am-problem" : "" }, line))
   const does = lines.length ? [heading("What it does"), h("ul", { class: "am-effects" }, ...lines)] : []
   const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(name, text))])
-  const html = edits ? coloured(edits, "diff") : null
-  const changed = edits ? [heading("Edited by you"), h("pre", {}, html === null ? edits : sanitised(html))] : []
+  const changed = edits ? [heading("Edited by you"), h("pre", {}, edits)] : []
   return [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows), noted(note), ...changed, ...does]
 }
 
