@@ -33,7 +33,7 @@ class KernelHost(Host):
         # A terminal has no loop: there tools run in the main thread only while a cell blocks it.
         self.wake = None if loop is None else loop.add_callback
 
-    def capture(self, on_lines: Callable[[str], None]) -> Capture:
+    def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture:
         """Return what takes the output of one tool out of the cell."""
         return OutputCapture(self._shell, on_lines)
 

@@ -351,17 +351,18 @@ class _LastLines:
     def __init__(self, loop: asyncio.AbstractEventLoop, context: ToolContext) -> None:
         self._loop = loop
         self._context = context
-        self._lines = ""
+        self._lines: Callable[[], str] = str
         self._planned = 0.0
 
-    def tell(self, lines: str) -> None:
+    def tell(self, lines: Callable[[], str]) -> None:
         self._lines = lines
         if (now := time.monotonic()) >= self._planned + PAUSE:  # else the report that is due tells these lines
             self._planned = now
             self._loop.call_soon_threadsafe(self._loop.call_later, PAUSE, self._report)
 
     def _report(self) -> None:
-        self._context.progress(*self._context.reached, self._lines)
+        if lines := self._lines():
+            self._context.progress(*self._context.reached, lines)
 
 
 def _is_async_function(function: Function) -> bool:

@@ -44,7 +44,7 @@ class OutputCapture:
     In a terminal the output is printed as well: a terminal shows a card only when the call is over.
     """
 
-    def __init__(self, shell: InteractiveShell, on_lines: Callable[[str], None]) -> None:
+    def __init__(self, shell: InteractiveShell, on_lines: Callable[[Callable[[], str]], None]) -> None:
         self._shell = cast("Any", shell)
         self._on_lines = on_lines
         self._echoes = front_end(shell).kind is Kind.TEXT
@@ -87,8 +87,7 @@ class OutputCapture:
             self._items.append(_Printed())
         printed = cast("_Printed", self._items[-1])
         printed.add(text)
-        if lines := printed.recent():
-            self._on_lines(lines)
+        self._on_lines(printed.recent)
         if self._echoes:
             stream.write(text)
 
@@ -169,12 +168,10 @@ class _Printed:
         self._tail: list[str] = []
         self._length = 0
         self._left_out = 0
-        self._recent = ""
 
     def add(self, text: str) -> None:
         """Add a piece; in constant time on average."""
         self._tail.append(text)
-        self._recent = (self._recent + text)[-LONGEST_RECENT:]
         self._length += len(text)
         if self._length > LONGEST_PRINTED:
             whole = "".join(self._tail)
@@ -183,8 +180,15 @@ class _Printed:
             self._tail, self._length = [whole[-HALF:]], HALF
 
     def recent(self) -> str:
-        """Return the last lines that are not empty."""
-        lines = [line for line in _overwritten(self._recent).split("\n") if line.strip()]
+        """Return the last lines that are not empty; in any thread."""
+        pieces, length = list[str](), 0
+        for piece in reversed(tuple(self._tail)):
+            pieces.append(piece)
+            length += len(piece)
+            if length > LONGEST_RECENT:
+                break
+        text = "".join(reversed(pieces))[-LONGEST_RECENT:]
+        lines = [line for line in _overwritten(text).split("\n") if line.strip()]
         return "\n".join(lines[-MOST_RECENT:])
 
     @property
