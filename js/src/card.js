@@ -1,7 +1,7 @@
 // A tool call, from its first letter to its result.
 /** @import { CardFields, CardState } from "./messages.js" */
 /** @import { Desk, Drawn } from "./types.js" */
-import { answeredByKeys, approval } from "./approval.js"
+import { answeredByKeys, approval, take } from "./approval.js"
 import { coloured } from "./code.js"
 import { button, h, heading, hide, icon, isFocused, ICONS, put, say } from "./dom.js"
 import { drawn, noted } from "./forms.js"
@@ -114,7 +114,12 @@ export class Card {
     const before = this.#filled
     const sections = (this.#sections ??= this.#body())
     if (before.arguments !== block.arguments) put(sections.arguments, ...sectionOf(block))
-    if (before.ask !== block.ask) put(sections.ask, block.ask && approval(block, this.desk))
+    if (before.ask !== block.ask) {
+      const asked = isFocused(sections.ask)
+      put(sections.ask, block.ask && approval(block, this.desk))
+      const again = sections.ask.firstElementChild
+      if (asked && again instanceof HTMLElement) take(again) // an edit that cannot be used is asked about again
+    }
     const told = block.progress?.lines ?? ""
     if (before.result !== block.result || before.reason !== block.reason || (before.progress?.lines ?? "") !== told) {
       const inside = isFocused(sections.result)

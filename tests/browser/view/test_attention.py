@@ -175,7 +175,8 @@ def test_a_call_that_waits_takes_no_keys_from_a_text_and_a_key_that_was_on_its_w
     stage.page.keyboard.type("yes")
     assert message.input_value() == "and yes"
     stage.press("ControlOrMeta+a", "Delete")
-    stage.play(feed, ApprovalGiven("a1", approved=False), ApprovalAsked("a2", CALL, "shop"))
+    stage.play(feed, ApprovalGiven("a1", approved=False))
+    stage.play(feed, ApprovalAsked("a2", CALL, "shop"))
     stage.page.locator(".am-approval.am-fresh:focus").wait_for()
     stage.press("y", "Enter", "y")
     assert stage.sent() == []
