@@ -39,7 +39,7 @@ def test_an_interrupt_cancels_the_turn_at_once(kernel, setup, sign):
     assert not cell.ok
     assert cell.error == ""
     assert "stopped" in cell.text
-    assert "Interrupted" not in cell.text
+    assert cell.stream == ""
     assert kernel.value("valid()") == "True"
     assert "second answer" in kernel.run("%%agent\nagain").text
 
@@ -61,7 +61,7 @@ def test_an_interrupt_while_a_server_does_not_answer_gives_up_adding_it(kernel, 
     kernel.wait(cell, (tmp_path / "silent.py.started").exists)
     assert kernel.interrupted(cell) < AT_ONCE
     assert cell.error == ""
-    assert "Interrupted: what was under way is given up." in cell.text
+    assert "Interrupted: what was under way is given up." in cell.stream
 
 
 def test_an_interrupt_while_an_approval_is_awaited_cancels_the_turn(kernel):
@@ -112,6 +112,6 @@ def test_an_interrupt_ends_the_waiting_for_a_turn_in_the_background_but_not_that
     cell = kernel.send("print('queued')\nget_ipython().run_cell_magic('agent', '', 'next')")
     kernel.wait_for_text(cell, "queued")
     assert kernel.interrupted(cell) < AT_ONCE
-    assert "busy" in cell.text
+    assert "busy" in cell.stream
     kernel.run("run = agent.running\ngate.set()\nresult = await run")
     assert kernel.value("result.final_text") == "'first answer'"
