@@ -145,8 +145,8 @@ def test_a_level_does_not_widen_what_the_class_has_asked(bounds):
     python = Tool(ToolDef("python", ""), None, ask=True, code=True, effects=lambda _arguments: ("It only reads.",))
     trusted = Tool(ToolDef("fetch", "", server="web"), None, ask=True, trusted=True)
     gate = Gate(Policy(level="trusted"))
-    for tool in (python, trusted):
-        decide = asyncio.run(gate._decider(tool, ToolCall("1", tool.name, {})))
+    for one in (python, trusted):
+        decide = asyncio.run(gate._decider(one, ToolCall("1", one.name, {})))
         assert decide().verdict == "ask"
 
 

@@ -34,7 +34,7 @@ def test_a_level_takes_the_place_of_a_default_and_leaves_the_rules():
     for default in ("allow", "ask", "deny"):
         assert at_level(Policy(rules, default), "reads") == Policy(rules, "ask", level="reads")
     assert at_level("allow", "ask") == Policy()
-    with pytest.raises(UsageError, match="level is 'all'. Choose one of ask, reads, trusted"):
+    with pytest.raises(UsageError, match=r"level is 'all'\. Choose one of ask, reads, trusted"):
         Policy(level="all")
 
 

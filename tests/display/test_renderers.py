@@ -230,10 +230,14 @@ ROWS = {
             events.ApprovalGiven("a1", approved=True, arguments={"sql": "SELECT 2", "limit": 3}),
             *carried_out(CHANGED, ToolResult("c1", "run_query", (FOR_MODEL, Text("3 rows")))),
         ],
-        "✓ run_query shop sql: SELECT 2, limit: 3 edited 31 ms Arguments sql SELECT 2 limit 3 "
-        "Edited by you - sql SELECT 1 + sql SELECT 2 Result 3 rows",
-        "✓ run_query (shop) sql: SELECT 2, limit: 3 [edited · 31 ms]\n"
-        "  Edited by you:\n  - sql    SELECT 1\n  + sql    SELECT 2\n  3 rows",
+        (
+            "✓ run_query shop sql: SELECT 2, limit: 3 edited 31 ms Arguments sql SELECT 2 limit 3 "
+            "Edited by you - sql SELECT 1 + sql SELECT 2 Result 3 rows"
+        ),
+        (
+            "✓ run_query (shop) sql: SELECT 2, limit: 3 [edited · 31 ms]\n"
+            "  Edited by you:\n  - sql    SELECT 1\n  + sql    SELECT 2\n  3 rows"
+        ),
         "Edited by the user:\n\n```diff\n- sql    SELECT 1\n+ sql    SELECT 2\n```\n\nResult:\n\n```\n3 rows\n```",
         {"edits": "- sql    SELECT 1\n+ sql    SELECT 2", "arguments": [("sql", "SELECT 2"), ("limit", "3")]},
     ),
@@ -263,7 +267,10 @@ ROWS = {
     "a long frame": (
         blocks.ToolCard,
         [*asked_for(CALL), *carried_out(CALL, ToolResult("c1", "run_query", (Text("a\n0"),)), rich=(framed(8),))],
-        f"✓ {CARD} 31 ms {GIVEN} Result a 0 1 2 3 4 5 6 7 a 0 1 2 3 4 The first 5 of 8 rows; all 8 rows are in the card.",
+        (
+            f"✓ {CARD} 31 ms {GIVEN} Result a 0 1 2 3 4 5 6 7 "
+            "a 0 1 2 3 4 The first 5 of 8 rows; all 8 rows are in the card."
+        ),
         f"✓ {QUERY} [31 ms]\n  a\n  0",
         "Result:\n\n```\na\n0\n```",
         {"state": "done"},
@@ -353,8 +360,10 @@ ROWS = {
     "what a turn changed": (
         blocks.NoticeBlock,
         [events.VariablesChanged(CHANGES, ("a.csv",))],
-        "Changed in the notebook: + sales: DataFrame (3, 2) ~ total: int → float - old: str "
-        "Files opened to write: a.csv.",
+        (
+            "Changed in the notebook: + sales: DataFrame (3, 2) ~ total: int → float - old: str "
+            "Files opened to write: a.csv."
+        ),
         *[f"{RECEIPT}\nFiles opened to write: a.csv."],
         "> **Note:** Changed in the notebook:\\\n> + sales: DataFrame (3, 2)\\\n> ",
         {"text": f"{RECEIPT}\nFiles opened to write: a.csv."},

@@ -181,7 +181,7 @@ def test_the_receipt_names_what_was_made_changed_and_removed(notebook):
         "('made', 'made', '', 'dict of 1'), ('removed', 'gone', 'float', '')], [('out.txt',)])"
     )
     assert "~ frame: DataFrame, 2 rows" in cell.displays[0]["text/html"]
-    assert "\n+ made: dict of 1\n- gone: float\n" in cell.displays[0]["text/plain"]
+    assert "\n- gone: float\n+ made: dict of 1\n" in cell.displays[0]["text/plain"]
     assert "module" not in cell.displays[0]["text/plain"]
     assert "Files opened to write: out.txt." in cell.displays[0]["text/plain"]
     asks(notebook, "print(rows)")
