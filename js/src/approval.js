@@ -79,9 +79,8 @@ export function answeredByKeys(element, waits) {
       if (!waits() || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return
       const target = /** @type {Element} */ (event.target)
       const [writes, letter] = [target.matches("textarea, input, select"), event.key.length === 1]
-      const fresh = target.closest(`.${FRESH}`)
-      if (fresh && (event.key === "Enter" || (letter && !writes))) {
-        rest(fresh)
+      if (target.matches(`.${FRESH}`) && (event.key === "Enter" || (letter && !writes))) {
+        rest(target)
       } else if (letter && !writes) {
         const pressed = event.repeat || event.shiftKey ? undefined : buttonOf(element, event.key.toLowerCase())
         event.stopPropagation()
