@@ -81,8 +81,8 @@ def test_keys_alone_change_an_argument_leave_an_edit_approve_and_open_a_card(beg
 def test_in_command_mode_one_letter_answers_each_call_and_no_cell_of_the_notebook_changes(begun):
     told = "print([part.text for message in agent.messages if message.role == 'tool' for part in message.parts])"
     cell = begun(f"{TEA}, {TEA}, {TEA}, 'It comes.'", told)
-    for keys in (["y"], ["n", "n", "o", "Enter"], ["e", "End", "s", "ControlOrMeta+Enter"]):
-        cell.root.locator(".am-approval:focus:not(.am-fresh)").wait_for()
+    for number, keys in enumerate((["y"], ["n", "n", "o", "Enter"], ["e", "End", "s", "ControlOrMeta+Enter"])):
+        cell.card("order").nth(number).locator(".am-approval:focus:not(.am-fresh)").wait_for()
         cell.press(*keys)
     cell.finish("It comes.")
     cell.card("order").nth(1).get_by_text("denied: no", exact=True).wait_for()
