@@ -146,7 +146,8 @@ class ApprovalAsked:
 
     `reason` says why the user is asked, if it is not the rule for the tool. `step` says that the call may run, and that
     the turn is paused before it in step mode. `effects` says, line by line, what the call would do, if the tool can
-    tell: what a program would read and write, for example.
+    tell: what a program would read and write, for example. `optional` are the JSON Schemas of the arguments that the
+    model left out, by name.
     """
 
     type: ClassVar[str] = "approval_asked"
@@ -156,6 +157,7 @@ class ApprovalAsked:
     reason: str = ""
     step: bool = False
     effects: tuple[str, ...] = ()
+    optional: Mapping[str, Any] | None = None
 
 
 @value_class
@@ -468,9 +470,9 @@ class RunResult:
     """The result of a turn.
 
     `history_delta` holds the messages that the turn added, the prompt first; `events` ends before
-    `TurnFinished`; `seconds` is wall time; `error` says in a sentence what failed, else it is empty.
-    `value` is the validated value if the turn was asked for one, else None; `wrapped_in` is the one property of the
-    answer's JSON that holds it, if its type is no object.
+    `TurnFinished`; `seconds` is wall time without the time that the user took to answer; `error` says in a sentence
+    what failed, else it is empty. `value` is the validated value if the turn was asked for one, else None; `wrapped_in`
+    is the one property of the answer's JSON that holds it, if its type is no object.
     """
 
     type: ClassVar[str] = "run_result"

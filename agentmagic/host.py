@@ -126,8 +126,11 @@ class Host(Protocol):
     notebook: RunningNotebook | None
     cell: tuple[str, int] = ("", 0)
 
-    def capture(self, on_line: Callable[[str], None]) -> Capture | None:
-        """Return what takes the output of one tool; `on_line` is called with the last printed line."""
+    def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture | None:
+        """Return what takes the output of one tool.
+
+        `on_lines` is called after each write, with a function that returns the last printed lines.
+        """
         ...
 
     def view(self, session: Any) -> RunView | None:
@@ -155,7 +158,7 @@ class ScriptHost(Host):
     person = None
     notebook = None
 
-    def capture(self, on_line: Callable[[str], None]) -> Capture | None:  # noqa: ARG002
+    def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture | None:  # noqa: ARG002
         """Return None: tools print as usual."""
         return None
 

@@ -98,11 +98,12 @@ class ProviderData:
 
 @value_class
 class Text:
-    """Words of a user, a model or a tool."""
+    """Words of a user, a model or a tool; those whose `audience` is "assistant" are not shown to the user."""
 
     type: ClassVar[str] = "text"
     text: str
     provider_data: ProviderData | None = None
+    audience: str = ""
 
 
 @value_class

@@ -27,12 +27,13 @@ from agentmagic.approval.approvals import Gate
 from agentmagic.classroom import VARIABLE, class_settings
 from agentmagic.errors import AgentMagicError, ServerError, UsageError
 from agentmagic.loop.turn_options import TurnSettings
-from agentmagic.messages import ToolDef, Usage
+from agentmagic.messages import ToolCall, ToolDef, Usage
 from agentmagic.providers import catalog
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.registry import priced
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import run
+from agentmagic.tools.base import Tool
 from agentmagic.tools.mcp import config
 from agentmagic.tools.mcp.connection import Connection
 from tests.turns import always, approve, calls, deny, scripted, texts
@@ -164,6 +165,16 @@ def test_no_rule_of_a_notebook_lets_code_run_unasked_in_a_class(bounds, line, ve
     bounds(line)
     gate = Gate(Policy([Rule("allow", "python")]))
     assert gate.decide(ToolDef("python", ""), {}, asks=True, code=True).verdict == verdict
+
+
+def test_a_level_does_not_widen_what_the_class_has_asked(bounds):
+    bounds('permission = "ask"')
+    python = Tool(ToolDef("python", ""), None, ask=True, code=True, effects=lambda _arguments: ("It only reads.",))
+    trusted = Tool(ToolDef("fetch", "", server="web"), None, ask=True, trusted=True)
+    gate = Gate(Policy(level="trusted"))
+    for one in (python, trusted):
+        decide = asyncio.run(gate._decider(one, ToolCall("1", one.name, {})))
+        assert decide().verdict == "ask"
 
 
 def test_a_server_that_is_not_of_the_class_is_not_started(bounds):

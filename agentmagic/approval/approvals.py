@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from agentmagic import settings
 from agentmagic.approval.policy import Policy, Voice, checked
@@ -23,8 +23,9 @@ from agentmagic.secrets import redact
 from agentmagic.serialization import own, same_json
 from agentmagic.settings import Permission
 from agentmagic.text import written_json
-from agentmagic.tools.base import Tool
+from agentmagic.tools.base import Tool, failure
 from agentmagic.tools.calling import check_arguments
+from agentmagic.undo.program import READS
 
 TEST_SECONDS = 5.0
 """How long the functions of a policy's rules may take for one call."""
@@ -34,6 +35,9 @@ LONGEST_DIFF = 40
 """Lines that are shown of what changed in a definition."""
 LONGEST_LINE = 300
 """Characters of one such line. A longer sentence is shown in pieces, so that no change hides behind its beginning."""
+
+MOST_OPTIONAL = 20
+"""Arguments that the model left out of which the user is told."""
 
 DEFAULT = ""
 """The question about a call that no rule and no hook speaks about."""
@@ -134,16 +138,27 @@ class Granted:
             return result
         arguments = written_json(self.call.arguments)
         words = f"The user changed the arguments of this call to {arguments} and it ran with those."
-        return replace(result, content=(Text(words), *result.content))
+        return replace(result, content=(Text(words, audience="assistant"), *result.content))
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A call may not run. `words` tell model and user why, `how` is a word for the audit."""
+    """A call may not run. `words` tell model and user why, `how` is a word for the audit.
+
+    If the call was refused `by_user`, the words are for the model alone.
+    """
 
     words: str
     how: str
     status: ResultStatus = "denied"
+    by_user: bool = False
+
+    def result(self, call: ToolCall) -> ToolResult:
+        """Return the result of the call in place of the tool's own."""
+        refused = failure(call, self.words, self.status)
+        if not self.by_user:
+            return refused
+        return replace(refused, content=(Text(refused.text, audience="assistant"),))
 
 
 @dataclass(slots=True)
@@ -261,7 +276,7 @@ class Gate:
     async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
         """Return a function that decides a call, now and again after more was approved; the policy is asked once."""
         said = await self._hook(tool, call)
-        voices = await self._voices(tool, call.arguments, said)
+        voices = await self._voices(tool, call.arguments, said) or self._level_voice(tool, call)
         bound = tool.lasting or tool.definition
         return partial(self.decide, bound, call.arguments, asks=tool.ask, code=tool.code, voices=voices)
 
@@ -275,6 +290,13 @@ class Gate:
                 return await engine().in_pool(listen)  # the user's functions may block
         except TimeoutError:
             raise _HookFailed(f"the test of a rule took longer than {TEST_SECONDS:g} s.") from None
+
+    def _level_voice(self, tool: Tool, call: ToolCall) -> tuple[Voice, ...]:
+        """Return the voice of the policy's level on a call about which no rule and no hook speaks, () for none."""
+        if self.policy.level == "ask" or settings.permission_override() is not None:
+            return ()
+        reads = tool.reads or (tool.code and READS in _effects(tool, call))
+        return (Voice("allow", "level"),) if self.policy.runs_unasked(reads=reads, trusted=tool.trusted) else ()
 
     async def _hook(self, tool: Tool, call: ToolCall) -> Permission | None:
         """Return what the policy's hook says. Raises _HookFailed for any failure, so that nothing runs by it."""
@@ -299,7 +321,14 @@ class Gate:
         why = decision.why
         for _ in range(EDITS):
             shown = own(call)  # a copy: who is asked, and who listens, cannot change what runs
-            asked = ApprovalAsked(uuid.uuid4().hex, shown, tool.definition.server, why, effects=_effects(tool, call))
+            asked = ApprovalAsked(
+                uuid.uuid4().hex,
+                shown,
+                tool.definition.server,
+                why,
+                effects=_effects(tool, call),
+                optional=left_out(tool.definition, call.arguments),
+            )
             intent = await self._answer(asked, again)
             if intent is RELEASED:
                 return Granted(call, "approved always")
@@ -359,7 +388,7 @@ class Gate:
         if isinstance(intent, Deny):
             self.emit(ApprovalGiven(asked.id, approved=False, reason=intent.reason))
             said = f" and said: {intent.reason}" if intent.reason else ""
-            return Refused(f"{asked.call.name} was not run: the user denied it{said}.", "denied")
+            return Refused(f"{asked.call.name} was not run: the user denied it{said}.", "denied", by_user=True)
         self.emit(ApprovalGiven(asked.id, approved=False, reason="no one to ask"))
         if _key(tool.definition) in self.approvals.in_doubt:
             return Refused(doubtful_denial(tool.definition), "no one to ask")
@@ -416,6 +445,21 @@ def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
         f'{head} The user can allow it {rule}with permission="allow" (--permission allow in a cell), '
         f"or with {settings.PERMISSION}=allow."
     )
+
+
+def left_out(tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the schemas of the arguments that a call leaves out, by name, or None; the user can add some."""
+    known: Mapping[str, Any] = tool.parameters.get("properties", {})
+    absent = [name for name in known if name not in arguments][:MOST_OPTIONAL]
+    kept = ("type", "default", "description")
+    found = {name: {key: value for key in kept if (value := _brief(known[name], key)) is not None} for name in absent}
+    return found or None
+
+
+def _brief(schema: object, key: str) -> Any:
+    """Return a short value of a schema, None for one that is absent or long."""
+    value = cast("Mapping[str, Any]", schema).get(key) if isinstance(schema, Mapping) else None
+    return value if len(written_json(value)) <= LONGEST_LINE else None
 
 
 def _effects(tool: Tool, call: ToolCall) -> tuple[str, ...]:

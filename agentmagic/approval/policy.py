@@ -3,9 +3,9 @@
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from agentmagic.errors import UsageError
 from agentmagic.messages import ToolCall, ToolDef
@@ -18,6 +18,14 @@ Test = Mapping[str, str] | Callable[[Mapping[str, Any]], bool]
 
 Hook = Callable[[ToolCall, ToolDef], Permission | Awaitable[Permission | None] | None]
 """Decides in code. None leaves the call to the rules."""
+
+Level = Literal["ask", "reads", "trusted"]
+"""What runs without asking of the calls that would ask by default: nothing, what only reads, or trusted servers too."""
+LEVELS: Mapping[Level, str] = {
+    "ask": "Ask always",
+    "reads": "What only reads runs",
+    "trusted": "Trusted servers run",
+}
 
 _STRICTNESS: Mapping[Permission, int] = {"allow": 0, "ask": 1, "deny": 2}
 
@@ -89,11 +97,13 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Rules, a default for calls that no rule fits, and a hook.
+    """Rules, a default for calls that no rule fits, its level, and a hook.
 
     Of all rules that fit a call, and the hook's answer, the strictest holds: deny over ask over allow. If none
     speaks, a tool that does not ask runs, and `default` decides for one that asks; a default of "deny" lets
-    nothing run that no rule allows.
+    nothing run that no rule allows. The `level` says which calls the default "ask" lets run all the same: with "reads"
+    programs that certainly only read, and tools of a trusted server which it says only read; with "trusted" also every
+    other tool of a trusted server.
 
     Raises UsageError for an invalid value.
     """
@@ -101,9 +111,12 @@ class Policy:
     rules: Sequence[Rule] = ()
     default: Permission = "ask"
     hook: Hook | None = None
+    level: Level = "ask"
 
     def __post_init__(self) -> None:
         _check_word("default", self.default)
+        if self.level not in LEVELS:
+            raise UsageError(f"level is {self.level!r:.80}. Choose one of {', '.join(LEVELS)}.")
         given = cast("object", self.rules)
         rules = tuple(cast("Sequence[object]", given)) if isinstance(given, list | tuple) else (given,)
         if not all(isinstance(rule, Rule) for rule in rules):
@@ -128,6 +141,10 @@ class Policy:
         most = max((_STRICTNESS[one.verdict] for one in voices), default=None)
         return tuple(one for one in voices if _STRICTNESS[one.verdict] == most)
 
+    def runs_unasked(self, *, reads: bool, trusted: bool) -> bool:
+        """Return whether the level lets a call run that the default would ask about."""
+        return self.default == "ask" and ((reads and self.level != "ask") or (trusted and self.level == "trusted"))
+
 
 PolicyLike = Permission | Policy | Hook
 """What an Agent takes as its permission."""
@@ -141,6 +158,11 @@ def policy_of(permission: PolicyLike) -> Policy:
         return Policy(hook=permission)
     _check_word("permission", permission)
     return Policy(default=permission)
+
+
+def at_level(permission: PolicyLike, level: Level) -> Policy:
+    """Return the policy that a permission means, with this level in place of its default. Its rules and hook stay."""
+    return replace(policy_of(permission), default="ask", level=level)
 
 
 def checked(answer: object) -> Permission | None:

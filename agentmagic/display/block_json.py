@@ -4,9 +4,9 @@ The page's own types are made from those of this module: `python -m tests.widget
 """
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from agentmagic.display import words
 from agentmagic.display.blocks import (
@@ -23,13 +23,19 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
-from agentmagic.display.rich_values import Form, Image, PlainText, RichHtml, Table, answer_form, forms, value_form
-from agentmagic.events import Level, StopReason
+from agentmagic.display.rich_values import Form, Image, PlainText, RichHtml, Table, answer_form, opened, value_form
+from agentmagic.events import Level, StopReason, ToolProgress
 from agentmagic.plan import TaskProgress
-from agentmagic.text import exact, in_json, shown
+from agentmagic.text import cut, exact, in_json, one_line, shown
 
 LONGEST_ARGUMENTS = 100_000
 """Characters of a call's arguments that are sent to a view; what a person approves should be seen whole."""
+
+
+LONGEST_LINES = 2_000
+"""Characters of what a running call has said last."""
+LONGEST_ABOUT = 200
+"""Characters of what an argument is for."""
 
 
 class TextForm(TypedDict):
@@ -98,17 +104,19 @@ class WordsFields(TypedDict):
 
 
 class CardProgress(TypedDict):
-    """How far a call has come, and its share of the whole if that is known."""
+    """How far a call has come, its share of the whole if that is known, and its last lines if they are several."""
 
     text: str
+    lines: str
     share: float | None
 
 
 class CardResult(TypedDict):
-    """The parts of a result."""
+    """The parts of a result, and what of them stands open below the call."""
 
     error: bool
     forms: Sequence[FormFields]
+    below: Sequence[FormFields]
 
 
 class CardFields(TypedDict):
@@ -116,6 +124,8 @@ class CardFields(TypedDict):
 
     With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key
     to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call.
+    `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and
+    what it is for. `edits` are the lines that the user changed in the arguments.
     """
 
     kind: Literal["card"]
@@ -128,6 +138,8 @@ class CardFields(TypedDict):
     ask: str
     step: bool
     edit: Sequence[tuple[str, str, bool]]
+    optional: Sequence[tuple[str, str, bool, str]]
+    edits: str
     since: float | None
     time: str
     progress: CardProgress | None
@@ -204,10 +216,14 @@ class RetryFields(TypedDict):
 
 
 class FooterFields(TypedDict):
-    """The figures of a turn and why it ended; `unsent` is its number if it got no answer and later requests omit it."""
+    """The figures of a turn and why it ended; `unsent` is its number if it got no answer and later requests omit it.
+
+    `details` are the figures that are shown if asked for.
+    """
 
     kind: Literal["footer"]
     figures: Sequence[str]
+    details: str
     stop: StopReason | None
     unsent: int | None
 
@@ -281,9 +297,11 @@ class JsonRenderer:
             "ask": card.ask,
             "step": card.step,
             "edit": _editable(card) if card.state == "waiting" else [],
+            "optional": _optional(card) if card.state == "waiting" else [],
+            "edits": words.edits(card),
             "since": self.since if card.state == "running" else None,
             "time": words.duration(card.seconds) if card.seconds else "",
-            "progress": progress and {"text": words.progress(progress), "share": words.share(progress)},
+            "progress": progress and _progress(progress),
             "reason": shown(card.reason),
             "result": result,
             "more": card.key if cut else None,
@@ -336,7 +354,9 @@ class JsonRenderer:
     def footer(self, block: FooterBlock) -> FooterFields:
         """Return the figures, each a text, how the turn ended, and its number if it can be tried again."""
         figures = list(words.footer(block, times=True))
-        return {"kind": "footer", "figures": figures, "stop": block.stop_reason, "unsent": block.unsent}
+        details = words.footer_details(block)
+        stop, unsent = block.stop_reason, block.unsent
+        return {"kind": "footer", "figures": figures, "details": details, "stop": stop, "unsent": unsent}
 
 
 def _task(row: TaskProgress) -> TaskFields:
@@ -359,6 +379,18 @@ def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
     return [(name, value if plain[name] else words.indented(value), plain[name]) for name, value in arguments.items()]
 
 
+def _optional(card: ToolCard) -> list[tuple[str, str, bool, str]]:
+    """Return the arguments that may be added: name, default, whether the text is the value, what it is for."""
+    rows: list[tuple[str, str, bool, str]] = []
+    for name, given in (card.optional or {}).items():
+        schema = cast("Mapping[str, Any]", given if isinstance(given, Mapping) else {})
+        plain = schema.get("type") == "string"
+        default = in_json(schema.get("default"), exact)
+        text = "" if default is None else default if plain and isinstance(default, str) else words.indented(default)
+        rows.append((exact(name), text, plain, one_line(shown(str(schema.get("description", ""))), LONGEST_ABOUT)))
+    return rows
+
+
 def _arguments(card: ToolCard) -> tuple[list[tuple[str, str]], str]:
     """Return the arguments as pairs of name and text, and a note if they were cut, else ""."""
     if card.call is None:
@@ -377,10 +409,20 @@ def _spread(value: Any) -> str:
     return line if isinstance(value, str) or len(line) <= words.ONE_LINE else words.indented(value)
 
 
+def _progress(event: ToolProgress) -> CardProgress:
+    lines = cut(shown(event.message).strip("\n"), LONGEST_LINES, "…")
+    return {
+        "text": words.progress(event),
+        "lines": lines if "\n" in lines else "",
+        "share": words.share(event),
+    }
+
+
 def _result(card: ToolCard, *, whole: bool) -> CardResult | None:
-    if card.result is None:
+    if card.result is None or card.refused:
         return None
-    return {"error": card.result.is_error, "forms": list(map(_form, forms(card.result, card.rich, whole=whole)))}
+    below, inside = opened(card.result, card.rich, whole=whole)
+    return {"error": card.result.is_error, "forms": list(map(_form, inside)), "below": list(map(_form, below))}
 
 
 def _form(form: Form) -> FormFields:

@@ -1,17 +1,22 @@
 """What a person is shown of a conversation, as values that know nothing of HTML or terminals."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from agentmagic.events import CellProposed, Level, PromptValue, ProposalSettled, StopReason, ToolProgress
-from agentmagic.messages import Media, Message, ToolCall, ToolResult, Usage
+from agentmagic.messages import Content, Media, Message, Text, ToolCall, ToolResult, Usage
 from agentmagic.plan import SETTLED_TASK, TaskProgress
 
 State = Literal["pending", "waiting", "running", "done", "failed", "denied", "interrupted"]
 """Of a call: being written or queued, waiting for a person, being carried out; then how it ended."""
 
 SETTLED: frozenset[State] = frozenset({"done", "failed", "denied", "interrupted"})
+
+
+LONGEST_HEAD = 2_000
+"""Characters in which the table of a frame begins: pandas puts a style sheet before it."""
 
 
 class Pieces:
@@ -186,8 +191,9 @@ class ToolCard(Block):
     `call` is None while the arguments are still being written; `raw` is their JSON text so far. `reason`
     is why the call was denied, `seconds` how long it ran, `traceback` that of a function that raised, `rich` the HTML
     of the parts of the result. `ask` is the id to answer the approval with, while the card waits for one; with `step`
-    the turn is only paused before the call. `effects` says line by line what the call does, if that was told. A call
-    that a running tool makes is `inner`: it stands below the card of the tool.
+    the turn is only paused before the call. `effects` says line by line what the call does, if that was told.
+    `optional` are the schemas of the arguments that the model left out, `written` the arguments that it wrote if the
+    user changed them. A call that a running tool makes is `inner`: it stands below the card of the tool.
     """
 
     name: str
@@ -204,6 +210,8 @@ class ToolCard(Block):
     ask: str = ""
     step: bool = False
     effects: tuple[str, ...] = ()
+    optional: Mapping[str, Any] | None = None
+    written: Mapping[str, Any] | None = None
     inner: bool = False
 
     @property
@@ -212,14 +220,30 @@ class ToolCard(Block):
         return self.pieces.text
 
     @property
-    def has_pictures(self) -> bool:
-        """Whether the result has images; a card with some does not fold into a group, since they stand open."""
+    def refused(self) -> bool:
+        """Whether the user denied the call: the result holds words for the model alone."""
         parts = self.result.content if self.result else ()
-        return any(isinstance(part, Media) and part.media_type.startswith("image/") for part in parts)
+        return self.state in ("denied", "failed") and bool(parts) and all(map(_for_model, parts))
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the result has images or frames; a card with some does not fold into a group: they stand open."""
+        parts = self.result.content if self.result else ()
+        images = (isinstance(part, Media) and part.media_type.startswith("image/") for part in parts)
+        return any(images) or any(map(is_frame, self.rich))
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.card`."""
         return renderer.card(self)
+
+
+def is_frame(html: str) -> bool:
+    """Return whether HTML is the table of a data frame, as pandas and polars write it."""
+    return 'class="dataframe"' in html[:LONGEST_HEAD]
+
+
+def _for_model(part: Content) -> bool:
+    return isinstance(part, Text) and part.audience == "assistant"
 
 
 @dataclass(slots=True)
@@ -316,6 +340,7 @@ class FooterBlock(Block):
     price_told: bool = False
     phase: str = field(default="", compare=False)
     unsent: int | None = None
+    steps: int = 0
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.footer`."""

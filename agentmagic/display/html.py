@@ -39,7 +39,7 @@ from agentmagic.display.rich_values import (
     RichHtml,
     Table,
     answer_form,
-    forms,
+    opened,
     value_form,
 )
 from agentmagic.display.transcript import Snapshot, Transcript
@@ -220,7 +220,7 @@ class _BlockHtml:
     def notice(self, block: NoticeBlock) -> Markup:
         text = shown(block.text)
         if block.level == "info":
-            return _paragraph(element("small", text), style=MUTED)
+            return _paragraph(element("small", text), style=f"{MUTED};white-space:pre-wrap" if "\n" in text else MUTED)
         label, state = ("Error:", "failed") if block.level == "error" else ("Warning:", "waiting")
         edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
         return _paragraph(element("b", label, style=f"color:{COLOURS[state]}"), " ", text, style=edge)
@@ -230,7 +230,8 @@ class _BlockHtml:
 
     def footer(self, block: FooterBlock) -> Markup:
         figures = Markup(" · ").join(element("span", figure) for figure in words.footer(block, times=self.times))
-        return _paragraph(element("small", figures), style=MUTED) if figures else Markup()
+        told = Markup('<small title="{}">{}</small>').format(words.footer_details(block), figures)
+        return _paragraph(told, style=MUTED) if figures else Markup()
 
     # -- what the model wrote ------------------------------------------------------------------
 
@@ -263,9 +264,9 @@ class _BlockHtml:
             return element("div", element("small", element("samp", line)))
         edge = f";border-left:3px solid {COLOURS[card.state]}" if card.state in LOUD else ""
         inner = ";margin-left:24px" if card.inner else ""
-        made = tuple(forms(card.result, card.rich)) if card.result else ()
-        pictures = [_form(form) for form in made if isinstance(form, Image)]
-        body = _body(card, [form for form in made if not isinstance(form, Image)], len(pictures))
+        below, inside = opened(card.result, card.rich) if card.result else ([], [])
+        pictures = list(map(_form, below))
+        body = _body(card, inside, len(pictures))
         row = element("span", Markup(" ").join(self._heading(card)), style=ROW)
         details = fold(row, body, look=SUMMARY, is_open=card.state == "waiting")
         # Pictures stand open below the call: a card that is closed would hide them, and its body would clip them.
@@ -279,8 +280,8 @@ class _BlockHtml:
         if card.server:
             yield element("small", shown(card.server), style=BADGE)
         yield element("samp", words.short_arguments(card), style=ARGUMENTS)
-        if state := words.STATES[card.state]:
-            yield element("small", state, style=colour)
+        if state := words.card_state(card):
+            yield element("small", state, style=MUTED if card.state == "done" else colour)
         if card.progress:
             yield element("small", words.progress(card.progress))
         if self.times and card.seconds:
@@ -343,8 +344,9 @@ def _bar(card: ToolCard) -> Markup:
 
 
 def _body(card: ToolCard, made: Sequence[Form], pictures: int) -> Markup:
-    sections = [*_arguments(card), *_section("What it does", words.effects(card))]
-    if card.result:
+    edited = _section("Edited by you", words.edits(card))
+    sections = [*_arguments(card), *edited, *_section("What it does", words.effects(card))]
+    if card.result and not card.refused:
         sections += [*_result(card.result, made, pictures), *_traceback(card)]
     else:
         sections += _section("Reason", shown(card.reason))

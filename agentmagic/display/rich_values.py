@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from markupsafe import Markup
 
+from agentmagic.display.blocks import is_frame
 from agentmagic.display.markdown import rich_html
 from agentmagic.display.words import LONGEST_RESULT, ONE_LINE, compact, indented
 from agentmagic.messages import Content, Media, Text, ToolResult, as_text
@@ -33,6 +34,13 @@ LONGEST_WHOLE = 2_000_000
 MOST_ROWS_WHOLE = 2_000
 MOST_COLUMNS = 20
 LONGEST_CELL = 200
+
+MOST_OPEN_ROWS = 5
+"""Rows of a frame that stand open below its call."""
+LONGEST_COUNT = 200
+"""Characters at the end of a frame's HTML in which pandas writes its number of rows."""
+_ROW = re.compile(r"<tr[ >].*?</tr>", re.DOTALL)
+_COUNTED = re.compile(r"shape: \(([\d_,]+?), |>([\d,]+) rows")
 
 Scalar = str | int | float | bool | None
 
@@ -81,6 +89,7 @@ class RichHtml(PlainText):
     """HTML that can do no harm; `text` is shown instead if there is no HTML, as in a terminal."""
 
     html: Markup = Markup()  # noqa: RUF009  (a frozen value)
+    is_frame: bool = False
 
 
 Form = PlainText | Table | Image
@@ -97,8 +106,10 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) 
         yield _json(result.structured, most)
     for part, html in zip_longest(result.content, rich[: len(result.content)], fillvalue=""):
         match part:
+            case Text(audience="assistant"):
+                pass  # the card itself says it
             case Text() if html and (cleaned := rich_html(html)):
-                yield RichHtml(*cut_apart(shown(part.text), most), cleaned)
+                yield RichHtml(*cut_apart(shown(part.text), most), cleaned, is_frame(html))
             case Text():
                 yield from _text(part.text, most)
             case Media():
@@ -106,6 +117,37 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) 
                 yield value_form(part, int(width[1]) if width else None)
             case _:
                 yield PlainText(*cut_apart(shown(as_text(cast("Content", part))), most))
+
+
+def opened(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) -> tuple[list[Form], list[Form]]:
+    """Return the forms of a result that stand open below its call, images and the first rows of frames, and the others.
+
+    A frame with more rows is among both.
+    """
+    below, inside = list[Form](), list[Form]()
+    for form in forms(result, rich, whole=whole):
+        stands_open = isinstance(form, Image) or (isinstance(form, RichHtml) and form.is_frame)
+        first = _first_rows(form) if isinstance(form, RichHtml) and form.is_frame else form
+        if stands_open:
+            below.append(first)
+        if not stands_open or first is not form:
+            inside.append(form)
+    return below, inside
+
+
+def _first_rows(frame: RichHtml) -> RichHtml:
+    """Return the first rows of a frame's table with a note, or the frame itself if it has no more."""
+    head, body, tail = frame.html.partition("<tbody>")
+    rows, end, _ = tail.partition("</tbody>")
+    first = list(_ROW.finditer(rows))
+    if len(first) <= MOST_OPEN_ROWS:
+        return frame
+    counted = _COUNTED.search(f"{head}{tail[-LONGEST_COUNT:]}")
+    every = int(re.sub("[_,]", "", counted[1] or counted[2])) if counted else len(first)
+    rest = f"all {every:,} rows are" if every <= len(first) else "more are"
+    note = f"The first {MOST_OPEN_ROWS} of {every:,} rows; {rest} in the card."
+    table = Markup(f"{head}{body}{rows[: first[MOST_OPEN_ROWS - 1].end()]}{end}</table>")  # noqa: S704  (a part of it)
+    return RichHtml("", html=table + Markup("<p><small>{}</small></p></div>").format(note), is_frame=True)
 
 
 def answer_form(text: str, wrapped_in: str) -> Form | None:

@@ -87,8 +87,8 @@ class TextRenderer:
             return "\n".join(_card(card, times=self.times))
         result = (
             " ".join(text or note for text, note in map(_form, forms(card.result, card.rich)))
-            if card.result
-            else card.reason
+            if card.result and not card.refused
+            else words.long_reason(card)
         )
         told = one_line(shown(result), RESULT_ON_A_LINE)
         return f"{_heading(card, times=self.times)}{' → ' if told else ''}{told}"
@@ -156,7 +156,9 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
     if card.state == "waiting":
         yield _indented(words.all_arguments(card))
         yield _indented(words.effects(card))
-    if card.result:
+    if edits := words.edits(card):
+        yield _indented(f"Edited by you:\n{edits}")
+    if card.result and not card.refused:
         for text, note in map(_form, forms(card.result)):
             if text:
                 yield _indented(_start(text))
@@ -164,8 +166,8 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
                 yield _indented(note)
         if card.traceback:
             yield _indented("%tb shows where it was raised.")
-    elif card.reason:
-        yield _indented(shown(card.reason))
+    elif reason := words.long_reason(card):
+        yield _indented(reason)
 
 
 def task_line(row: TaskProgress) -> str:
@@ -183,7 +185,7 @@ def _heading(card: ToolCard, *, times: bool) -> str:
     arguments = words.short_arguments(card)
     took = words.duration(card.seconds) if times and card.seconds else ""
     told = words.progress(card.progress) if card.progress else ""
-    tail = " · ".join(filter(None, (words.STATES[card.state], told, took)))
+    tail = " · ".join(filter(None, (words.card_state(card), told, took)))
     inner = "  ↳" if card.inner else ""
     return " ".join(
         filter(None, (inner, words.GLYPHS[card.state], name, server, arguments, f"[{tail}]" if tail else ""))

@@ -148,7 +148,7 @@ class Transcript:
             case events.ApprovalAsked():
                 self.asked[event.id] = event
                 card = self._card(event.call, event.server)
-                card.step, card.effects = event.step, event.effects
+                card.step, card.effects, card.optional = event.step, event.effects, event.optional
                 self._change(card, "waiting", ask=event.id)
             case events.ApprovalGiven():
                 self._settle_approval(event)
@@ -178,7 +178,8 @@ class Transcript:
             case events.Notice():
                 self._add(NoticeBlock(event.level if event.level in get_args(events.Level) else "warning", event.text))
             case events.VariablesChanged():
-                self._add(NoticeBlock("info", words.receipt(event)))
+                if receipt := words.receipt(event):
+                    self._add(NoticeBlock("info", receipt))
             case events.Compacted():
                 self._compact(event)
             case events.Sampled():
@@ -243,7 +244,9 @@ class Transcript:
             self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "")))
         model = self.running.model if self.running else ""
         unsent = self._turns - 1 if result.unsent else None
-        self._add(FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told, unsent=unsent))
+        footer = FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told, unsent=unsent)
+        footer.steps = result.iterations_used
+        self._add(footer)
         self.price_told |= result.usage.cost is None and result.usage.output_tokens > 0
         self.running = None
         self._turn = len(self.blocks)
@@ -357,6 +360,9 @@ class Transcript:
         card = self._cards.get(asked.call.id) if asked else None
         if card and card.ask == event.id:
             card.reason = "" if event.approved else event.reason
+            if event.approved and event.arguments is not None and card.call:
+                card.written = card.call.arguments
+                card.call = replace(card.call, arguments=event.arguments)
             self._change(card, "pending" if event.approved else "denied")
 
     # -- what the user is asked ----------------------------------------------------------------

@@ -90,7 +90,7 @@ _STOPS: dict[StopReason, str] = {
     "limit": "stopped at the limit of steps",
     "budget": "stopped at the budget",
     "timeout": "timed out",
-    "cancelled": "interrupted",
+    "cancelled": "stopped",
     "no_tools": "no tools to call",
     "error": "failed",
 }
@@ -131,6 +131,9 @@ LONGEST_WORD = 40
 LONGEST_WHY = 300
 """Characters of the reason for a proposed cell."""
 
+CHANGES = {"made": "+", "changed": "~", "removed": "-"}
+MODULE = "module "
+"""How the kind of what an import binds begins, which is not worth a line of a receipt."""
 MOST_CHANGES = 30
 """Changed variables that a receipt names."""
 
@@ -200,6 +203,28 @@ def short_arguments(card: ToolCard) -> str:
         return one_line(shown(settled(card.raw)), SHORT_ARGUMENTS)
     pairs = (f"{key}: {compact(value)}" for key, value in in_json(card.call.arguments).items())
     return one_line(", ".join(pairs), SHORT_ARGUMENTS)
+
+
+def card_state(card: ToolCard) -> str:
+    """Say the state of a card: that the user changed its arguments, how it ended, why it was denied."""
+    reason = one_line(shown(card.reason), SHORT_ARGUMENTS) if card.state == "denied" else ""
+    ended = ": ".join(filter(None, (STATES[card.state], reason)))
+    return ", ".join(filter(None, ("edited" if card.written is not None else "", ended)))
+
+
+def long_reason(card: ToolCard) -> str:
+    """Return why a call was denied, or "" if `card_state` says all of it."""
+    reason = shown(card.reason)
+    return "" if card_state(card).endswith(f": {reason}") else reason
+
+
+def edits(card: ToolCard) -> str:
+    """Return how the user changed the arguments of a call, in lines; "" if the user did not."""
+    if card.written is None or card.call is None:
+        return ""
+    before, now = (written_out(given).splitlines() for given in (card.written, card.call.arguments))
+    _, _, *lines = [*unified_diff(before, now, lineterm="", n=0), "", ""]
+    return "\n".join(f"{line[0]} {line[1:]}" for line in lines if line and not line.startswith("@@"))
 
 
 def all_arguments(card: ToolCard) -> str:
@@ -328,9 +353,10 @@ def duration(seconds: float) -> str:
 
 
 def progress(event: ToolProgress) -> str:
-    """Say how far a call has come."""
+    """Say how far a call has come, with the last line of what it says or prints."""
     figures = f"{event.progress:g} of {event.total:g}" if event.total else ""
-    return " ".join(filter(None, (figures, one_line(shown(event.message), SHORT_ARGUMENTS))))
+    last = shown(event.message).strip("\n").rpartition("\n")[2]
+    return " ".join(filter(None, (figures, one_line(last, SHORT_ARGUMENTS))))
 
 
 def share(event: ToolProgress) -> float | None:
@@ -348,19 +374,20 @@ def retry(block: RetryBlock, *, times: bool) -> str:
 
 
 def receipt(event: VariablesChanged) -> str:
-    """Say which variables a turn has changed, and which files its programs wrote."""
-    told = [_change(one) for one in event.changes[:MOST_CHANGES]]
-    more = [f"{len(event.changes) - MOST_CHANGES} more"] if len(event.changes) > MOST_CHANGES else []
-    changes = f"Changed in the notebook: {'; '.join([*told, *more])}." if told else ""
+    """Say which variables a turn has changed, one a line, and which files its programs wrote; "" for nothing."""
+    changes = [one for one in event.changes if not (one.after or one.before).startswith(MODULE)]
+    told = [_change(one) for one in changes[:MOST_CHANGES]]
+    more = [f"{len(changes) - MOST_CHANGES} more"] if len(changes) > MOST_CHANGES else []
+    head = ["Changed in the notebook:"] if told else []
     files = f"Files opened to write: {', '.join(event.files)}." if event.files else ""
     names = listed(event.unwatched, MOST_CHANGES)
     unwatched = f"Not watched, and not put back by undo: {names}." if event.unwatched else ""
-    return " ".join(filter(None, (changes, files, unwatched)))
+    return "\n".join(filter(None, (*head, *told, *more, files, unwatched)))
 
 
 def _change(one: VariableChange) -> str:
     sizes = " → ".join(dict.fromkeys(filter(None, (one.before, one.after))))
-    return f"{one.change} {one.name} ({sizes})"
+    return f"{CHANGES[one.change]} {one.name}: {sizes}"
 
 
 def proposal_title(block: ProposalBlock) -> str:
@@ -438,21 +465,26 @@ def doing(running: FooterBlock, blocks: Iterable[Block]) -> str:
 
 
 def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
-    """Yield what a turn took, figure by figure; seconds only with `times`."""
+    """Yield model, time and cost of a turn, and how it ended, figure by figure; the time only with `times`."""
     if block.model:
         yield shown(block.model)
-    if block.usage.requests:
-        yield counted(block.usage.requests, "request")
-    if block.usage.input_tokens or block.usage.output_tokens:
-        yield _tokens(block.usage)
-        if block.usage.cost is not None or not block.price_told:
-            yield cost(block.usage.cost)
     if times and block.stop_reason:
         yield duration(block.seconds)
+    has_tokens = block.usage.input_tokens or block.usage.output_tokens
+    if has_tokens and (block.usage.cost is not None or not block.price_told):
+        yield cost(block.usage.cost)
     if block.stop_reason and STOPS[block.stop_reason]:
         yield STOPS[block.stop_reason]
     if block.unsent is not None:
         yield UNSENT
+
+
+def footer_details(block: FooterBlock) -> str:
+    """Return what else a turn took: steps, requests and tokens."""
+    steps = counted(block.steps, "step") if block.steps else ""
+    requests = counted(block.usage.requests, "request") if block.usage.requests else ""
+    has_tokens = block.usage.input_tokens or block.usage.output_tokens
+    return " · ".join(filter(None, (steps, requests, _tokens(block.usage) if has_tokens else "")))
 
 
 def _tokens(usage: Usage) -> str:

@@ -6,6 +6,7 @@ place: no tag, comment or fence in a text hides or ends what stands around it.
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ from agentmagic.display.transcript import Transcript
 from agentmagic.escapes import decoded
 from agentmagic.events import Level
 from agentmagic.history.history import Turn
-from agentmagic.messages import Media, Message, Reasoning, ToolCall, ToolResult, as_text
+from agentmagic.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult, as_text
 from agentmagic.text import cut_apart, in_json, one_line, shown
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ class _MarkdownRenderer:
         yield from filter(None, _fenced(*words.proposal_code(block)))
 
     def notice(self, block: NoticeBlock) -> Iterator[str]:
-        yield quote(f"**{_LABELS[block.level]}:** {plain(block.text)}")
+        lines = "\\\n".join(map(plain, shown(block.text).splitlines()))
+        yield quote(f"**{_LABELS[block.level]}:** {lines}")
 
     def retry(self, block: RetryBlock) -> Iterator[str]:
         yield quote(f"**Retry:** {plain(words.retry(block, times=True))}")
@@ -140,7 +142,7 @@ def _folded(heading: Markup, *content: str) -> str:
 def _heading(card: ToolCard) -> Markup:
     name = one_line(shown(card.name), words.SHORT_ARGUMENTS)
     server = f"({shown(card.server)})" if card.server else ""
-    tail = " · ".join(filter(None, (words.STATES[card.state], words.duration(card.seconds) if card.seconds else "")))
+    tail = " · ".join(filter(None, (words.card_state(card), words.duration(card.seconds) if card.seconds else "")))
     name = f"↳ {name}" if card.inner else name
     told = " ".join(filter(None, (server, words.short_arguments(card), f"[{tail}]" if tail else "")))
     heading = Markup("{} <code>{}</code> {}").format(words.GLYPHS[card.state], name, " ".join(told.split()))
@@ -151,18 +153,22 @@ def _card(card: ToolCard) -> Iterator[str]:
     if card.call and card.call.arguments:
         yield "Arguments:"
         yield from _fenced(_json(card.call.arguments), "json")
+    if edits := words.edits(card):
+        yield "Edited by the user:"
+        yield from _fenced(edits, "diff")
     if card.effects:
         yield "What it does:"
         yield from _fenced(words.effects(card))
-    if card.result:
+    if card.result and not card.refused:
         yield from _result(card.result)
-    elif card.reason:
-        yield plain(card.reason)
+    elif reason := words.long_reason(card):
+        yield plain(reason)
 
 
 def _result(result: ToolResult) -> Iterator[str]:
-    if result.content:
-        text, language = shown(result.text).strip("\n"), ""
+    own = tuple(part for part in result.content if not (isinstance(part, Text) and part.audience == "assistant"))
+    if own:
+        text, language = shown(replace(result, content=own).text).strip("\n"), ""
     elif result.structured is not None:
         text, language = _json(result.structured), "json"
     else:

@@ -13,7 +13,7 @@ from agentmagic import log
 from agentmagic.errors import UsageError
 from agentmagic.host import ScriptHost, install
 from agentmagic.jupyter.cell.live_runs import AnswerText, LiveRuns
-from agentmagic.jupyter.cell.runner import Runner, one_line
+from agentmagic.jupyter.cell.runner import Runner, TurnInterrupted, one_line, quiet_stop
 from agentmagic.jupyter.frontend import front_end, in_kernel, say
 from agentmagic.jupyter.kernel_host import KernelHost
 from agentmagic.jupyter.magics import formatting
@@ -193,6 +193,9 @@ def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace
         undo.callback(known.remove, hook)
     shell.events.register("post_run_cell", magics.errors.notice)
     undo.callback(shell.events.unregister, "post_run_cell", magics.errors.notice)
+    if not shell.custom_exceptions:  # IPython has room for one handler, and another extension's stays
+        shell.set_custom_exc((TurnInterrupted,), quiet_stop)
+        undo.callback(_forget_handler, shell)
 
 
 def _find_pages(
@@ -241,6 +244,11 @@ def _is_taken(shell: Shell, kind: str, magic: str) -> bool:
     function = shell.magics_manager.magics[kind].get(magic)
     # IPython keeps placeholders, which are not callable, for magics that it loads late.
     return callable(function) and getattr(function, "__module__", None) != AgentMagics.__module__
+
+
+def _forget_handler(shell: Shell) -> None:
+    if shell.custom_exceptions == (TurnInterrupted,):
+        shell.set_custom_exc((), None)
 
 
 def _withdraw(shell: Shell, kind: str, magic: str) -> None:

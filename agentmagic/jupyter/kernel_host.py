@@ -33,9 +33,9 @@ class KernelHost(Host):
         # A terminal has no loop: there tools run in the main thread only while a cell blocks it.
         self.wake = None if loop is None else loop.add_callback
 
-    def capture(self, on_line: Callable[[str], None]) -> Capture:
+    def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture:
         """Return what takes the output of one tool out of the cell."""
-        return OutputCapture(self._shell, on_line)
+        return OutputCapture(self._shell, on_lines)
 
     def view(self, session: Session) -> CellView | None:
         """Return a view in the running cell, if code of the user begins the run there."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import eq
 
-from agentmagic.approval.approvals import Gate, Granted, Refused
+from agentmagic.approval.approvals import Gate, Granted, Refused, left_out
 from agentmagic.context.request_view import tokens_of_message, tokens_of_tools
 from agentmagic.events import (
     ApprovalAsked,
@@ -71,12 +71,15 @@ class Stepper:
         """Show a call that may run and wait. Return it as the user left it, or refused if the user skips it."""
         why = ""
         while self.on:
-            asked = ApprovalAsked(uuid.uuid4().hex, own(permit.call), tool.definition.server, why, step=True)
+            optional = left_out(tool.definition, permit.call.arguments)
+            asked = ApprovalAsked(
+                uuid.uuid4().hex, own(permit.call), tool.definition.server, why, step=True, optional=optional
+            )
             intent = await self._put(asked)
             if isinstance(intent, Deny):
                 words = f"the user skipped it{f' and said: {intent.reason}' if intent.reason else ''}."
                 self.gate.emit(ApprovalGiven(asked.id, approved=False, reason=words))
-                return Refused(f"{permit.call.name} was not run: {words}", "skipped", "error")
+                return Refused(f"{permit.call.name} was not run: {words}", "skipped", "error", by_user=True)
             arguments = intent.arguments if isinstance(intent, Approve) else None
             if arguments is None:
                 self.gate.emit(ApprovalGiven(asked.id, approved=True))

@@ -30,7 +30,7 @@ from agentmagic.events import (
     ToolStarted,
 )
 from agentmagic.loop.stepping import Stepper
-from agentmagic.messages import NOTEBOOK, Media, Message, ResultStatus, Text, ToolCall, ToolResult, as_text
+from agentmagic.messages import NOTEBOOK, Media, Message, Text, ToolCall, ToolResult, as_text
 from agentmagic.runtime.engine import engine, running_loop
 from agentmagic.runtime.timeouts import await_all_with_grace
 from agentmagic.secrets import redact
@@ -157,26 +157,25 @@ class ToolExecutor:
         try:
             if tool is None:
                 entry.decision, entry.outcome = "no such tool", "error"
-                return self._refuse(call, self._unknown(call.name), "error", inner=inner)
+                return self._refuse(call, failure(call, self._unknown(call.name)), inner=inner)
             try:
                 call = own(call)
             except ToolError as error:
                 entry.decision, entry.outcome = "not asked", "error"
-                return self._refuse(call, str(error), "error", inner=inner)
+                return self._refuse(call, failure(call, str(error)), inner=inner)
             permit = await self.gate.admit(tool, call)
             if self.stepper is not None and isinstance(permit, Granted) and permit.how == "allowed":
                 permit = await self.stepper.before_call(tool, permit)
             entry.decision = permit.how
             if isinstance(permit, Refused):
                 entry.outcome = permit.status
-                return self._refuse(call, permit.words, permit.status, inner=inner)
+                return self._refuse(call, permit.result(call), inner=inner)
             entry.arguments = permit.call.arguments
             return await self._run(tool, permit, entry, depth)
         finally:
             log.audit(entry)
 
-    def _refuse(self, call: ToolCall, words: str, status: ResultStatus, *, inner: bool) -> _Ended:
-        result = failure(call, words, status)
+    def _refuse(self, call: ToolCall, result: ToolResult, *, inner: bool) -> _Ended:
         self.emit(ToolFinished(result if inner else self._warned(call, result)))
         return _Ended(result)
 
@@ -248,7 +247,7 @@ class ToolExecutor:
             f"Note: this same call, with the same arguments, was made {count} times in a row. "
             "Use what it returned, call with other arguments, or answer."
         )
-        return replace(result, content=(*result.content, Text(words)))
+        return replace(result, content=(*result.content, Text(words, audience="assistant")))
 
     def _traceback(self, tool: Tool, context: ToolContext) -> str:
         """Return the traceback of a function of the user that raised, and leave it for `%tb` too."""
@@ -333,7 +332,7 @@ def _beginning(result: ToolResult) -> ToolResult:
     content = tuple(
         part
         if isinstance(part, Media) and len(part.data) <= LARGEST_INNER
-        else Text(cut(redact(as_text(part)), LONGEST_INNER))
+        else Text(cut(redact(as_text(part)), LONGEST_INNER), audience=part.audience if isinstance(part, Text) else "")
         for part in result.content[:10]
     )
     return replace(result, content=content, structured=None)

@@ -209,7 +209,7 @@ class _TurnLoop:
             timed_out=reason == "timeout",
             stop_reason=reason,
             usage=self.steps.usage,
-            seconds=time.monotonic() - self.started,
+            seconds=time.monotonic() - self.started - self.deadline.paused_for,  # without the time that the user took
             error=redact(said(error)) if error else self.spent,
             value=self.value,
             wrapped_in=schema.wrapped_in if schema and self.value is not None else "",

@@ -245,10 +245,10 @@ class MainThread:
             raise KeyboardInterrupt
 
     @contextmanager
-    def captured(self, on_line: Callable[[str], None]) -> Generator[Capture | None]:
+    def captured(self, on_lines: Callable[[Callable[[], str]], None]) -> Generator[Capture | None]:
         """Capture what a tool prints, displays and plots in the block; yield None in another thread or in a script."""
         in_main = threading.current_thread() is threading.main_thread()
-        if not in_main or (capture := installed().capture(on_line)) is None:
+        if not in_main or (capture := installed().capture(on_lines)) is None:
             yield None
             return
         self._capturing = capture

@@ -58,6 +58,8 @@ class Deadline:
         self._pauses = 0
         self._over = False
         self._left: float | None = None
+        self._paused_at = 0.0
+        self._paused_for = 0.0
 
     async def __aenter__(self) -> Self:
         self._timeout, self._over = asyncio.timeout(self._seconds), False
@@ -76,17 +78,26 @@ class Deadline:
         """Whether the time has run out; never before the block was entered."""
         return self._timeout.expired()
 
+    @property
+    def paused_for(self) -> float:
+        """Seconds of all pauses so far, of one that goes on too. Read it on the deadline's own event loop."""
+        return self._paused_for + (asyncio.get_running_loop().time() - self._paused_at if self._pauses else 0.0)
+
     def pause(self) -> None:
         """Stop the clock. Call it on the deadline's own event loop."""
         when = self._timeout.when()
+        if self._pauses == 0:
+            self._paused_at = asyncio.get_running_loop().time()
         if self._pauses == 0 and when is not None and not self.expired and not self._over:
-            self._left = when - asyncio.get_running_loop().time()
+            self._left = when - self._paused_at
             self._timeout.reschedule(None)
         self._pauses += 1
 
     def resume(self) -> None:
         """End one pause. The clock runs again when the last one has ended."""
         self._pauses -= 1
+        if self._pauses == 0:
+            self._paused_for += asyncio.get_running_loop().time() - self._paused_at
         if self._pauses == 0 and self._left is not None and not self.expired:
             self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
             self._left = None

@@ -204,7 +204,8 @@ class Tool:
     user can allow it, no pattern, no default and no environment variable; an "always" is for the same arguments only.
     `effects` says in lines, for the user who is asked, what a call would do. `among` returns the definition of the tool
     in a turn with these tools, and `now` the one at the beginning of a turn; it raises UsageError if the tool cannot be
-    offered in this turn. `lasting` is then the definition to which the user's approval is bound.
+    offered in this turn. `lasting` is then the definition to which the user's approval is bound. A `trusted` tool is of
+    a server that the user trusts, and `reads` if that server says that the tool only reads.
     """
 
     definition: ToolDef
@@ -217,6 +218,8 @@ class Tool:
     among: Callable[[Sequence[ToolDef]], ToolDef] | None = None
     now: Callable[[], ToolDef] | None = None
     lasting: ToolDef | None = None
+    trusted: bool = False
+    reads: bool = False
 
     @property
     def name(self) -> str:

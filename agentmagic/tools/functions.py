@@ -321,7 +321,7 @@ class _Invocation:
         filled = self._with(arguments, _BlockingContext(context))
 
         def work() -> Any:
-            captured = engine().main.captured(_LastLine(loop, context).tell)
+            captured = engine().main.captured(_LastLines(loop, context).tell)
             with contained_exits(), captured as context.capture:
                 with context.watch(self.function):
                     value = self.function(**filled)
@@ -345,23 +345,24 @@ class _Invocation:
         return {**arguments, **extra}
 
 
-class _LastLine:
-    """Reports the last line that a function has printed as the progress of its call, soon and not too often."""
+class _LastLines:
+    """Reports the last lines that a function has printed as the progress of its call, soon and not too often."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: ToolContext) -> None:
         self._loop = loop
         self._context = context
-        self._line = ""
+        self._lines: Callable[[], str] = str
         self._planned = 0.0
 
-    def tell(self, line: str) -> None:
-        self._line = line
-        if (now := time.monotonic()) >= self._planned + PAUSE:  # else the report that is due tells this line
+    def tell(self, lines: Callable[[], str]) -> None:
+        self._lines = lines
+        if (now := time.monotonic()) >= self._planned + PAUSE:  # else the report that is due tells these lines
             self._planned = now
             self._loop.call_soon_threadsafe(self._loop.call_later, PAUSE, self._report)
 
     def _report(self) -> None:
-        self._context.progress(*self._context.reached, self._line)
+        if lines := self._lines():
+            self._context.progress(*self._context.reached, lines)
 
 
 def _is_async_function(function: Function) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agentmagic.approval.policy import Level, at_level, policy_of
 from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.events import PromptValue
 from agentmagic.loop.turn_options import TurnSettings
@@ -36,6 +37,17 @@ def choose_model(session: Session, model: str | Model) -> None:
         if not session.deck.answers():  # in a replay only the name of the model matters
             raise
     session.agent = agent
+
+
+def choose_level(session: Session, level: Level) -> None:
+    """Let more or less run without asking, from the next turn on; rules and hooks stay."""
+    session.agent = replace(session.agent, permission=at_level(session.agent.permission, level))
+
+
+def level_of(session: Session) -> Level | None:
+    """Return the level of a session, or None if its permission is no level: it allows or denies everything."""
+    policy = policy_of(session.agent.permission)
+    return policy.level if policy.default == "ask" else None
 
 
 def export(session: Session, target: Path, functions: Sequence[Callable[..., Any]], *, overwrite: bool = False) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from agentmagic.approval.policy import Level
 from agentmagic.display.words import restored
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Intent, Reply, Stop
@@ -181,6 +182,13 @@ class ChooseModel(PageMessage):
     name: Name
 
 
+class ChooseLevel(PageMessage):
+    """Let more or less run without asking, from the next turn on."""
+
+    type: Literal["level"] = "level"
+    level: Level
+
+
 class RunCommand(PageMessage):
     """Carry out a line of `%agent` on the panel's session, or a line of `%mcp`."""
 
@@ -255,6 +263,7 @@ SessionAction = (
     | RedoChange
     | ExportSession
     | ChooseModel
+    | ChooseLevel
     | RunCommand
     | NewChat
     | ListChats

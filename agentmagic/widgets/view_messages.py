@@ -82,6 +82,7 @@ class State(TypedDict, total=False):
     why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns
     can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns.
     `offered` is a saved conversation to go on with.
+    `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words.
     `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has
     asked for them. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector.
     """
@@ -90,6 +91,8 @@ class State(TypedDict, total=False):
     actions: list[str]
     model: str
     models: list[str]
+    level: str
+    levels: list[tuple[str, str]]
     cost: str
     servers: list[ServerRow]
     note: str

@@ -1,26 +1,97 @@
 // What a person can say to a call that waits: approve, approve always, edit first, deny with a reason; and in step mode.
 /** @import { CardFields, QuestionFields } from "./messages.js" */
 /** @import { Desk } from "./types.js" */
-import { button, h, put, say, writingBox } from "./dom.js"
+import { button, h, heading, put, say, writingBox } from "./dom.js"
 
 /** @param {CardFields} block @param {Desk} desk @returns {HTMLElement} */
 export function approval(block, desk) {
-  const place = h("div", { class: "am-approval", role: "group", "aria-label": `Approval of ${block.name}` })
+  const place = h("div", { class: "am-approval", role: "group", "aria-label": `Approval of ${block.name}`, tabindex: -1 })
   choices(place, block, desk)
   return place
 }
 
-/** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk @param {string} [focused] */
+/** A button that a letter presses, too. @param {string} key @param {string} label @param {() => void} onclick @param {string} [kind] */
+function keyed(key, label, onclick, kind = "") {
+  return withKey(button(label, onclick, kind, { "aria-keyshortcuts": key, "aria-label": label }), key)
+}
+
+/** Shows a key on a button. @param {HTMLElement} element @param {string} key */
+function withKey(element, key) {
+  element.append(h("kbd", { class: "am-key", "aria-hidden": "true" }, key))
+  return element
+}
+
+/** The keys that submit what was written in several boxes. */
+const SUBMIT = /Mac|iP/.test(navigator.platform) ? "Meta+Enter" : "Control+Enter"
+const SUBMIT_WORDS = SUBMIT === "Meta+Enter" ? "⌘ Enter" : "Ctrl Enter"
+
+/** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk @param {string} [focused] the key of a button */
 function choices(place, block, desk, focused = "") {
   const id = block.ask
   const row = h("div", { class: "am-row" })
-  if (block.step) return pause(place, block, desk, block.edit.length ? () => edit(place, block, desk) : null, focused)
-  row.append(button("Approve", () => desk.act({ type: "approve", id }), "go"))
-  row.append(button(block.effects.length ? "Always this program" : "Always allow", () => desk.act({ type: "approve", id, always: true })))
-  if (block.edit.length) row.append(button("Edit", () => edit(place, block, desk)))
-  row.append(button("Deny…", () => deny(place, block, desk), "quiet"))
+  const change = block.edit.length || block.optional.length ? () => edit(place, block, desk) : null
+  if (block.step) return pause(place, block, desk, change, focused)
+  const look = isRisky(block) ? "go am-risky" : "go"
+  row.append(keyed("y", "Approve", () => desk.act({ type: "approve", id }), look))
+  row.append(keyed("a", block.effects.length ? "Always this program" : "Always allow", () => desk.act({ type: "approve", id, always: true })))
+  if (change) row.append(keyed("e", "Edit", change))
+  row.append(keyed("n", "Deny…", () => deny(place, block, desk), "quiet"))
   put(place, row)
-  for (const other of row.querySelectorAll("button")) if (other.textContent === focused) other.focus()
+  buttonOf(place, focused)?.focus()
+}
+
+/** Whether a line of what a call does names a risk, or variables that go. @param {CardFields} block */
+export const isRisky = ({ effects }) => effects.some((line) => /^(Risk|Removes):/.test(line))
+
+/** @param {Element} element @param {string} key @returns {HTMLElement | undefined} */
+const buttonOf = (element, key) =>
+  /** @type {HTMLElement[]} */ ([...element.querySelectorAll("[aria-keyshortcuts]")]).find((one) => one.getAttribute("aria-keyshortcuts") === key)
+
+/** Milliseconds without a key until the keys answer what has taken them of itself: the person may be pressing others. */
+const REST = 500
+/** What has taken the keys of itself, for so long. */
+const FRESH = "am-fresh"
+
+/** Gives the keys to what waits, without the person. @param {HTMLElement} target */
+export function take(target) {
+  target.focus({ preventScroll: true })
+  if (!target.closest(".am-going")) rest(target)
+}
+
+/** @type {WeakMap<Element, any>} */
+const rests = new WeakMap()
+
+/** @param {Element} target */
+function rest(target) {
+  clearTimeout(rests.get(target))
+  target.classList.add(FRESH)
+  rests.set(target, setTimeout(() => target.classList.remove(FRESH), REST))
+}
+
+/**
+ * Lets letters press the buttons in a block that waits; no letter that is pressed there is one of the notebook's.
+ * @param {HTMLElement} element @param {() => boolean} waits
+ */
+export function answeredByKeys(element, waits) {
+  element.addEventListener(
+    "keydown",
+    (event) => {
+      if (!waits() || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return
+      const target = /** @type {Element} */ (event.target)
+      const [writes, letter] = [target.matches("textarea, input, select"), event.key.length === 1]
+      if (target.matches(`.${FRESH}`) && (event.key === "Enter" || (letter && !writes))) {
+        rest(target)
+      } else if (letter && !writes) {
+        const pressed = event.repeat || event.shiftKey ? undefined : buttonOf(element, event.key.toLowerCase())
+        event.stopPropagation()
+        if (event.key === " " || !pressed?.getClientRects().length) return
+        pressed.click()
+      } else return
+      event.preventDefault()
+      event.stopPropagation()
+    },
+    true,
+  )
 }
 
 /** Whether the last thing a person did was to go on, so that the next pause takes the same key. */
@@ -37,19 +108,21 @@ export function pause(place, block, desk, edit, focused = "") {
     goesOn = !always
     desk.act({ type: "approve", id, always })
   }
-  const row = h("div", { class: "am-row am-pause" }, button("Go on", () => go(false), "go"))
-  if (edit) row.append(button("Edit", edit))
-  if (block.kind === "card") row.append(button("Skip", () => desk.act({ type: "deny", id, reason: "" })))
-  row.append(button("Run to the end", () => go(true)), button("Stop", () => desk.act({ type: "stop" }), "stop"))
+  const row = h("div", { class: "am-row am-pause" }, keyed("y", "Go on", () => go(false), "go"))
+  if (edit) row.append(keyed("e", "Edit", edit))
+  if (block.kind === "card") row.append(keyed("n", "Skip", () => desk.act({ type: "deny", id, reason: "" })))
+  row.append(keyed("a", "Run to the end", () => go(true)), button("Stop", () => desk.act({ type: "stop" }), "stop"))
   put(place, row)
-  const wanted = goesOn && !focused ? "Go on" : focused
+  const wanted = goesOn && !focused ? "y" : focused
+  row.classList.toggle("am-going", goesOn) // the person waits for it, key in hand
   goesOn = false
-  for (const other of row.querySelectorAll("button")) if (other.textContent === wanted) requestAnimationFrame(() => other.focus({ preventScroll: true }))
+  const other = buttonOf(row, wanted)
+  if (other) requestAnimationFrame(() => other.focus({ preventScroll: true }))
 }
 
 /** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk */
 function edit(place, block, desk) {
-  const back = () => choices(place, block, desk, "Edit")
+  const back = () => choices(place, block, desk, "e")
   const fields = block.edit.map((argument) => field(argument))
   const problem = h("p", { class: "am-problem", role: "alert", hidden: true })
   const approve = () => {
@@ -59,10 +132,38 @@ function edit(place, block, desk) {
     const pairs = fields.map(({ name, plain, box }) => `${JSON.stringify(name)}: ${plain ? JSON.stringify(box.value) : box.value}`)
     desk.act({ type: "edit", id: block.ask, arguments: `{${pairs.join()}}` })
   }
-  const row = h("div", { class: "am-row" }, button(block.step ? "Go on as edited" : "Approve as edited", approve, "go"), button("Back", back, "quiet"))
-  const leave = (/** @type {KeyboardEvent} */ { key }) => key === "Escape" && back()
-  put(place, h("div", { onkeydown: leave }, ...fields.map(({ element }) => element), problem, row))
-  fields[0]?.box.focus()
+  const label = block.step ? "Go on as edited" : "Approve as edited"
+  const submit = button(label, approve, isRisky(block) ? "go am-risky" : "go", { "aria-keyshortcuts": SUBMIT, "aria-label": label })
+  const row = h("div", { class: "am-row" }, withKey(submit, SUBMIT_WORDS), button("Back", back, "quiet"))
+  const pressed = (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === "Escape") back()
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.isComposing) return
+    event.preventDefault()
+    event.stopPropagation()
+    approve()
+  }
+  const places = h("div", {}, ...fields.map(({ element }) => element))
+  const more = block.optional.length > 0 && addition(block.optional, (argument) => {
+    const added = field(argument)
+    fields.push(added)
+    places.append(added.element)
+    added.box.focus()
+    place.scrollIntoView({ block: "nearest" })
+  })
+  put(place, h("div", { onkeydown: pressed }, places, more, problem, row))
+  if (fields[0]) fields[0].box.focus()
+  else place.querySelector("button")?.focus()
+  place.scrollIntoView({ block: "nearest" })
+}
+
+/** The arguments that the model left out, each behind a button. @param {CardFields["optional"]} optional @param {(argument: CardFields["edit"][number]) => void} add */
+function addition(optional, add) {
+  const row = h("div", { class: "am-row am-optional" }, heading("May be added"))
+  for (const [name, text, plain, about] of optional) {
+    const made = button(`+ ${name}`, () => (made.remove(), (row.hidden = row.children.length === 1), add([name, text, plain])), "small", { title: about, "aria-label": `Add ${name}` })
+    row.append(made)
+  }
+  return row
 }
 
 /** A box for one argument. @param {CardFields["edit"][number]} argument */
@@ -75,11 +176,12 @@ function field([name, text, plain]) {
 /** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk */
 function deny(place, block, desk) {
   const send = () => desk.act({ type: "deny", id: block.ask, reason: box.value.trim() })
-  const back = () => choices(place, block, desk, "Deny…")
+  const back = () => choices(place, block, desk, "n")
   const box = writingBox("Reason, which the model is told", { send, back })
-  box.placeholder = "Why not? The model is told. May be left empty."
+  box.placeholder = "Why not? The model is told. May be left empty. Enter sends."
   put(place, box, h("div", { class: "am-row" }, button("Deny", send, "stop"), button("Back", back, "quiet")))
   box.focus()
+  place.scrollIntoView({ block: "nearest" })
 }
 
 /** Says what is wrong with an edited argument, or nothing. @param {string} name @param {string} text */

@@ -2,6 +2,8 @@
 /** @import { Block, CardFields, QuestionFields } from "./messages.js" */
 /** @import { Waits } from "./types.js" */
 /** @import { Log } from "./log.js" */
+import { take } from "./approval.js"
+import { isFocused } from "./dom.js"
 import { mark, notify, tabOf } from "./tab.js"
 
 /** Pixels below what is seen in which the end of a conversation still counts as looked at. */
@@ -18,7 +20,13 @@ export class Attention {
   #seen = new Set()
   /** @type {number | undefined} the key of the block to be scrolled to once it is drawn */
   #wanted
+  /** @type {number | undefined} the key of one that came before this view was seen, in a turn that was faster */
+  #early
   #planned = false
+  /** @type {HTMLElement | undefined} where the keys were before what waits took them of itself */
+  #from
+  /** Whether something was answered and something else waits still. */
+  #next = false
   /** Whether the person goes to what waits, which is not drawn yet. */
   #going = false
   #answered = true
@@ -58,9 +66,11 @@ export class Attention {
     const came = [...this.#keys].find((key) => !before.includes(key))
     if (came === undefined && before.length === this.#keys.size) return
     if (came !== undefined) {
-      if (this.#isAtEnd()) this.#wanted = came
+      if (!this.log.element.getClientRects().length) this.#early = came
+      else if (this.#isAtEnd()) this.#wanted = came
       this.#notification = notify(said(this.blocks().get(came)), () => this.show()) ?? this.#notification
     }
+    this.#next = this.#keys.size > 0 && before.some((key) => !this.#keys.has(key))
     this.#mark()
     this.#plan()
   }
@@ -79,11 +89,36 @@ export class Attention {
     this.#going = !place && this.#keys.size > 0
     if (this.#going) this.#plan()
     place?.scrollIntoView({ block: "nearest" })
-    // If nothing of it takes the keys now, the block itself does: else they would go to an editor.
-    const block = place?.closest(".am-block")
-    const targets = [block?.querySelector(".am-pause button"), block?.querySelector("summary, textarea"), block]
-    const target = targets.find((one) => one instanceof HTMLElement && one.getClientRects().length > 0)
-    if (target instanceof HTMLElement) target.focus({ preventScroll: true })
+    targetOf(place)?.focus({ preventScroll: true })
+  }
+
+  /** Gives the keys to what waits, if the person is in the notebook's command mode or in this view, and writes nothing. @param {Element} [place] */
+  #take(place) {
+    const target = place?.getClientRects().length ? targetOf(place) : undefined // hidden while it cannot be answered
+    const from = target && this.#free()
+    if (!from) return
+    this.#from = this.#from?.isConnected ? this.#from : from
+    take(target)
+  }
+
+  /** Gives the keys back once everything is answered. */
+  #giveBack() {
+    if (this.#from?.isConnected && isFocused(this.log.element)) this.#from.focus({ preventScroll: true })
+    this.#from = undefined
+  }
+
+  /** Returns what has the keys now if what waits may take them. */
+  #free() {
+    const { element, scrolls } = this.log
+    const root = element.getRootNode()
+    const host = root instanceof ShadowRoot ? root.host : element.closest(".agentmagic")
+    const focused = root instanceof ShadowRoot && document.activeElement === host ? root.activeElement : document.activeElement
+    if (!(focused instanceof HTMLElement)) return undefined
+    const isOurs = root instanceof ShadowRoot ? focused.getRootNode() === root : host?.contains(focused)
+    if (isOurs) return isIdle(focused, element) ? focused : undefined
+    // What a panel shows may be shown in a cell too, which is nearer to the notebook.
+    const commands = !scrolls && host?.closest(".jp-Notebook.jp-mod-commandMode")
+    return commands && commands.contains(focused) && !focused.matches(`${WRITTEN}, agentmagic-view`) ? focused : undefined
   }
 
   close() {
@@ -110,8 +145,18 @@ export class Attention {
     this.#planned = false
     const places = [...this.#keys].flatMap((key) => this.log.asking(key) ?? [])
     if (places.length < this.#keys.size) return this.#plan()
-    if (this.#wanted !== undefined) this.log.asking(this.#wanted)?.scrollIntoView({ block: "nearest" })
+    if (this.#early !== undefined && this.#isAtEnd()) this.#wanted = this.#early
+    this.#early = undefined
+    if (this.#wanted !== undefined) {
+      const place = this.log.asking(this.#wanted)
+      place?.scrollIntoView({ block: "nearest" })
+      this.#take(place)
+    }
     this.#wanted = undefined
+    if (!places.length) this.#giveBack()
+    // In the next frame, when what was answered is drawn so, and has let the keys go.
+    if (this.#next) requestAnimationFrame(() => this.#take(places[0]))
+    this.#next = false
     if (this.#going) this.show()
     this.#sight?.disconnect()
     this.#sight = undefined
@@ -143,6 +188,26 @@ export class Attention {
     const [end, start] = [bottom - seen.bottom, top - seen.bottom]
     return following && bottom > seen.top && (end < NEAR || (start > -BAR && start < NEAR))
   }
+}
+
+/** What a person writes in. */
+const WRITTEN = "textarea, input, select, [contenteditable]"
+
+/** Whether the person does nothing with what has the keys: an empty box for a message, or a part of the log that does not wait. @param {HTMLElement} focused @param {Element} log */
+function isIdle(focused, log) {
+  if (focused instanceof HTMLTextAreaElement) return focused.closest(".am-composer") !== null && focused.value === ""
+  if (focused.matches(WRITTEN) || focused.closest(".am-card[data-state=waiting], .am-question.am-open")) return false
+  return log.contains(focused) || focused.matches(".agentmagic, .am-running, .am-scroller")
+}
+
+/**
+ * Returns what of a place takes the keys: if nothing else, the block itself, or they would go to an editor.
+ * @param {Element} [place] @returns {HTMLElement | undefined}
+ */
+function targetOf(place) {
+  const block = place?.closest(".am-block")
+  const found = [".am-pause button", ".am-approval", "summary, textarea"].map((one) => block?.querySelector(one))
+  return [...found, block].flatMap((one) => (one instanceof HTMLElement ? one : [])).find((one) => one.getClientRects().length > 0)
 }
 
 /** @param {Block} [block] */

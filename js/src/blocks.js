@@ -1,7 +1,7 @@
 // Blocks as elements, but for cards.
 /** @import { Block, ChecklistFields, FooterFields, NoticeFields, PromptFields, ProposalFields, QuestionFields, RetryFields, TaskFields, ValuesFields, WordsFields } from "./messages.js" */
 /** @import { Action, Desk, Drawn } from "./types.js" */
-import { pause } from "./approval.js"
+import { answeredByKeys, pause } from "./approval.js"
 import { Card } from "./card.js"
 import { coloured, framed } from "./code.js"
 import { button, counted, h, heading, hide, icon, iconButton, ICONS, once, put, say, scrollable, writingBox } from "./dom.js"
@@ -287,6 +287,7 @@ class Question {
   /** @param {Desk} desk */
   constructor(desk) {
     this.desk = desk
+    answeredByKeys(this.element, () => this.element.classList.contains("am-open"))
   }
 
   /** @param {QuestionFields} block */
@@ -316,7 +317,7 @@ class Question {
   /** @param {QuestionFields} block */
   #rewrite(block) {
     const send = () => this.desk.act({ type: "reply", id: block.ask, text: box.value })
-    const back = () => this.#pause(block, "Edit")
+    const back = () => this.#pause(block, "e")
     const box = writingBox("The prompt", { text: block.suggested, send, back })
     const row = h("div", { class: "am-row" }, button("Go on as edited", send, "go"), button("Back", back, "quiet"))
     put(this.#place, h("div", { class: "am-rewrite" }, box, row))
@@ -374,6 +375,7 @@ class Figures {
     const { figures: list = [], unsent = null } = this.#block ?? {}
     const retry = unsent !== null && this.desk.can("retry") && button("Retry", () => this.#retry(unsent), "small")
     put(this.element, ...figures(list), retry)
+    this.element.title = this.#block?.details ?? ""
   }
 
   /** @param {number} turn */

@@ -1,7 +1,7 @@
 // A tool call, from its first letter to its result.
 /** @import { CardFields, CardState } from "./messages.js" */
 /** @import { Desk, Drawn } from "./types.js" */
-import { approval } from "./approval.js"
+import { answeredByKeys, approval, take } from "./approval.js"
 import { coloured } from "./code.js"
 import { button, h, heading, hide, icon, isFocused, ICONS, put, say } from "./dom.js"
 import { drawn, noted } from "./forms.js"
@@ -27,6 +27,7 @@ export class Card {
   #name = h("span", { class: "am-name" })
   #server = h("span", { class: "am-server" })
   #short = h("span", { class: "am-short" })
+  #edited = h("span", { class: "am-word" })
   #word = h("span", { class: "am-word" })
   #progress = h("span", { class: "am-hint am-progress" })
   #time = h("span", { class: "am-time" })
@@ -45,9 +46,10 @@ export class Card {
   /** @param {Desk} desk */
   constructor(desk) {
     this.desk = desk
-    this.#summary.append(this.#icon, this.#name, this.#server, this.#short, this.#word, this.#progress, this.#time)
+    this.#summary.append(this.#icon, this.#name, this.#server, this.#short, this.#edited, this.#word, this.#progress, this.#time)
     this.#summary.addEventListener("click", () => (this.#touched = true))
     this.element = h("div", { class: "am-card" }, this.#details, this.#pictures, this.#bar)
+    answeredByKeys(this.element, () => this.#block?.state === "waiting")
   }
 
   /** @param {CardFields} block */
@@ -58,7 +60,8 @@ export class Card {
     say(this.#name, block.name)
     say(this.#server, block.server)
     say(this.#short, block.short)
-    say(this.#word, WORDS[block.state])
+    say(this.#edited, block.edits && "edited")
+    say(this.#word, block.state === "denied" && block.reason ? `denied: ${block.reason}` : WORDS[block.state])
     say(this.#progress, block.progress?.text ?? "")
     this.#drawBar(block)
     if (before?.result !== block.result) put(this.#pictures, ...pictures(block).map(drawn))
@@ -111,8 +114,14 @@ export class Card {
     const before = this.#filled
     const sections = (this.#sections ??= this.#body())
     if (before.arguments !== block.arguments) put(sections.arguments, ...sectionOf(block))
-    if (before.ask !== block.ask) put(sections.ask, block.ask && approval(block, this.desk))
-    if (before.result !== block.result || before.reason !== block.reason) {
+    if (before.ask !== block.ask) {
+      const asked = isFocused(sections.ask)
+      put(sections.ask, block.ask && approval(block, this.desk))
+      const again = sections.ask.firstElementChild
+      if (asked && again instanceof HTMLElement) take(again) // an edit that cannot be used is asked about again
+    }
+    const told = block.progress?.lines ?? ""
+    if (before.result !== block.result || before.reason !== block.reason || (before.progress?.lines ?? "") !== told) {
       const inside = isFocused(sections.result)
       put(sections.result, ...outcome(block, this.desk))
       if (inside) this.#summary.focus()
@@ -201,12 +210,13 @@ const HEARD = {
 }
 
 /** @param {CardFields} block */
-function sectionOf({ arguments: pairs, note, effects }) {
-  if (!pairs.length) return []
+function sectionOf({ arguments: pairs, note, effects, edits }) {
+  if (!pairs.length && !edits) return []
   const lines = effects.map((line) => h("li", { class: line.startsWith("Risk:") ? "am-problem" : "" }, line))
   const does = lines.length ? [heading("What it does"), h("ul", { class: "am-effects" }, ...lines)] : []
   const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(name, text))])
-  return [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows), noted(note), ...does]
+  const changed = edits ? [heading("Edited by you"), h("pre", {}, edits)] : []
+  return [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows), noted(note), ...changed, ...does]
 }
 
 /** @param {string} name @param {string} text */
@@ -215,16 +225,16 @@ function argument(name, text) {
   return h("pre", {}, html === null ? text : sanitised(html))
 }
 
-/** The images of a result, which stand open below the call. @param {Pick<CardFields, "result">} block */
-export const pictures = ({ result }) => (result?.forms ?? []).filter(({ form }) => form === "image")
+/** The images and frames of a result that stand open below the call. @param {Pick<CardFields, "result">} block */
+export const pictures = ({ result }) => result?.below ?? []
 
 /** @param {CardFields} block @param {Desk} desk */
-function outcome({ result, more, reason, state, traceback }, desk) {
-  if (reason && state === "denied") return [heading("Reason"), h("pre", {}, reason)]
-  if (!result) return []
+function outcome({ result, more, reason, progress, traceback }, desk) {
+  if (!result && progress?.lines) return [heading("Output"), h("pre", {}, progress.lines)]
+  if (!result) return reason ? [heading("Reason"), h("pre", {}, reason)] : []
   const all = more == null ? null : button("Show all", () => desk.act({ type: "whole", key: more }), "small")
   const shown = pictures({ result })
-  const forms = result.forms.filter((form) => !shown.includes(form)).map(drawn)
+  const forms = result.forms.map(drawn)
   const title = heading(result.error ? "Error" : "Result")
   const folded = h("details", {}, h("summary", { class: "am-hint" }, "Traceback"), h("pre", {}, traceback))
   const raised = traceback ? h("div", { class: "am-tree" }, folded) : null

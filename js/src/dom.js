@@ -130,8 +130,8 @@ export function iconButton(label, path, onclick) {
 }
 
 /**
- * A box to write in that grows with its text. Enter alone sends, if there is a `send`; any other makes a new line.
- * Escape goes `back`.
+ * A box to write in that grows with its text. Enter sends, with Ctrl and Cmd too, if there is a `send`; any other makes
+ * a new line. Escape goes `back`.
  * @param {string} label @param {{text?: string, send?: () => void, back?: () => void}} [options]
  */
 export function writingBox(label, { text = "", send, back } = {}) {
@@ -145,7 +145,7 @@ export function writingBox(label, { text = "", send, back } = {}) {
   box.addEventListener("keydown", (event) => {
     if (event.isComposing) return // this key chooses a word of an input method
     if (event.key === "Escape") back?.()
-    if (!send || event.key !== "Enter" || event.shiftKey || event.ctrlKey || event.altKey || event.metaKey) return
+    if (!send || event.key !== "Enter" || event.shiftKey || event.altKey) return
     event.preventDefault()
     send()
   })

@@ -1,6 +1,7 @@
 // What stands around the conversation: in a cell a line below it, in the panel head, tabs and the box to write in.
 /** @import { CardFields, ConversationRow, ExportSession, State } from "./messages.js" */
 /** @import { Action, Desk, Early, Waits } from "./types.js" */
+import { isRisky } from "./approval.js"
 import { said } from "./attention.js"
 import { figures } from "./blocks.js"
 import { elapsed } from "./card.js"
@@ -99,10 +100,11 @@ export class Running {
   }
 }
 
-/** Returns a call's arguments on one line, or null where that has no room for all of them. @param {CardFields} block */
-function onOneLine({ arguments: pairs, note }) {
+/** Returns a call's arguments on one line, or null where that has no room for all of them, or for a risk. @param {CardFields} block */
+function onOneLine(block) {
+  const { arguments: pairs, note } = block
   const line = pairs.map(([name, text]) => `${name}: ${text}`).join(", ")
-  return note || line.length > LONGEST_ARGUMENTS || line.includes("\n") ? null : line
+  return note || isRisky(block) || line.length > LONGEST_ARGUMENTS || line.includes("\n") ? null : line
 }
 
 /** The place of the inspector among the tabs. */
@@ -117,6 +119,7 @@ export class Head {
   #chats = h("div", { class: "am-chats" })
   #list = h("div", { class: "am-items" })
   #menu = h("div", { class: "am-menu" })
+  #levels = h("div", { class: "am-levels", role: "group", "aria-label": "Permission" })
   #more = h("summary", { "aria-label": "More" }, "⋯")
   #items
   #tabs = h("div", { class: "am-tabs", role: "tablist" })
@@ -126,6 +129,8 @@ export class Head {
   #drawn = {}
   /** @type {Map<string, HTMLElement>} */
   #chatItems = new Map()
+  /** @type {Map<string, HTMLElement>} */
+  #levelItems = new Map()
 
   /** @param {Desk} desk @param {HTMLElement[]} pages of chat, servers and inspector @param {string} name unique in the page */
   constructor(desk, pages, name) {
@@ -151,6 +156,7 @@ export class Head {
     say(this.#cost, cost)
     this.#redraw("models", [model, models, this.desk.can("model")], () => this.#drawModels(model, models))
     this.#redraw("menu", [state.actions], () => this.#drawMenu())
+    this.#redraw("levels", [state.level, state.levels], () => this.#drawLevels(state))
     this.#redraw("chats", [this.desk.can("chats")], () => this.#drawChats())
     this.#redraw("list", [title, state.chats], () => this.#drawList(state))
     this.#redraw("servers", [servers, state.actions], () => {
@@ -187,6 +193,8 @@ export class Head {
       [["export"], h("span", { class: "am-hint" }, "Export")],
       ...EXPORTS.map(([form, label]) => /** @type {[Action["type"][], HTMLElement]} */ ([["export"], as(form, label)])),
       [["export", "clear"], h("hr")],
+      [["level"], this.#levels],
+      [["level"], h("hr")],
       [["back"], button("Undo", () => desk.act({ type: "back" }), "quiet", { title: "Undo the last turn, edit or clear, and what it did to variables" })],
       [["redo"], button("Redo", () => desk.act({ type: "redo" }), "quiet", { title: "Do again what was undone last" })],
       [["clear"], button("Clear", () => this.#askSure(this.#more), "quiet")],
@@ -196,6 +204,16 @@ export class Head {
   #drawMenu() {
     for (const [needs, item] of this.#items) item.hidden = !needs.every((action) => this.desk.can(action))
     this.#menu.hidden = this.#items.every(([, item]) => item.hidden)
+  }
+
+  /** What runs without asking. @param {State} state */
+  #drawLevels({ level = "", levels = [] }) {
+    const item = (/** @type {[string, string]} */ [name, words]) => {
+      const made = once(this.#levelItems, name, () => button(words, () => this.desk.act(/** @type {Action} */ ({ type: "level", level: name })), "quiet"))
+      made.setAttribute("aria-pressed", String(name === level))
+      return made
+    }
+    put(this.#levels, h("span", { class: "am-hint" }, "Permission"), ...levels.map(item))
   }
 
   /** The name of the conversation, which opens the list of the others, and a button for a new one. */

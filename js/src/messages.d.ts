@@ -55,7 +55,7 @@ export interface WordsFields {
   form?: Form
 }
 
-/** A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself). With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call. */
+/** A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself). With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call. `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and what it is for. `edits` are the lines that the user changed in the arguments. */
 export interface CardFields {
   kind: "card"
   name: string
@@ -67,6 +67,8 @@ export interface CardFields {
   ask: string
   step: boolean
   edit: [string, string, boolean][]
+  optional: [string, string, boolean, string][]
+  edits: string
   since: number | null
   time: string
   progress: CardProgress | null
@@ -78,16 +80,18 @@ export interface CardFields {
   inner: boolean
 }
 
-/** How far a call has come, and its share of the whole if that is known. */
+/** How far a call has come, its share of the whole if that is known, and its last lines if they are several. */
 export interface CardProgress {
   text: string
+  lines: string
   share: number | null
 }
 
-/** The parts of a result. */
+/** The parts of a result, and what of them stands open below the call. */
 export interface CardResult {
   error: boolean
   forms: Form[]
+  below: Form[]
 }
 
 /** The tasks of a plan. */
@@ -145,10 +149,11 @@ export interface RetryFields {
   text: string
 }
 
-/** The figures of a turn and why it ended; `unsent` is its number if it got no answer and later requests omit it. */
+/** The figures of a turn and why it ended; `unsent` is its number if it got no answer and later requests omit it. `details` are the figures that are shown if asked for. */
 export interface FooterFields {
   kind: "footer"
   figures: string[]
+  details: string
   stop: "answer" | "done" | "limit" | "budget" | "timeout" | "cancelled" | "no_tools" | "error" | null
   unsent: number | null
 }
@@ -160,12 +165,14 @@ export interface Frame {
   state?: State
 }
 
-/** What a view shows around the blocks; what is not told is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns. `offered` is a saved conversation to go on with. `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has asked for them. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. */
+/** What a view shows around the blocks; what is not told is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns. `offered` is a saved conversation to go on with. `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words. `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has asked for them. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. */
 export interface State {
   title?: string
   actions?: string[]
   model?: string
   models?: string[]
+  level?: string
+  levels?: [string, string][]
   cost?: string
   servers?: ServerRow[]
   note?: string
@@ -396,6 +403,12 @@ export interface ChooseModel {
   name: string
 }
 
+/** Let more or less run without asking, from the next turn on. */
+export interface ChooseLevel {
+  type: "level"
+  level: "ask" | "reads" | "trusted"
+}
+
 /** Carry out a line of `%agent` on the panel's session, or a line of `%mcp`. */
 export interface RunCommand {
   type: "command"
@@ -457,4 +470,4 @@ export type Change = string | Record<string, unknown> | null
 
 export type Message = Frame | ViewSnapshot | UpToDate | MessagePiece | Problem | Unsent | Said | Inspected
 
-export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | SendPrompt | DropAttachment | ResumePlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools
+export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | SendPrompt | DropAttachment | ResumePlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | ChooseLevel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools

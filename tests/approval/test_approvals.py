@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -96,6 +97,72 @@ def test_a_call_runs_with_the_arguments_a_person_gave_and_the_model_reads_so():
     assert given_of(outcome)[0].arguments == {"path": "a.txt"}
     assert [event.call.arguments for event in outcome.events if event.type == "tool_started"] == [{"path": "a.txt"}]
     assert outcome.history_delta[1].calls[0].arguments == {"path": "/etc/passwd"}
+
+
+def test_the_time_that_a_person_takes_to_answer_is_not_the_turns():
+    async def main():
+        run = files(reading("a.txt")).start("a prompt", attended=True)
+        async for event in run:
+            if event.type == "approval_asked":
+                await asyncio.sleep(SOON)  # time itself is what is tested
+                run.send(approve(event))
+        return await run
+
+    begun = time.monotonic()
+    assert asyncio.run(main()).seconds <= time.monotonic() - begun - SOON
+
+
+def test_words_for_the_model_about_an_edit_or_a_denial_are_not_for_the_person():
+    outcomes = [answered(files(reading("a.txt")), how) for how in (giving({"path": "b.txt"}), deny)]
+    said = [[(part.text.split()[0], part.audience) for part in results(one)[0].content] for one in outcomes]
+    assert said == [[("The", "assistant"), ("the", "")], [("read", "assistant")]]
+
+
+def test_a_question_tells_which_arguments_the_model_left_out_and_takes_them_in_an_edit():
+    more = {"type": "integer", "default": 3, "description": "How deep.", "minimum": 0}
+    properties = {**PATH["properties"], "depth": more, "note": {"type": "string", "default": "x" * 400}}
+    definition = replace(READ, parameters={**PATH, "properties": properties})
+    outcome = answered(files(reading("a.txt"), definition=definition), giving({"path": "a.txt", "depth": 5}))
+    del more["minimum"]
+    assert asked_of(outcome)[0].optional == {"depth": more, "note": {"type": "string"}}
+    assert [event.call.arguments for event in outcome.events if event.type == "tool_started"] == [
+        {"path": "a.txt", "depth": 5}
+    ]
+
+
+def looking(*lines):
+    """A tool that runs programs, which do what these lines say."""
+    return {"ask": True, "code": True, "effects": lambda _arguments: lines}
+
+
+@pytest.mark.parametrize(
+    ("how", "asked"),
+    [
+        ({}, {"ask": 1, "reads": 1, "trusted": 1}),
+        ({"trusted": True}, {"ask": 1, "reads": 1, "trusted": 0}),
+        ({"trusted": True, "reads": True}, {"ask": 1, "reads": 0, "trusted": 0}),
+        (looking("Reads: x", "It only reads."), {"ask": 1, "reads": 0, "trusted": 0}),
+        (looking("Writes: x"), {"ask": 1, "reads": 1, "trusted": 1}),
+    ],
+    ids=[
+        "a server",
+        "a trusted server",
+        "a tool of it that only reads",
+        "a program that only reads",
+        "one that writes",
+    ],
+)
+def test_a_level_lets_run_what_only_reads_or_trusted_servers_and_no_more(how, asked, monkeypatch):
+    policies = {level: Policy(level=level) for level in asked}
+    found = {
+        level: len(asked_of(answered(files(reading("a"), permission=one, **how), approve)))
+        for level, one in policies.items()
+    }
+    assert found == asked
+    rule = replace(policies["trusted"], rules=(Rule("ask"),))
+    assert len(asked_of(answered(files(reading("a"), permission=rule, **how), approve))) == 1
+    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "ask")
+    assert len(asked_of(answered(files(reading("a"), permission=policies["trusted"], **how), approve))) == 1
 
 
 def test_an_edit_that_changes_nothing_is_an_approval_and_a_number_that_becomes_a_truth_value_an_edit():

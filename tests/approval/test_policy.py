@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmagic.approval.approvals import Approvals, Gate, denial, doubtful_denial
-from agentmagic.approval.policy import Policy, Rule, policy_of
+from agentmagic.approval.policy import Policy, Rule, at_level, policy_of
 from agentmagic.errors import UsageError
 from agentmagic.messages import ToolDef
 
@@ -27,6 +27,15 @@ async def an_async_test(_arguments):
 def always(gate, tool=FETCH, **arguments):
     """A person's "always" to a call."""
     gate.approvals.approve(tool, gate.decide(tool, arguments, asks=True).questions, always=True)
+
+
+def test_a_level_takes_the_place_of_a_default_and_leaves_the_rules():
+    rules = (Rule("deny", "drop"),)
+    for default in ("allow", "ask", "deny"):
+        assert at_level(Policy(rules, default), "reads") == Policy(rules, "ask", level="reads")
+    assert at_level("allow", "ask") == Policy()
+    with pytest.raises(UsageError, match=r"level is 'all'\. Choose one of ask, reads, trusted"):
+        Policy(level="all")
 
 
 # -- rules -------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ class Bench:
 class Printed:
     """Takes what a program prints; it is a `Capture`."""
 
-    def __init__(self, _on_line: Callable[[str], None]) -> None:
+    def __init__(self, _on_lines: Callable[[Callable[[], str]], None]) -> None:
         self._text = io.StringIO()
         self._taking = redirect_stdout(self._text)
 

@@ -40,12 +40,9 @@ def start_waiting(notebook, index, button="Approve"):
 
 def approve_by_keys(output):
     """Approve the call in an output or a panel, to which the keys have just gone."""
-    expect(output.locator(".am-card summary").first).to_be_focused()
-    approve = output.get_by_role("button", name="Approve", exact=True)
-    expect(approve).to_be_in_viewport()
-    output.page.keyboard.press("Tab")
-    expect(approve).to_be_focused()
-    output.page.keyboard.press("Enter")
+    expect(output.get_by_role("group", name="Approval of order").first).to_be_focused()
+    expect(output.get_by_role("button", name="Approve", exact=True)).to_be_in_viewport()
+    output.page.keyboard.press("y")
     output.get_by_text("Well then.").filter(visible=True).wait_for()
 
 

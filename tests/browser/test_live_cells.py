@@ -72,9 +72,25 @@ def test_keys_alone_change_an_argument_leave_an_edit_approve_and_open_a_card(beg
     cell.keeps("sold tea 2025", "ordered tea")
     result = order.get_by_text("ordered tea")
     expect(result).to_be_hidden()
-    cell.press("Enter")  # the focus is on the card that was approved
+    order.locator("summary").focus()
+    cell.press("Enter")
     result.wait_for()
     assert cell.page.evaluate("() => harness.panel().content.widgets.length") == 3
+
+
+def test_in_command_mode_one_letter_answers_each_call_and_no_cell_of_the_notebook_changes(begun):
+    told = "print([part.text for message in agent.messages if message.role == 'tool' for part in message.parts])"
+    cell = begun(f"{TEA}, {TEA}, {TEA}, 'It comes.'", told)
+    for number, keys in enumerate((["y"], ["n", "n", "o", "Enter"], ["e", "End", "s", "ControlOrMeta+Enter"])):
+        cell.card("order").nth(number).locator(".am-approval:focus:not(.am-fresh)").wait_for()
+        cell.press(*keys)
+    cell.finish("It comes.")
+    cell.card("order").nth(1).get_by_text("denied: no", exact=True).wait_for()
+    cell.card("order").nth(2).get_by_text("edited", exact=True).wait_for()
+    assert cell.page.evaluate("() => harness.panel().content.mode") == "command"
+    assert cell.page.evaluate("() => harness.panel().content.widgets.length") == 4
+    printed = cell.notebook.printed(3)
+    assert all(words in printed for words in ("ordered tea", "the user denied it", "ordered teas"))
 
 
 @NOTEBOOK_7

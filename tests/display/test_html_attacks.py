@@ -56,6 +56,7 @@ TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
 TAGS = HEADINGS | FLOW | TABLES | {"a", "b", "code", "del", "em", "font", "img", "s", "samp", "small", "span", "strong"}
 TAGS |= {"caption", "dd", "dl", "dt", "i", "kbd", "mark", "sub", "sup", "tfoot", "u"}
 ATTRIBUTES = {"align", "alt", "class", "color", "colspan", "href", "open", "rel", "rowspan", "src", "start", "style"}
+ATTRIBUTES |= {"title"}
 VOID = {"br", "hr", "img"}
 STYLE = re.compile(
     r"((align-items|background-color|border|border-left|border-radius|border-top|color|cursor"

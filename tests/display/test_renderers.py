@@ -9,7 +9,7 @@ from agentmagic import events
 from agentmagic.display import blocks, html, terminal
 from agentmagic.display.block_json import JsonRenderer
 from agentmagic.display.transcript import Snapshot, Transcript
-from agentmagic.display.words import footer
+from agentmagic.display.words import footer_details
 from agentmagic.export import to_markdown
 from agentmagic.jupyter.magics import formatting
 from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult, Usage, user
@@ -56,8 +56,28 @@ RECORDS = '{"value": [{"city": "Oslo", "people": 709}]}'
 FIG = "[image/png fig, 5 bytes]"
 PNG = Media("image/png", b"1234", "plot")
 COLUMNS = {"numeric": [False, True], "note": ""}
-FIGURES = "2 requests · 1,200 tokens in (200 cached), 34 out"
+FIGURES = "1 step · 2 requests · 1,200 tokens in (200 cached), 34 out"
+FOR_MODEL = Text("The user …", audience="assistant")
+CHANGED = ToolCall("c1", "run_query", {"sql": "SELECT 2", "limit": 3})
+LEFT_OUT = {
+    "where": {"type": "string", "default": "here", "description": "The place."},
+    "deep": {"type": "boolean", "default": False},
+    "odd": "no schema",
+}
+CHANGES = (
+    events.VariableChange("sales", "made", after="DataFrame (3, 2)"),
+    events.VariableChange("pd", "made", after="module pandas"),
+    events.VariableChange("total", "changed", "int", "float"),
+    events.VariableChange("old", "removed", "str"),
+)
+RECEIPT = "Changed in the notebook:\n+ sales: DataFrame (3, 2)\n~ total: int → float\n- old: str"
 VALUED = events.RunResult(RECORDS, (), (), 1, False, "answer", USAGE, value=[1], wrapped_in="value")
+
+
+def framed(rows):
+    """The HTML of a frame, as pandas writes it."""
+    cells = "".join(f"<tr><td>{row}</td></tr>" for row in range(rows))
+    return f'<table class="dataframe"><thead><tr><th>a</th></tr></thead><tbody>{cells}</tbody></table>'
 
 
 def ended(*content, status="ok", structured=None, traceback=""):
@@ -135,7 +155,7 @@ ROWS = {
         f"◐ {CARD} running 3 of 5 fitting {GIVEN}",
         f"◐ {QUERY} [running · 3 of 5 fitting]",
         "<summary>◐ <code>run_query</code> (shop) sql: SELECT 1, limit: 3 [running]</summary>",
-        {"state": "running", "progress": {"text": "3 of 5 fitting", "share": 0.6}, "edit": []},
+        {"state": "running", "progress": {"text": "3 of 5 fitting", "lines": "", "share": 0.6}, "edit": []},
     ),
     "a result that is a table": (
         blocks.ToolCard,
@@ -151,7 +171,7 @@ ROWS = {
         f"✓ {CARD} 31 ms {GIVEN} Result nothing",
         f"✓ {QUERY} [31 ms]",
         '```json\n{\n  "sql": "SELECT 1",\n  "limit": 3\n}\n```\n\n</details>',
-        {"result": {"error": False, "forms": []}},
+        {"result": {"error": False, "forms": [], "below": []}},
     ),
     "a result that is a structured value": (
         blocks.ToolCard,
@@ -159,7 +179,7 @@ ROWS = {
         f'✓ {CARD} 31 ms {GIVEN} Result {{"slope": 3.2}}',
         f'✓ {QUERY} [31 ms]\n  {{"slope": 3.2}}',
         'Result:\n\n```json\n{\n  "slope": 3.2\n}\n```',
-        {"result": {"error": False, "forms": [{"form": "text", "text": '{"slope": 3.2}', "note": ""}]}},
+        {"result": {"error": False, "forms": [{"form": "text", "text": '{"slope": 3.2}', "note": ""}], "below": []}},
     ),
     "a result with pictures and a resource": (
         blocks.ToolCard,
@@ -183,11 +203,78 @@ ROWS = {
             *asked_for(CALL),
             events.ApprovalAsked("a1", CALL, "shop"),
             events.ApprovalGiven("a1", approved=False, reason="not now"),
+            events.ToolFinished(ToolResult("c1", "run_query", (FOR_MODEL,), "denied")),
         ],
-        f"⊘ {CARD} denied {GIVEN} Reason not now",
-        f"⊘ {QUERY} [denied]\n  not now",
-        "```\n\nnot now\n\n</details>",
-        {"state": "denied", "reason": "not now", "ask": ""},
+        f"⊘ {CARD} denied: not now {GIVEN} Reason not now",
+        f"⊘ {QUERY} [denied: not now]",
+        "limit: 3 [denied: not now]</summary>",
+        {"state": "denied", "reason": "not now", "ask": "", "result": None},
+    ),
+    "a call that was denied at length": (
+        blocks.ToolCard,
+        [
+            *asked_for(CALL),
+            events.ApprovalAsked("a1", CALL, "shop"),
+            events.ApprovalGiven("a1", approved=False, reason="too dear, " * 12),
+            events.ToolFinished(ToolResult("c1", "run_query", (FOR_MODEL,), "denied")),
+        ],
+        f"⊘ {CARD} denied: {'too dear, ' * 9}too dear,… {GIVEN} Reason {'too dear, ' * 12}".rstrip(),
+        f"⊘ {QUERY} [denied: {'too dear, ' * 9}too dear,…]\n  {'too dear, ' * 12}".rstrip(),
+        f"\n\n{'too dear, ' * 12}".rstrip(),
+        {"reason": "too dear, " * 12},
+    ),
+    "a call whose arguments the user changed": (
+        blocks.ToolCard,
+        [
+            *asked_for(CALL),
+            events.ApprovalAsked("a1", CALL, "shop", optional={"deep": {"type": "boolean", "default": False}}),
+            events.ApprovalGiven("a1", approved=True, arguments={"sql": "SELECT 2", "limit": 3}),
+            *carried_out(CHANGED, ToolResult("c1", "run_query", (FOR_MODEL, Text("3 rows")))),
+        ],
+        (
+            "✓ run_query shop sql: SELECT 2, limit: 3 edited 31 ms Arguments sql SELECT 2 limit 3 "
+            "Edited by you - sql SELECT 1 + sql SELECT 2 Result 3 rows"
+        ),
+        (
+            "✓ run_query (shop) sql: SELECT 2, limit: 3 [edited · 31 ms]\n"
+            "  Edited by you:\n  - sql    SELECT 1\n  + sql    SELECT 2\n  3 rows"
+        ),
+        "Edited by the user:\n\n```diff\n- sql    SELECT 1\n+ sql    SELECT 2\n```\n\nResult:\n\n```\n3 rows\n```",
+        {"edits": "- sql    SELECT 1\n+ sql    SELECT 2", "arguments": [("sql", "SELECT 2"), ("limit", "3")]},
+    ),
+    "a call that waits and left arguments out": (
+        blocks.ToolCard,
+        [*asked_for(INNER), events.ApprovalAsked("a1", INNER, "shop", optional=LEFT_OUT)],
+        "‖ look shop waits for you",
+        "‖ look (shop) [waits for you]\n\n",
+        "<summary>‖ <code>look</code> (shop) [waits for you]</summary>",
+        {
+            "edit": [],
+            "optional": [
+                ("where", "here", True, "The place."),
+                ("deep", "false", False, ""),
+                ("odd", "", False, ""),
+            ],
+        },
+    ),
+    "a frame": (
+        blocks.ToolCard,
+        [*asked_for(CALL), *carried_out(CALL, ToolResult("c1", "run_query", (Text("a\n0"),)), rich=(framed(3),))],
+        f"✓ {CARD} 31 ms {GIVEN} a 0 1 2",
+        f"✓ {QUERY} [31 ms]\n  a\n  0",
+        "Result:\n\n```\na\n0\n```",
+        {"state": "done"},
+    ),
+    "a long frame": (
+        blocks.ToolCard,
+        [*asked_for(CALL), *carried_out(CALL, ToolResult("c1", "run_query", (Text("a\n0"),)), rich=(framed(8),))],
+        (
+            f"✓ {CARD} 31 ms {GIVEN} Result a 0 1 2 3 4 5 6 7 "
+            "a 0 1 2 3 4 The first 5 of 8 rows; all 8 rows are in the card."
+        ),
+        f"✓ {QUERY} [31 ms]\n  a\n  0",
+        "Result:\n\n```\na\n0\n```",
+        {"state": "done"},
     ),
     "a call that was interrupted": (
         blocks.ToolCard,
@@ -271,6 +358,17 @@ ROWS = {
         r"> **Note:** Look \*here\*.",
         {"level": "info"},
     ),
+    "what a turn changed": (
+        blocks.NoticeBlock,
+        [events.VariablesChanged(CHANGES, ("a.csv",))],
+        (
+            "Changed in the notebook: + sales: DataFrame (3, 2) ~ total: int → float - old: str "
+            "Files opened to write: a.csv."
+        ),
+        *[f"{RECEIPT}\nFiles opened to write: a.csv."],
+        "> **Note:** Changed in the notebook:\\\n> + sales: DataFrame (3, 2)\\\n> ",
+        {"text": f"{RECEIPT}\nFiles opened to write: a.csv."},
+    ),
     "a retry": (
         blocks.RetryBlock,
         [events.StepRetried(1, 1, 2.0, "Rate limited.")],
@@ -281,16 +379,16 @@ ROWS = {
     "the figures of a turn": (
         blocks.FooterBlock,
         over("Yes."),
-        *[f"{MODEL} · {FIGURES} · $0.0019 · 7.3 s"] * 2,
-        rf"*{MODEL} · {FIGURES} · \$0.0019 · 7.3 s*",
-        {"figures": [MODEL, *FIGURES.split(" · "), "$0.0019", "7.3 s"], "stop": "answer", "unsent": None},
+        *[f"{MODEL} · 7.3 s · $0.0019"] * 2,
+        rf"*{MODEL} · 7.3 s · \$0.0019*",
+        {"figures": [MODEL, "7.3 s", "$0.0019"], "details": FIGURES, "stop": "answer", "unsent": None},
     ),
 }
 
 
 def test_tokens_that_were_written_to_a_cache_are_told_beside_those_read_from_it():
     for usage, told in ((Usage(9, 0, 1, 0, 1, 0, 5), "5 written to the cache"), (Usage(9, 2, 1), "2 cached")):
-        assert f"9 tokens in ({told}), 1 out" in list(footer(blocks.FooterBlock("m", usage), times=False))
+        assert f"9 tokens in ({told}), 1 out" in footer_details(blocks.FooterBlock("m", usage))
     both = Usage(1_200, 200, 34, 0, 2, 0.0, 1_000)
     assert formatting.usage(both).startswith(
         "2 requests, 1,200 tokens in (200 cached, 1,000 written to the cache), 34 out"

@@ -21,7 +21,7 @@ from tests.display.logs import (
 )
 
 CALL = ToolCall("call-4711", "run_query", {"sql": "SELECT name\nFROM products", "limit": 3})
-FOOTER = "scripted:lesson · 2 requests · 1,200 tokens in (200 cached), 34 out · $0.0019 · 7.3 s"
+FOOTER = "scripted:lesson · 7.3 s · $0.0019"
 
 
 def rendered(events, **options):
@@ -38,7 +38,7 @@ def test_a_turn_reads_from_top_to_bottom_with_calls_in_a_row_close_together():
         "✓ run_query (shop) sql: SELECT name FROM products, limit: 3 [31 ms]",
         *["  city  total", "  東京  12480", "  Rome      9"],
         *["■ look [interrupted]", ""],
-        *["Lamp.", "", f"{FOOTER} · interrupted"],
+        *["Lamp.", "", f"{FOOTER} · stopped"],
     ]
 
 

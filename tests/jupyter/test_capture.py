@@ -199,16 +199,20 @@ def test_a_figure_that_is_empty_or_cannot_be_drawn_is_told_in_words_and_closed(d
         assert words in drawing.run(TOLD).stream
 
 
-def test_a_long_tool_tells_its_last_line_while_it_runs(kernel):
+def test_a_long_tool_tells_its_last_lines_in_order_while_it_runs(kernel):
     kernel.run("""
-import threading
+import sys, threading
 gate = threading.Event()
 def fit() -> str:
     "Fit."
-    print("epoch 7 of 9")
+    print("begun", end="\\r")
+    print("loading", file=sys.stderr)
+    for epoch in range(20):
+        print("epoch", epoch, "of", 20)
     return f"heard: {gate.wait(30)}"
 play(calls("fit"), "Done.", tools=[fit])
-agent.listen(lambda event: event.type == "tool_progress" and "epoch 7" in event.message and gate.set())
+wanted = "\\n".join(f"epoch {epoch} of 20" for epoch in range(10, 20))
+agent.listen(lambda event: event.type == "tool_progress" and event.message == wanted and gate.set())
 """)
     kernel.run("%%agent\nFit.")
     assert "heard: True" in kernel.run(TOLD).stream

@@ -180,8 +180,9 @@ def test_the_receipt_names_what_was_made_changed_and_removed(notebook):
         "('made', 'json', '', 'module json'), "
         "('made', 'made', '', 'dict of 1'), ('removed', 'gone', 'float', '')], [('out.txt',)])"
     )
-    assert "changed frame (DataFrame, 2 rows" in cell.displays[0]["text/html"]
-    assert "removed gone (float)" in cell.displays[0]["text/plain"]
+    assert "~ frame: DataFrame, 2 rows" in cell.displays[0]["text/html"]
+    assert "\n- gone: float\n+ made: dict of 1\n" in cell.displays[0]["text/plain"]
+    assert "module" not in cell.displays[0]["text/plain"]
     assert "Files opened to write: out.txt." in cell.displays[0]["text/plain"]
     asks(notebook, "print(rows)")
     notebook.run("%%agent\nLook.")
@@ -214,7 +215,8 @@ def test_an_interrupt_ends_a_program_at_once_and_the_next_turn_works(notebook, c
     asks(notebook, f"half = 1\nprint('begun', flush=True)\n{code}", more="tools=[wait]")
     cell = notebook.wait_for_text(notebook.send("%%agent\nStay.", **CONSOLE), "begun")
     assert notebook.interrupted(cell) < AT_ONCE
-    assert "Interrupted" in cell.error
+    assert cell.error == ""
+    assert "stopped" in cell.text or "Interrupted" in cell.stream  # a busy machine may not wait for the program
     assert notebook.value("half, valid()") == "(1, True)"
     # A busy machine may take longer to end the program than the turn waits for it: then it says so.
     unwatched = notebook.value("[event.unwatched for event in agent.events if isinstance(event, VariablesChanged)]")

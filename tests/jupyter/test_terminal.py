@@ -59,7 +59,7 @@ def test_a_turn_is_printed_approved_and_interrupted(terminal):
     ask(terminal, "sleep")
     terminal.expect_exact("◐ waiting for nap")
     terminal.kill(signal.SIGINT)
-    terminal.expect_exact("Interrupted: the turn was cancelled")
+    terminal.expect_exact("stopped")
     terminal.expect(r"In \[\d+\]: ")
     ask(terminal, "again")
     terminal.expect_exact("A \x1b[1msecond\x1b[0m answer.")

@@ -23,6 +23,21 @@ def test_time_runs_again_only_after_the_last_pause_and_never_without_a_limit():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("seconds", [None, 60])
+def test_the_time_of_all_pauses_is_counted_once_and_also_while_one_goes_on(seconds):
+    async def main():
+        clock, found = asyncio.get_running_loop(), list[float]()
+        begun = clock.time()
+        async with Deadline(seconds) as deadline:
+            for _ in range(2):
+                with deadline.paused(), deadline.paused():
+                    await asyncio.sleep(NOW)  # time itself is what is tested
+                    found.append(deadline.paused_for)
+        assert 0 < found[0] < found[1] <= deadline.paused_for <= clock.time() - begun
+
+    asyncio.run(main())
+
+
 def test_a_pause_after_the_time_ran_out_does_not_bring_it_back():
     async def main():
         deadline = Deadline(NOW)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentmagic import Agent, Session, tool
+from agentmagic import Agent, Policy, Rule, Session, tool
 from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.events import PromptValue
 from agentmagic.jupyter.panel.chat import MOST_KEPT, Chat
@@ -382,6 +382,19 @@ def test_a_model_that_is_offered_can_be_chosen_and_the_one_before_too(tmp_path, 
     page.act("model", name="scripted:/etc/passwd")
     page.until(lambda: page.problems)
     assert "none of the models offered" in page.problems[0][0]
+
+
+def test_a_level_is_chosen_and_its_rules_stay(monkeypatch):
+    rules = (Rule("deny", "drop"),)
+    page, _, chat = opened(session_of("hi", permission=Policy(rules, "allow")))
+    page.until(lambda: "levels" in page.state)
+    assert page.state["level"] == ""
+    page.act("level", level="reads")
+    page.until(lambda: page.state["level"] == "reads")
+    assert chat.session.agent.permission == Policy(rules, level="reads")
+    assert page.said[-1] == "From the next turn on: what only reads runs."
+    page.act("level", level="everything")
+    page.until(lambda: page.problems)
 
 
 def test_a_model_that_the_environment_chose_is_fixed(monkeypatch):

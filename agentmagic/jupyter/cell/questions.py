@@ -13,7 +13,7 @@ from agentmagic.log import logger
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
-from agentmagic.text import cut, exact, shown, written_json
+from agentmagic.text import cut, exact, listed, shown, written_json
 
 LONGEST_ARGUMENTS = 20_000
 """Characters that are shown of a call's arguments, as JSON, before they are edited."""
@@ -110,7 +110,8 @@ class Questions:
 
     def _edited(self, event: events.ApprovalAsked, typed: str) -> dict[str, Any] | None:
         """Return other arguments, which may have been typed with the answer; None if nothing is typed."""
-        typed = typed or self._typed(f"They are now: {_now(event.call.arguments)}\n{EDIT}").strip()
+        more = f" May be added: {shown(listed(list(event.optional)))}." if event.optional else ""
+        typed = typed or self._typed(f"They are now: {_now(event.call.arguments)}{more}\n{EDIT}").strip()
         while typed:
             try:
                 edited = json.loads(typed, parse_constant=_no_number)

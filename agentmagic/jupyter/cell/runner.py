@@ -58,10 +58,19 @@ class TurnFailed(AgentMagicError):
 
 
 class TurnInterrupted(KeyboardInterrupt):
-    """The user interrupted a turn."""
+    """The user interrupted a turn; `is_shown` says that the output of the cell tells it."""
+
+    is_shown = False
 
     def _render_traceback_(self) -> list[str]:
         return [f"Interrupted: {self}"]
+
+
+def quiet_stop(_shell: object, _kind: object, error: TurnInterrupted, *_: object, **_named: object) -> list[str]:
+    """Show no error for a cell that the user interrupted. It ends as one that failed: no later cell runs."""
+    if not error.is_shown:
+        say(f"Interrupted: {error}")
+    return []
 
 
 def one_line(function: Callable[P, T]) -> Callable[P, T]:
@@ -259,7 +268,9 @@ class _CellTurn:
                 self.session.step_back()
                 self.view.restart()
         except KeyboardInterrupt:
-            raise TurnInterrupted(self._give_up()) from None
+            stopped = TurnInterrupted(self._give_up())
+            stopped.is_shown = self.view.run is not None and self.view.run.done
+            raise stopped from None
         except AgentMagicError as error:
             # In batch, logs show the exception alone.
             error.is_shown = self.front.kind is not Kind.BATCH and bool(error.result and error.result.error)

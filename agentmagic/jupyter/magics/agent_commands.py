@@ -12,6 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display  # pyright: ignore[reportUnknownVariableType]
 
 from agentmagic import log
+from agentmagic.approval.policy import Level
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
 from agentmagic.jupyter.frontend import Kind, front_end
@@ -151,6 +152,22 @@ class AgentCommands:
         commands.choose_model(chosen, model)
         self._namespace.bind(session, chosen)
         return f"The session's model: {formatting.model_name(chosen)}"
+
+    def permission(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        level: Annotated[
+            Level | None,
+            Arg("ask | reads | trusted", "ask always, run what only reads, or run trusted servers (%%mcp trust) too"),
+        ] = None,
+    ) -> str:
+        """Show what runs without asking, or choose its level; rules, hooks and class settings stay."""
+        if level is not None:
+            chosen = self._namespace.draft(session)
+            commands.choose_level(chosen, level)
+            self._namespace.bind(session, chosen)
+        return f"Permission: {formatting.permission(self._namespace.known(session).agent.permission)}"
 
     def cost(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show requests, tokens and cost of the session."""
@@ -432,6 +449,7 @@ AGENT_COMMANDS: dict[str, Command] = {
     "chat": AgentCommands.chat,
     "tools": AgentCommands.tools,
     "models": AgentCommands.models,
+    "permission": AgentCommands.permission,
     "cost": AgentCommands.cost,
     "stats": AgentCommands.stats,
     "inspect": AgentCommands.inspect,

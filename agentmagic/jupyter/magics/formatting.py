@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentmagic import settings
-from agentmagic.approval.policy import PolicyLike, policy_of
+from agentmagic.approval.policy import LEVELS, PolicyLike, policy_of
 from agentmagic.classroom import class_settings
 from agentmagic.display.words import cost
 from agentmagic.events import (
@@ -103,7 +103,7 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("context", _context(session)),
         ("tool calls", f"{session.tool_calls}, {session.tool_failures} failed"),
         ("usage", usage(session.usage)),
-        ("permission", _permission(session.agent.permission)),
+        ("permission", permission(session.agent.permission)),
         ("class", f"bound by {_class_files()}" if class_settings().file else ""),
         # Not the mode of the cassette, which a saved notebook does not tell.
         ("cassette", "" if (cassette := session.deck.path) is None else relative_path(cassette)),
@@ -268,10 +268,12 @@ def ago(seconds: float) -> str:
     return "just now"
 
 
-def _permission(given: PolicyLike) -> str:
+def permission(given: PolicyLike) -> str:
+    """Return what a permission lets run: its default with the level, its rules, its hook."""
     policy = policy_of(given)
+    default = policy.default if policy.level == "ask" or policy.default != "ask" else LEVELS[policy.level].lower()
     rules = counted(len(policy.rules), "rule") if policy.rules else ""
-    what = ", ".join(filter(None, (policy.default, rules, "a hook" if policy.hook else "")))
+    what = ", ".join(filter(None, (default, rules, "a hook" if policy.hook else "")))
     override = settings.permission_override()
     return f"{override} ({settings.PERMISSION}), over {what}" if override else what
 

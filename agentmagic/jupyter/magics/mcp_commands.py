@@ -140,6 +140,11 @@ class McpCommands:
         tools = ", ".join(patterns) or "every tool"
         return f"Of {name}, {tools} runs without asking, unless the policy of a session says otherwise."
 
+    def trust(self, *, name: ServerName) -> str:
+        """Trust a server: at the level that %agent permission sets, what only reads or all of it runs unasked."""
+        self._with_tools(name, ()).trust(name)
+        return f"{name} is trusted. %agent permission says what that lets run without asking."
+
     def disable(
         self,
         *,
@@ -302,6 +307,7 @@ MCP_COMMANDS: dict[str, Command] = {
     "remove": McpCommands.remove,
     "tools": McpCommands.tools,
     "allow": McpCommands.allow,
+    "trust": McpCommands.trust,
     "disable": McpCommands.disable,
     "enable": McpCommands.enable,
     "logs": McpCommands.logs,

@@ -31,8 +31,10 @@ HALF = LONGEST_PRINTED // 2
 MOST_DISPLAYS = 30
 """Displays and figures of one call that are kept."""
 
-LONGEST_LINE = 500
-"""Characters that are looked at for the last line."""
+LONGEST_RECENT = 2_000
+"""Characters of the last lines that a running card shows."""
+MOST_RECENT = 10
+"""Lines of them."""
 
 IMAGES = ("image/png", "image/jpeg")
 _FOREIGN = ("application/", "image/svg")
@@ -50,9 +52,9 @@ class OutputCapture:
     In a terminal the output is printed as well: a terminal shows a card only when the call is over.
     """
 
-    def __init__(self, shell: InteractiveShell, on_line: Callable[[str], None]) -> None:
+    def __init__(self, shell: InteractiveShell, on_lines: Callable[[Callable[[], str]], None]) -> None:
         self._shell = cast("Any", shell)
-        self._on_line = on_line
+        self._on_lines = on_lines
         self._echoes = front_end(shell).kind is Kind.TEXT
         self._active = False
         self._items: list[_Printed | _Display] = []
@@ -99,8 +101,7 @@ class OutputCapture:
             self._items.append(_Printed())
         printed = cast("_Printed", self._items[-1])
         printed.add(text)
-        if line := printed.last_line():
-            self._on_line(line)
+        self._on_lines(printed.recent)
         if self._echoes:
             stream.write(text)
 
@@ -194,10 +195,17 @@ class _Printed:
             self._left_out += len(whole) - HALF - (0 if self._left_out else HALF)
             self._tail, self._length = [whole[-HALF:]], HALF
 
-    def last_line(self) -> str:
-        """Return the last line that is not empty, of the last pieces."""
-        lines = "".join(self._tail[-2:])[-LONGEST_LINE:].splitlines()
-        return next((line for line in reversed(lines) if line.strip()), "")
+    def recent(self) -> str:
+        """Return the last lines that are not empty; in any thread."""
+        pieces, length = list[str](), 0
+        for piece in reversed(tuple(self._tail)):
+            pieces.append(piece)
+            length += len(piece)
+            if length > LONGEST_RECENT:
+                break
+        text = "".join(reversed(pieces))[-LONGEST_RECENT:]
+        lines = [line for line in _overwritten(text).split("\n") if line.strip()]
+        return "\n".join(lines[-MOST_RECENT:])
 
     @property
     def output(self) -> Output:
@@ -206,9 +214,13 @@ class _Printed:
         if self._left_out:
             left_out = self._left_out + max(len(tail) - HALF, 0)
             tail = f"{self._head}\n({left_out:,} characters left out)\n{tail[-HALF:]}"
-        lines = tail.split("\n")
-        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines).rstrip("\n")
+        text = _overwritten(tail).rstrip("\n")
         return Text(f"Printed:\n{text}" if text.strip() else ""), ""
+
+
+def _overwritten(text: str) -> str:
+    """Return printed text without what was written over: from a carriage return on, a line is written anew."""
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
 
 
 @dataclass

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from agentmagic import settings
+from agentmagic.approval.policy import LEVELS, Level
 from agentmagic.display import words
 from agentmagic.errors import AgentMagicError, UsageError, said
 from agentmagic.events import Event, HistoryCut, Intent, Planned, Routed, TurnFinished, TurnStarted
@@ -204,6 +205,8 @@ class Chat:
             "actions": self._offered(has_servers=bool(servers), fixed=override is not None),
             "model": model,
             "models": [model] if override else sorted({*self._models, *filter(None, [model])}),
+            "level": commands.level_of(self.session) or "",
+            "levels": list(LEVELS.items()),
             "cost": cost if spent.requests else "",
             "servers": servers,
             "note": self._queue.note,
@@ -274,6 +277,8 @@ class Chat:
                 return await engine().in_pool(partial(self._export, SUFFIXES[action.form]))
             case page.ChooseModel():
                 return self._choose(action.name)
+            case page.ChooseLevel():
+                return self._choose_level(action.level)
             case page.ConnectServer() | page.DisconnectServer() | page.EnableTool() | page.AllowTools():
                 return await self._do_with_server(action)
 
@@ -430,6 +435,11 @@ class Chat:
             )
         commands.choose_model(self.session, self._models.get(name, name))
         self.look()
+
+    def _choose_level(self, level: Level) -> str:
+        commands.choose_level(self.session, level)
+        held = f"{settings.PERMISSION} is set, and holds over it. " if settings.permission_override() else ""
+        return f"{held}From the next turn on: {LEVELS[level].lower()}."
 
     async def _do_with_server(self, action: ServerAction) -> None:
         holding = (group for group in self._groups() if any(one.name == action.server for one in group.servers))

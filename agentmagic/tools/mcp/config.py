@@ -63,6 +63,7 @@ _WRONG = {
     "headers": _PAIRS,
     "type": '"type" is {value!r}. Write "http" (its URL often ends in /mcp), or "sse" for an old server.',
     "allow": _TEXTS,
+    "trust": '"trust" should be true or false, not {value!r}.',
     "timeout": _NUMBER,
     "connect_timeout": _NUMBER,
     "client_id": _TEXT,
@@ -137,10 +138,11 @@ class Origin:
 class ServerConfig:
     """How to reach one server and how far to trust it.
 
-    `allow` holds names or `fnmatch` patterns of tools that run without asking; `timeout` is the seconds a call may
-    take, `connect_timeout` those until the server's first answer. `roots` are folders that the server is told to work
-    in. `variables` are the variables and inputs whose values stand in the entry, each with where it is from. An entry
-    with an `origin` needs the user's approval to start.
+    `allow` holds names or `fnmatch` patterns of tools that run without asking; with `trust` the user trusts the server:
+    what it says of its tools counts, and they run without asking at a level that says so. `timeout` is the seconds a
+    call may take, `connect_timeout` those until the server's first answer. `roots` are folders that the server is told
+    to work in. `variables` are the variables and inputs whose values stand in the entry, each with where it is from. An
+    entry with an `origin` needs the user's approval to start.
     """
 
     transport: Transport
@@ -150,6 +152,7 @@ class ServerConfig:
     roots: tuple[Path, ...] = ()
     origin: Origin | None = None
     variables: tuple[str, ...] = ()
+    trust: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +375,7 @@ class _ServerEntry(pydantic.BaseModel):
     """The keys of every entry, filled in while they are checked."""
 
     allow: _Texts = ()
+    trust: Annotated[bool, pydantic.Field(strict=True)] = False
     timeout: _Seconds | None = None
     connect_timeout: _Seconds | None = None
     roots: _Texts = ()
@@ -421,7 +425,8 @@ def _config(transport: Transport, entry: _ServerEntry, place: _EntryPlace) -> Se
     patience = entry.connect_timeout or (DOWNLOAD_TIMEOUT if downloads else CONNECT_TIMEOUT)
     roots = tuple((place.workspace / Path(one).expanduser()).absolute() for one in entry.roots)
     seconds = entry.timeout or TIMEOUT
-    return ServerConfig(transport, entry.allow, seconds, patience, roots, variables=tuple(place.used))
+    used = tuple(place.used)
+    return ServerConfig(transport, entry.allow, seconds, patience, roots, variables=used, trust=entry.trust)
 
 
 def _command_line(text: str, place: _EntryPlace) -> ServerConfig:

@@ -258,7 +258,8 @@ class Connection:
         """Ask the user, once, about a server that a file names. Raises ServerError if it may not start."""
         if isinstance(entry := self.config.transport, Unreadable):  # a variable may have been set meanwhile
             config = entry.again()
-            self._configure(replace(config, allow=(*config.allow, *self.config.allow)))
+            kept = self.config
+            self._configure(replace(config, allow=(*config.allow, *kept.allow), trust=config.trust or kept.trust))
         self._check_readable()
         self._check_class()
         origin = self.config.origin

@@ -173,6 +173,8 @@ class McpServers:
             before = known.connection.config
             if (before.transport, before.origin) == (config.transport, config.origin):
                 self.allow(name, config.allow)
+                if config.trust:
+                    self.trust(name)
                 if connect:
                     known.away = False
                     await self._connect(known)
@@ -232,6 +234,14 @@ class McpServers:
         """
         connection = self._known(name).connection
         connection.config = replace(connection.config, allow=(*connection.config.allow, *patterns))
+
+    def trust(self, name: str) -> None:
+        """Trust a server, from the next turn on: `Policy.level` says what that lets run without asking.
+
+        Raises UsageError for an unknown name.
+        """
+        connection = self._known(name).connection
+        connection.config = replace(connection.config, trust=True)
 
     def disable(self, name: str, patterns: Sequence[str]) -> None:
         """Do not offer tools of a server to the model, by name or pattern, from the next turn on.
@@ -461,4 +471,7 @@ def _tool(connection: Connection, shown: str, tool: "types.Tool") -> Tool:
         # In a thread: cleaning millions of characters takes too long for the engine's loop.
         return await asyncio.to_thread(content.to_result, call, answer)
 
-    return Tool(definition, invoke, timeout=connection.config.timeout, ask=ask)
+    trusted = connection.config.trust
+    hints = tool.annotations
+    reads = trusted and hints is not None and hints.read_only_hint is True
+    return Tool(definition, invoke, timeout=connection.config.timeout, ask=ask, trusted=trusted, reads=reads)

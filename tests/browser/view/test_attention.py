@@ -139,3 +139,74 @@ def test_a_notification_tells_a_person_who_has_allowed_them_and_looks_elsewhere(
     stage.show(feed, "cell")
     stage.play(feed, *ASKED, home="cell")
     assert stage.page.evaluate("() => told") == ["order waits for your approval"] * told
+
+
+# -- the keys --------------------------------------------------------------------------------------
+
+RESTED = ".am-approval:focus:not(.am-fresh)"
+"""A card that has the keys, and has rested since it took them."""
+
+
+def written_to(stage, *typed):
+    """The feed of a turn under way, and the box of its panel, which has the keys and this text."""
+    feed = Feed(started())
+    stage.show(feed)
+    message = stage.page.get_by_label("Message", exact=True)
+    message.click()
+    for words in typed:
+        stage.page.keyboard.type(words)
+    return feed, message
+
+
+def test_a_call_that_waits_takes_the_keys_from_an_empty_box_and_gives_them_back_once_it_is_answered(stage):
+    feed, message = written_to(stage)
+    stage.play(feed, *ASKED)
+    stage.page.locator(RESTED).wait_for()
+    stage.press("y")
+    assert stage.sent() == [{"type": "approve", "id": "a1"}]
+    stage.play(feed, ApprovalGiven("a1", approved=True))
+    expect(message).to_be_focused()
+
+
+def test_a_call_that_waits_takes_no_keys_from_a_text_and_a_key_that_was_on_its_way_answers_nothing(stage):
+    feed, message = written_to(stage, "and ")
+    stage.play(feed, *ASKED)
+    is_seen(stage, "Approve")
+    stage.page.keyboard.type("yes")
+    assert message.input_value() == "and yes"
+    stage.press("ControlOrMeta+a", "Delete")
+    stage.play(feed, ApprovalGiven("a1", approved=False))
+    stage.play(feed, ApprovalAsked("a2", CALL, "shop"))
+    stage.page.locator(".am-approval.am-fresh:focus").wait_for()
+    stage.press("y", "Enter", "y")
+    assert stage.sent() == []
+    stage.page.locator(RESTED).wait_for()
+    stage.press("y")
+    assert stage.sent() == [{"type": "approve", "id": "a2"}]
+
+
+def test_of_two_calls_that_wait_the_second_takes_the_keys_when_the_first_is_answered(stage):
+    feed, _ = written_to(stage)
+    both = [*asked_for(CALL, 1), *asked_for(OTHER, 2), *step_over()]
+    stage.play(feed, *both, ApprovalAsked("a1", CALL, "shop"), ApprovalAsked("a2", OTHER, "shop"))
+    for number in (1, 2):
+        stage.page.locator(RESTED).wait_for()
+        stage.press("y")
+        assert stage.sent()[-1] == {"type": "approve", "id": f"a{number}"}
+        stage.play(feed, ApprovalGiven(f"a{number}", approved=True))
+
+
+@pytest.mark.parametrize(("key", "sent"), [("y", "approve"), ("a", "approve"), ("n", "deny")])
+def test_a_pause_of_step_mode_is_answered_by_the_same_keys(stage, key, sent):
+    feed, _ = written_to(stage)
+    stage.play(feed, *ASKED[:-1], ApprovalAsked("a1", CALL, "shop", step=True))
+    stage.page.locator(".am-pause button:focus:not(.am-fresh)").wait_for()
+    stage.press(key)
+    (action,) = stage.sent()
+    assert (action["type"], action.get("always", False)) == (sent, key == "a")
+
+
+def test_a_risk_is_not_approved_where_it_is_not_shown(stage):
+    asked(stage, calls=[*ASKED[:-1], ApprovalAsked("a1", CALL, "shop", effects=("Risk: starts a program",))])
+    expect(bar(stage)).to_contain_text("order waits for your approval")
+    expect(stage.button("Approve order")).to_have_count(0)

@@ -1,5 +1,7 @@
 """The view in a page: what it shows, what it sends, and that keys alone are enough."""
 
+import json
+
 import pytest
 from playwright.sync_api import expect
 
@@ -11,6 +13,7 @@ from agentmagic.events import (
     PartStarted,
     StepStarted,
     ToolFinished,
+    ToolProgress,
     ToolStarted,
 )
 from agentmagic.messages import Text, ToolCall, ToolResult
@@ -178,6 +181,95 @@ def test_a_waiting_card_can_be_answered_with_keys_alone(stage):
     stage.page.keyboard.type("too hot")
     stage.press("Enter")
     assert stage.sent("cell") == [{"type": "deny", "id": "a1", "reason": "too hot"}]
+
+
+RISKY = ApprovalAsked("a1", CALL, "shop", effects=("Removes: old", "Risk: starts a program"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "sent"),
+    [
+        ("y", {"type": "approve", "id": "a1"}),
+        ("a", {"type": "approve", "id": "a1", "always": True}),
+        (("n", "N", "o", "Enter"), {"type": "deny", "id": "a1", "reason": "No"}),
+        (
+            ("e", "End", "s", "ControlOrMeta+Enter"),
+            {"type": "edit", "id": "a1", "arguments": '{"what": "teas","cups": 2}'},
+        ),
+    ],
+    ids=["approve", "always", "deny", "edit"],
+)
+@pytest.mark.parametrize("home", ["cell", "panel"])
+def test_one_letter_answers_a_card_that_has_the_keys_and_is_shown_on_its_button(stage, home, keys, sent):
+    stage.show(Feed([*WAITING[:-1], RISKY]), home)
+    stage.page.get_by_role("group", name="Approval of order").focus()
+    shortcuts = card(stage).locator("[aria-keyshortcuts]")
+    assert [one.get_attribute("aria-keyshortcuts") for one in shortcuts.all()] == ["y", "a", "e", "n"]
+    assert "am-risky" in stage.button("Approve").get_attribute("class")
+    stage.press("Shift+Y", "ControlOrMeta+y", "x")
+    assert stage.sent(home) == []
+    stage.press(*keys)
+    assert stage.sent(home) == [sent]
+
+
+def test_an_argument_that_was_left_out_is_added_by_keys_and_only_if_it_is_asked_for(stage):
+    optional = {"sugar": {"type": "boolean", "default": False}, "note": {"type": "string"}}
+    stage.show(Feed([*WAITING[:-1], ApprovalAsked("a1", CALL, "shop", optional=optional)]), "cell")
+    stage.page.get_by_role("group", name="Approval of order").focus()
+    stage.press("e", "Tab", "Tab")
+    assert stage.focused() == "Add sugar"
+    stage.press("Enter", "ControlOrMeta+a")
+    stage.page.keyboard.type("true")
+    stage.press("ControlOrMeta+Enter")
+    (edit,) = stage.sent("cell")
+    assert json.loads(edit["arguments"]) == {**CALL.arguments, "sugar": True}
+
+
+def test_a_closed_card_says_that_it_was_edited_or_why_it_was_denied_and_not_what_the_model_is_told(stage):
+    told = Text("The user …", audience="assistant")
+    coffee = ToolCall("c1", "order", {"what": "coffee", "cups": 2})
+    edited = ApprovalGiven("a1", approved=True, arguments=coffee.arguments)
+    stage.show(Feed([*WAITING, edited, *answered(coffee, told, Text("It comes."), server="shop")]), "cell")
+    head = card(stage).locator("summary").first
+    assert "edited" in head.inner_text()
+    head.click()
+    words = card(stage).inner_text()
+    assert ("- what  tea" in words, "+ what  coffee" in words, "It comes." in words) == (True, True, True)
+    assert "The user" not in words
+    denied = [
+        ApprovalGiven("a1", approved=False, reason="too dear"),
+        ToolFinished(ToolResult("c1", "order", (told,), "denied")),
+    ]
+    stage.show(Feed([*WAITING, *denied]), "cell")
+    assert "denied: too dear" in head.inner_text()
+    assert "The user" not in card(stage).inner_text()
+
+
+def test_the_last_lines_of_a_running_call_show_in_it_and_its_frame_stands_open_below_it(stage):
+    feed = Feed(
+        [
+            *started(),
+            *asked_for(CALL),
+            *step_over(),
+            ToolStarted(CALL, "shop"),
+            ToolProgress("c1", 0, None, "step 4\nstep 5"),
+        ]
+    )
+    stage.show(feed, "cell")
+    head = card(stage).locator("summary").first
+    assert "step 5" in head.inner_text()
+    head.click()
+    assert card(stage).locator("pre").last.inner_text() == "step 4\nstep 5"
+    head.click()
+    rows = "".join(f"<tr><td>{row}</td></tr>" for row in range(42))
+    frame = f'<table class="dataframe"><thead><tr><th>a</th></tr></thead><tbody>{rows}</tbody></table>'
+    stage.play(feed, ToolFinished(ToolResult("c1", "order", (Text("a"),)), 0.1, rich=(frame,)), home="cell")
+    below = card(stage).locator(".am-pictures")
+    expect(below.locator("tbody tr")).to_have_count(5)
+    assert "The first 5 of 42 rows; all 42 rows are in the card." in below.inner_text()
+    assert below.is_visible()
+    head.click()
+    expect(card(stage).locator(".am-body tbody tr")).to_have_count(42)
 
 
 def test_keys_write_in_the_boxes_of_an_edit_leave_it_and_send_it_once_it_is_json(stage):

@@ -26,8 +26,15 @@ WEB = "http://localhost/mcp"
             ServerConfig(Http(WEB, client_id="a", client_secret="b"), timeout=60, connect_timeout=90),
         ),
         (
-            {"url": WEB, "headers": {"X": "y"}, "allow": ["get_*"], "timeout": 5, "roots": [".", "data"]},
-            ServerConfig(Http(WEB, {"X": "y"}), ("get_*",), 5.0, roots=(Path("/work"), Path("/work/data"))),
+            {
+                "url": WEB,
+                "headers": {"X": "y"},
+                "allow": ["get_*"],
+                "trust": True,
+                "timeout": 5,
+                "roots": [".", "data"],
+            },
+            ServerConfig(Http(WEB, {"X": "y"}), ("get_*",), 5.0, roots=(Path("/work"), Path("/work/data")), trust=True),
         ),
     ],
 )

@@ -149,6 +149,7 @@ def test_the_question_shows_all_that_an_entry_asks_for_and_where_its_values_come
         "connect_timeout": 9,
         "type": "sse",
         "allow": ["get_*"],
+        "trust": True,
     }
     entry = {**WEB, "url": "https://me:hunter2x@example.org/mcp?place=${PLACE:-x}", "headers": headers, **client}
     lines = read(**entry).pending("raw").splitlines()
@@ -165,6 +166,7 @@ def test_the_question_shows_all_that_an_entry_asks_for_and_where_its_values_come
         rf"It is told to work in: /, {tmp_path}/a\nb",
         "A call may take: 7 s",
         "Its first answer may take: 9 s",
+        "It is trusted: its tools may run without asking you, at a level of permission that says so.",
         "Without asking you, it may run: get_*",
     ]
     env = {"HOME_OF": "/h", "MY_TOKEN": "${SHOP_KEY}", "PORT": "${NO_PORT:-80}"}
@@ -184,6 +186,7 @@ WEB = {"command": None, "args": None, "url": "https://example.org/mcp", "headers
         {"env": {"NAME": "value"}},
         {"cwd": "/"},
         {"allow": ["*"]},
+        {"trust": True},
         {"roots": ["/"]},
         {"timeout": 1},
         WEB,

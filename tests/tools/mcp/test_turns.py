@@ -8,6 +8,7 @@ import time
 
 import pytest
 from mcp.server import MCPServer
+from mcp.types import ToolAnnotations
 
 from agentmagic import Agent, Policy, Rule, Session
 from agentmagic.errors import ServerError, UsageError
@@ -66,6 +67,40 @@ def test_servers_can_be_connected_and_their_tools_known_before_the_first_turn(se
     (notice,) = one.take_notices()
     assert "%mcp restart gone tries again" in notice.text
     assert one.agent.model.requests == []
+
+
+def hinted():
+    """A server that says of one tool that it only reads, and of the other that it does not."""
+    server = MCPServer("hints")
+    server.tool(annotations=ToolAnnotations(read_only_hint=True))(look)
+    server.tool(annotations=ToolAnnotations(read_only_hint=False))(change)
+    return server
+
+
+def look() -> str:
+    return "seen"
+
+
+def change() -> str:
+    return "changed"
+
+
+@pytest.mark.parametrize(
+    ("level", "trusts", "expected"),
+    [
+        ("reads", False, ["look", "change"]),
+        ("reads", True, ["change"]),
+        ("trusted", True, []),
+        ("ask", True, ["look", "change"]),
+    ],
+)
+def test_what_a_server_says_of_its_tools_counts_once_it_is_trusted(session, level, trusts, expected):
+    one = session(calls("look"), calls("change"), "Done.", mcp=[hinted()], permission=Policy(level=level))
+    one.connect()
+    (servers,) = one.toolsets()
+    if trusts:
+        servers.trust(servers.servers[0].name)
+    assert [event.call.name for event in attended(one, lambda asked: Approve(asked.id))[1]] == expected
 
 
 def test_a_definition_that_a_server_changes_after_it_was_approved_is_asked_about_again(session):
