@@ -24,7 +24,7 @@ from agentmagic.display.blocks import (
     ValuesBlock,
 )
 from agentmagic.display.rich_values import Form, Image, PlainText, RichHtml, Table, answer_form, forms, value_form
-from agentmagic.events import Level, StopReason
+from agentmagic.events import Level, PlanState, StopReason
 from agentmagic.plan import TaskProgress
 from agentmagic.text import exact, in_json, shown
 
@@ -163,7 +163,9 @@ class ChecklistFields(TypedDict):
 class QuestionFields(TypedDict):
     """A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed.
 
-    With `step` the turn is paused before a request, which the text shows.
+    With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given,
+    if there are no others. `plan` says that `suggested` is the lines of a plan, "refused" that those sent before cannot
+    be run, as the text says.
     """
 
     kind: Literal["question"]
@@ -172,6 +174,8 @@ class QuestionFields(TypedDict):
     ask: str
     suggested: str
     step: bool
+    choices: Sequence[str]
+    plan: PlanState
 
 
 class ProposalFields(TypedDict):
@@ -308,6 +312,8 @@ class JsonRenderer:
             "ask": ask,
             "suggested": suggested,
             "step": block.step,
+            "choices": list(map(shown, block.choices)) if block.open else [],
+            "plan": block.plan,
         }
 
     def proposal(self, block: ProposalBlock) -> ProposalFields:
