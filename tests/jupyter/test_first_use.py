@@ -35,6 +35,7 @@ class Kept(KeyringBackend):
 SETUP = """
 import logging, os, sys
 sys.path.append(os.environ["PLANTED"])
+import keyring  # so that it answers at once
 %load_ext agentmagic
 from agentmagic import Agent, Session
 for name in (None, "agentmagic"):

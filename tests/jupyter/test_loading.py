@@ -85,6 +85,7 @@ def test_loading_again_keeps_the_session_and_its_servers_and_offers_each_functio
 )  # fmt: skip
 def test_loading_says_once_which_model_would_answer_and_says_nothing_in_batch(fresh, prepare, line):
     fresh.run("import os\nfrom agentmagic import Agent\nKEY = 'test-key-of-nobody'")
+    fresh.run("import keyring")  # so that it answers at once, if it is installed
     assert fresh.run(f"{prepare}\n%load_ext agentmagic", **BATCH).stream == ""
     fresh.run("from agentmagic.jupyter import extension\nextension._answerers.clear()")
     assert fresh.run("%reload_ext agentmagic").stream == f"{line}\n"
