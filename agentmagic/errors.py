@@ -116,8 +116,9 @@ class MissingExtra(AgentMagicError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs a package that is not installed. Run: pip install '{requirement(extra)}'")
         self.extra = extra
+        self.command = f"pip install '{requirement(extra)}'"
+        super().__init__(f"{feature} needs a package that is not installed. Run: {self.command}")
 
 
 class SessionBusy(AgentMagicError, RuntimeError):

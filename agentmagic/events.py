@@ -22,6 +22,7 @@ PartKind = Literal["text", "reasoning", "tool_call"]
 Level = Literal["info", "warning", "error"]
 Route = Literal["answer", "ask", "tools"]
 ValueKind = Literal["table", "image", "text", "code", "file", "error", "schema"]
+PlanState = Literal["", "new", "refused"]
 TaskState = Literal["pending", "running", "done", "failed", "skipped"]
 CellKind = Literal["code", "markdown"]
 CellAction = Literal["insert", "change", "remove"]
@@ -181,6 +182,8 @@ class QuestionAsked:
 
     `suggested` is an answer that the user may send as it is, or change. `step` says that the turn is paused before a
     request, which `text` shows: `Approve` goes on, and a `Reply` replaces the prompt if `suggested` holds it.
+    `choices` are the answers that can be given, if there are no others. `plan` says that `suggested` is the lines of a
+    plan: a "new" one, or one as the user changed it that was "refused", as `text` says.
     """
 
     type: ClassVar[str] = "question_asked"
@@ -188,6 +191,8 @@ class QuestionAsked:
     text: str
     suggested: str = ""
     step: bool = False
+    choices: tuple[str, ...] = ()
+    plan: PlanState = ""
 
 
 @value_class

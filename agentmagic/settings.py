@@ -174,24 +174,61 @@ def _from_keyring(name: str) -> str | None:
         return None
 
 
-def find_key(names: Sequence[str], *, keyring: bool = True) -> str | None:
-    """Return a key from the environment, from what was typed, from `.env` or from the OS keyring, in that order.
+def key_place(names: Sequence[str], *, keyring: bool = True) -> tuple[str, str] | None:
+    """Return a key and where it was found: in the environment, typed, in `.env` or in the OS keyring, in that order.
 
     Every place is asked for every name before the next place; the keyring may ask the user. A key that is found is
     never written by agentmagic again.
     """
     secrets.register_names(names)
-    for place in (variable, _typed.get, _from_dotenv, *([_from_keyring] if keyring else [])):
+    places: dict[str, Callable[[str], str | None]] = {
+        "the environment": variable,
+        "this kernel's memory": _typed.get,
+        ".env": _from_dotenv,
+    }
+    if keyring:
+        places["the system keyring"] = _from_keyring
+    for where, place in places.items():
         for name in names:
             if key := place(name):
                 secrets.learn(name, key)
-                return key
+                return key, where
     return None
+
+
+def find_key(names: Sequence[str], *, keyring: bool = True) -> str | None:
+    """Return a key, looked for as `key_place` does."""
+    found = key_place(names, keyring=keyring)
+    return found and found[0]
 
 
 def type_key(name: str, key: str) -> None:
     """Keep a key that a person typed, in memory, for as long as the process lives."""
     _typed[name] = key.strip()
+
+
+def keyring_problem() -> str:
+    """Return why the system's keyring can keep no key, "" if it can."""
+    try:
+        backend: object = import_module("keyring").get_keyring()
+    except ImportError:
+        return "The package keyring is not installed."
+    except Exception as error:  # noqa: BLE001  (a backend that is named in the settings and cannot be loaded)
+        return f"The system keyring cannot be used ({type(error).__name__})."
+    if type(backend).__module__ in ("keyring.backends.fail", "keyring.backends.null"):
+        return "This machine has no system keyring."
+    return ""
+
+
+def keep_key(name: str, key: str) -> None:
+    """Put a key into the system's keyring, where `find_key` finds it. Raises UsageError if the keyring refuses it."""
+    try:
+        import_module("keyring").set_password(KEYRING_SERVICE, name, key)
+    except Exception as error:  # noqa: BLE001  (backends raise their own errors, whose words may hold the key)
+        raise UsageError(
+            f"The system keyring did not take the key ({type(error).__name__}). "
+            f"Use the key in this kernel only, or set {name} in the environment or a .env file."
+        ) from None
 
 
 def require_key(provider: str, names: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ NEEDS = {
     "jupyter": "ipykernel",
     "test_classroom.py": "openai",
     "test_doctor.py": "ipykernel",
+    "test_keyring.py": "keyring",
     "test_main.py": "nbclient",
     "test_properties.py": "openai",
     "providers/anthropic": "anthropic",

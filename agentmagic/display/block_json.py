@@ -23,15 +23,22 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
-from agentmagic.display.rich_values import Form, Image, PlainText, RichHtml, Table, answer_form, opened, value_form
-from agentmagic.events import Level, StopReason, ToolProgress
+from agentmagic.display.rich_values import (
+    Form,
+    Image,
+    PlainText,
+    RichHtml,
+    Table,
+    answer_form,
+    opened,
+    value_form,
+)
+from agentmagic.events import Level, PlanState, StopReason, ToolProgress
 from agentmagic.plan import TaskProgress
 from agentmagic.text import cut, exact, in_json, one_line, shown
 
 LONGEST_ARGUMENTS = 100_000
 """Characters of a call's arguments that are sent to a view; what a person approves should be seen whole."""
-
-
 LONGEST_LINES = 2_000
 """Characters of what a running call has said last."""
 LONGEST_ABOUT = 200
@@ -175,7 +182,9 @@ class ChecklistFields(TypedDict):
 class QuestionFields(TypedDict):
     """A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed.
 
-    With `step` the turn is paused before a request, which the text shows.
+    With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given,
+    if there are no others. `plan` says that `suggested` is the lines of a plan, "refused" that those sent before cannot
+    be run, as the text says.
     """
 
     kind: Literal["question"]
@@ -184,6 +193,8 @@ class QuestionFields(TypedDict):
     ask: str
     suggested: str
     step: bool
+    choices: Sequence[str]
+    plan: PlanState
 
 
 class ProposalFields(TypedDict):
@@ -326,6 +337,8 @@ class JsonRenderer:
             "ask": ask,
             "suggested": suggested,
             "step": block.step,
+            "choices": list(map(shown, block.choices)) if block.open else [],
+            "plan": block.plan,
         }
 
     def proposal(self, block: ProposalBlock) -> ProposalFields:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
-from agentmagic.events import CellProposed, Level, PromptValue, ProposalSettled, StopReason, ToolProgress
+from agentmagic.events import CellProposed, Level, PlanState, PromptValue, ProposalSettled, StopReason, ToolProgress
 from agentmagic.messages import Content, Media, Message, Text, ToolCall, ToolResult, Usage
 from agentmagic.plan import SETTLED_TASK, TaskProgress
 
@@ -267,7 +267,7 @@ class QuestionBlock(Block):
     """A question to the person; `answer` is None until it is answered, `ask` the id to answer with.
 
     `suggested` is an answer that the person may send as it is, or change. With `step` it is a request before which the
-    turn is paused, and `suggested` the prompt in it.
+    turn is paused, and `suggested` the prompt in it. `choices` and `plan` are those of `QuestionAsked`.
     """
 
     text: str
@@ -275,6 +275,8 @@ class QuestionBlock(Block):
     ask: str = field(default="", compare=False)
     suggested: str = ""
     step: bool = False
+    choices: tuple[str, ...] = ()
+    plan: PlanState = ""
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.question`."""

@@ -81,6 +81,9 @@ _MATHS = re.compile(
     r"\$\$.{1,500}?\$\$|\$(?![\s$])[^$\n]{0,500}?[^\s$\\]\$(?!\d)|\\\(.{1,500}?\\\)|\\\[.{1,500}?\\\]", re.DOTALL
 )
 """Maths as Jupyter's front ends know it, of a bounded length. An amount in dollars is no maths."""
+_ROW = re.compile(r" {0,3}\|")
+_DASHES = re.compile(r" {0,3}\|?[-:| ]*")
+_PIPE = re.compile(r"(?<!\\)\|")
 _DOLLAR = re.compile(r"\\?\$")
 
 
@@ -133,7 +136,25 @@ class Growing:
         if paragraphs_end > self._done and held(text[:paragraphs_end], self._done) == paragraphs_end:
             self._html += to_html(text[self._done : paragraphs_end])
             self._done = paragraphs_end
-        return self._html + to_html(text[self._done :], coloured=False)  # it is rendered again with the next words
+        # It is rendered again with the next words.
+        return self._html + to_html(with_head(text[self._done :]), coloured=False)
+
+
+def with_head(text: str) -> str:
+    """Return an unfinished text with the row of dashes written out below its last line, if that begins a table.
+
+    So a table is shown as one from its first word on. `withHead` in js/src/markdown.js does the same.
+    """
+    *before, head = text.split("\n")
+    dashes = ""
+    if before and "|" in before[-1] and _DASHES.fullmatch(head):
+        *before, head, dashes = *before, head
+    is_head = _ROW.match(head) or ("|" in head and "-" in dashes)
+    fences = sum(line.lstrip().startswith(("```", "~~~")) for line in before)
+    if not is_head or fences % 2 or (before and "|" in before[-1]):
+        return text
+    cells = _PIPE.split(re.sub(r"^\||(?<!\\)\|$", "", head.strip()))
+    return "\n".join((*before, "| |" if head.strip() == "|" else head, f"|{'---|' * len(cells)}"))
 
 
 def _last_break(text: str, start: int) -> int:

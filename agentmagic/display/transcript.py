@@ -163,9 +163,8 @@ class Transcript:
             case events.PromptEdited():
                 self._edit_prompt(event)
             case events.QuestionAsked():
-                question = QuestionBlock(
-                    event.text, ask=event.id, suggested=event.suggested, step=event.step, open=True
-                )
+                given = {name: getattr(event, name) for name in ("suggested", "step", "choices", "plan")}
+                question = QuestionBlock(event.text, ask=event.id, **given, open=True)
                 self._questions[event.id] = self._add(question)
             case events.QuestionAnswered():
                 self._answer(event)

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -14,11 +15,12 @@ from agentmagic.errors import UsageError
 from agentmagic.host import ScriptHost, install
 from agentmagic.jupyter.cell.live_runs import AnswerText, LiveRuns
 from agentmagic.jupyter.cell.runner import Runner, TurnInterrupted, one_line, quiet_stop
-from agentmagic.jupyter.frontend import front_end, in_kernel, say
+from agentmagic.jupyter.frontend import Kind, front_end, in_kernel, say
 from agentmagic.jupyter.kernel_host import KernelHost
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.agent_commands import AgentCommands, agent_magic
 from agentmagic.jupyter.magics.completion import matcher
+from agentmagic.jupyter.magics.formatting import chosen_model
 from agentmagic.jupyter.magics.mcp_commands import McpCommands, mcp_magic
 from agentmagic.jupyter.magics.options import Ask, Help, LineMagic, ask_parser, fill_line, parse_ask
 from agentmagic.jupyter.notebook.file import KnownNotebook
@@ -28,7 +30,9 @@ from agentmagic.jupyter.panel import panels
 from agentmagic.jupyter.prompt.cell_errors import CellErrors
 from agentmagic.messages import Message, user
 from agentmagic.plan import RESUMED
-from agentmagic.providers.registry import preload
+from agentmagic.providers.registry import answerer, preload
+from agentmagic.runtime.engine import in_thread
+from agentmagic.settings import model_override
 from agentmagic.widgets.busy_kernel import answer_pages_anytime, take_messages_anywhere
 
 if TYPE_CHECKING:
@@ -143,6 +147,12 @@ _loaded: dict[int, ExitStack] = {}
 _namespaces: dict[int, Namespace] = {}
 """The namespace of each shell, by id; it outlives an unload, so that a reload finds the servers and sessions."""
 
+_answerers: dict[int, str] = {}
+"""The line that told each shell which model would answer, by the shell's id."""
+
+KEYRING_SECONDS = 0.5
+"""Seconds that loading waits at most for the line about the model."""
+
 _looks: dict[int, list[Callable[..., None]]] = {}
 """What the panels of each shell call after a cell, by the shell's id: kept from an unload to the next load."""
 
@@ -171,9 +181,31 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     preload()
     log.keep()
     undo.callback(log.stop)
-    for words in (namespace.bind_default(), formatting.class_bounds(), magics.commands.hint()):
+    bound, answers = namespace.bind_default(), _answers_now(shell, namespace, name)
+    for words in (bound, answers, formatting.class_bounds(), magics.commands.hint()):
         if words:
             say(words)
+
+
+def _answers_now(shell: Shell, namespace: Namespace, name: str) -> str:
+    """Return the line that tells which model would answer; "" in batch, and if this line was printed before.
+
+    A keyring can be slow, and may ask the user. It is waited for `KEYRING_SECONDS`.
+    """
+    front = front_end(shell)
+    # In batch it would differ from machine to machine.
+    if front.kind is Kind.BATCH or not front.attended or _is_taken(shell, "cell", name):
+        return ""
+    session = namespace.sessions().get(DEFAULT_SESSION)
+    model = model_override() or (chosen_model(session) if session is not None else "")
+    told: SimpleQueue[str] = SimpleQueue()
+    in_thread(lambda: told.put(answerer(model, f"%%{name} cell")), "agentmagic-answerer")
+    try:
+        line = told.get(timeout=KEYRING_SECONDS)
+    except Empty:
+        line = f"No key was found so far: the system keyring has not answered. The first %%{name} cell asks it again."
+    before, _answerers[id(shell)] = _answerers.get(id(shell)), line
+    return "" if line == before else line
 
 
 def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace, undo: ExitStack) -> None:

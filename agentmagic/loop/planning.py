@@ -18,6 +18,8 @@ from agentmagic.events import (
     Notice,
     Planned,
     PlanRejected,
+    PlanState,
+    QuestionAsked,
     Route,
     Routed,
     Task,
@@ -52,7 +54,8 @@ LONGEST_RESULT = 4_000
 LONGEST_SUMMARY = 200
 """Characters of a result that tell what came of a task that was not judged."""
 
-RESUME = "resume"
+RESUME, DROP = "resume", "drop"
+"""The answers to the question about a plan that the last turn left."""
 
 _REFERENCE = re.compile(r"\$([A-Za-z0-9_-]+)")
 _EMPTY = re.compile(r"[\s\[\](){}\"']*|null|none|nan", re.IGNORECASE)
@@ -189,7 +192,7 @@ class Planner:
         if self.options.resume:
             return True
         question = f"The last turn left a plan with {left.open_tasks}. Resume it, or drop it?"
-        answer = await self.executor.ask_user(question, RESUME)
+        answer = await self.executor.put(QuestionAsked(uuid.uuid4().hex, question, RESUME, choices=(RESUME, DROP)))
         if answer is None:
             raise UsageError(left.in_the_way)
         return answer.strip().lower().startswith(RESUME)
@@ -285,8 +288,9 @@ class Planner:
         if not self.options.confirm:
             return True
         question, suggested = "Run this plan? Change, remove or reorder its lines first.", written_plan(self.checklist)
+        state: PlanState = "new"
         for _ in range(TRIES):
-            answer = await self.executor.ask_user(question, suggested)
+            answer = await self.executor.put(QuestionAsked(uuid.uuid4().hex, question, suggested, plan=state))
             if answer is None:
                 break
             if not answer.strip() or answer.strip() == suggested.strip():
@@ -294,7 +298,7 @@ class Planner:
             try:
                 self._emit(Planned(self._tasks(read_plan(answer))))
             except ValueError as error:
-                question, suggested = f"The plan cannot be run: {error} Change it.", answer
+                question, suggested, state = f"The plan cannot be run: {error} Change it.", answer, "refused"
             else:
                 return True
         self.steps.write(Text(f"The plan was not run:\n\n```\n{suggested}\n```"))

@@ -311,9 +311,12 @@ class ToolExecutor:
             raise ToolError("No one is there to answer the question.")
         return answer
 
-    async def ask_user(self, text: str, suggested: str = "") -> str | None:
-        """Put a question to the user, with an answer that may be sent as it is. Return None without an answer."""
-        asked = QuestionAsked(uuid.uuid4().hex, text, suggested)
+    async def ask_user(self, text: str) -> str | None:
+        """Put a question to the user. Return None without an answer."""
+        return await self.put(QuestionAsked(uuid.uuid4().hex, text))
+
+    async def put(self, asked: QuestionAsked) -> str | None:
+        """Put a question to the user, and return the answer, or None without one."""
         intent = await self.gate.put(asked)
         if not isinstance(intent, Reply):
             return None

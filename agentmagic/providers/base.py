@@ -324,12 +324,12 @@ class Provider:
     """The description of a provider; its module or package lists it in `PROVIDERS`.
 
     `make` is "module:function" (or class), called with the part of a model's name after the colon. `default` is the
-    model to use if none is named. `keys` are the environment variables with its key, `base_url` is the one with the
-    address of another server. `package` is its SDK, and `extra` the extra that installs it. `prices` is the provider's
-    id in the price table; FREE if its tokens cost nothing, None if their price is unknown. `families` are the models
-    that it makes, whichever server runs them. `all_models` describes all models that it serves, under any name.
-    `installed` asks a server that has models of its own for their names, which takes at most a second, and returns none
-    if the server does not run.
+    model to use if none is named. `keys` are the environment variables with its key, and `key_begins` is how such a key
+    begins. `base_url` is the variable with the address of another server. `package` is its SDK, and `extra` the extra
+    that installs it. `prices` is the provider's id in the price table; FREE if its tokens cost nothing, None if their
+    price is unknown. `families` are the models that it makes, whichever server runs them. `all_models` describes all
+    models that it serves, under any name. `installed` asks a server that has models of its own for their names, which
+    takes at most a second, and returns none if the server does not run.
     """
 
     name: str
@@ -337,6 +337,7 @@ class Provider:
     about: str
     default: str = ""
     keys: tuple[str, ...] = ()
+    key_begins: str = ""
     base_url: str = ""
     package: str = ""
     extra: str = ""

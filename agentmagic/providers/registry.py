@@ -115,19 +115,21 @@ def choose_default() -> str:
     raise AuthenticationMissing(message, tuple(dict.fromkeys(key for keys in keyed for key in keys)))
 
 
-def answerer(name: str) -> str:
-    """Return a sentence about the model of a name, "" if none is chosen: whether it can answer, and what it lacks."""
+def answerer(name: str, first: str) -> str:
+    """Return a sentence about the model of a name, "" if none is chosen: whether it answers, and where its key is from.
+
+    `first` is what the user sends first, where the ways to a model are offered. The keyring is asked last.
+    """
+    name = name or default_model() or ""
     if not name:
-        try:
-            return f"{choose_default()} answers."
-        except AuthenticationMissing as error:
-            return str(error)
+        return f"No key was found: the first {first} offers what there is."
     row = providers().get(name.partition(":")[0])
+    name += row.default if row and name.endswith(":") else ""
     if row is None or not row.keys:
         return f"{name} answers."
-    if settings.find_key(row.keys):
-        return f"{name} answers, with the key of {row.keys[0]}."
-    return f"{name} has no key yet: set {row.keys[0]}, or choose another model above."
+    if found := settings.key_place(row.keys):
+        return f"{name} answers; its key is from {found[1]}."
+    return f"{name} has no key yet: the first {first} asks for {row.keys[0]}."
 
 
 def usable_models() -> list[str]:

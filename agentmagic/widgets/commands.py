@@ -19,6 +19,9 @@ from agentmagic.tools.base import Toolset
 INTENTS = ("approve", "edit", "deny", "reply", "stop")
 """The types of the page's messages that answer a turn; they work in a cell and in a panel."""
 
+SETUP = ("local", "key", "server", "leave")
+"""The types of the page's messages that a card takes on which a model is chosen; they work in both, too."""
+
 NEEDS_EXTENSION = "This works in a notebook with %load_ext agentmagic. In code, use the methods of the session."
 
 LONGEST_NAME = 1_000

@@ -5,15 +5,17 @@ Approvals, answers and Stop become the intents of `agentmagic.events`; the chat 
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
 from agentmagic.approval.policy import Level
 from agentmagic.display.words import restored
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Intent, Reply, Stop
 from agentmagic.messages import LONGEST_PROMPT
+from agentmagic.secrets import register_secret
 from agentmagic.text import one_line, shown
 from agentmagic.widgets.commands import LONGEST_NAME, MOST_ATTACHED
 
@@ -82,6 +84,35 @@ class StopTurn(PageMessage):
     """Cancel the turn."""
 
     type: Literal["stop"] = "stop"
+
+
+class UseLocal(PageMessage):
+    """Use the local model, which needs no key."""
+
+    type: Literal["local"] = "local"
+
+
+class UseKey(PageMessage):
+    """Use a provider with a key, which is kept in the system's keyring with `keep`, else in this kernel's memory."""
+
+    type: Literal["key"] = "key"
+    provider: Name
+    key: SecretStr = Field(strict=False)
+    keep: bool
+
+
+class UseServer(PageMessage):
+    """Use a model of a server that was found on this machine."""
+
+    type: Literal["server"] = "server"
+    server: Name
+    model: Name
+
+
+class LeaveSetup(PageMessage):
+    """Choose no model now: the turn that waits for one is given up."""
+
+    type: Literal["leave"] = "leave"
 
 
 class SendPrompt(PageMessage):
@@ -273,12 +304,13 @@ SessionAction = (
     | EnableTool
     | AllowTools
 )
-Action = Intent | SessionAction
+SetupAction = UseLocal | UseKey | UseServer | LeaveSetup
+Action = Intent | SetupAction | SessionAction
 
 SESSION_ACTIONS = {kind.model_fields["type"].default: kind for kind in SessionAction.__args__}
 """The actions that a chat panel carries out, by the type of their message."""
 
-PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | SessionAction
+PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | SetupAction | SessionAction
 _DECODER: TypeAdapter[PageAction] = TypeAdapter(Annotated[PageAction, Field(discriminator="type")])
 
 
@@ -296,6 +328,10 @@ def read(message: object, asked: Callable[[str], ApprovalAsked | None]) -> Actio
         where = one_line(shown(".".join(map(str, first["loc"]))), LONGEST_FIELD)
         raise _refusal(" ".join(filter(None, (where, first["type"])))) from None
     match decoded:
+        case UseKey():
+            # At once, and whatever becomes of it: no error, log or output shows it from now on.
+            with suppress(UsageError):  # it is too short for a key
+                register_secret(decoded.key.get_secret_value().strip())
         case ApproveCall():
             return Approve(decoded.id, always=decoded.always)
         case EditCall():
@@ -307,7 +343,8 @@ def read(message: object, asked: Callable[[str], ApprovalAsked | None]) -> Actio
         case StopTurn():
             return Stop()
         case _:
-            return decoded
+            pass
+    return decoded
 
 
 def _edited(message: EditCall, question: ApprovalAsked | None) -> Approve:

@@ -75,6 +75,24 @@ class InspectionPage(TypedDict):
     note: str
 
 
+class SetupCard(TypedDict):
+    """What a user without a key can choose, and why it is asked.
+
+    `local` is a sentence about the local model, and `install` the command that installs its package, "" if it is there.
+    `providers` are those that take a key: name, what it is, the variable of the key, and how a key begins. `keyring`
+    says why the system's keyring can keep no key, "" if it can. `servers` are those found on this machine with their
+    models, None while they are looked for. `fixed` says that no other model can be chosen.
+    """
+
+    why: str
+    local: str
+    install: str
+    providers: list[tuple[str, str, str, str]]
+    keyring: str
+    servers: list[tuple[str, list[str]]] | None
+    fixed: bool
+
+
 class State(TypedDict, total=False):
     """What a view shows around the blocks; what is not told is not shown.
 
@@ -84,7 +102,8 @@ class State(TypedDict, total=False):
     `offered` is a saved conversation to go on with.
     `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words.
     `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has
-    asked for them. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector.
+    asked for them. `setup` is the card that a turn without a key waits for. `attached` are the attachments of the next
+    prompt, each with what it is. `large` is for a projector.
     """
 
     title: str
@@ -106,6 +125,7 @@ class State(TypedDict, total=False):
     commands: list[tuple[str, str]]
     chats: list[ConversationRow]
     attached: list[tuple[str, str]]
+    setup: SetupCard | None
     large: bool
 
 

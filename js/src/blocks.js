@@ -275,6 +275,12 @@ function worded({ text, stretches, attached }) {
   return [...(words.length ? words : [text]), ...more]
 }
 
+/** Whether the last thing a person did was to send a changed plan: if it cannot be run, the keys stay with it. */
+let mendsPlan = false
+
+/** @param {string} word */
+const capital = (word) => word.slice(0, 1).toUpperCase() + word.slice(1)
+
 /** What a tool asks the person. @implements {Drawn<QuestionFields>} */
 class Question {
   #words = h("p", { class: "am-asked" })
@@ -325,10 +331,37 @@ class Question {
   }
 
   /** @param {QuestionFields} block */
-  #form({ ask: id, suggested }) {
-    const send = () => this.desk.act({ type: "reply", id, text: box.value.trim() })
+  #form({ ask: id, suggested, choices, plan }) {
+    const { desk } = this
+    if (choices.length) {
+      const one = (/** @type {string} */ text) => button(capital(text), () => desk.act({ type: "reply", id, text }), text === suggested ? "go" : "")
+      return h("div", { class: "am-row am-choices" }, ...choices.map(one))
+    }
+    if (plan) return this.#plan(id, suggested, plan)
+    const send = () => desk.act({ type: "reply", id, text: box.value.trim() })
     const box = writingBox("Your answer", { text: suggested, send })
     return h("div", { class: "am-row am-reply" }, box, button("Answer", send, "go"))
+  }
+
+  /** The lines of a plan, to be changed before it is run; after one that cannot be run, the keys go there again. @param {string} id @param {string} text @param {QuestionFields["plan"]} state */
+  #plan(id, text, state) {
+    const send = () => {
+      mendsPlan = box.value !== text
+      this.desk.act({ type: "reply", id, text: box.value.trim() })
+    }
+    const box = writingBox("The plan", { text })
+    box.classList.add("am-mono")
+    box.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return
+      event.preventDefault()
+      send()
+    })
+    const hint = h("span", { class: "am-hint" }, "Ctrl+Enter runs it")
+    this.#words.classList.toggle("am-problem", state === "refused")
+    if (state === "refused") this.#words.setAttribute("role", "alert")
+    if (state === "refused" && mendsPlan) requestAnimationFrame(() => (box.focus({ preventScroll: true }), this.element.scrollIntoView({ block: "nearest" })))
+    mendsPlan = false
+    return h("div", { class: "am-rewrite" }, box, h("div", { class: "am-row" }, button("Run the plan", send, "go"), hint))
   }
 }
 

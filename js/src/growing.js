@@ -3,7 +3,7 @@
 /** @import { Token } from "markdown-it" */
 /** @import { Unit } from "./markdown.js" */
 import { coloured, framed } from "./code.js"
-import { elements, html, languageOf, units } from "./markdown.js"
+import { elements, html, languageOf, units, withHead } from "./markdown.js"
 import { sanitised } from "./sanitise.js"
 
 /** Characters of code that are coloured together; what is before them is left as it is. */
@@ -70,6 +70,7 @@ export class Growing {
       tail = text.slice(this.#settled, this.#settled + length)
       partly = this.#settled + length < text.length
       found = units(tail, this.#env)
+      if (open && !partly && PROSE.includes(found.at(-1)?.tokens[0]?.type ?? "")) found = units(withHead(tail), this.#env)
       length *= 2
     } while (partly && found.length < 2)
     this.#late ||= this.#settled > 0 && count(this.#env.references) > before
@@ -159,6 +160,8 @@ export class Growing {
  * @property {() => void} [finish] called when nothing more comes
  */
 
+/** What the head of a table is taken for until the row of dashes below it is whole. */
+const PROSE = ["paragraph_open", "heading_open"]
 const BY_PARTS = ["fence", "bullet_list_open", "ordered_list_open", "table_open"]
 
 /** @param {Token[]} tokens @returns {Last} */

@@ -8,6 +8,7 @@ import { Composer, Head, Running, toTheEnd } from "./frame.js"
 import { Link } from "./link.js"
 import { Log } from "./log.js"
 import { door } from "./place.js"
+import { Setup } from "./setup.js"
 import { begun, follow, nothing } from "./state.js"
 
 const SECOND = 1_000
@@ -29,8 +30,13 @@ export class View {
   #noteButtons = new Map()
   #problem = h("p", { class: "am-problem", role: "alert", hidden: true })
   #told = h("p", { class: "am-told", role: "status", hidden: true })
+  #setup = new Setup(this.#desk())
   #lost = h("div", { class: "am-notice am-lost", role: "alert", hidden: true })
   #unheard = ""
+  /** The conversation that the person leaves for a fork of it. @type {string | null} */
+  #left = null
+  /** Whether JupyterLab has said that the kernel is gone. */
+  #isGone = false
   #wanted = false
   /** Whether the person has had the turn of this cell run again, which moves the view into a new output. */
   #retried = false
@@ -58,7 +64,11 @@ export class View {
     this.receive = (/** @type {Message} */ message) => this.link.receive(message)
     model.on("msg:custom", this.receive)
     this.kernel = model.widget_manager?.kernel
-    this.status = (/** @type {unknown} */ _, /** @type {string} */ status) => GONE.includes(status) && this.link.lose()
+    this.status = (/** @type {unknown} */ _, /** @type {string} */ status) => {
+      if (!GONE.includes(status)) return
+      this.#isGone = true
+      this.link.lose()
+    }
     this.kernel?.statusChanged.connect(this.status)
     this.clock = setInterval(() => this.#tick(), SECOND)
     this.#drawState()
@@ -128,7 +138,7 @@ export class View {
     this.running = [running]
     this.pinned = new IntersectionObserver(([entry]) => running.element.classList.toggle("am-pinned", !entry?.isIntersecting))
     this.pinned.observe(end)
-    return this.#root(h("div", { class: "am-cell" }, this.#note, this.log.element, this.#lost, this.#problem, end, running.element))
+    return this.#root(h("div", { class: "am-cell" }, this.#note, this.log.element, this.#setup.element, this.#lost, this.#problem, end, running.element))
   }
 
   /** @param {string} name */
@@ -145,7 +155,7 @@ export class View {
     const servers = h("div", { class: "am-tab-page am-servers" })
     const inspector = h("div", { class: "am-tab-page am-inspector" })
     this.head = new Head(this.#desk(), [chat, servers, inspector], name)
-    chat.append(above.element, this.#note, this.#lost, this.composer.element)
+    chat.append(above.element, this.#note, this.#setup.element, this.#lost, this.composer.element)
     const pin = h("div", { class: "am-pin", hidden: true }, bar.element)
     this.pinned = new IntersectionObserver(([entry]) => (pin.hidden = Boolean(entry?.isIntersecting)), { threshold: 0.9 })
     this.pinned.observe(this.composer.element)
@@ -187,6 +197,7 @@ export class View {
     if ("text" in action) this.#unheard = action.text
     this.#send(action)
     this.link.hello() // a kernel that is gone answers neither
+    this.#left = action.type === "fork" ? (this.#known.state.title ?? "") : null
     this.#retried = action.type === "retry" && !this.composer
     if (this.#retried) this.#hold()
     if (action.type === "send" || action.type === "resume" || action.type === "rewrite" || action.type === "retry") this.log.follow()
@@ -234,10 +245,20 @@ export class View {
     this.#drawRunning()
     this.head?.update(state)
     this.composer?.update(state)
+    this.#setup.update(state)
+    this.#arrive(state)
     this.#takeTyped()
-    this.log.welcome(state, (prompt) => this.composer?.propose(prompt))
+    if (state.actions && !this.#known.blocks.size) this.log.welcome(state, (prompt) => this.composer?.propose(prompt))
     if (this.#wanted) this.focus()
     this.takeEarly()
+  }
+
+  /** Shows the end of the fork that the person asked for, once the panel has turned to it. @param {State} state */
+  #arrive({ title }) {
+    if (this.#left === null || title === this.#left) return
+    this.#left = null
+    this.log.follow()
+    this.composer?.focus()
   }
 
   #drawRunning() {
@@ -287,6 +308,9 @@ export class View {
   #answered(is) {
     // Without subshells the messages of a panel wait for the cell under way, and are heard after it.
     if (!is && this.composer && this.kernel?.status === "busy") return
+    // A page that is loaded, or was offline, is being connected: whether the kernel answers is known after that.
+    if (!is && !this.#isGone && this.kernel && this.kernel.connectionStatus !== "connected") return
+    if (is) this.#isGone = false
     this.attention.answered(is)
     const stays = Boolean(this.composer ?? this.#known.state.running)
     if (is || !stays) this.show(is)

@@ -49,7 +49,7 @@ export class Link {
   /** Asks for what this view has not seen, again and again until there is an answer. */
   hello() {
     this.#asking = true
-    if (this.#unanswered++ === MOST_UNANSWERED) this.ends.answered(false)
+    if (this.#unanswered++ >= MOST_UNANSWERED) this.ends.answered(false)
     this.ends.send({ type: "hello", view: this.name, seen: this.#number })
     this.#in(this.#wait, () => this.hello())
     this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT)

@@ -68,6 +68,21 @@ export function languageOf(token) {
  * @property {number} line where it begins
  */
 
+/**
+ * Returns a text with the row of dashes written out that belongs below its last line, where that is the head of a table, or
+ * above it: so a table is one from its first word on. Python's `with_head` does the same.
+ * @param {string} text
+ */
+export function withHead(text) {
+  const lines = text.split("\n")
+  const dashes = lines.at(-2)?.includes("|") && /^ {0,3}\|?[-:| ]*$/.test(lines.at(-1) ?? "") ? (lines.pop() ?? "") : ""
+  const head = lines.at(-1) ?? ""
+  const isHead = /^ {0,3}\|/.test(head) || (head.includes("|") && dashes.includes("-"))
+  if (!isHead || lines.at(-2)?.includes("|")) return text
+  const cells = head.trim().replace(/^\||(?<!\\)\|$/g, "").split(/(?<!\\)\|/)
+  return [...lines.slice(0, -1), head.trim() === "|" ? "| |" : head, `|${"---|".repeat(cells.length)}`].join("\n")
+}
+
 /** Parses Markdown into its units. @param {string} text @param {Env} env */
 export function units(text, env) {
   /** @type {Unit[]} */

@@ -113,7 +113,7 @@ export interface TaskFields {
   summary: string
 }
 
-/** A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed. With `step` the turn is paused before a request, which the text shows. */
+/** A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed. With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given, if there are no others. `plan` says that `suggested` is the lines of a plan, "refused" that those sent before cannot be run, as the text says. */
 export interface QuestionFields {
   kind: "question"
   text: string
@@ -121,6 +121,8 @@ export interface QuestionFields {
   ask: string
   suggested: string
   step: boolean
+  choices: string[]
+  plan: "" | "new" | "refused"
 }
 
 /** A proposed cell: what became of it, "" while the person has not decided, its code, and what Copy copies. */
@@ -165,7 +167,7 @@ export interface Frame {
   state?: State
 }
 
-/** What a view shows around the blocks; what is not told is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns. `offered` is a saved conversation to go on with. `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words. `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has asked for them. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. */
+/** What a view shows around the blocks; what is not told is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns. `offered` is a saved conversation to go on with. `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words. `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has asked for them. `setup` is the card that a turn without a key waits for. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. */
 export interface State {
   title?: string
   actions?: string[]
@@ -186,6 +188,7 @@ export interface State {
   commands?: [string, string][]
   chats?: ConversationRow[]
   attached?: [string, string][]
+  setup?: SetupCard | null
   large?: boolean
 }
 
@@ -210,6 +213,17 @@ export interface ConversationRow {
   name: string
   about: string
   saved: boolean
+}
+
+/** What a user without a key can choose, and why it is asked. `local` is a sentence about the local model, and `install` the command that installs its package, "" if it is there. `providers` are those that take a key: name, what it is, the variable of the key, and how a key begins. `keyring` says why the system's keyring can keep no key, "" if it can. `servers` are those found on this machine with their models, None while they are looked for. `fixed` says that no other model can be chosen. */
+export interface SetupCard {
+  why: string
+  local: string
+  install: string
+  providers: [string, string, string, string][]
+  keyring: string
+  servers: [string, string[]][] | null
+  fixed: boolean
 }
 
 /** All that a view shows; `now` is the kernel's time, in seconds since 1970. */
@@ -320,6 +334,31 @@ export interface AnswerQuestion {
 /** Cancel the turn. */
 export interface StopTurn {
   type: "stop"
+}
+
+/** Use the local model, which needs no key. */
+export interface UseLocal {
+  type: "local"
+}
+
+/** Use a provider with a key, which is kept in the system's keyring with `keep`, else in this kernel's memory. */
+export interface UseKey {
+  type: "key"
+  provider: string
+  key: string
+  keep: boolean
+}
+
+/** Use a model of a server that was found on this machine. */
+export interface UseServer {
+  type: "server"
+  server: string
+  model: string
+}
+
+/** Choose no model now: the turn that waits for one is given up. */
+export interface LeaveSetup {
+  type: "leave"
 }
 
 /** Begin a turn with a prompt, planned first if `plan` is set. `attached` names the attachments in the box that go with it; names that are not there are ignored. */
@@ -470,4 +509,4 @@ export type Change = string | Record<string, unknown> | null
 
 export type Message = Frame | ViewSnapshot | UpToDate | MessagePiece | Problem | Unsent | Said | Inspected
 
-export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | SendPrompt | DropAttachment | ResumePlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | ChooseLevel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools
+export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | UseLocal | UseKey | UseServer | LeaveSetup | SendPrompt | DropAttachment | ResumePlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | ChooseLevel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools

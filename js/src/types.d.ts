@@ -97,6 +97,7 @@ export interface Context {
 /** The part of JupyterLab's connection to a kernel that a view uses. */
 export interface Kernel {
   status: string
+  connectionStatus: string
   statusChanged: { connect(slot: StatusSlot): void; disconnect(slot: StatusSlot): void }
   requestExecute(content: object, disposeOnDone: boolean, metadata: object): { done: Promise<{ content: { status: string; evalue?: string } }> }
 }

@@ -336,6 +336,38 @@ def test_a_reload_in_a_running_cell_brings_the_cell_and_the_panel_back_with_thei
     expect(dock.answers).to_have_text(["Well then."])
 
 
+WATCH = """
+if (sessionStorage.watched) {
+  window.said = []
+  new MutationObserver(() => {
+    const words = document.querySelector('.agentmagic-dock-note')?.textContent
+    if (words && window.said.at(-1) !== words) window.said.push(words)
+  }).observe(document, { childList: true, subtree: true })
+}
+"""
+"""Keeps what the docked panel says in place of a view. The page is that of all tests, and most do not watch it."""
+
+
+def test_a_page_that_is_loaded_again_says_that_there_is_no_kernel_only_once_it_has_looked(open_notebook):
+    notebook = open_notebook("play('one')", run=1)
+    page = notebook.page
+    with page.expect_response(is_kept):
+        dock = Dock(notebook).open()
+    dock.send("hello")
+    dock.turns(1)
+    notebook.save()
+    page.add_init_script(WATCH)
+    page.evaluate("() => { sessionStorage.watched = 'yes' }")
+    page.goto(page.url.replace("?reset", ""))
+    dock.turns(1)
+    page.evaluate("() => { delete sessionStorage.watched }")
+    said = page.evaluate("() => window.said")
+    assert said[0] == "The notebook is being connected to its kernel."
+    assert not [words for words in said if "no kernel" in words or "not loaded" in words]
+    notebook.shut_down_kernel()
+    dock.says("This notebook has no kernel.")
+
+
 def test_the_panel_turns_with_the_notebook_in_front_and_to_the_session_that_a_line_docks(open_notebook):
     first = open_notebook("play('one')", run=1)
     dock = Dock(first).open()

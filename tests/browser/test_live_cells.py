@@ -330,3 +330,40 @@ def test_where_no_click_reaches_the_cell_the_answer_is_typed_into_a_box_to_which
     notebook.type("n not today")
     cell.finish("not today")
     cell.root.locator(".am-card[data-state=denied]").wait_for()
+
+
+# -- plans ------------------------------------------------------------------------------------------
+
+TASKS = """
+'{"route": "tools"}', '{"tasks": [{"id": "t1", "tool": "order", "parameters": {"what": "tea"}}]}', 'Done.'
+"""
+
+
+def test_a_plan_is_changed_in_fixed_width_and_stays_under_the_keys_with_what_is_wrong_until_it_runs(begun):
+    cell = begun(TASKS, line="%%agent --plan --confirm")
+    box = cell.box("The plan")
+    box.click()
+    assert "mono" in box.evaluate("box => getComputedStyle(box).fontFamily")
+    cell.press("Control+End", "Enter")
+    cell.keys.type("nonsense")
+    cell.press("Control+Enter")
+    cell.warns("The plan cannot be run: This line is no task: 'nonsense'.")
+    expect(box).to_be_focused()
+    expect(box).to_be_in_viewport()
+    assert box.input_value().endswith("\nnonsense")
+    cell.press("Control+End", *["Backspace"] * 9)
+    cell.click("Run the plan", "Approve")
+    cell.finish("Done.")
+
+
+def test_a_plan_that_was_left_is_resumed_or_dropped_by_a_button(begun):
+    cell = begun(TASKS, "%%agent\nWhat now?", line="%%agent --plan")
+    cell.button("Approve").wait_for()
+    cell.notebook.interrupt(2)
+    cell.notebook.start(3)
+    later = Cell(cell.notebook, 3)
+    later.says("Resume it, or drop it?")
+    expect(later.button("Resume")).to_be_visible()
+    later.click("Drop")
+    later.finish("Done.")
+    assert later.root.locator(".am-card").count() == 0

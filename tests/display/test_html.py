@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from agentmagic import secrets
 from agentmagic.display import html, rich_values, terminal, words
+from agentmagic.display.markdown import Growing
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import (
     ApprovalAsked,
@@ -281,3 +282,24 @@ def test_no_part_of_a_key_is_seen_while_it_is_written(key, kind):
         assert key[:8] not in fragment
         assert "MIIE" not in fragment
     assert words_of(fragment).startswith(("It is [redacted] here", "◌ f It is [redacted] here"))
+
+
+@pytest.mark.parametrize(
+    ("text", "cells"),
+    [
+        ("|", [""]),
+        ("| Name | Su", ["Name", "Su"]),
+        ("The sums:\n\n| Name | Sum |\n", ["Name", "Sum"]),
+        ("| Name | Sum |\n|:--", ["Name", "Sum"]),
+        ("Name | Sum\n-", ["Name", "Sum"]),
+        ("| a \\| b | c", ["a | b", "c"]),
+        ("Title\n--", None),
+        ("```\n| a | b", None),
+        ("| a |\n| b |", None),
+        ("|x| is\nnever less than 0", None),
+    ],
+)
+def test_a_table_that_is_being_written_is_one_from_its_first_character_on(text, cells):
+    page = Growing().to_html(text)
+    assert ("<table>" in page) == (cells is not None)
+    assert re.findall(r"<th[^>]*>(.*?)</th>", page) == (cells or [])

@@ -212,13 +212,18 @@ class Kernel:
 
     def tell(self, comm: str, data: Mapping[str, Any], *, subshell: str | None = None, opens: str = "") -> Cell:
         """Send a message of a comm as a page does, and wait for its end; `opens` is the target of a new comm."""
+        sent = self.post(comm, data, subshell=subshell, opens=opens)
+        return self.wait(sent, lambda: sent.idle)
+
+    def post(self, comm: str, data: Mapping[str, Any], *, subshell: str | None = None, opens: str = "") -> Cell:
+        """Send a message of a comm, and return at once."""
         content = {"comm_id": comm, "data": data} | ({"target_name": opens} if opens else {})
         metadata = {"version": "1.0.0"}  # of the protocol of widgets
         message = self._client.session.msg("comm_open" if opens else "comm_msg", content, metadata=metadata)
         message["header"]["subshell_id"] = subshell
         self._client.shell_channel.send(message)
         sent = self._cells[message["header"]["msg_id"]] = Cell(message["header"]["msg_id"])
-        return self.wait(sent, lambda: sent.idle)
+        return sent
 
     def complete(self, code: str) -> list[str]:
         reply = cast("Any", self._client).complete(code, len(code), reply=True, timeout=TIMEOUT)

@@ -214,8 +214,28 @@ def test_a_confirmed_plan_runs_as_the_user_changed_it():
     edited = 't1 add {"a": 1, "b": 9} # the sum'
     asked, result = replied(session, edited, "Do it", plan=True, confirm=True)
     assert asked.suggested == 't1 add {"a": 1, "b": 2} # the sum\nt2 nothing {}'
+    assert asked.plan == "new"
     assert texts(result) == ["10"]
     assert rows(result.events) == [("t1", "done", 1)]
+
+
+CHANGED = 't1 add {"a": 1, "b": 2}\nnonsense', 't1 add {"a": 1, "b": 2}'
+"""A plan as a user changes it, and as the user mends it then."""
+
+
+def test_a_changed_plan_that_cannot_be_run_is_put_again_with_what_is_wrong():
+    session = Session(Agent(script(TOOLS, tasks(task("add", {"a": 1, "b": 2})), "Done."), tools=[add]))
+    turn, replies, asked = session.start("Do it", attended=True, plan=True, confirm=True), iter(CHANGED), []
+
+    def reply(event):
+        if event.type == "question_asked":
+            asked.append(event)
+            turn.send(Reply(event.id, next(replies)))
+
+    turn.listen(reply)
+    assert turn.wait().final_text == "Done."
+    assert [(one.plan, one.suggested) for one in asked] == [("new", CHANGED[1]), ("refused", CHANGED[0])]
+    assert asked[1].text.startswith("The plan cannot be run: This line is no task: 'nonsense'.")
 
 
 def test_without_a_user_a_plan_to_confirm_is_shown_and_not_run():
@@ -313,7 +333,8 @@ def test_a_new_request_while_tasks_are_open_asks_whether_to_drop_them_and_fails_
     with pytest.raises(UsageError, match="%agent resume"):
         session.ask("Hello?")
     assert session.fork().ask("Hello?", drop=True).final_text == "Hello."
-    assert replied(session, "drop", "Hello?")[1].final_text == "Hello."
+    asked, result = replied(session, "drop", "Hello?")
+    assert (asked.choices, result.final_text) == (("resume", "drop"), "Hello.")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from agentmagic.display.block_json import BlockFields, FormFields
 from agentmagic.display.blocks import State
@@ -15,7 +15,15 @@ from agentmagic.widgets.view_messages import Change, Message
 
 FILE = Path(__file__).parents[2] / "js" / "src" / "messages.d.ts"
 HEAD = "// What travels between the kernel and a view; made by `python -m tests.widgets.page_types`.\n"
-PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null", object: "unknown"}
+PLAIN = {
+    str: "string",
+    int: "number",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+    object: "unknown",
+    SecretStr: "string",
+}
 ALIASES = {
     "CardState": State,
     "Form": FormFields,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentmagic import Agent, Policy, Rule, Session, tool
+from agentmagic import Agent, Policy, Rule, Session, settings, tool
 from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.events import PromptValue
 from agentmagic.jupyter.panel.chat import MOST_KEPT, Chat
@@ -19,6 +19,8 @@ from agentmagic.runtime.engine import engine
 from agentmagic.testing import Recorder, Stalled, run
 from agentmagic.widgets.commands import Attachment, Notebook, choose_model
 from agentmagic.widgets.page_messages import SendPrompt
+from tests.providers.strict.script import say
+from tests.providers.strict.server import strict
 from tests.turns import calls
 from tests.widgets.page import PATIENCE, Page
 
@@ -283,19 +285,75 @@ def test_a_prompt_that_cannot_be_sent_is_given_back_with_the_reason_and_the_next
                 raise ZeroDivisionError("division by zero")
             return super().prepare(session, written)
 
-    session = Session(Agent())
-    page, _, _ = opened(session, Broken())
+    page, _, _ = opened(session_of("fine"), Broken())
     page.act("send", text="first")
     page.until(lambda: page.problems == [("division by zero", "first")])
-    page.act("send", text="hello")
-    page.until(lambda: len(page.problems) == 2)
-    problem, unsent = page.problems[1]
-    assert problem.startswith("No model is chosen and no key is set.")
-    assert unsent == "hello"
     assert page.blocks("prompt") == []
-    session.agent = Agent(ScriptedModel(["fine"]))
     page.act("send", text="hello")
     page.turns(1)
+
+
+# -- a model for a user without a key ---------------------------------------------------------------
+
+
+def card(page):
+    """Wait for the card on which a model is chosen, until servers were looked for."""
+    page.until(lambda: (page.state.get("setup") or {"servers": None})["servers"] is not None)
+    return page.state["setup"]
+
+
+def test_a_message_without_a_key_waits_for_the_choice_of_a_model_and_is_sent_after_it(monkeypatch):
+    monkeypatch.setattr("agentmagic.jupyter.cell.model_setup.commands.choose_model", choose_scripted)
+    page, _, chat = opened(Session(Agent()))
+    page.act("send", text="first")
+    card(page)
+    page.act("new")
+    page.until(lambda: page.problems)
+    assert page.problems[0][0].startswith("A turn of this conversation is under way.")
+    page.act("local")
+    page.turns(1)
+    assert page.texts("prompt") == ["first"]
+    page.until(lambda: page.state["setup"] is None)
+    assert chat.session.agent.model.name == "scripted:script"
+
+
+def choose_scripted(session, name):
+    assert name == "local:qwen2.5-coder-1.5b"
+    session.agent = Agent(ScriptedModel(["one"]))
+
+
+def test_a_card_that_is_left_gives_the_messages_back():
+    page, _, _ = opened(Session(Agent()))
+    page.act("send", text="first")
+    card(page)
+    page.act("leave")
+    page.until(lambda: page.given_back == ["first"] and page.state["setup"] is None)
+    assert page.blocks("prompt") == []
+
+
+def test_a_turn_whose_key_is_missing_runs_again_with_the_key_that_is_typed_for_this_kernel(monkeypatch):
+    pytest.importorskip("openai")
+    monkeypatch.setattr(settings, "_typed", {})
+    with strict("openai", say("Your key is q8Zr2LmX4vB7nC1sKd9e.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        page, _, _ = opened(Session(Agent("openai:gpt-5.4")))
+        page.act("send", text="hello")
+        assert card(page)["why"].startswith("OpenAI needs a key")
+        assert page.state["setup"]["keyring"] == "This machine has no system keyring."
+        page.act("key", provider="openai", key=" q8Zr2LmX4vB7nC1sKd9e\n", keep=False)
+        page.until(lambda: page.texts("text") == ["Your key is [redacted]."])
+        page.turns(1)
+    assert page.texts("prompt") == ["hello"]
+
+
+def test_only_a_key_is_asked_for_if_the_environment_chose_the_model(monkeypatch):
+    monkeypatch.setenv("AGENTMAGIC_MODEL", "openai:gpt-5.4")
+    page, _, _ = opened(Session(Agent()))
+    page.act("send", text="hello")
+    found = card(page)
+    assert found["fixed"]
+    assert [row[2] for row in found["providers"]] == ["OPENAI_API_KEY"]
+    page.act("leave")
 
 
 def test_a_call_is_denied_where_no_page_ever_was():

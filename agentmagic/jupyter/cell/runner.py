@@ -4,10 +4,10 @@ import asyncio
 import contextvars
 import sys
 from collections.abc import Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from getpass import getpass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -24,7 +24,7 @@ from agentmagic.host import RunView
 from agentmagic.jupyter.cell.answers import AnswerVariable, read_type
 from agentmagic.jupyter.cell.questions import Questions
 from agentmagic.jupyter.cell.screens import screen_of
-from agentmagic.jupyter.cell.turn_queue import QueuedTurn, TurnQueue
+from agentmagic.jupyter.cell.turn_queue import QueuedTurn, TurnQueue, why_not_begun
 from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end, say
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.options import Ask, read_settings
@@ -129,8 +129,10 @@ class Runner:
         if command.new and not command.show:
             session.clear()
         recipe = _recipe(session, command)
+        # Not made for `--show`, if a model is there.
+        view = cache(partial(CellView, front, session, replay=command.replay, step=command.step, large=command.large))
         if not session.deck.answers(command.replay):
-            recipe = self._with_model(session, recipe, front)
+            recipe = self._with_model(session, recipe, view)
         if is_new and command.name != DEFAULT_SESSION:
             say(formatting.new_session(command.name))
         typed = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
@@ -142,12 +144,11 @@ class Runner:
             shown = session.fork(0) if command.new else session
             say(formatting.preview(shown.preview_of(typed.prompt, settings_for(recipe)), typed.told))
             return None
-        view = CellView(front, session, replay=command.replay, step=command.step, large=command.large)
 
         def renewed() -> TurnSettings:  # of the session's present agent, which the user may have mended
             return settings_for(_recipe(session, command))
 
-        turn = _CellTurn(session, typed.prompt, settings_for(recipe), renewed, front, view, answer)
+        turn = _CellTurn(session, typed.prompt, settings_for(recipe), renewed, front, view(), answer)
         if command.bg and front.kind is not Kind.BATCH:  # a batch run would end before the turn
             turn.run_in_background()
             return None
@@ -165,18 +166,14 @@ class Runner:
         toolsets = self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
         return replace(chosen, agent=recipe, toolsets=toolsets)
 
-    def _with_model(self, session: Session, recipe: Agent, front: FrontEnd) -> Agent:
-        """Offer the local model if no model is chosen and no key is set."""
+    def _with_model(self, session: Session, recipe: Agent, view: "Callable[[], CellView]") -> Agent:
+        """Have the user choose a model if none is chosen and no key is set; return the recipe with it."""
         try:
             session.model(recipe)
-        except AuthenticationMissing:
-            if not (front.attended and agreed(OFFER)):
+        except AuthenticationMissing as missing:
+            if not view().choose_model(session, missing, lambda: _uses_local(session)):
                 raise
-            if front.kind is Kind.LIVE:
-                clear_output()  # otherwise the notebook would save the question and the answer
-            local = f"local:{providers()['local'].default}"
-            session.agent = replace(session.agent, model=local)
-            return replace(recipe, model=local)
+            return replace(recipe, model=session.agent.model)
         return recipe
 
 
@@ -208,6 +205,36 @@ class CellView(RunView):
         run.listen(FigureOutput().feed)
         if self.attended:
             run.listen(Questions(run, self._screen.typed, brief=self._brief).feed)
+
+    def choose_model(self, session: Session, missing: AuthenticationMissing, typed: Callable[[], bool]) -> bool:
+        """Have the user choose what answers, and return whether it is done; then the output is cleared for the turn.
+
+        The user chooses on a card, or by `typed` if clicks do not arrive.
+        """
+        if not self.attended:
+            return False
+        if self.run is None:
+            self._screen.begin(lambda _intent: None)
+        done = False
+        try:
+            is_clicked = engine().call(self._screen.typed()) is None
+            done = self._chosen_on_card(session, missing) if is_clicked else typed()
+        finally:
+            if done or self.run is None:
+                self.restart()
+        return done
+
+    def _chosen_on_card(self, session: Session, missing: AuthenticationMissing) -> bool:
+        from agentmagic.jupyter.cell.model_setup import ModelSetup  # only a user without a key needs it
+
+        chosen: Future[bool] = Future()
+        self._screen.offer_setup(lambda view: ModelSetup(view, session, missing, chosen.set_result))
+
+        def stop() -> None:
+            raise TurnInterrupted("no model was chosen.")
+
+        engine().wait(chosen, stop)
+        return chosen.result()
 
     def restart(self) -> None:
         """Forget the run: the turn begins again, and the output of the cell is cleared."""
@@ -265,8 +292,7 @@ class _CellTurn:
         """Run the turn to its end, asking for a key if one is missing."""
         try:
             while (result := self._attempt()) is None:
-                self.session.step_back()
-                self.view.restart()
+                pass
         except KeyboardInterrupt:
             stopped = TurnInterrupted(self._give_up())
             stopped.is_shown = self.view.run is not None and self.view.run.done
@@ -299,7 +325,7 @@ class _CellTurn:
         queue = self.queue = self.queue or TurnQueue(
             self.session,
             changed=lambda: view.tell({"note": cast("TurnQueue", self.queue).note}),
-            failed=lambda _turn, why: view.complain(why),
+            failed=lambda _turn, error: view.complain(why_not_begun(error)),
         )
         if not queue.waits:  # a second click
             turn = QueuedTurn(partial(self.context.copy().run, self._run_again), as_prompt(self.words).text)
@@ -319,14 +345,23 @@ class _CellTurn:
         return run
 
     def _attempt(self) -> RunResult | None:
-        """Run the turn; return None if a key was missing and has been typed now."""
+        """Run the turn; return None if a key was missing and another one, or another model, has been chosen now."""
         try:
             with engine().main.held():
                 return _checked(self._start().wait())
-        except AuthenticationMissing as error:
-            if not (self.front.attended and _typed_key(error)):
+        except AuthenticationMissing as missing:
+            if not self._choose_model(missing):
                 raise
             return None
+
+    def _choose_model(self, missing: AuthenticationMissing) -> bool:
+        before = self.session.agent.model
+        if not self.view.choose_model(self.session, missing, lambda: _types_key(missing)):
+            return False
+        if (model := self.session.agent.model) is not before and self.chosen.agent is not None:
+            self.chosen = replace(self.chosen, agent=replace(self.chosen.agent, model=model))
+        self.session.step_back()
+        return True
 
     def _give_up(self) -> str:
         run = self.view.run
@@ -411,11 +446,19 @@ def _recipe(session: Session, command: Ask) -> Agent:
     return replace(session.agent, **chosen) if chosen else session.agent  # a new one would read its servers again
 
 
-def _typed_key(error: AuthenticationMissing) -> bool:
-    """Ask for a key, hidden; return False if none is typed."""
-    if not error.variables:
+def _uses_local(session: Session) -> bool:
+    """Offer the local model in a typed question, and choose it after a yes."""
+    if not agreed(OFFER):
         return False
-    name = error.variables[0]
+    session.agent = replace(session.agent, model=f"local:{providers()['local'].default}")
+    return True
+
+
+def _types_key(missing: AuthenticationMissing) -> bool:
+    """Ask for a key, hidden; return False if none is typed."""
+    if not missing.variables:
+        return False
+    name = missing.variables[0]
     try:
         key = getpass(f"{name} is not set. Type the key, which is kept in memory only, or nothing to give up: ").strip()
     except EOFError:

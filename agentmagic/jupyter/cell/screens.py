@@ -23,10 +23,11 @@ from agentmagic.jupyter.frontend import FrontEnd, Kind, publisher
 from agentmagic.log import logger
 from agentmagic.runtime.engine import engine
 from agentmagic.text import ShownStream, shown
-from agentmagic.widgets.commands import INTENTS
+from agentmagic.widgets.commands import INTENTS, SETUP
 from agentmagic.widgets.static_html import OutputUpdates, Publish, bundle, sized
 
 if TYPE_CHECKING:
+    from agentmagic.jupyter.cell.model_setup import ModelSetup
     from agentmagic.widgets.page_messages import Action
     from agentmagic.widgets.view import View
 
@@ -80,6 +81,9 @@ class TurnScreen(Protocol):
     def offer_retry(self, retry: "Retry | None") -> None:
         """Have the static output offer to run the turn again, or not, if the screen takes clicks then."""
 
+    def offer_setup(self, offer: "Callable[[View], ModelSetup]") -> None:
+        """Show the card on which a model is chosen; called only if answers are clicked."""
+
 
 class FallbackScreen(TurnScreen):
     """Shows a turn on a screen. If that fails, questions are typed, and the answer is printed at the end."""
@@ -126,6 +130,10 @@ class FallbackScreen(TurnScreen):
         """Have the screen offer it, unless it has failed."""
         if not self._failed:
             self._screen.offer_retry(retry)
+
+    def offer_setup(self, offer: "Callable[[View], ModelSetup]") -> None:
+        """Have the screen show the card."""
+        self._screen.offer_setup(offer)
 
     def _try(self, method: Callable[..., None], *given: object) -> None:
         try:
@@ -413,20 +421,24 @@ class LiveScreen(TurnScreen):
         self._reachable = reachable
         self._large = large
         self._retry: Retry | None = None
+        self._setup: ModelSetup | None = None
 
     def begin(self, answer: Answer) -> None:
         """Show the place of the view, and below it the HTML."""
         self._answer = answer
-        self._view.tell({"actions": list(INTENTS), "large": self._large})
+        self._view.tell({"actions": [*INTENTS, *SETUP], "large": self._large})
         self._place(self._view.place, False)
         self._html.begin()
 
     def act(self, action: "Action") -> None:
         """Take an action of the page: an answer to the turn, or the wish to run it again if it had no answer."""
-        from agentmagic.widgets.page_messages import RetryTurn
+        from agentmagic.widgets.page_messages import RetryTurn, SetupAction
 
         if isinstance(action, Intent):
             self._answer(action)
+        elif isinstance(action, SetupAction):
+            if self._setup is not None:
+                self._setup.act(action)
         elif isinstance(action, RetryTurn) and self._retry is not None:
             self._retry(self._view)
 
@@ -436,9 +448,14 @@ class LiveScreen(TurnScreen):
             return None
         return UNREACHED if self._reachable else OLDER
 
+    def offer_setup(self, offer: "Callable[[View], ModelSetup]") -> None:
+        """Show the card in the view."""
+        self._setup = offer(self._view)
+
     def restart(self) -> None:
         """Begin with an empty transcript, in the same view."""
         self._view.replace(())
+        self._view.tell({"setup": None})
 
     def offer_retry(self, retry: Retry | None) -> None:
         """Offer it in the view, if clicks there can show a turn in this cell."""
@@ -453,7 +470,7 @@ class LiveScreen(TurnScreen):
         """Leave the static output, and keep the view drawn until several later turns are over."""
         from agentmagic.widgets.view import keep
 
-        self._view.tell({"actions": ["retry"] if self._retry is not None else []})
+        self._view.tell({"actions": ["retry"] if self._retry is not None else [], "setup": None})
         self._view.flush()  # the page draws the last words while the HTML is made
         self._html.finish()
         keep(self._view)

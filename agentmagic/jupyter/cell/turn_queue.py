@@ -37,11 +37,11 @@ class QueuedTurn:
 class TurnQueue:
     """Begins turns in the order in which they were added, each when its session is free; on the engine.
 
-    `changed` is called when `note` may have changed, and `failed` with a turn that did not begin and the reason.
+    `changed` is called when `note` may have changed, and `failed` with a turn that did not begin and the error.
     """
 
     def __init__(
-        self, session: Session, changed: Callable[[], None], failed: Callable[[QueuedTurn, str], None]
+        self, session: Session, changed: Callable[[], None], failed: Callable[[QueuedTurn, BaseException], None]
     ) -> None:
         self._session = session
         self._changed = changed
@@ -117,11 +117,11 @@ class TurnQueue:
         if isinstance(error, SessionBusy):
             return False
         if error is not None:
-            self._failed(turn, _why(error))
+            self._failed(turn, error)
         return True
 
 
-def _why(error: BaseException) -> str:
+def why_not_begun(error: BaseException) -> str:
     """Return why a turn did not begin; an error that is not ours goes to the log with its traceback."""
     if isinstance(error, asyncio.CancelledError):  # the user interrupted the main thread
         return "Interrupted before the turn began."

@@ -143,11 +143,22 @@ def model_name(session: Session) -> str:
     """Return the model that the next turn asks, and why if the agent does not name it."""
     if override := settings.model_override():
         return f"{override} ({settings.MODEL} says so)"
-    chosen = session.agent.model
-    if chosen is None:
+    if session.agent.model is None:
         found = default_model()
         return f"{found} (its key is set)" if found else "none chosen, and no key is set; see %agent models"
-    return chosen if isinstance(chosen, str) else chosen.name
+    return chosen_model(session)
+
+
+def chosen_model(session: Session) -> str:
+    """Return the name of the model that the agent names, "" if it names none."""
+    chosen = session.agent.model
+    return "" if chosen is None else chosen if isinstance(chosen, str) else chosen.name
+
+
+def who_answers(session: Session) -> str:
+    """Return the sentence of the status bar about the model that the next turn asks."""
+    name = settings.model_override() or chosen_model(session) or default_model()
+    return f"{name} answers" if name else "agentmagic found no key: your first message offers what there is"
 
 
 def usage(spent: Usage) -> str:

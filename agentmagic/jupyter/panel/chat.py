@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -15,9 +16,10 @@ from typing import TypeVar, cast
 from agentmagic import settings
 from agentmagic.approval.policy import LEVELS, Level
 from agentmagic.display import words
-from agentmagic.errors import AgentMagicError, UsageError, said
+from agentmagic.errors import AgentMagicError, AuthenticationMissing, UsageError, said
 from agentmagic.events import Event, HistoryCut, Intent, Planned, Routed, TurnFinished, TurnStarted
-from agentmagic.jupyter.cell.turn_queue import SOON, QueuedTurn, TurnQueue
+from agentmagic.jupyter.cell.model_setup import TurnsWithoutKey
+from agentmagic.jupyter.cell.turn_queue import SOON, QueuedTurn, TurnQueue, why_not_begun
 from agentmagic.log import logger
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Content, Prompt, as_prompt
@@ -79,6 +81,7 @@ class Chat:
         self._known: set[McpServers] = set()
         self._kept: list[tuple[str, int]] = []
         self._attached: dict[str, commands.Attachment] = {}
+        self._unkeyed = TurnsWithoutKey(self.view, self._begin_or_give_back)
         engine().call(self._follow(session))
 
     def show(self, publish: Publish, html: Publish) -> None:
@@ -111,7 +114,9 @@ class Chat:
 
     def act(self, action: page.Action) -> None:
         """Carry out what the user did in a page. Thread-safe."""
-        if not isinstance(action, Intent):
+        if isinstance(action, page.SetupAction):
+            self._unkeyed.act(action)
+        elif not isinstance(action, Intent):
             self._context.copy().run(engine().submit, self._carry_out(action))
         elif (run := self.session.running) is not None:
             run.pass_on(action)
@@ -188,7 +193,7 @@ class Chat:
         offered = self._notebook.offered(self.session)
         return {
             "offered": None if offered is None else _chat_row(offered),
-            "welcome": shown(answerer(model)),
+            "welcome": shown(answerer(model, "message")),
             "examples": _examples(names),
             "names": names,
             "commands": list(self._notebook.commands()),
@@ -223,7 +228,11 @@ class Chat:
             absent.add(page.ChooseModel)
         if not self._notebook.forks:
             absent |= set(NamespaceAction.__args__)
-        return [*commands.INTENTS, *(name for name, kind in page.SESSION_ACTIONS.items() if kind not in absent)]
+        return [
+            *commands.INTENTS,
+            *commands.SETUP,
+            *(name for name, kind in page.SESSION_ACTIONS.items() if kind not in absent),
+        ]
 
     def _groups(self) -> list[McpServers]:
         """Return the groups of servers of the session's next turn."""
@@ -316,7 +325,7 @@ class Chat:
 
     async def _turn_to(self, find: Callable[[], Session]) -> None:
         """Show another session in this panel. Raises UsageError while a turn of this one runs or waits."""
-        if self.session.running or self._queue.waits:
+        if self.session.running or self._queue.waits or self._unkeyed.waits:
             raise UsageError(
                 "A turn of this conversation is under way. Wait for it, or stop it, then open another one."
             )
@@ -361,9 +370,12 @@ class Chat:
     def _hold(self, attachments: Iterable[commands.Attachment]) -> None:
         self._attached |= {one.told.written: one for one in attachments}
 
-    def _not_begun(self, turn: QueuedTurn, why: str) -> None:
-        self._hold(turn.attached)
-        self.view.complain(why, turn.unsent)
+    def _not_begun(self, turn: QueuedTurn, error: BaseException) -> None:
+        if isinstance(error, AuthenticationMissing) and self.view.mounted.is_set():
+            self._unkeyed.hold(self.session, turn, error)
+        else:
+            self._hold(turn.attached)
+            self.view.complain(why_not_begun(error), turn.unsent)
 
     def _give_back(self, turns: Sequence[QueuedTurn]) -> None:
         self._hold(one for turn in turns for one in turn.attached)
@@ -416,11 +428,32 @@ class Chat:
         chosen = replace(chosen, toolsets=toolsets, attended=self.view.mounted.is_set())
         run = self.session.begin(prompt, chosen, turn)
         self._notebook.begun(run)
+        run.settled.add_done_callback(lambda _: self._look_for_key(run))
         return run
+
+    def _look_for_key(self, run: Run) -> None:
+        """Have a turn that is over run again if it had no key, once the user has chosen what answers."""
+        with suppress(Exception):  # the conversation tells of any other failure
+            try:
+                run.result()
+            except AuthenticationMissing as missing:
+                begin = partial(self._run_again, len(self.session.turns) - 1)
+                self._unkeyed.hold(self.session, QueuedTurn(self._in_cell(begin), ""), missing)
+
+    def _begin_or_give_back(self, turns: Sequence[QueuedTurn], *, begin: bool) -> None:
+        for turn in turns if begin else ():
+            self._queue.add(turn)
+        if not begin:
+            self._give_back(turns)
+        self.look()
 
     async def _fork(self, turns: int) -> str:
         name = await engine().run_user(self._in_cell(partial(self._notebook.fork, self.session, turns)))
-        return f"{name} begins with the turns up to this one: {name}.chat() opens its panel, %%agent {name} asks it."
+        if self.session.running or self._queue.waits:
+            return f"{name} begins with the turns up to this one. The list of conversations opens it."
+        before = self._notebook.name_of(self.session)
+        await self._turn_to(partial(self._notebook.open, name, saved=False))
+        return f"This is {name}, with the turns up to there. {before} is in the list of conversations."
 
     def _export(self, suffix: str) -> str:
         stem = self._notebook.folder() / (self._notebook.name_of(self.session) or "chat")

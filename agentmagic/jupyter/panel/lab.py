@@ -210,7 +210,7 @@ class LabLink:
         spent = session.usage
         return {
             "session": next((name for name, one in self._namespace.sessions().items() if one is session), ""),
-            "model": shown(formatting.model_name(session)),
+            "model": shown(formatting.who_answers(session)),
             "cost": words.cost(spent.cost) if spent.requests else "",
             "waits": next((name for name, run in running if run is not None and run.waits), ""),
             "view": "" if self._chat is None else self._chat.view.name,

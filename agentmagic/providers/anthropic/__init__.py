@@ -14,6 +14,7 @@ PROVIDERS = (
         about="Anthropic Claude, and any server that speaks its Messages API (ANTHROPIC_BASE_URL)",
         default="claude-sonnet-5-5",
         keys=(KEY,),
+        key_begins="sk-ant-",
         base_url=BASE_URL,
         package="anthropic",
         extra="anthropic",

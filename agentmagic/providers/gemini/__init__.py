@@ -15,6 +15,7 @@ PROVIDERS = (
         about="Google Gemini",
         default="gemini-3.5-flash",
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        key_begins="AIza",
         base_url=BASE_URL,
         package="google.genai",
         extra="gemini",

@@ -27,6 +27,7 @@ _RESPONSES = Provider(
     about="OpenAI (Responses)",
     default="gpt-5.4",
     keys=(KEY,),
+    key_begins="sk-",
     base_url=BASE_URL,
     package="openai",
     extra="openai",

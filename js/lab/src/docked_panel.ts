@@ -26,6 +26,7 @@ interface Found {
 
 const KEPT = 'What you type here is kept.'
 const COMING: Found = { words: 'The panel is on its way.', hint: 'Enter sends, as soon as the panel is ready', enter: 'send' }
+const CONNECTING: Found = { words: 'The notebook is being connected to its kernel.', hint: KEPT, enter: 'keep' }
 
 export class DockedPanel extends Widget {
   /** Emitted when the panel is opened or closed. */
@@ -156,6 +157,7 @@ export class DockedPanel extends Widget {
   private found(): Found {
     const { link } = this
     if (!link) return { words: 'Open a notebook to talk with its agent.', hint: KEPT, enter: 'keep' }
+    if (!link.isConnected) return CONNECTING
     if (!link.kernel) return { words: 'This notebook has no kernel. Start one from the Kernel menu.', hint: KEPT, enter: 'keep' }
     if (!isTrusted(link.context.model)) {
       const words = 'This notebook is not trusted, so nothing is offered for it. Run its cells, or choose “Trust Notebook” in the command palette.'

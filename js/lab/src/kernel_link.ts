@@ -9,6 +9,8 @@ const TARGET = 'agentmagic.lab'
 /** Milliseconds after which a hello is said again. A running cell can hold the first one back until it is over. */
 const FIRST_WAIT = 300
 const LONGEST_WAIT = 5_000
+/** Milliseconds after which a kernel that does not say whether agentmagic is loaded is taken for one without. */
+const LOOK_WAIT = 2_000
 
 type Handler<T extends keyof FromKernel> = (message: FromKernel[T]) => void
 
@@ -21,6 +23,7 @@ export class KernelLink {
   private comm: Kernel.IComm | null = null
   private handlers = new Map<string, Set<Handler<never>>>()
   private looking = false
+  private looked = false
   private loading = false
   private timer = 0
 
@@ -30,6 +33,7 @@ export class KernelLink {
     sessionContext.statusChanged.connect((_, status) => {
       if (/restarting|terminating|dead/.test(status)) this.lose()
     })
+    sessionContext.kernelPreferenceChanged.connect(() => this.changed.emit())
     sessionContext.iopubMessage.connect(this.followCells, this)
     sessionContext.disposed.connect(() => this.lose())
     this.begin()
@@ -38,6 +42,11 @@ export class KernelLink {
   /** Whether agentmagic is loaded in the kernel, whose state may still be on its way. */
   get isLoaded(): boolean {
     return this.comm !== null
+  }
+
+  /** Whether it is known if the notebook has a kernel, and if agentmagic is loaded there: a page that loads finds out. */
+  get isConnected(): boolean {
+    return this.context.sessionContext.kernelDisplayStatus !== 'initializing' && (!this.kernel || this.looked)
   }
 
   /** Whether a click has agentmagic loaded, which a cell that runs holds back. */
@@ -68,6 +77,7 @@ export class KernelLink {
 
   private begin(): void {
     this.lose()
+    this.looked = false
     void this.look()
   }
 
@@ -89,6 +99,7 @@ export class KernelLink {
     const { kernel } = this
     if (!kernel || this.looking) return
     this.looking = true
+    const late = window.setTimeout(() => kernel === this.kernel && this.settle(), LOOK_WAIT)
     try {
       const { content } = await kernel.requestCommInfo({ target_name: TARGET })
       const [id] = content.status === 'ok' ? Object.keys(content.comms) : []
@@ -96,8 +107,17 @@ export class KernelLink {
     } catch {
       // The kernel is gone. The next one is looked at when it is there.
     } finally {
+      clearTimeout(late)
       this.looking = false
+      if (kernel === this.kernel) this.settle()
+      else void this.look()
     }
+  }
+
+  private settle(): void {
+    if (this.looked) return
+    this.looked = true
+    this.changed.emit()
   }
 
   private attach(kernel: Kernel.IKernelConnection, id: string): void {

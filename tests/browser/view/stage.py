@@ -22,7 +22,7 @@ TIMEOUT = 30_000
 POLL = 50
 SIZE: ViewportSize = {"width": 1280, "height": 860}
 
-ALL_ACTIONS = {*commands.INTENTS, *page_messages.SESSION_ACTIONS}
+ALL_ACTIONS = {*commands.INTENTS, *commands.SETUP, *page_messages.SESSION_ACTIONS}
 
 
 class Stage:

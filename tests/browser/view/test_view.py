@@ -59,6 +59,37 @@ def test_markdown_is_drawn_as_jupyter_users_expect(stage):
     assert answer.locator("img").count() == 0
 
 
+TABLE = "The sums:\n\n| Name | Sum |\n|:-----|----:|\n| Ada | 1 |\n| Max | 22 |\n"
+
+
+def test_a_table_is_one_from_its_first_character_on_and_a_row_under_way_is_a_row(stage):
+    feed = Feed([*started(), PartStarted(0, "text"), PartDelta(0, TABLE[:11])])
+    stage.show(feed)
+    answer = stage.page.locator(".am-text")
+    seen = []
+    for character in TABLE[11:]:
+        feed.feed(PartDelta(0, character))
+        stage.play_drawn([feed.frame()])
+        seen.append((answer.inner_text(), answer.locator("th").all_inner_texts(), answer.locator("tr").count()))
+    assert [text for text, _, _ in seen if "|" in text or "--" in text] == []
+    assert ["Name"] in [head for _, head, _ in seen]
+    assert seen[-1][1] == ["Name", "Sum"]
+    assert [rows for _, _, rows in seen if rows] == sorted(rows for _, _, rows in seen if rows)
+    assert seen[-1][2] == 3
+    assert answer.locator("td").all_inner_texts() == ["Ada", "1", "Max", "22"]
+
+
+def test_what_only_begins_like_a_table_is_not_one_when_it_goes_on(stage):
+    feed = Feed([*started(), PartStarted(0, "text"), PartDelta(0, "```\n| a | b |\n")])
+    stage.show(feed)
+    answer = stage.page.locator(".am-text")
+    assert answer.locator("pre").inner_text() == "| a | b |\n"
+    stage.play(feed, PartDelta(0, "```\n\nTitle\n---\n\n|x| is never\nless than 0"))
+    assert answer.locator("table").count() == 0
+    assert answer.locator("h2").inner_text() == "Title"
+    assert answer.locator("p").inner_text() == "|x| is never less than 0"
+
+
 def test_an_answer_drawn_as_it_grows_leaves_settled_paragraphs_alone_and_ends_as_one_drawn_at_once(stage):
     words = f"one\n\n{scenes.MARKDOWN}\n[late]\n\n{scenes.MARKDOWN}\n[late]: https://late.example\n"
     stage.show(Feed(one_text(words)))

@@ -1,0 +1,150 @@
+"""The card on which a user without a key chooses what answers: the local model, a key, a server of this machine."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from agentmagic import settings
+from agentmagic.errors import AgentMagicError, AuthenticationMissing, UsageError, said
+from agentmagic.jupyter.cell.turn_queue import QueuedTurn
+from agentmagic.log import logger
+from agentmagic.providers import first_use
+from agentmagic.providers.failures import usable_key
+from agentmagic.runtime.engine import engine
+from agentmagic.secrets import SHORTEST
+from agentmagic.session import Session
+from agentmagic.text import shown
+from agentmagic.widgets import commands
+from agentmagic.widgets.page_messages import LeaveSetup, SetupAction, UseKey, UseLocal, UseServer
+from agentmagic.widgets.view import View
+from agentmagic.widgets.view_messages import SetupCard
+
+MOST_MODELS = 50
+"""Models of a server that the card lists."""
+
+
+class ModelSetup:
+    """Shows the card in a view until the user has chosen.
+
+    Then it calls `chosen` on the engine, with False if the user leaves it. A choice of a model changes the session's
+    agent. A key is found by every session from then on.
+    """
+
+    def __init__(
+        self, view: View, session: Session, missing: AuthenticationMissing, chosen: Callable[[bool], None]
+    ) -> None:
+        self._view = view
+        self._session = session
+        self._missing = missing
+        self._chosen = chosen
+        self._servers: tuple[first_use.FoundServer, ...] = ()
+        engine().submit(self._show_or_leave())
+
+    def act(self, action: SetupAction) -> None:
+        """Carry out what the user chose. Thread-safe."""
+        engine().submit(self._carry_out(action))
+
+    async def _show_or_leave(self) -> None:
+        try:
+            await self._show()
+        except Exception:  # noqa: BLE001  (the cell would wait for ever for a choice that nobody can make)
+            logger.exception("the choice of a model could not be shown")
+            self._chosen(False)
+
+    async def _show(self) -> None:
+        card = await engine().in_pool(self._card)  # a keyring is loaded for it
+        self._view.tell({"setup": card})
+        if not card["fixed"]:
+            self._servers = await first_use.found_servers()
+        found = [(server.name, list(map(shown, server.models[:MOST_MODELS]))) for server in self._servers]
+        self._view.tell({"setup": {**card, "servers": found}})
+
+    def _card(self) -> SetupCard:
+        about, install = first_use.local_model()
+        rows = [(row.name, row.about, row.keys[0], row.key_begins) for row in first_use.keyed_providers()]
+        fixed = settings.model_override() is not None
+        if fixed:  # only the key of that model helps
+            rows = [row for row in rows if row[2] in self._missing.variables]
+        return {
+            "why": shown(said(self._missing)).partition(". ")[0].rstrip(".") + ".",
+            "local": about,
+            "install": install,
+            "providers": rows,
+            "keyring": settings.keyring_problem(),
+            "servers": None,
+            "fixed": fixed,
+        }
+
+    async def _carry_out(self, action: SetupAction) -> None:
+        try:
+            await engine().in_pool(partial(self._choose, action))
+        except AgentMagicError as error:
+            self._view.complain(shown(said(error)))
+        else:
+            self._view.tell({"setup": None})
+            self._chosen(not isinstance(action, LeaveSetup))
+
+    def _choose(self, action: SetupAction) -> None:
+        importlib.invalidate_caches()  # a package may have been installed while the card was shown
+        match action:
+            case UseLocal():
+                commands.choose_model(self._session, first_use.LOCAL)
+            case UseKey():
+                self._use_key(action)
+            case UseServer():
+                server = next((one for one in self._servers if one.name == action.server), None)
+                if server is None or action.model not in server.models:
+                    raise UsageError(f"{action.server} does not list the model {action.model}. Choose another one.")
+                commands.choose_model(self._session, server.model(action.model))
+            case LeaveSetup():
+                pass
+
+    def _use_key(self, action: UseKey) -> None:
+        row = next((row for row in first_use.keyed_providers() if row.name == action.provider), None)
+        if row is None:
+            raise UsageError(f"{action.provider} is no provider that takes a key. Choose another one.")
+        key = usable_key(row.name, action.key.get_secret_value().strip() or " ", row.keys)
+        if len(key) < SHORTEST:
+            raise UsageError(f"A key has {SHORTEST} characters at least. Paste all of it.")
+        if row.keys[0] not in self._missing.variables:
+            commands.choose_model(self._session, f"{row.name}:{row.default}")
+        (settings.keep_key if action.keep else settings.type_key)(row.keys[0], key)
+
+
+class BeginTurns(Protocol):
+    """Begins turns, or gives them back to the user; on the engine."""
+
+    def __call__(self, turns: Sequence[QueuedTurn], *, begin: bool) -> None:
+        """Begin the turns if `begin`."""
+        ...
+
+
+class TurnsWithoutKey:
+    """The turns of a panel that wait until the user has chosen what answers; on the engine."""
+
+    def __init__(self, view: View, done: BeginTurns) -> None:
+        self._view = view
+        self._done = done
+        self._turns: list[QueuedTurn] = []
+        self._setup: ModelSetup | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether a turn waits."""
+        return self._setup is not None
+
+    def hold(self, session: Session, turn: QueuedTurn, missing: AuthenticationMissing) -> None:
+        """Keep a turn until the user has chosen, on a card that is shown for all that wait."""
+        self._turns.append(turn)
+        if self._setup is None:
+            self._setup = ModelSetup(self._view, session, missing, self._chosen)
+
+    def act(self, action: SetupAction) -> None:
+        """Carry out what the user chose, if a card is shown. Thread-safe."""
+        if self._setup is not None:
+            self._setup.act(action)
+
+    def _chosen(self, is_chosen: bool) -> None:
+        turns, self._turns, self._setup = self._turns, [], None
+        self._done(turns, begin=is_chosen)

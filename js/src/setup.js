@@ -1,0 +1,105 @@
+// The card of a user without a key: what can answer, each way with its button. A key goes in one message, and is kept nowhere here.
+/** @import { SetupCard, State } from "./messages.js" */
+/** @import { Desk } from "./types.js" */
+import { button, h, heading, put } from "./dom.js"
+
+export class Setup {
+  element = h("div", { class: "am-setup", role: "group", "aria-label": "What can answer", tabindex: -1, hidden: true })
+  #key = h("input", { class: "am-box", type: "password", "aria-label": "Key", autocomplete: "off", spellcheck: "false", placeholder: "Paste a key" })
+  #provider = h("select", { class: "am-model", "aria-label": "Provider of the key" })
+  #kept = h("div", { class: "am-row" })
+  #servers = h("div", { class: "am-way" })
+  #hint = h("p", { class: "am-hint" })
+  /** @type {SetupCard | null} */
+  #card = null
+  #drawn = ""
+
+  /** @param {Desk} desk */
+  constructor(desk) {
+    this.desk = desk
+    this.#key.addEventListener("input", () => this.#typed())
+    this.#key.addEventListener("keydown", ({ key, isComposing }) => {
+      if (key === "Enter" && !isComposing) this.#send(!this.#card?.keyring)
+    })
+    this.#provider.addEventListener("change", () => this.#explain())
+  }
+
+  /** @param {State} state */
+  update({ setup = null }) {
+    const { element, desk } = this
+    const shown = setup && desk.can("key") ? setup : null
+    this.#card = shown
+    if (!shown) this.#key.value = ""
+    const came = element.hidden && shown !== null
+    element.hidden = !shown
+    const { servers = null, ...rest } = shown ?? {}
+    const now = JSON.stringify(rest)
+    if (shown && now !== this.#drawn) this.#draw(shown)
+    this.#drawn = now
+    if (shown && !shown.fixed) this.#drawServers(servers)
+    if (!came) return
+    desk.announce(shown.why)
+    requestAnimationFrame(() => element.scrollIntoView({ block: "nearest" }))
+  }
+
+  /** @param {SetupCard} card */
+  #draw(card) {
+    const { element, desk } = this
+    const local = button("Use the local model", () => desk.act({ type: "local" }))
+    const install = card.install && h("p", { class: "am-hint" }, "Its package is not installed. Run this in a terminal first: ", h("code", {}, card.install))
+    put(
+      element,
+      h("p", { class: "am-asked" }, h("b", {}, card.why), " Choose what answers; the message is sent then."),
+      !card.fixed && h("div", { class: "am-way" }, heading("The local model"), h("p", {}, card.local), install, h("div", { class: "am-row" }, local)),
+      h("div", { class: "am-way" }, heading("With a key"), this.#keyForm(card)),
+      !card.fixed && this.#servers,
+      h("div", { class: "am-row" }, h("span", { class: "am-space" }), button("Not now", () => desk.act({ type: "leave" }), "quiet")),
+    )
+  }
+
+  /** The box for a key, and what becomes of it. @param {SetupCard} card */
+  #keyForm({ providers, keyring }) {
+    put(this.#provider, ...providers.map(([name, about]) => h("option", { value: name }, about)))
+    const keep = !keyring && button("Keep in the keyring", () => this.#send(true), "go")
+    put(this.#kept, keep, button("Use in this kernel only", () => this.#send(false), keyring ? "go" : ""))
+    this.#explain()
+    return h("div", { class: "am-key-form" }, this.#key, this.#provider, this.#kept, this.#hint)
+  }
+
+  /** Chooses the provider by how the key begins; of two that fit, the one that says more of it. */
+  #typed() {
+    const typed = this.#key.value.trim()
+    const fitting = this.#card?.providers.filter(([, , , begin]) => begin && typed.startsWith(begin)) ?? []
+    const [first] = fitting.sort((one, other) => other[3].length - one[3].length)
+    if (first) this.#provider.value = first[0]
+    this.#explain()
+  }
+
+  #explain() {
+    const { providers = [], keyring = "" } = this.#card ?? {}
+    const [, , variable = ""] = providers.find(([name]) => name === this.#provider.value) ?? []
+    this.#hint.textContent = `${keyring || "The keyring keeps the key for other notebooks too."} Or set ${variable} in the environment or a .env file.`
+  }
+
+  /** @param {boolean} keep */
+  #send(keep) {
+    const key = this.#key.value.trim()
+    if (!key) return this.#key.focus()
+    this.#key.value = ""
+    this.desk.act({ type: "key", provider: this.#provider.value, key, keep })
+  }
+
+  /** @param {SetupCard["servers"]} servers null while they are looked for */
+  #drawServers(servers) {
+    const { desk } = this
+    const row = (/** @type {[string, string[]]} */ [name, models]) => {
+      const model = h("select", { class: "am-model", "aria-label": `Model of ${name}` }, ...models.map((one) => h("option", { value: one }, one)))
+      return h("div", { class: "am-row" }, h("span", { class: "am-name" }, name), model, button(`Use ${name}`, () => desk.act({ type: "server", server: name, model: model.value })))
+    }
+    const said = servers === null ? "Looking for Ollama, LM Studio, llama.cpp and vLLM on this machine…" : "No server was found on this machine (Ollama, LM Studio, llama.cpp, vLLM)."
+    const now = JSON.stringify(servers)
+    if (this.#servers.dataset.shown === now) return
+    this.#servers.dataset.shown = now
+    put(this.#servers, heading("A server on this machine"), ...(servers?.length ? servers.map(row) : [h("p", { class: "am-hint" }, said)]))
+  }
+}
