@@ -128,12 +128,12 @@ class Chat:
         # One step of the engine's loop: no event can come between reading the log and listening.
         self.session = session
         self._queue = TurnQueue(session, self.refresh, self._not_begun)
-        self.view.replace(self._log())
+        self._show_log()
         self._leave = session.listen(self._hear)
 
-    def _log(self) -> tuple[Event, ...]:
+    def _show_log(self) -> None:
         running = self.session.running
-        return (*self.session.events, *(running.events if running else ()))
+        self.view.replace(self.session.events, running.timed_events if running else ())
 
     def _hear(self, event: Event | HistoryCut) -> None:
         if isinstance(event, HistoryCut):  # comes in any thread, events of turns on the engine's
@@ -154,7 +154,7 @@ class Chat:
         return f"The chat panel of {name}: {turns}, saved in {path.parent.name}/{path.name}. Run this cell to go on."
 
     def _begin_anew(self) -> None:
-        self.view.replace(self._log())  # in one step of the engine's loop, as in `_follow`
+        self._show_log()  # in one step of the engine's loop, as in `_follow`
         self._turn_over()
 
     def _turn_over(self) -> None:
