@@ -19,6 +19,9 @@ from agentmagic.widgets.commands import LONGEST_NAME, MOST_ATTACHED
 LONGEST_FIELD = 60
 """Characters of a field's name in a message about it."""
 
+LONGEST_FILE = 8_000_000
+"""Characters of a file in base64, 6 MB of bytes: Jupyter's server takes messages of up to 10 MB. js/src/files.js has it."""
+
 HIGHEST = 2**53 - 1
 """The largest whole number that JavaScript represents exactly."""
 
@@ -95,6 +98,17 @@ class SendPrompt(PageMessage):
     attached: list[Name] = Field(default=[], max_length=MOST_ATTACHED)
 
 
+class AttachFile(PageMessage):
+    """Attach a file that was pasted or dropped to the next message; `data` are its bytes in base64.
+
+    A file of the same name that is attached is replaced.
+    """
+
+    type: Literal["file"] = "file"
+    name: Name
+    data: Annotated[str, at_most(LONGEST_FILE)]
+
+
 class DropAttachment(PageMessage):
     """Take an attachment out of the box."""
 
@@ -140,6 +154,12 @@ class ClearSession(PageMessage):
     """Forget the conversation."""
 
     type: Literal["clear"] = "clear"
+
+
+class CompactSession(PageMessage):
+    """Have older turns summarised for the model."""
+
+    type: Literal["compact"] = "compact"
 
 
 class InspectTurn(PageMessage):
@@ -242,6 +262,7 @@ class AllowTools(PageMessage):
 
 SessionAction = (
     SendPrompt
+    | AttachFile
     | DropAttachment
     | ResumePlan
     | WithdrawPrompts
@@ -249,6 +270,7 @@ SessionAction = (
     | RewriteTurn
     | ForkSession
     | ClearSession
+    | CompactSession
     | InspectTurn
     | UndoClear
     | UndoChange

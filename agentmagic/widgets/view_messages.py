@@ -84,6 +84,8 @@ class State(TypedDict, total=False):
     `offered` is a saved conversation to go on with.
     `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has
     asked for them. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector.
+    `context` is about how many tokens the next request takes beside its prompt, `window` how many the model takes, 0 if
+    that is unknown.
     """
 
     title: str
@@ -91,6 +93,8 @@ class State(TypedDict, total=False):
     model: str
     models: list[str]
     cost: str
+    context: int
+    window: int
     servers: list[ServerRow]
     note: str
     left: str

@@ -160,13 +160,15 @@ export interface Frame {
   state?: State
 }
 
-/** What a view shows around the blocks; what is not told is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns. `offered` is a saved conversation to go on with. `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has asked for them. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. */
+/** What a view shows around the blocks; what is not told is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns. `offered` is a saved conversation to go on with. `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has asked for them. `context` is about how many tokens the next request takes beside its prompt, `window` how many the model takes, 0 if that is unknown. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. */
 export interface State {
   title?: string
   actions?: string[]
   model?: string
   models?: string[]
   cost?: string
+  context?: number
+  window?: number
   servers?: ServerRow[]
   note?: string
   left?: string
@@ -323,6 +325,13 @@ export interface SendPrompt {
   attached?: string[]
 }
 
+/** Attach a file that was pasted or dropped to the next message; `data` are its bytes in base64. A file of the same name that is attached is replaced. */
+export interface AttachFile {
+  type: "file"
+  name: string
+  data: string
+}
+
 /** Take an attachment out of the box. */
 export interface DropAttachment {
   type: "detach"
@@ -361,6 +370,11 @@ export interface ForkSession {
 /** Forget the conversation. */
 export interface ClearSession {
   type: "clear"
+}
+
+/** Have older turns summarised for the model. */
+export interface CompactSession {
+  type: "compact"
 }
 
 /** Send what a turn sent and received; turns count from 1 here, 0 is the last. */
@@ -457,4 +471,4 @@ export type Change = string | Record<string, unknown> | null
 
 export type Message = Frame | ViewSnapshot | UpToDate | MessagePiece | Problem | Unsent | Said | Inspected
 
-export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | SendPrompt | DropAttachment | ResumePlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools
+export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | SendPrompt | AttachFile | DropAttachment | ResumePlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | CompactSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools
