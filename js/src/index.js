@@ -5,6 +5,7 @@ import { Attention } from "./attention.js"
 import { ended } from "./blocks.js"
 import { button, counted, h, once, put, say } from "./dom.js"
 import { Composer, Head, Running, toTheEnd } from "./frame.js"
+import { Hold } from "./hold.js"
 import { Link } from "./link.js"
 import { Log } from "./log.js"
 import { door } from "./place.js"
@@ -57,7 +58,7 @@ export class View {
     })
     const panel = model.get("home") === "panel"
     this.log = new Log(this.#desk(), () => this.#known.blocks, panel)
-    this.attention = new Attention(this.log, () => this.#known.blocks, () => this.#drawRunning())
+    this.attention = new Attention(this.log, () => this.#known.blocks, () => (this.hold?.accept(), this.#drawRunning()))
     this.element = panel ? this.#panel(name) : this.#cell()
     this.receive = (/** @type {Message} */ message) => this.link.receive(message)
     model.on("msg:custom", this.receive)
@@ -121,6 +122,7 @@ export class View {
     clearInterval(this.clock)
     this.width?.disconnect()
     this.pinned?.disconnect()
+    this.hold?.stop()
     this.attention.close()
     this.link.close()
     this.element.remove()
@@ -132,6 +134,7 @@ export class View {
     this.running = [running]
     this.pinned = new IntersectionObserver(([entry]) => running.element.classList.toggle("am-pinned", !entry?.isIntersecting))
     this.pinned.observe(end)
+    this.hold = new Hold(this.log.element, end)
     return this.#root(h("div", { class: "am-cell" }, this.#note, this.log.element, this.#lost, this.#problem, end, running.element))
   }
 
@@ -268,6 +271,7 @@ export class View {
   #drawRunning() {
     const { waits } = this.attention
     const running = this.#isLost ? null : (this.#known.state.running ?? null)
+    this.hold?.run(running !== null)
     for (const line of this.running ?? []) line.update({ running }, waits)
   }
 
