@@ -568,8 +568,15 @@ class Session:
         """Return what a turn would need that does not begin."""
         model = self.model(recipe)
         learn_secrets()
-        facts = info(model.name, address_of(model))
+        facts = self._facts_of(model)
         return TurnContext(recipe, model, sources, as_prompt(prompt), history=self.history, facts=facts)
+
+    def _facts_of(self, model: Model) -> "ModelInfo":
+        """Return what is known of a model: the same object as before, since the view is made anew for another one."""
+        facts = info(model.name, address_of(model))
+        if self._facts is None or self._facts != facts:
+            self._facts = facts
+        return self._facts
 
     def begin(self, prompt: Prompt | None, chosen: TurnSettings, turn: int | None = None) -> Run:
         """Begin a turn as `start` does, or with `turn` as `edit` does, for a front end.
@@ -629,9 +636,7 @@ class Session:
         self, recipe: Agent, model: Model, sources: Sequence[Toolset], prompt: Message, chosen: TurnSettings
     ) -> TurnContext:
         """Return what a turn needs, and queue the notices that it begins with."""
-        facts = info(model.name, address_of(model))
-        if self._facts is None or self._facts != facts:  # the view is made anew for another object, an equal one too
-            self._facts = facts
+        facts = self._facts_of(model)
         budgets = (  # before the notices are queued: a turn that is refused for its budget leaves none behind
             _budget("turn", recipe.max_cost, recipe.max_tokens),
             _budget("session", self.max_cost, self.max_tokens, self._spent),
@@ -646,7 +651,7 @@ class Session:
             prompt,
             history=self.history,
             approvals=self._approvals,
-            facts=self._facts,
+            facts=facts,
             view=self._view,
             budgets=budgets,
             notices=self._notices,

@@ -1,6 +1,6 @@
 // Files that are pasted or dropped into the box, or chosen: each is sent to the kernel, which attaches it to the next message.
 /** @import { Desk } from "./types.js" */
-import { counted, h, iconButton, ICONS, isFocused, once, put } from "./dom.js"
+import { h, iconButton, ICONS, isFocused, once, put } from "./dom.js"
 
 /** Bytes of a file; the kernel takes no more, as LONGEST_FILE in agentmagic/widgets/page_messages.py has it in base64. */
 const LARGEST = 6_000_000
@@ -79,7 +79,7 @@ export class Attached {
   /** @param {File} file */
   async #send(file) {
     if (file.size > LARGEST) {
-      return this.desk.complain(`${file.name} is not attached: it has ${counted(file.size, "byte")}, and ${LARGEST} is the most.`)
+      return this.desk.complain(`${file.name} is not attached: it has ${file.size.toLocaleString("en")} bytes, and ${LARGEST.toLocaleString("en")} is the most.`)
     }
     const name = this.#free(file.name)
     this.#sending.set(name, "on its way")

@@ -11,6 +11,8 @@ const PAUSE = 200
 const BESIDE = "button, textarea, input, [hidden], .am-heard, .am-code-head, .am-tools, .am-figures, .am-short, svg"
 /** What parts words: no match goes from one to the next. */
 const APART = "p, li, td, th, pre, dt, dd, h1, h2, h3, h4, h5, h6, summary, div, span.am-name"
+/** Frames in which a place is brought into sight. */
+const MOST_FRAMES = 6
 /** Pixels above and below a place that is gone to. */
 const ROOM = 60
 
@@ -117,15 +119,16 @@ export class Search {
     if (block) this.log.stayAt(block)
     for (let node = element.closest("details"); node; node = node.parentElement?.closest("details") ?? null) node.open = true
     element.scrollIntoView({ block: "nearest" })
-    requestAnimationFrame(() => this.#scrollTo(range)) // sizes out of sight are guessed until they are drawn
+    requestAnimationFrame(() => this.#scrollTo(range, MOST_FRAMES))
   }
 
-  /** @param {Range} range */
-  #scrollTo(range) {
+  /** Scrolls to a place, again in the next frames: sizes out of sight are guessed until they are drawn. @param {Range} range @param {number} frames */
+  #scrollTo(range, frames) {
     const { element } = this.log
     const [seen, place] = [element.getBoundingClientRect(), range.getBoundingClientRect()]
     if (place.top < seen.top + ROOM) element.scrollTop -= seen.top + ROOM - place.top
     else if (place.bottom > seen.bottom - ROOM) element.scrollTop += place.bottom - seen.bottom + ROOM
+    if (frames && range === this.#found[this.#now]) requestAnimationFrame(() => this.#scrollTo(range, frames - 1))
   }
 
   #tell() {

@@ -113,8 +113,6 @@ class Attacher:
         line = f"{kind}, {counted(len(data), 'byte')}"
         if self.schema_only:
             return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
-        if not data.startswith((b"\x89PNG", b"\xff\xd8")):
-            raise UsageError("it is no PNG and no JPEG")
         return self._media(written, name, data, kind, line)
 
     def file(self, written: str, path: Path, name: str) -> Attachment:
@@ -175,6 +173,8 @@ class Attacher:
                 media = in_time(lambda: fitted(data, name), seconds=10)
             except (NoPicture, TimeoutError) as problem:
                 raise UsageError(str(problem)) from problem
+            if not media.data.startswith((b"\x89PNG", b"\xff\xd8")):
+                raise UsageError("it is no image that can be read")
         return _image(written, media, line)
 
 
