@@ -378,7 +378,9 @@ class Session:
         budget is used up, or if a cassette is in use.
         """
         if self.deck.mode != "live":
-            raise UsageError("A cassette holds turns only, and a summary now would belong to none. Type %agent live first.")
+            raise UsageError(
+                "A cassette holds turns only, and a summary now would belong to none. Type %agent live first."
+            )
         with self._between_turns():
             budget = _budget("session", self.max_cost, self.max_tokens, self._spent)
             turn = replace(self._draft(self.agent, self.toolsets(), COMPACT), view=self._view, budgets=(budget,))

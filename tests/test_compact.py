@@ -52,7 +52,11 @@ def test_a_short_conversation_gains_nothing_and_no_model_is_asked():
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"max_tokens": 1_000_000}, None), ({"max_tokens": 100}, "max_tokens is 100"), ({"replay": "record"}, "%agent live")],
+    [
+        ({"max_tokens": 1_000_000}, None),
+        ({"max_tokens": 100}, "max_tokens is 100"),
+        ({"replay": "record"}, "%agent live"),
+    ],
 )
 def test_budgets_and_cassettes_hold_for_a_summary_too(options, says, tmp_path):
     session, model = talked("A summary.", turns=6)

@@ -240,7 +240,9 @@ def test_a_file_of_the_page_waits_in_the_box_once_for_each_name_and_one_that_is_
 
 def test_the_page_is_told_how_full_the_window_is_during_a_turn_too_and_compacts_between_turns():
     long = "word " * 400
-    session = session_of(*[f"{number} {long}" for number in range(5)], calls(("order", {"what": "tea"})), "Sum.", tools=[order])
+    session = session_of(
+        *[f"{number} {long}" for number in range(5)], calls(("order", {"what": "tea"})), "Sum.", tools=[order]
+    )
     page, _, _ = opened(session)
     assert page.until(lambda: "context" in page.state) and page.state["context"] == 0
     for number in range(5):

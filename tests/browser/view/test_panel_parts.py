@@ -24,7 +24,9 @@ def message(stage):
 
 def narrow(stage, width):
     """Give the panel a width."""
-    stage.page.add_style_tag(content=f"#panel {{ position: fixed; inset: 0 auto auto 0; width: {width}px; padding: 0 }}")
+    stage.page.add_style_tag(
+        content=f"#panel {{ position: fixed; inset: 0 auto auto 0; width: {width}px; padding: 0 }}"
+    )
 
 
 # -- the head --------------------------------------------------------------------------------------
@@ -167,7 +169,9 @@ def test_words_are_found_in_sixty_turns_and_in_closed_cards_which_open_and_escap
     stage.press("Escape")
     expect(message(stage)).to_be_focused()
     expect(stage.page.get_by_role("search")).to_be_hidden()
-    assert stage.page.evaluate("() => CSS.highlights.get('am-found').size + CSS.highlights.get('am-found-now').size") == 0
+    assert (
+        stage.page.evaluate("() => CSS.highlights.get('am-found').size + CSS.highlights.get('am-found-now').size") == 0
+    )
 
 
 def test_a_search_counts_what_comes_while_it_is_open_and_other_keys_stay_the_browsers(stage):
@@ -178,7 +182,9 @@ def test_a_search_counts_what_comes_while_it_is_open_and_other_keys_stay_the_bro
     counts(stage, "1 of 1")
     stage.play(feed, *started(), PartStarted(0, "text"), PartDelta(0, "a word and a word"))
     counts(stage, "1 of 3")
-    stage.page.evaluate("() => addEventListener('keydown', event => { window.last = [event.key, event.defaultPrevented] })")
+    stage.page.evaluate(
+        "() => addEventListener('keydown', event => { window.last = [event.key, event.defaultPrevented] })"
+    )
     stage.page.locator("body").click(position={"x": 5, "y": 5})
     stage.press("Control+f")
     assert stage.page.evaluate("() => window.last") == ["f", False]
