@@ -20,7 +20,7 @@ LONGEST_FIELD = 60
 """Characters of a field's name in a message about it."""
 
 LONGEST_FILE = 8_000_000
-"""Characters of a file in base64, 6 MB of bytes: Jupyter's server takes messages of up to 10 MB. js/src/files.js has it."""
+"""Characters of a file in base64, 6 MB of bytes, as js/src/files.js has it: Jupyter's server takes 10 MB a message."""
 
 HIGHEST = 2**53 - 1
 """The largest whole number that JavaScript represents exactly."""

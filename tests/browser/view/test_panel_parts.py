@@ -1,4 +1,4 @@
-"""What stands around the conversation in the panel: a head of one line, the gauge, search, files; and what stays in view."""
+"""What stands around the conversation in the panel: head, gauge, search, files; and what stays in view."""
 
 import base64
 
@@ -120,7 +120,8 @@ def conversation(turns):
 
 
 SEEN = """() => {
-  const [range] = CSS.highlights.get('am-found-now'), seen = document.querySelector('.am-scroller').getBoundingClientRect()
+  const [range] = CSS.highlights.get('am-found-now')
+  const seen = document.querySelector('.am-scroller').getBoundingClientRect()
   const place = range.getBoundingClientRect()
   return [range.toString(), place.height > 0 && place.top >= seen.top && place.bottom <= seen.bottom]
 }"""
