@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -61,6 +62,7 @@ class Run:
         self._attended = attended
         self._session_listeners = session_listeners or Listeners()
         self._events: list[Event] = []
+        self._times: list[float] = []
         self._listeners = Listeners[Event]()
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._lock = threading.Lock()
@@ -74,6 +76,11 @@ class Run:
     def events(self) -> tuple[Event, ...]:
         """The events so far."""
         return tuple(self._events)
+
+    @property
+    def timed_events(self) -> tuple[tuple[Event, float], ...]:
+        """The events so far, each with the time at which it came, in seconds since 1970."""
+        return tuple(zip(self._events, self._times, strict=False))
 
     @property
     def done(self) -> bool:
@@ -229,6 +236,7 @@ class Run:
             self._task.cancel()
 
     def _emit(self, event: Event) -> None:
+        self._times.append(time.time())
         self._events.append(event)
         self._deny_unshown(event, self._listeners.tell(event) + self._session_listeners.tell(event))
         if self._waiters:

@@ -15,10 +15,11 @@ from uuid import uuid4
 from agentmagic.agent import Agent, Connections, check_limit
 from agentmagic.approval.approvals import Approvals
 from agentmagic.classroom import class_settings
-from agentmagic.context.request_view import RequestView
+from agentmagic.context.request_view import RequestView, tokens_of_message
 from agentmagic.errors import ReplayMismatch, SessionBusy, UsageError
 from agentmagic.events import (
     CellProposed,
+    Compacted,
     Event,
     HistoryCut,
     Notice,
@@ -26,6 +27,7 @@ from agentmagic.events import (
     ProposalFate,
     ProposalSettled,
     RunResult,
+    StepFinished,
     TurnStarted,
 )
 from agentmagic.history.history import History, Match, Turn
@@ -33,7 +35,7 @@ from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
 from agentmagic.host import installed
 from agentmagic.log import logger
-from agentmagic.loop.step import Budget, Preview, TurnContext, preview
+from agentmagic.loop.step import Budget, BudgetExhausted, Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.loop.turn_options import TurnOptions, TurnSettings, spelled_out
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
 
 PlayTurn = Callable[[TurnContext, Channel], Coroutine[Any, Any, Outcome]]
 """Runs a turn through a channel: `run_turn`, or a tape that records the turn or plays it back."""
+COMPACT = "(compact)"
+"""Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
 
 
@@ -368,6 +372,39 @@ class Session:
             self.history.clear()
         self._tell_cut()
 
+    def compact(self) -> Compacted | None:
+        """Have the model summarise older turns now, not only when its window is nearly full; the history stays whole.
+
+        Return what it came to, None if nothing can be gained. Raises SessionBusy while a turn runs, and UsageError if a
+        budget is used up, or if a cassette is in use.
+        """
+        if self.deck.mode != "live":
+            raise UsageError(
+                "A cassette holds turns only, and a summary now would belong to none. Type %agent live first."
+            )
+        with self._between_turns():
+            budget = _budget("session", self.max_cost, self.max_tokens, self._spent)
+            turn = replace(self._draft(self.agent, self.toolsets(), COMPACT), view=self._view, budgets=(budget,))
+            try:
+                compacted = engine().call(self._connections.with_loop(compact(turn)))
+            except BudgetExhausted as spent:
+                raise UsageError(str(spent)) from None
+            if compacted is None:
+                return None
+            self.history.record(compacted)
+            self.history.amend(compacted)
+            self._spent += compacted.usage
+        self._tell_cut()
+        return compacted
+
+    @property
+    def context_tokens(self) -> int:
+        """About how many tokens the next request takes beside its prompt: as the provider counted them last."""
+        run = self.running
+        logs = (*([run.events] if run is not None else []), *(turn.events for turn in reversed(self.turns)))
+        sizes = (_size_of(event) for log in logs for event in reversed(log))
+        return next(filter(None, sizes), 0) or sum(map(tokens_of_message, self.messages))
+
     def undo(self) -> Message | None:
         """Undo the last turn, edit or clear, and what its tools did to the variables of the notebook.
 
@@ -528,11 +565,21 @@ class Session:
     def preview_of(self, prompt: Prompt, chosen: TurnSettings) -> Preview:
         """Return what `preview` returns, for a front end."""
         recipe = chosen.recipe(self.agent)
-        sources, model = self._sources(recipe, chosen), self.model(recipe)
+        return engine().call(preview(self._draft(recipe, self._sources(recipe, chosen), prompt)))
+
+    def _draft(self, recipe: Agent, sources: Sequence[Toolset], prompt: Prompt) -> TurnContext:
+        """Return what a turn would need that does not begin."""
+        model = self.model(recipe)
         learn_secrets()
+        facts = self._facts_of(model)
+        return TurnContext(recipe, model, sources, as_prompt(prompt), history=self.history, facts=facts)
+
+    def _facts_of(self, model: Model) -> "ModelInfo":
+        """Return what is known of a model: the same object as before, since the view is made anew for another one."""
         facts = info(model.name, address_of(model))
-        turn = TurnContext(recipe, model, sources, as_prompt(prompt), history=self.history, facts=facts)
-        return engine().call(preview(turn))
+        if self._facts is None or self._facts != facts:
+            self._facts = facts
+        return self._facts
 
     def begin(self, prompt: Prompt | None, chosen: TurnSettings, turn: int | None = None) -> Run:
         """Begin a turn as `start` does, or with `turn` as `edit` does, for a front end.
@@ -593,9 +640,7 @@ class Session:
         self, recipe: Agent, model: Model, sources: Sequence[Toolset], prompt: Message, chosen: TurnSettings
     ) -> TurnContext:
         """Return what a turn needs, and queue the notices that it begins with."""
-        facts = info(model.name, address_of(model))
-        if self._facts is None or self._facts != facts:  # the view is made anew for another object, an equal one too
-            self._facts = facts
+        facts = self._facts_of(model)
         budgets = (  # before the notices are queued: a turn that is refused for its budget leaves none behind
             _budget("turn", recipe.max_cost, recipe.max_tokens),
             _budget("session", self.max_cost, self.max_tokens, self._spent),
@@ -611,7 +656,7 @@ class Session:
             prompt,
             history=self.history,
             approvals=self._approvals,
-            facts=self._facts,
+            facts=facts,
             view=self._view,
             budgets=budgets,
             notices=self._notices,
@@ -681,6 +726,17 @@ def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
 
 _paid = [Usage()]
 """What all sessions of this process have spent, replays apart: another session has no budget of a class of its own."""
+
+
+def _size_of(event: Event) -> int:
+    """Return how many tokens an event says that the conversation takes, 0 if it says nothing of that."""
+    match event:
+        case Compacted():
+            return event.after
+        case StepFinished():
+            return event.usage.input_tokens + event.usage.output_tokens
+        case _:
+            return 0
 
 
 def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usage = Usage()) -> Budget:  # noqa: B008

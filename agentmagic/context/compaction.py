@@ -139,19 +139,21 @@ class Context:
         due = self._limits.due
         return due is not None and self.estimate(messages) > due
 
-    async def compact(self, messages: Sequence[Message], prompt: int, complete: Complete) -> Compacted | None:
+    async def compact(
+        self, messages: Sequence[Message], prompt: int, complete: Complete, *, early: bool = False
+    ) -> Compacted | None:
         """Make what is sent shorter, from the next view on. Return how, or None if nothing can be gained.
 
         First, older results become previews. If that is not enough, the model writes a summary that replaces older
         turns, and also the older steps of the current turn, whose prompt is message `prompt`, if that turn alone is
         too long. Without a known window, for a provider that said the conversation is too long, the aim is half of
-        the present size.
+        the present size, and also if the user wishes it `early`.
         """
         before = self.estimate(messages)
         guessed = self._size(messages, self._view.compacted)
         # What a provider counted against what we guessed: later estimates of this view are corrected by it.
         self._view.scale = min(max(before / guessed, 1 / FURTHEST_OFF), FURTHEST_OFF)
-        window = self._window(before) / self._view.scale
+        window = (before if early else self._window(before)) / self._view.scale
         plan = self._plan(messages, prompt, window)
         if self._size(messages, plan) > WORTH * guessed:
             return None

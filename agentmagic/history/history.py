@@ -210,6 +210,9 @@ class History:
         self.changes = self.changes.mapped(lambda turn: new if turn is old else turn)
         self.turns = (*self.turns[:-1], new)
         self.proposals = open_proposals((*self.proposals, event))
+        if isinstance(event, Compacted):
+            self.compacted = event
+            self.usage += event.usage
 
     def cut(self, turns: int) -> None:
         """Keep only the first turns."""

@@ -9,6 +9,7 @@ from agentmagic.errors import JournalError
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
+    Compacted,
     Event,
     Fold,
     HistoryCut,
@@ -184,7 +185,7 @@ class _Reading:
             case TurnStarted():
                 self._close()
                 self._open = [record]
-            case ProposalSettled() if not self._open:
+            case ProposalSettled() | Compacted() if not self._open:
                 self._amend(record)
             case None:
                 self._unread += 1
@@ -229,8 +230,9 @@ class _Reading:
         self._spent += usage
         self._open = []
 
-    def _amend(self, event: ProposalSettled) -> None:
-        """Add what the user decided after the last turn to that turn."""
+    def _amend(self, event: ProposalSettled | Compacted) -> None:
+        """Add what the user did after the last turn to that turn."""
+        self._spent += _used([event])
         if self._turns and (old := self._turns[-1]):
             new = amended(old, event)
             self._turns = (*self._turns[:-1], new)
@@ -284,7 +286,8 @@ def amended(turn: Sequence[Event], event: Event) -> tuple[Event, ...]:
     if not isinstance(last, TurnFinished):
         return (*turn, event)
     log = (*turn[:-1], event)
-    return (*log, TurnFinished(replace(last.result, events=log)))
+    usage = last.result.usage + (event.usage if isinstance(event, Compacted) else Usage())
+    return (*log, TurnFinished(replace(last.result, events=log, usage=usage)))
 
 
 def _whole(events: Sequence[Event], result: RunResult) -> tuple[Event, ...]:

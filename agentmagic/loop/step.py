@@ -14,6 +14,7 @@ from agentmagic.context.compaction import Context, Limits
 from agentmagic.context.request_view import CHARACTERS, RequestView, tokens_by_part
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
 from agentmagic.events import (
+    Compacted,
     Event,
     Fold,
     Notice,
@@ -146,13 +147,26 @@ class Preview:
 
 async def preview(turn: TurnContext) -> Preview:
     """Return what a turn would send first. No server is connected for it, and nothing is sent."""
+    tools, unlisted = await _connected(turn)
+    request = Steps(turn, tools, Fold(), void).first_request()
+    return Preview(turn.model.name, request, tokens_by_part(request), unlisted)
+
+
+async def compact(turn: TurnContext) -> Compacted | None:
+    """Compact the history between two turns. Return how, or None if nothing can be gained.
+
+    Raises BudgetExhausted if a budget does not allow the request for the summary.
+    """
+    tools, _ = await _connected(turn)
+    return await Steps(turn, tools, Fold(), void).compact_early()
+
+
+async def _connected(turn: TurnContext) -> tuple[dict[str, Tool], tuple[str, ...]]:
+    """Return the tools of a turn without connecting a server, and the names of the servers that are not connected."""
     listed = [await list_connected(source) for source in turn.toolsets]
     tools = {tool.name: tool for found, _ in reversed(listed) for tool in reversed(found)}  # the first of a name holds
     offered, _ = as_of_now(tools.values())
-    request = Steps(turn, dict(offered), Fold(), void).first_request()
-    return Preview(
-        turn.model.name, request, tokens_by_part(request), tuple(name for _, left in listed for name in left)
-    )
+    return dict(offered), tuple(name for _, left in listed for name in left)
 
 
 class Steps:
@@ -353,6 +367,14 @@ class Steps:
         if compacted is not None:
             self._emit(compacted)
         return compacted is not None
+
+    async def compact_early(self) -> Compacted | None:
+        """Compact the history between two turns, all but the last turns, if that makes it shorter."""
+        self._keep_budgets()
+        messages, unsent = self._turn.history.messages, self._turn.history.unsent
+        prompts = (at for at, one in enumerate(messages) if one.role == "user" and at not in unsent)
+        last = max(prompts, default=None)
+        return None if last is None else await self._context.compact(messages, last, self._complete, early=True)
 
     def _taken(self, part: Part) -> Part:
         """Replace media that the model does not take by text that names them."""

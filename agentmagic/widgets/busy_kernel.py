@@ -4,6 +4,7 @@ IPython's hooks do not run for these messages: pyplot and the inline backend wou
 the figures that the cell is drawing in the main thread.
 """
 
+import threading
 from functools import partial
 from inspect import isawaitable
 from typing import Any
@@ -44,6 +45,7 @@ def answer_pages_anytime(kernel: Any) -> None:
     if getattr(kernel, "shell_channel_thread", None) is None or kernel in _changed:  # from ipykernel 7.0 on
         return
     _changed.add(kernel)
+    _stay_busy(kernel)
 
     async def receive(message: Any) -> None:
         try:
@@ -55,6 +57,28 @@ def answer_pages_anytime(kernel: Any) -> None:
             await kernel.shell_channel_thread_main(message)
 
     kernel.shell_channel_thread.io_loop.add_callback(lambda: kernel.shell_stream.on_recv(receive, copy=False))
+
+
+def _stay_busy(kernel: Any) -> None:
+    """Have a page know that a cell runs after each request that is answered meanwhile: its "idle" is not the cell's.
+
+    JupyterLab shows the state that was told last, and said "Idle" during a turn whose view had loaded.
+    """
+    publish, lock = kernel._publish_status, threading.Lock()  # noqa: SLF001  (there is no public way)
+    is_running = kernel._main_asyncio_lock.locked()  # noqa: SLF001  (a cell has just made the first view)
+
+    def publish_all(status: str, channel: str, parent: Any = None) -> None:
+        nonlocal is_running
+        parent = parent or kernel.get_parent(channel)
+        header = parent.get("header", {})
+        with lock:  # else a cell could end between a look and a "busy" that no "idle" follows
+            publish(status, channel, parent)
+            if header.get("msg_type") == "execute_request" and not header.get("subshell_id"):
+                is_running = status == "busy"
+            elif status == "idle" and is_running:
+                publish("busy", channel, parent)
+
+    kernel._publish_status = publish_all  # noqa: SLF001
 
 
 async def _answer_page(kernel: Any, message: Any) -> bool:

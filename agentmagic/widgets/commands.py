@@ -65,6 +65,14 @@ def export(session: Session, target: Path, functions: Sequence[Callable[..., Any
     return f"Wrote {counted(len(turns), 'turn')} to {relative_path(target)}.{missing}"
 
 
+def compact(session: Session) -> str:
+    """Have older turns of a session summarised; return what to say of it. Raises what `Session.compact` raises."""
+    done = session.compact()
+    if done is None:
+        return "There is nothing to compact: a summary would be no shorter than the conversation."
+    return f"Compacted: about {done.before:,} tokens became {done.after:,}. The conversation here stays whole."
+
+
 def missing_turn(session: Session) -> str:
     """Return a sentence about the turn that is running, which no copy of the session holds yet; "" if none is."""
     return " The turn under way is not in it." if session.running else ""
@@ -163,6 +171,10 @@ class Notebook:
 
     def run_line(self, session: Session, magic: str, line: str) -> str:  # noqa: ARG002
         """Carry out a line of `%agent` on a session, or a line of `%mcp`; return what to say of it."""
+        raise UsageError(NEEDS_EXTENSION)
+
+    def file(self, session: Session, name: str, data: bytes) -> Attachment:  # noqa: ARG002
+        """Return the attachment for a file that the page sends. Raises UsageError if it cannot be attached."""
         raise UsageError(NEEDS_EXTENSION)
 
     def names(self) -> Sequence[tuple[str, str]]:

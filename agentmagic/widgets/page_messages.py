@@ -22,6 +22,9 @@ from agentmagic.widgets.commands import LONGEST_NAME, MOST_ATTACHED
 LONGEST_FIELD = 60
 """Characters of a field's name in a message about it."""
 
+LONGEST_FILE = 8_000_000
+"""Characters of a file in base64, 6 MB of bytes, as js/src/files.js has it: Jupyter's server takes 10 MB a message."""
+
 HIGHEST = 2**53 - 1
 """The largest whole number that JavaScript represents exactly."""
 
@@ -127,6 +130,17 @@ class SendPrompt(PageMessage):
     attached: list[Name] = Field(default=[], max_length=MOST_ATTACHED)
 
 
+class AttachFile(PageMessage):
+    """Attach a file that was pasted or dropped to the next message; `data` are its bytes in base64.
+
+    A file of the same name that is attached is replaced.
+    """
+
+    type: Literal["file"] = "file"
+    name: Name
+    data: Annotated[str, at_most(LONGEST_FILE)]
+
+
 class DropAttachment(PageMessage):
     """Take an attachment out of the box."""
 
@@ -172,6 +186,12 @@ class ClearSession(PageMessage):
     """Forget the conversation."""
 
     type: Literal["clear"] = "clear"
+
+
+class CompactSession(PageMessage):
+    """Have older turns summarised for the model."""
+
+    type: Literal["compact"] = "compact"
 
 
 class InspectTurn(PageMessage):
@@ -281,6 +301,7 @@ class AllowTools(PageMessage):
 
 SessionAction = (
     SendPrompt
+    | AttachFile
     | DropAttachment
     | ResumePlan
     | WithdrawPrompts
@@ -288,6 +309,7 @@ SessionAction = (
     | RewriteTurn
     | ForkSession
     | ClearSession
+    | CompactSession
     | InspectTurn
     | UndoClear
     | UndoChange

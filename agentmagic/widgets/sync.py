@@ -25,7 +25,18 @@ from agentmagic.display import words
 from agentmagic.display.block_json import BlockFields, JsonRenderer
 from agentmagic.display.blocks import Block, GrowingBlock, ToolCard
 from agentmagic.display.transcript import Transcript
-from agentmagic.events import Event, ProposalSettled, TurnStarted
+from agentmagic.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    Event,
+    PartDelta,
+    ProposalSettled,
+    QuestionAnswered,
+    QuestionAsked,
+    ToolProgress,
+    ToolStarted,
+    TurnStarted,
+)
 from agentmagic.text import ShownStream, shown
 from agentmagic.widgets.view_messages import Change, Frame, Message, Running, State, ViewSnapshot
 
@@ -66,6 +77,37 @@ class _Sent:
     words: _GrowingText = field(default_factory=_GrowingText)
 
 
+class _TurnClock:
+    """When the turn under way began, and each of its calls, in seconds since 1970.
+
+    `since` is later by the time in which the turn has waited for the user. `latest` is when the last event came that
+    adds more than a piece: what the turn does now, it does since then.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.since = self.latest = now
+        self.calls: dict[str, float] = {}
+        self._open: set[str] = set()
+        self._waits = now
+
+    def take(self, event: Event, now: float) -> None:
+        """Take an event of the turn, which came at that time."""
+        if not isinstance(event, PartDelta | ToolProgress):
+            self.latest = now
+        match event:
+            case ApprovalAsked() | QuestionAsked():
+                self._waits = self._waits if self._open else now
+                self._open.add(event.id)
+            case ApprovalGiven() | QuestionAnswered() if event.id in self._open:
+                self._open.remove(event.id)
+                if not self._open:
+                    self.since += now - self._waits
+            case ToolStarted():
+                self.calls[event.call.id] = now
+            case _:
+                pass
+
+
 class Feed:
     """Takes events into a transcript, and tells the views what they changed there.
 
@@ -84,24 +126,34 @@ class Feed:
         self._told: dict[str, Any] = {}
         self._settled = 0
         """Blocks that change no more: those of the turns that are over and were sent."""
-        self._since = clock()
-        self._doing = ("", 0.0)
+        self._begin_turn(clock())
 
-    def feed(self, event: Event) -> None:
-        """Take the next event of the session."""
+    def feed(self, event: Event, at: float | None = None) -> None:
+        """Take the next event of the session, which came `at` a time in seconds since 1970, or now."""
         with self._lock:
+            at = self._clock() if at is None else at
             self.transcript.feed(event)
             if isinstance(event, TurnStarted):
-                self._since = self._clock()
-            elif isinstance(event, ProposalSettled):
+                self._begin_turn(at)
+            self._turn.take(event, at)
+            if isinstance(event, ProposalSettled):
                 self._settled = 0  # its block may be one of a turn that is over
 
-    def replace(self, events: Iterable[Event]) -> None:
-        """Show another history: the session was cleared, cut or forked."""
+    def _begin_turn(self, at: float) -> None:
+        self._turn = _TurnClock(at)
+        self._doing = ("", at)
+
+    def replace(self, events: Iterable[Event], running: Iterable[tuple[Event, float]] = ()) -> None:
+        """Show another history: the session was cleared, cut or forked.
+
+        `running` are the events of the turn under way, each with the time at which it came.
+        """
         with self._lock:
             self._settled = 0
-            self._since = self._clock()
+            self._begin_turn(self._clock())
             self.transcript.replace(events)
+            for event, at in running:
+                self.feed(event, at)
 
     def show_whole(self, key: int) -> None:
         """Show all of a card's result, if there is such a card."""
@@ -168,7 +220,7 @@ class Feed:
 
     def _changes(self, sent: _Sent) -> Iterator[Change]:
         if sent.since is None and isinstance(sent.block, ToolCard) and sent.block.state == "running":
-            sent.since = self._clock()
+            sent.since = self._turn.calls.get(sent.block.call.id if sent.block.call else "", self._turn.latest)
         now: Mapping[str, object] = sent.block.render(JsonRenderer(sent.since, sent.whole))
         changed = {name: value for name, value in now.items() if name not in sent.fields or sent.fields[name] != value}
         grown = _grown(sent)
@@ -193,9 +245,9 @@ class Feed:
             return None
         doing = words.doing(running, self.transcript.blocks[self._settled :])
         if doing != self._doing[0]:
-            self._doing = doing, self._clock()
+            self._doing = doing, self._turn.latest
         figures = list(words.footer(running, times=False))
-        return {"figures": figures, "since": self._since, "doing": self._doing}
+        return {"figures": figures, "since": self._turn.since, "doing": self._doing}
 
 
 def _grown(sent: _Sent) -> str | None:

@@ -139,9 +139,9 @@ class View(AnyWidget):
         self._feed.tell(state)
         engine().loop.call_soon_threadsafe(self._soon)
 
-    def replace(self, events: Iterable[Event]) -> None:
-        """Show another history; from any thread."""
-        self._feed.replace(events)
+    def replace(self, events: Iterable[Event], running: Iterable[tuple[Event, float]] = ()) -> None:
+        """Show another history, and the turn under way, each event with its time; from any thread."""
+        self._feed.replace(events, running)
         engine().loop.call_soon_threadsafe(self._soon)
 
     def complain(self, problem: str, unsent: str = "") -> None:

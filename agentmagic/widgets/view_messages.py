@@ -103,7 +103,8 @@ class State(TypedDict, total=False):
     `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words.
     `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has
     asked for them. `setup` is the card that a turn without a key waits for. `attached` are the attachments of the next
-    prompt, each with what it is. `large` is for a projector.
+    prompt, each with what it is. `large` is for a projector. `context` is about how many tokens the next request takes
+    beside its prompt, `window` how many the model takes, 0 if that is unknown.
     """
 
     title: str
@@ -113,6 +114,8 @@ class State(TypedDict, total=False):
     level: str
     levels: list[tuple[str, str]]
     cost: str
+    context: int
+    window: int
     servers: list[ServerRow]
     note: str
     left: str

@@ -220,7 +220,7 @@ export const said = (block) => {
 }
 
 /** What an element is scrolled by: the next element around it that has more than it shows. @param {Element | null} element */
-function scroller(element) {
+export function scroller(element) {
   for (let node = element; node; node = node.parentElement ?? hostOf(node)) {
     if (/auto|scroll/.test(getComputedStyle(node).overflowY) && node.scrollHeight > node.clientHeight + 1) return node
   }

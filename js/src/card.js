@@ -169,6 +169,10 @@ export class Group {
     this.#show(this.#open ?? inside.some((element) => !isWaiting(element) && (isFocused(element) || element.querySelector("details[open]"))))
   }
 
+  open() {
+    this.#show(true)
+  }
+
   /** @param {boolean} open */
   #show(open) {
     this.#open = open

@@ -6,6 +6,8 @@ import { said } from "./attention.js"
 import { figures } from "./blocks.js"
 import { elapsed } from "./card.js"
 import { button, h, icon, iconButton, ICONS, isFocused, menu, once, put, recalling, say, Suggestions, writingBox } from "./dom.js"
+import { Attached } from "./files.js"
+import { Gauge } from "./gauge.js"
 import { Inspector } from "./inspector.js"
 import { Servers } from "./servers.js"
 
@@ -115,7 +117,10 @@ export class Head {
   #title = h("h2", { class: "am-title" })
   #model = h("select", { class: "am-model", "aria-label": "Model" })
   #free = h("input", { class: "am-model", "aria-label": "Name of the model", placeholder: "provider:model", spellcheck: "false", hidden: true })
-  #cost = h("span", { class: "am-hint" })
+  #models = h("span", { class: "am-models" }, this.#model, this.#free)
+  #cost = h("span", { class: "am-hint am-cost" })
+  /** What has no room in the head. */
+  #moved = h("div", { class: "am-moved" })
   #chats = h("div", { class: "am-chats" })
   #list = h("div", { class: "am-items" })
   #menu = h("div", { class: "am-menu" })
@@ -132,19 +137,26 @@ export class Head {
   /** @type {Map<string, HTMLElement>} */
   #levelItems = new Map()
 
-  /** @param {Desk} desk @param {HTMLElement[]} pages of chat, servers and inspector @param {string} name unique in the page */
-  constructor(desk, pages, name) {
+  /**
+   * @param {Desk} desk @param {HTMLElement[]} pages of chat, servers and inspector @param {string} name unique in the page
+   * @param {(from: HTMLElement) => void} search
+   */
+  constructor(desk, pages, name, search) {
     this.desk = desk
     this.pages = pages
+    this.search = search
+    this.gauge = new Gauge(desk)
     this.#items = this.#menuItems()
-    put(this.#menu, menu(this.#more, h("div", { class: "am-items" }, ...this.#items.map(([, item]) => item))))
+    put(this.#menu, menu(this.#more, h("div", { class: "am-items" }, this.#moved, ...this.#items.map(([, item]) => item))))
     this.servers = new Servers(/** @type {HTMLElement} */ (pages[1]), desk)
     this.inspector = new Inspector(/** @type {HTMLElement} */ (pages[INSPECTOR]), desk)
     this.#model.addEventListener("change", () => (this.#model.value === OTHER ? this.#nameModel() : desk.act({ type: "model", name: this.#model.value })))
     this.#free.addEventListener("keydown", (event) => this.#named(event))
     this.tabs = ["Chat", "Servers", "Inspector"].map((title, place) => this.#tab(title, place, name))
     put(this.#tabs, ...this.tabs)
-    this.element = h("div", {}, h("div", { class: "am-head" }, this.#chats, this.#model, this.#free, this.#cost, this.#menu), this.#tabs)
+    this.head = h("div", { class: "am-head" })
+    this.#place(0)
+    this.element = h("div", {}, this.head, this.#tabs)
     pages[0]?.append(this.#sure)
     this.show(0)
   }
@@ -154,6 +166,7 @@ export class Head {
     const { title = "Chat", model = "", models = [], cost = "", servers } = state
     say(this.#title, title)
     say(this.#cost, cost)
+    this.gauge.update(state)
     this.#redraw("models", [model, models, this.desk.can("model")], () => this.#drawModels(model, models))
     this.#redraw("menu", [state.actions], () => this.#drawMenu())
     this.#redraw("levels", [state.level, state.levels], () => this.#drawLevels(state))
@@ -164,6 +177,26 @@ export class Head {
       put(/** @type {HTMLElement} */ (this.tabs[1]), servers?.length ? `Servers ${servers.length}` : "Servers")
       this.servers.update(servers ?? [])
     })
+    this.#redraw("room", [title, model, models, cost, state.context, this.desk.can("chats")], () => this.fit())
+  }
+
+  /** Moves what has no room in the head into the menu. */
+  fit() {
+    const { head } = this
+    if (!head.clientWidth || isFocused(this.#models)) return
+    const { right } = head.getBoundingClientRect()
+    for (const moved of [0, 1, 2]) {
+      this.#place(moved)
+      if (this.#menu.getBoundingClientRect().right <= right) return
+    }
+  }
+
+  /** Leaves out of the head the cost, or the model too. @param {number} moved */
+  #place(moved) {
+    const [cost, models] = [moved > 0 && this.#cost, moved > 1 && this.#models]
+    this.head.classList.toggle("am-tight", moved > 1)
+    put(this.#moved, models, cost)
+    put(this.head, this.#chats, !models && this.#models, !cost && this.#cost, this.gauge.element, this.#menu)
   }
 
   /** Draws a part anew only if what it shows changed, so that an open list keeps its focus. @param {string} part @param {unknown[]} shown @param {() => void} draw */
@@ -190,6 +223,7 @@ export class Head {
     const { desk } = this
     const as = (/** @type {ExportSession["form"]} */ form, /** @type {string} */ label) => button(label, () => desk.act({ type: "export", form }), "quiet", { "aria-label": `Export as ${label}` })
     return [
+      [[], button("Search", () => this.search(this.#more), "quiet", { title: "Ctrl+F, on macOS ⌘F" })],
       [["export"], h("span", { class: "am-hint" }, "Export")],
       ...EXPORTS.map(([form, label]) => /** @type {[Action["type"][], HTMLElement]} */ ([["export"], as(form, label)])),
       [["export", "clear"], h("hr")],
@@ -305,17 +339,16 @@ export class Head {
 export class Composer {
   #box = writingBox("Message", { send: () => this.#go() })
   #plan = h("input", { type: "checkbox" })
-  #chips = h("ul", { class: "am-chips", "aria-label": "Attached", hidden: true })
-  /** @type {Map<string, HTMLElement>} */
-  #made = new Map()
-  #attached = ""
+  /** Whether Enter was pressed before all files were attached. */
+  #isWaiting = false
   #send
   #stop
 
   /** @param {Desk} desk */
   constructor(desk) {
     this.desk = desk
-    this.#box.placeholder = "Ask, or type @ for a variable, / for a command"
+    this.#box.placeholder = "Ask. @ for a variable, / for a command"
+    this.attached = new Attached(desk, this.#box, () => this.#goOn())
     const suggestions = new Suggestions(this.#box, (before) => offer(before, desk.state()))
     recalling(this.#box, () => desk.asked())
     this.#box.addEventListener("input", () => this.#weigh())
@@ -324,34 +357,24 @@ export class Composer {
     const about = "Write a list of tasks first, then run them and check their results"
     const plan = h("label", { class: "am-plan-first", title: about }, this.#plan, "Plan first")
     const hint = h("span", { class: "am-hint" }, "Enter sends, Shift+Enter breaks the line")
-    this.element = h("div", { class: "am-composer" }, suggestions.element, this.#chips, this.#box, h("div", { class: "am-row" }, plan, hint, h("span", { class: "am-space" }), this.#stop, this.#send))
+    this.element = h("div", { class: "am-composer" }, suggestions.element, this.attached.element, this.#box, h("div", { class: "am-row" }, this.attached.button, plan, hint, h("span", { class: "am-space" }), this.#stop, this.#send))
     this.#weigh()
   }
 
   /** @param {State} state */
-  update({ running = null, actions = [], attached = [] }) {
-    this.#drawChips(attached)
+  update({ running = null, actions = [] }) {
+    this.attached.update()
+    this.attached.button.hidden = !actions.includes("file")
     this.#stop.hidden = !running || !this.desk.can("stop")
     this.element.hidden = !actions.includes("send") // it stays, with what is typed there, when the kernel is gone
     this.#weigh()
   }
 
-  /** Shows what goes with the next prompt. @param {[name: string, about: string][]} attached */
-  #drawChips(attached) {
-    const now = JSON.stringify(attached)
-    if (now === this.#attached) return
-    this.#attached = now
-    this.#chips.hidden = !attached.length
-    const [before, focused] = [this.#chips.children.length, isFocused(this.#chips)]
-    put(this.#chips, ...attached.map(([name, about]) => once(this.#made, `${name}: ${about}`, () => this.#chip(name, about))))
-    if (focused && !isFocused(this.#chips)) this.#box.focus()
-    if (attached.length > before) this.desk.announce(`Attached: ${attached.map(([name]) => name).join(", ")}`)
-  }
-
-  /** @param {string} name @param {string} about */
-  #chip(name, about) {
-    const remove = iconButton(`Remove ${name}`, ICONS.failed, () => this.desk.act({ type: "detach", name }))
-    return h("li", { class: "am-chip", title: `${name}: ${about}` }, h("span", { class: "am-mono" }, name), h("span", { class: "am-hint" }, about), remove)
+  /** Sends what was to wait until all files were attached. */
+  #goOn() {
+    if (!this.#isWaiting || this.attached.isSending) return
+    this.#isWaiting = false
+    this.#go()
   }
 
   get typed() {
@@ -396,8 +419,10 @@ export class Composer {
   /** Sends a message, or carries out a command; returns whether it could. @param {string} text */
   #submit(text) {
     if (!text.trim() || !this.desk.can("send")) return false
+    this.#isWaiting = this.attached.isSending
+    if (this.#isWaiting) return false
     const [, line = "", word] = /^\/((\w+).*)$/.exec(text.trim()) ?? []
-    const attached = (this.desk.state().attached ?? []).map(([name]) => name)
+    const attached = this.attached.names
     const isCommand = this.desk.can("command") && this.desk.state().commands?.some(([name]) => name === word)
     this.desk.act(isCommand ? { type: "command", line } : { type: "send", text, ...(this.#plan.checked && { plan: true }), ...(attached.length && { attached }) })
     return true
@@ -424,5 +449,6 @@ export function toTheEnd(log, follow) {
   const shown = h("button", properties, icon(ICONS.down, "button"))
   const check = () => (shown.hidden = log.scrollHeight - log.scrollTop - log.clientHeight < 200)
   log.addEventListener("scroll", check, { passive: true })
+  if (log.firstElementChild) new ResizeObserver(check).observe(log.firstElementChild)
   return shown
 }

@@ -5,9 +5,11 @@ import { Attention } from "./attention.js"
 import { ended } from "./blocks.js"
 import { button, counted, h, once, put, say } from "./dom.js"
 import { Composer, Head, Running, toTheEnd } from "./frame.js"
+import { Hold } from "./hold.js"
 import { Link } from "./link.js"
 import { Log } from "./log.js"
 import { door } from "./place.js"
+import { Search } from "./search.js"
 import { Setup } from "./setup.js"
 import { begun, follow, nothing } from "./state.js"
 
@@ -51,7 +53,10 @@ export class View {
       begin: (snapshot) => this.#begin(begun(snapshot, now(), this.#known.blocks)),
       follow: (frame) => this.#follow(follow(this.#known, frame), frame.state),
       answered: (is) => this.#answered(is),
-      complain: (words) => this.#say(this.#problem, words),
+      complain: (words) => {
+        this.#say(this.#problem, words)
+        if (words) this.composer?.attached.refused()
+      },
       giveBack: (prompt) => this.composer?.giveBack(prompt),
       tell: (words) => (this.#told.classList.toggle("am-mono", words.includes("\n")), this.#say(this.#told, words)),
       inspected: (found) => this.head?.inspector.receive(found),
@@ -59,7 +64,7 @@ export class View {
     })
     const panel = model.get("home") === "panel"
     this.log = new Log(this.#desk(), () => this.#known.blocks, panel)
-    this.attention = new Attention(this.log, () => this.#known.blocks, () => this.#drawRunning())
+    this.attention = new Attention(this.log, () => this.#known.blocks, () => (this.hold?.accept(), this.#drawRunning()))
     this.element = panel ? this.#panel(name) : this.#cell()
     this.receive = (/** @type {Message} */ message) => this.link.receive(message)
     model.on("msg:custom", this.receive)
@@ -127,6 +132,7 @@ export class View {
     clearInterval(this.clock)
     this.width?.disconnect()
     this.pinned?.disconnect()
+    this.hold?.stop()
     this.attention.close()
     this.link.close()
     this.element.remove()
@@ -138,6 +144,7 @@ export class View {
     this.running = [running]
     this.pinned = new IntersectionObserver(([entry]) => running.element.classList.toggle("am-pinned", !entry?.isIntersecting))
     this.pinned.observe(end)
+    this.hold = new Hold(this.log.element, end)
     return this.#root(h("div", { class: "am-cell" }, this.#note, this.log.element, this.#setup.element, this.#lost, this.#problem, end, running.element))
   }
 
@@ -150,23 +157,43 @@ export class View {
     const above = new Running({ ...desk, can: (type) => type !== "stop" && desk.can(type) }, show)
     const bar = new Running(desk, show)
     this.running = [above, bar]
-    const end = toTheEnd(this.log.element, () => this.log.follow())
-    const chat = h("div", { class: "am-chat" }, h("div", { class: "am-scroll" }, this.log.element, end))
+    const end = toTheEnd(this.log.element, () => this.log.stayAtEnd())
+    this.search = new Search(this.log, () => this.composer?.focus())
+    const chat = h("div", { class: "am-chat" }, this.search.element, h("div", { class: "am-scroll" }, this.log.element, end))
     const servers = h("div", { class: "am-tab-page am-servers" })
     const inspector = h("div", { class: "am-tab-page am-inspector" })
-    this.head = new Head(this.#desk(), [chat, servers, inspector], name)
+    this.head = new Head(this.#desk(), [chat, servers, inspector], name, (from) => this.#find(from))
+    this.composer.attached.takeDropped(chat)
     chat.append(above.element, this.#note, this.#setup.element, this.#lost, this.composer.element)
     const pin = h("div", { class: "am-pin", hidden: true }, bar.element)
     this.pinned = new IntersectionObserver(([entry]) => (pin.hidden = Boolean(entry?.isIntersecting)), { threshold: 0.9 })
     this.pinned.observe(this.composer.element)
     const panel = h("div", { class: "am-panel" }, this.head.element, chat, servers, inspector, this.#problem, this.#told)
+    panel.addEventListener("keydown", (event) => this.#findByKey(event))
     return this.#root(panel, pin)
+  }
+
+  /** Takes the keys of the browser's own search in the panel, whose conversation may not be drawn. @param {KeyboardEvent} event */
+  #findByKey(event) {
+    if (event.key.toLowerCase() !== "f" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return
+    event.preventDefault()
+    event.stopPropagation()
+    this.#find(event.target instanceof HTMLElement ? event.target : null)
+  }
+
+  /** @param {HTMLElement | null} from where the focus goes back to */
+  #find(from) {
+    this.head?.show(0)
+    this.search?.open(from)
   }
 
   /** @param {...HTMLElement} parts */
   #root(...parts) {
     const root = h("div", { class: "agentmagic" }, ...parts, this.#heard)
-    this.width = new ResizeObserver(() => root.classList.toggle("am-narrow", root.clientWidth <= NARROW))
+    this.width = new ResizeObserver(() => {
+      root.classList.toggle("am-narrow", root.clientWidth <= NARROW)
+      this.head?.fit()
+    })
     this.width.observe(root)
     return root
   }
@@ -178,6 +205,7 @@ export class View {
       can: (type) => !this.#isLost && (this.#known.state.actions?.includes(type) ?? false),
       later: (turn) => [...this.#known.blocks.values()].filter((block) => block.kind === "prompt" && (block.turn ?? 0) > turn).length,
       announce: (words) => (this.#heard.textContent = words),
+      complain: (words) => this.#say(this.#problem, words),
       now: () => now() + this.#known.ahead,
       state: () => this.#known.state,
       asked: () => [...this.#known.blocks.values()].flatMap((block) => (block.kind === "prompt" ? block.text : [])).reverse(),
@@ -192,7 +220,7 @@ export class View {
 
   /** @param {Action} action */
   #act(action) {
-    say(this.#problem, "")
+    if (action.type !== "file") say(this.#problem, "") // of several files, one may be too large
     say(this.#told, "")
     if ("text" in action) this.#unheard = action.text
     this.#send(action)
@@ -264,6 +292,7 @@ export class View {
   #drawRunning() {
     const { waits } = this.attention
     const running = this.#isLost ? null : (this.#known.state.running ?? null)
+    this.hold?.run(running !== null)
     for (const line of this.running ?? []) line.update({ running }, waits)
   }
 

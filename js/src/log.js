@@ -12,11 +12,22 @@ const OPENING_SHARE = 40
 /** Blocks that change at once only when a session is opened. */
 const OPENING = 50
 const AT_THE_END = 48
+/** Pixels above an answer whose beginning is held at the top. */
+const ABOVE = 8
 /** Calls in a row that are shown one by one; more of them fold into a group. */
 const MOST_CALLS = 4
 
 /** @param {Element | null} element */
 const keyOf = (element) => Number(/** @type {HTMLElement | null} */ (element)?.dataset.key ?? -1)
+
+/** What grows below an answer without being the next thing to read. */
+const BESIDE = ["footer", "notice", "retry", "reasoning"]
+
+/**
+ * How what is seen moves as the conversation grows: it follows the end until the beginning of the answer is at the top,
+ * where it is held for the reader. A person who goes to the end stays there, and one who goes elsewhere is left alone.
+ * @typedef {"follow" | "held" | "end" | "away"} Move
+ */
 
 export class Log {
   /** @type {Map<number, Drawn<any> & {block: Block}>} */
@@ -31,14 +42,18 @@ export class Log {
   #welcomed = ""
   #planned = false
   #late = false
-  /** Whether the end is shown as it grows. */
-  following = true
+  /** @type {Move} */
+  #move = "follow"
+  /** The key of the answer that grows at the end, or -1: nothing but figures and notices may stand below it. */
+  #answer = -1
   /** Whether a button of the pointer is pressed on it: what is under the pointer does not move until the click is over. */
   #pressed = false
   #top = 0
 
   /** @param {Desk} desk @param {() => ReadonlyMap<number, Block>} blocks @param {boolean} scrolls */
   constructor(desk, blocks, scrolls) {
+    /** Called when something was drawn. */
+    this.changed = () => {}
     this.desk = desk
     this.blocks = blocks
     this.log = h("div", { class: "am-log", role: "log", "aria-label": "Conversation", "aria-relevant": "additions" })
@@ -52,7 +67,7 @@ export class Log {
     const element = h("div", properties, this.log, this.#empty)
     element.addEventListener("scroll", () => this.#scrolled(), { passive: true })
     element.addEventListener("pointerdown", () => this.#press())
-    const sizes = new ResizeObserver(() => this.following && !this.#pressed && this.log.firstChild && this.#toEnd())
+    const sizes = new ResizeObserver(() => this.#grow())
     sizes.observe(this.log)
     sizes.observe(element) // a line below it may take some of its height
     return element
@@ -73,10 +88,17 @@ export class Log {
     )
   }
 
+  /** Whether the end is shown as it grows. */
+  get following() {
+    return this.#move === "follow" || this.#move === "end"
+  }
+
   #scrolled() {
     const { scrollTop } = this.element
+    if (Math.abs(scrollTop - this.#top) < 1) return // that was no person
     // What has grown since the end was gone to is not scrolled away from.
-    this.following = this.#isAtEnd() || (this.following && scrollTop >= this.#top)
+    const stays = this.following && (scrollTop >= this.#top || this.#isAtEnd())
+    if (!stays) this.#move = this.#isAtEnd() ? "end" : "away"
     this.#top = scrollTop
   }
 
@@ -87,27 +109,51 @@ export class Log {
       over.abort()
       requestAnimationFrame(() => {
         this.#pressed = false
-        if (this.following) this.#toEnd()
+        this.#grow()
       })
     }
     for (const type of ["pointerup", "pointercancel"]) addEventListener(type, release, { signal: over.signal })
   }
 
-  #toEnd() {
-    this.element.scrollTop = this.element.scrollHeight
+  /** Shows the end of what has grown, or holds the beginning of the answer. */
+  #grow() {
+    if (this.#pressed || !this.log.firstChild || !this.following) return
+    const { element } = this
+    const answer = this.#move === "follow" ? this.#drawn.get(this.#answer)?.element : undefined
+    const top = answer && !answer.hidden ? answer.offsetTop - element.offsetTop - ABOVE : Infinity
+    if (top < element.scrollHeight - element.clientHeight) this.#move = "held"
+    this.#scrollTo(Math.min(top, element.scrollHeight))
+  }
+
+  /** @param {number} top */
+  #scrollTo(top) {
+    this.element.scrollTop = top
     this.#top = this.element.scrollTop
   }
 
   /** Draws everything anew that is not the same. */
   restart() {
     for (const key of this.#drawn.keys()) if (!this.blocks().has(key)) this.#remove(key)
-    this.change([...this.blocks()].flatMap(([key, block]) => (this.#drawn.get(key)?.block === block ? [] : key)))
+    for (const [key, block] of this.blocks()) if (this.#drawn.get(key)?.block !== block) this.#dirty.add(key)
+    this.#answer = -1
+    this.#plan()
   }
 
   /** @param {Iterable<number>} keys of blocks that changed, came or went */
   change(keys) {
-    for (const key of keys) this.#dirty.add(key)
+    for (const key of keys) {
+      this.#dirty.add(key)
+      this.#findAnswer(key, this.blocks().get(key))
+    }
     this.#plan()
+  }
+
+  /** Notes the answer that grows at the end; a new prompt is followed, unless the person is elsewhere. @param {number} key @param {Block} [block] */
+  #findAnswer(key, block) {
+    if (!block && key === this.#answer) this.#answer = -1
+    if (!block || key < this.#answer || BESIDE.includes(block.kind)) return
+    this.#answer = block.kind === "text" ? key : -1
+    if (block.kind === "prompt" && !this.#drawn.has(key) && this.#move !== "away") this.#move = "follow"
   }
 
   /** Shows what can be done now. */
@@ -124,10 +170,37 @@ export class Log {
     this.element.scrollTop = this.following ? this.element.scrollHeight : this.#top
   }
 
-  /** Goes to the end and stays there. */
+  /** The blocks that are drawn, each with its element, in their order. */
+  *drawn() {
+    for (const [key, block] of [...this.blocks()].sort(([one], [other]) => one - other)) {
+      const element = this.#drawn.get(key)?.element
+      if (element && !element.hidden) yield { block, element }
+    }
+  }
+
+  /** Shows a block that may be folded, and stays there. @param {Element} element */
+  stayAt(element) {
+    this.#move = "away"
+    let header = element.classList.contains("am-folded") ? element.previousElementSibling : null
+    while (header && !this.#groups.has(header)) header = header.previousElementSibling
+    if (header) this.#groups.get(header)?.open()
+  }
+
+  /** Goes to the end, and follows what comes. */
   follow() {
-    this.following = true
-    this.#toEnd()
+    this.#goTo("follow")
+  }
+
+  /** Goes to the end and stays there. */
+  stayAtEnd() {
+    this.#goTo("end")
+  }
+
+  /** @param {Move} move */
+  #goTo(move) {
+    this.#move = move
+    this.#answer = -1
+    this.#scrollTo(this.element.scrollHeight)
   }
 
   /** Returns where a block that waits is answered, once it is drawn as it is. @param {number} key */
@@ -153,6 +226,7 @@ export class Log {
     }
     this.#late = this.#dirty.size > 0
     this.#group()
+    this.changed()
     this.#plan()
   }
 

@@ -167,7 +167,7 @@ export interface Frame {
   state?: State
 }
 
-/** What a view shows around the blocks; what is not told is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns. `offered` is a saved conversation to go on with. `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words. `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has asked for them. `setup` is the card that a turn without a key waits for. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. */
+/** What a view shows around the blocks; what is not told is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns. `offered` is a saved conversation to go on with. `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words. `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has asked for them. `setup` is the card that a turn without a key waits for. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. `context` is about how many tokens the next request takes beside its prompt, `window` how many the model takes, 0 if that is unknown. */
 export interface State {
   title?: string
   actions?: string[]
@@ -176,6 +176,8 @@ export interface State {
   level?: string
   levels?: [string, string][]
   cost?: string
+  context?: number
+  window?: number
   servers?: ServerRow[]
   note?: string
   left?: string
@@ -369,6 +371,13 @@ export interface SendPrompt {
   attached?: string[]
 }
 
+/** Attach a file that was pasted or dropped to the next message; `data` are its bytes in base64. A file of the same name that is attached is replaced. */
+export interface AttachFile {
+  type: "file"
+  name: string
+  data: string
+}
+
 /** Take an attachment out of the box. */
 export interface DropAttachment {
   type: "detach"
@@ -407,6 +416,11 @@ export interface ForkSession {
 /** Forget the conversation. */
 export interface ClearSession {
   type: "clear"
+}
+
+/** Have older turns summarised for the model. */
+export interface CompactSession {
+  type: "compact"
 }
 
 /** Send what a turn sent and received; turns count from 1 here, 0 is the last. */
@@ -509,4 +523,4 @@ export type Change = string | Record<string, unknown> | null
 
 export type Message = Frame | ViewSnapshot | UpToDate | MessagePiece | Problem | Unsent | Said | Inspected
 
-export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | UseLocal | UseKey | UseServer | LeaveSetup | SendPrompt | DropAttachment | ResumePlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | ChooseLevel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools
+export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | UseLocal | UseKey | UseServer | LeaveSetup | SendPrompt | AttachFile | DropAttachment | ResumePlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | CompactSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | ChooseLevel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools

@@ -21,6 +21,8 @@ export interface Desk {
   later(turn: number): number
   /** Says something to those who hear the page rather than see it. */
   announce(words: string): void
+  /** Says what could not be done; "" takes it back. */
+  complain(words: string): void
   /** The kernel's time, in seconds since 1970. */
   now(): number
   /** What is known of the session around the conversation. */

@@ -287,6 +287,41 @@ def test_a_figure_in_braces_is_an_image_whose_place_is_marked_and_words_for_a_mo
 
 
 @pytest.mark.parametrize(
+    ("name", "of", "told"),
+    [
+        ("wide.png", "wide.png", ("image", "image/png, ", "image/png")),
+        ("notes.txt", "notes.txt", ("file", "text/plain, ", "first\nkey [redacted]")),
+        ("no name", "notes.txt", ("file", "text/plain, ", "first\nkey [redacted]")),
+        ("long.csv", "long.csv", ("file", "text/csv, 4,000,000", "(cut: 4,000,000 bytes in all")),
+        ("a\x1b[31m/../b.bin", "binary.bin", "is not attached: it is no text, and no image."),
+        ("drawing.svg", "notes.txt", "drawing.svg is not attached: it is no image that can be read."),
+        ("broken.png", "notes.txt", "broken.png is not attached: it is no image that can be read."),
+    ],
+)
+def test_a_file_that_a_page_sends_is_attached_as_one_of_the_folder_is_or_refused_in_one_line(folder, name, of, told):
+    data = (folder / of).read_bytes()
+    attacher = Attacher(lambda: SEES)
+    if isinstance(told, str):
+        with pytest.raises(UsageError) as error:
+            attacher.upload(name, data)
+        assert told in str(error.value)
+        assert not {"\n", "\x1b"} & {*str(error.value)}
+        return
+    kind, line, part = told
+    made = attacher.upload(name, data)
+    assert (made.told.written, made.told.kind) == (name, kind)
+    assert made.told.shown.startswith(line)
+    assert part in (made.part.media_type if isinstance(made.part, Media) else made.part.text)
+    assert attacher.upload("wide.png", (folder / "wide.png").read_bytes()).told == typed_file(folder)
+
+
+def typed_file(folder):
+    """What is told of an image that a prompt names, by the name of the file."""
+    found = Attachables({}, Attacher(lambda: SEES), folder=folder).find("wide.png", "")
+    return replace(found.told, written="wide.png")
+
+
+@pytest.mark.parametrize(
     ("name", "told"),
     [
         ("nothing.png", "--image nothing.png is no variable, and no file in the notebook's folder."),

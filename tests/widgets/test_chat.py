@@ -17,6 +17,7 @@ from agentmagic.messages import Resource
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Recorder, Stalled, run
+from agentmagic.text import counted
 from agentmagic.widgets.commands import Attachment, Notebook, choose_model
 from agentmagic.widgets.page_messages import SendPrompt
 from tests.providers.strict.script import say
@@ -60,6 +61,12 @@ class Desk(Notebook):
 
     def new(self, session):
         return session_of("another")
+
+    def file(self, session, name, data):
+        if b"\0" in data:
+            raise UsageError(f"{name} is not attached: it is no text.")
+        told = PromptValue(name, "file", counted(len(data), "byte"), 1, data.decode())
+        return Attachment(told, Resource(f"file:{name}", name, "text/plain", data.decode()))
 
 
 class Outputs:
@@ -215,6 +222,47 @@ def test_a_prompt_with_attachments_begins_a_turn_and_they_come_back_if_it_is_tak
     page.act("withdraw")
     page.until(lambda: page.given_back == ["Explain it."] and page.state["attached"] == [["@out[1]", "3 lines"]])
     turn.cancel()
+
+
+def test_a_file_of_the_page_waits_in_the_box_once_for_each_name_and_one_that_is_refused_is_told():
+    page, _, chat = opened(session_of("I see."))
+    page.act("file", name="a.txt", data="YQ==")
+    page.until(lambda: page.state.get("attached") == [["a.txt", "1 byte"]])
+    page.act("file", name="a.txt", data="YWI=")
+    page.until(lambda: page.state["attached"] == [["a.txt", "2 bytes"]])
+    page.act("file", name="b.bin", data="AAA=")
+    page.act("file", name="c.txt", data="no base64")
+    page.until(lambda: len(page.problems) == 2)
+    assert sorted(words.partition(":")[0] for words, _ in page.problems) == ["That failed", "b.bin is not attached"]
+    page.act("send", text="Read it.", attached=["a.txt"])
+    page.turns(1)
+    (turn,) = chat.session.turns
+    assert [part.text for part in turn.prompt.parts] == ["Read it.", "ab"]
+
+
+def test_the_page_is_told_how_full_the_window_is_during_a_turn_too_and_compacts_between_turns():
+    long = "word " * 400
+    session = session_of(
+        *[f"{number} {long}" for number in range(5)], calls(("order", {"what": "tea"})), "Sum.", tools=[order]
+    )
+    page, _, _ = opened(session)
+    page.until(lambda: page.state.get("context") == 0)
+    for number in range(5):
+        page.act("send", text=f"{number} {long}")
+        page.turns(number + 1)
+    full = page.until(lambda: page.state["context"] == session.context_tokens and page.state["context"])
+    page.act("send", text="tea")
+    page.card("waiting")
+    page.until(lambda: page.state["context"] > full)
+    page.act("compact")
+    page.until(lambda: page.problems)
+    assert "A turn is running" in page.problems[0][0]
+    page.act("stop")
+    page.turns(6)
+    page.act("compact")
+    page.until(lambda: page.said and page.said[-1].startswith("Compacted: about "))
+    page.until(lambda: page.state["context"] < full)
+    page.turns(6)
 
 
 def test_it_is_said_that_an_output_waits_for_the_kernel_until_it_is_attached():

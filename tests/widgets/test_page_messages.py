@@ -36,6 +36,8 @@ GOOD = [
     ({"type": "send", "text": "a\ud800"}, page.SendPrompt(text="a\ud800")),
     ({"type": "rewrite", "turn": 0, "text": "again"}, page.RewriteTurn(turn=0, text="again")),
     ({"type": "undo"}, page.UndoClear()),
+    ({"type": "compact"}, page.CompactSession()),
+    ({"type": "file", "name": "a.txt", "data": "YQ=="}, page.AttachFile(name="a.txt", data="YQ==")),
     ({"type": "export", "form": "json"}, page.ExportSession(form="json")),
     (
         {"type": "tool", "server": "s", "name": "t", "enabled": False},
@@ -59,6 +61,9 @@ BAD = [
     {"type": "send", "text": "x" * 2_000_001},
     {"type": "export", "form": "../../x"},
     {"type": "tool", "server": "s", "name": "t", "enabled": "no"},
+    {"type": "file", "name": "a.txt"},
+    {"type": "file", "name": "a.txt", "data": "x" * (page.LONGEST_FILE + 1)},
+    {"type": "file", "name": "x" * 1001, "data": ""},
     {"type": "edit", "id": "a1"},
     {"type": "edit", "id": "other", "arguments": "{}"},
     {"type": "edit", "id": "a1", "arguments": "{"},

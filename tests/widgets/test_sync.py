@@ -17,9 +17,11 @@ from agentmagic.events import (
     PartDelta,
     PartFinished,
     PartStarted,
+    QuestionAnswered,
     QuestionAsked,
     StepStarted,
     ToolStarted,
+    TurnStarted,
     Working,
 )
 from agentmagic.messages import Media, Reasoning, Text, ToolCall, ToolResult
@@ -166,6 +168,48 @@ def test_a_turn_under_way_says_what_it_does_and_since_when():
     assert [words for words, _ in seen] == list(steps)
     assert told(feed, *over())["state"] == {"running": None}
     assert [since for _, since in seen] == sorted({since for _, since in seen})
+
+
+APPROVED = ApprovalGiven("a1", approved=True)
+ASKED = [StepStarted(1, MODEL), *asked_for(CALL), *step_over()]
+WRITING = [StepStarted(1, MODEL), PartStarted(0, "text"), PartDelta(0, "so")]
+
+
+@pytest.mark.parametrize(
+    ("timed", "since", "doing"),
+    [
+        ([(0, [started()[0]]), (3, WRITING)], 0, ("writing", 3)),
+        ([(0, one_text("a")), (60, [started()[0]]), (61, WRITING)], 60, ("writing", 61)),
+        ([(0, [started()[0], *ASKED]), (10, [ApprovalAsked("a1", CALL, "shop")]), (40, [APPROVED])], 30, None),
+        (
+            [
+                (0, [started()[0], *ASKED, ApprovalAsked("a1", CALL, "shop")]),
+                (10, [QuestionAsked("q1", "Which?")]),
+                (20, [APPROVED]),
+                (30, [QuestionAnswered("q1", "this")]),
+                (35, [ToolStarted(CALL, "shop")]),
+            ],
+            30,
+            ("waiting for run_query", 35),
+        ),
+    ],
+    ids=["its own begin", "not that of an earlier turn", "less what it waited", "less two waits at once"],
+)
+def test_the_clock_counts_the_turn_under_way_in_each_view_without_what_it_waited_for_the_user(timed, since, doing):
+    times = [(event, 1000.0 + at) for at, events in timed for event in events]
+    now = iter(float(second) for second in range(5000, 6000))
+    feed, later = Feed((), lambda: next(now)), Feed((), lambda: next(now))
+    for event, at in times:
+        feed.feed(event, at)
+        feed.frame()  # a frame after each event, and one after all of them
+    begun = max(place for place, (event, _) in enumerate(times) if isinstance(event, TurnStarted))
+    later.replace([event for event, _ in times[:begun]], times[begun:])
+    for one in (feed, later):
+        shown = snapshot(one)
+        running = shown["state"]["running"]
+        assert running["since"] == 1000.0 + since
+        assert doing is None or running["doing"] == (doing[0], 1000.0 + doing[1])
+        assert [fields["since"] for _, fields in shown["blocks"] if fields.get("since")] in ([], [1035.0])
 
 
 def test_a_further_view_gets_a_snapshot_behind_a_frame_and_one_that_missed_nothing_none():

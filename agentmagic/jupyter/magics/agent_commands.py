@@ -207,6 +207,10 @@ class AgentCommands:
         self._namespace.known(session).clear()
         return f"The conversation is forgotten. %{self._magic} undo brings it back."
 
+    def compact(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Have the model summarise older turns now; it is sent the summary in their place, and history keeps them."""
+        return commands.compact(self._namespace.known(session))
+
     def undo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Undo the last turn, edit or reset, and what its tools did to variables; say what stays."""
         known = self._namespace.known(session)
@@ -456,6 +460,7 @@ AGENT_COMMANDS: dict[str, Command] = {
     "resume": AgentCommands.resume,
     "fix": AgentCommands.fix,
     "reset": AgentCommands.reset,
+    "compact": AgentCommands.compact,
     "undo": AgentCommands.undo,
     "redo": AgentCommands.redo,
     "sessions": AgentCommands.sessions,

@@ -2,11 +2,11 @@
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import partial
 from glob import escape
 from itertools import count
@@ -17,27 +17,28 @@ from agentmagic import settings
 from agentmagic.approval.policy import LEVELS, Level
 from agentmagic.display import words
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, UsageError, said
-from agentmagic.events import Event, HistoryCut, Intent, Planned, Routed, TurnFinished, TurnStarted
+from agentmagic.events import Event, HistoryCut, Intent, Planned, Routed, StepFinished, TurnFinished, TurnStarted
 from agentmagic.jupyter.cell.model_setup import TurnsWithoutKey
 from agentmagic.jupyter.cell.turn_queue import SOON, QueuedTurn, TurnQueue, why_not_begun
+from agentmagic.jupyter.panel.server_rows import server_rows
 from agentmagic.log import logger
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Content, Prompt, as_prompt
 from agentmagic.plan import RESUMED, open_plan
 from agentmagic.providers.base import Model
 from agentmagic.providers.openai import BASE_URL
-from agentmagic.providers.registry import answerer, default_model, usable_models
+from agentmagic.providers.registry import answerer, default_model, info, usable_models
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, void
 from agentmagic.session import Session
-from agentmagic.text import counted, cut, shown
-from agentmagic.tools.mcp import McpServers, ServerState
+from agentmagic.text import counted, shown
+from agentmagic.tools.mcp import McpServers
 from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
 from agentmagic.widgets.inspector import page_of
 from agentmagic.widgets.static_html import Publish, SessionHtml
 from agentmagic.widgets.view import View
-from agentmagic.widgets.view_messages import ConversationRow, ServerRow, State
+from agentmagic.widgets.view_messages import ConversationRow, State
 
 T = TypeVar("T")
 
@@ -46,18 +47,12 @@ SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
 MOST_KEPT = 5
 """Forks that stay variables, of those that a panel makes before a turn runs again; older ones are released."""
 
-MOST_TOOLS = 500
-"""Tools of a server that the tab lists."""
-
 OF_FILES = frozenset({"scripted", "cassette"})
 """Providers whose models are files: a page cannot name files to be read."""
 
-LONGEST_ABOUT = 400
-"""Characters of a tool's description, and of its arguments, that the tab shows."""
-
 TurnAction = page.SendPrompt | page.ResumePlan | page.RetryTurn | page.RewriteTurn
 ServerAction = page.ConnectServer | page.DisconnectServer | page.EnableTool | page.AllowTools
-NamespaceAction = page.ForkSession | page.RunCommand | page.NewChat | page.ListChats | page.OpenChat
+NamespaceAction = page.AttachFile | page.ForkSession | page.RunCommand | page.NewChat | page.ListChats | page.OpenChat
 
 
 class Chat:
@@ -134,12 +129,12 @@ class Chat:
         # One step of the engine's loop: no event can come between reading the log and listening.
         self.session = session
         self._queue = TurnQueue(session, self.refresh, self._not_begun)
-        self.view.replace(self._log())
+        self._show_log()
         self._leave = session.listen(self._hear)
 
-    def _log(self) -> tuple[Event, ...]:
+    def _show_log(self) -> None:
         running = self.session.running
-        return (*self.session.events, *(running.events if running else ()))
+        self.view.replace(self.session.events, running.timed_events if running else ())
 
     def _hear(self, event: Event | HistoryCut) -> None:
         if isinstance(event, HistoryCut):  # comes in any thread, events of turns on the engine's
@@ -149,7 +144,7 @@ class Chat:
         if isinstance(event, TurnFinished):
             # Later in this step the session takes the turn into its history, which `_turn_over` reads.
             asyncio.get_running_loop().call_soon(self._turn_over)
-        elif isinstance(event, TurnStarted):
+        elif isinstance(event, TurnStarted | StepFinished):
             self.refresh()
 
     def _saved_line(self) -> str:
@@ -160,7 +155,7 @@ class Chat:
         return f"The chat panel of {name}: {turns}, saved in {path.parent.name}/{path.name}. Run this cell to go on."
 
     def _begin_anew(self) -> None:
-        self.view.replace(self._log())  # in one step of the engine's loop, as in `_follow`
+        self._show_log()  # in one step of the engine's loop, as in `_follow`
         self._turn_over()
 
     def _turn_over(self) -> None:
@@ -191,7 +186,9 @@ class Chat:
         """Return what the notebook and the keys offer, in a pool thread."""
         names = [(name, shown(about)) for name, about in self._notebook.names()]
         offered = self._notebook.offered(self.session)
+        window = info(model).window if model else None
         return {
+            "window": window or 0,
             "offered": None if offered is None else _chat_row(offered),
             "welcome": shown(answerer(model, "message")),
             "examples": _examples(names),
@@ -201,7 +198,7 @@ class Chat:
 
     def _state(self) -> State:
         override, model = settings.model_override(), self._model
-        servers = _server_rows(self._groups())
+        servers = server_rows(self._groups())
         spent = self.session.usage
         left = open_plan([turn.events for turn in self.session.turns])
         cost = f"{spent.input_tokens + spent.output_tokens:,} tokens, {words.cost(spent.cost)}"
@@ -213,6 +210,7 @@ class Chat:
             "level": commands.level_of(self.session) or "",
             "levels": list(LEVELS.items()),
             "cost": cost if spent.requests else "",
+            "context": self.session.context_tokens,
             "servers": servers,
             "note": self._queue.note,
             "left": "" if self.session.running or left is None else left.open_tasks,
@@ -258,6 +256,9 @@ class Chat:
         match action:
             case page.SendPrompt() | page.ResumePlan() | page.RetryTurn() | page.RewriteTurn():
                 return self._enqueue_turn(action)
+            case page.AttachFile():
+                data = b64decode(action.data, validate=True)
+                return self._hold([await self._aside(partial(self._notebook.file, self.session, action.name, data))])
             case page.DropAttachment():
                 return void(self._attached.pop(action.name, None))
             case page.WithdrawPrompts():
@@ -276,6 +277,8 @@ class Chat:
                 return None
             case page.ClearSession():
                 return self.session.clear()
+            case page.CompactSession():
+                return await self._aside(partial(commands.compact, self.session))
             case page.InspectTurn():
                 return self.view.show_inspection(await engine().in_pool(partial(page_of, self.session, action.turn)))
             case page.UndoClear():
@@ -361,14 +364,17 @@ class Chat:
         if prompt:
             await self.view.takes_clicks()  # the page may be drawing the panel just now, where questions are answered
             self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
-        elif len(self._attached.keys() | {one.told.written for one in attachments}) > commands.MOST_ATTACHED:
-            self.view.complain(f"A message takes {commands.MOST_ATTACHED} attachments at most. Remove some of them.")
         else:
             self._hold(attachments)
         self.refresh()
 
     def _hold(self, attachments: Iterable[commands.Attachment]) -> None:
-        self._attached |= {one.told.written: one for one in attachments}
+        """Keep attachments for the next message, or say that there are too many."""
+        held = self._attached | {one.told.written: one for one in attachments}
+        if len(held) > commands.MOST_ATTACHED:
+            self.view.complain(f"A message takes {commands.MOST_ATTACHED} attachments at most. Remove some of them.")
+        else:
+            self._attached = held
 
     def _not_begun(self, turn: QueuedTurn, error: BaseException) -> None:
         if isinstance(error, AuthenticationMissing) and self.view.mounted.is_set():
@@ -504,30 +510,6 @@ def _chat_row(conversation: commands.Conversation) -> ConversationRow:
 
 def _name(model: str | Model | None) -> str:
     return "" if model is None else model if isinstance(model, str) else model.name
-
-
-def _server_rows(groups: Iterable[McpServers]) -> list[ServerRow]:
-    """Return the rows of the servers tab; of two servers of one name, the first."""
-    found: dict[str, ServerRow] = {}
-    for group in groups:
-        for state in group.servers:
-            found.setdefault(state.name, _server_row(state, group.described(state.name)))
-    return list(found.values())
-
-
-def _server_row(state: ServerState, described: Mapping[str, tuple[str, str]]) -> ServerRow:
-    def row(name: str) -> tuple[str, bool, bool, str, str]:
-        about, arguments = (cut(shown(text), LONGEST_ABOUT, "…") for text in described.get(name, ("", "")))
-        allowed = any(fnmatchcase(name, pattern) for pattern in state.allow)
-        return name, name in state.offered, allowed, about, arguments
-
-    return {
-        "name": state.name,
-        "state": state.state,
-        "error": shown(state.error),
-        "stderr": shown(state.stderr),
-        "tools": [row(name) for name in sorted((*state.offered, *state.disabled))[:MOST_TOOLS]],
-    }
 
 
 def _served_models() -> list[str]:

@@ -207,11 +207,13 @@ class LabLink:
     def _state(self) -> dict[str, str]:
         session = self._session() if self._chat is None else self._chat.session
         running = [(name, one.running) for name, one in self._namespace.sessions().items()]
+        under_way = ((name, run) for name, run in running if run is not None and not run.over)
         spent = session.usage
         return {
             "session": next((name for name, one in self._namespace.sessions().items() if one is session), ""),
             "model": shown(formatting.who_answers(session)),
             "cost": words.cost(spent.cost) if spent.requests else "",
+            "running": next((name for name, _ in under_way), ""),
             "waits": next((name for name, run in running if run is not None and run.waits), ""),
             "view": "" if self._chat is None else self._chat.view.name,
         }

@@ -29,7 +29,7 @@ from agentmagic.session import Session
 from agentmagic.settings import path_of
 from agentmagic.text import counted
 from agentmagic.tools.base import Toolset
-from agentmagic.widgets.commands import Conversation, Notebook
+from agentmagic.widgets.commands import Attachment, Conversation, Notebook
 
 if TYPE_CHECKING:
     from agentmagic.jupyter.panel.chat import Chat
@@ -128,6 +128,10 @@ class ShellNotebook(Notebook):
                 )
             line = f"{SESSION_FLAGS[0]} {name} {line}"
         return table.carry_out(commands, line)
+
+    def file(self, session: Session, name: str, data: bytes) -> Attachment:
+        """Attach an image, a document or a text; the bytes are not written to a file."""
+        return self._namespace.attachables(session, session.agent).attacher.upload(name, data)
 
     def names(self) -> Sequence[tuple[str, str]]:
         """Return the variables with their types, tables first."""

@@ -10,9 +10,10 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from agentmagic.context.request_view import FRAME, tokens_of_message
 from agentmagic.errors import UsageError, said
@@ -112,8 +113,6 @@ class Attacher:
         line = f"{kind}, {counted(len(data), 'byte')}"
         if self.schema_only:
             return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
-        if not data.startswith((b"\x89PNG", b"\xff\xd8")):
-            raise UsageError("it is no PNG and no JPEG")
         return self._media(written, name, data, kind, line)
 
     def file(self, written: str, path: Path, name: str) -> Attachment:
@@ -123,18 +122,29 @@ class Attacher:
         except OSError as error:
             raise UsageError(f"it cannot be read: {error.strerror or error}") from error
 
+    def upload(self, name: str, data: bytes) -> Attachment:
+        """Return the attachment for a file that a page sends, as `file` does. Raises UsageError."""
+        name = one_line(shown(name), ONE_LINE)
+        try:
+            return self._file(name, name, len(data), BytesIO(data))
+        except UsageError as problem:
+            raise UsageError(f"{name} is not attached: {problem}.") from problem
+
     def _read_file(self, written: str, path: Path, name: str) -> Attachment:
-        size, kind = path.stat().st_size, mimetypes.guess_type(path.name)[0] or "text/plain"
+        with path.open("rb") as opened:
+            return self._file(written, name, path.stat().st_size, opened)
+
+    def _file(self, written: str, name: str, size: int, opened: IO[bytes]) -> Attachment:
+        kind = mimetypes.guess_type(name)[0] or "text/plain"
         line = f"{kind}, {counted(size, 'byte')}"
         if self.schema_only:
             return _attachment(written, SCHEMA, line, name, f"{name}: {line}", f"file:{name}")
         if kind.startswith("image/") or kind == "application/pdf":
             if size > LARGEST_FILE:
                 raise UsageError(f"it has {size:,} bytes, and {LARGEST_FILE:,} is the most")
-            return self._media(written, name, path.read_bytes(), kind, line)
+            return self._media(written, name, opened.read(), kind, line)
         most = BUDGET * CHARACTERS
-        with path.open("rb") as opened:
-            start = opened.read(4 * most)  # a character has up to four bytes
+        start = opened.read(4 * most)  # a character has up to four bytes
         if b"\0" in start:
             raise UsageError("it is no text, and no image")
         text = start.decode("utf-8-sig", "replace")
@@ -163,6 +173,8 @@ class Attacher:
                 media = in_time(lambda: fitted(data, name), seconds=10)
             except (NoPicture, TimeoutError) as problem:
                 raise UsageError(str(problem)) from problem
+            if not media.data.startswith((b"\x89PNG", b"\xff\xd8")):
+                raise UsageError("it is no image that can be read")
         return _image(written, media, line)
 
 

@@ -1,4 +1,4 @@
-// Says in the status bar which model answers, what it has cost, and which notebook waits for the user.
+// Says in the status bar which model answers, what it has cost, whether a turn runs, and which notebook waits for the user.
 import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application'
 import { PathExt } from '@jupyterlab/coreutils'
 import { IStatusBar } from '@jupyterlab/statusbar'
@@ -39,7 +39,9 @@ class StatusItem extends Widget {
 
   private draw(): void {
     const { front, waiting } = this.links
-    this.said.textContent = [front?.state?.model, front?.state?.cost].filter(Boolean).join(' · ')
+    const { model, cost, running, waits } = front?.state ?? {}
+    const turn = running && !waits ? `${running} runs a turn` : ''
+    this.said.textContent = [model, cost, turn].filter(Boolean).join(' · ')
     this.waits.hidden = !waiting
     const other = waiting && waiting.context !== front?.context ? `${PathExt.basename(waiting.context.path)} ` : ''
     this.waits.textContent = `(!) ${other}waits for you`

@@ -8,6 +8,7 @@ import { KernelLink } from './kernel_link'
 import { KernelLinks } from './kernel_links'
 import { askToLoad, load } from './loading'
 import { isTrusted } from './trust'
+import { giveWidth } from './width'
 
 export const WAITS = 'The agent waits for you'
 
@@ -55,6 +56,7 @@ export class DockedPanel extends Widget {
   protected override onAfterShow(_: Message): void {
     this.shown.emit(true)
     this.update()
+    requestAnimationFrame(() => giveWidth(this))
   }
 
   protected override onAfterHide(_: Message): void {

@@ -56,6 +56,8 @@ export interface State {
   session: string
   model: string
   cost: string
+  /** The session whose turn runs, or "". */
+  running: string
   /** The session that waits for the user, or "". */
   waits: string
   /** The name of the panel's view, or "" before a page has asked for it. */
@@ -89,7 +91,7 @@ type Checks<T> = { [K in keyof T]: (value: unknown) => boolean }
 
 /** One row for each type: the check of each field. */
 const CHECKS: { [T in keyof FromKernel]: Checks<FromKernel[T]> } = {
-  state: { session: text, model: text, cost: text, waits: text, view: id },
+  state: { session: text, model: text, cost: text, running: text, waits: text, view: id },
   proposals: { proposals },
   show: {}
 }

@@ -59,7 +59,7 @@ def test_open_menus_and_lists_keep_their_place_and_focus_when_what_is_around_the
     stage.play(feed, cost="$0.02", actions=ALL)
     expect(stage.page.get_by_text("$0.02", exact=True)).to_be_visible()
     expect(stage.button("Undo")).to_be_visible()
-    expect(stage.button("Export as Markdown")).to_be_focused()
+    expect(stage.button("Search")).to_be_focused()
     assert choice.evaluate("models => models.lastElementChild.mark") == "open"
     stage.press("Escape")
     stage.page.locator(".am-chats summary").press("Enter")

@@ -1,0 +1,38 @@
+"""The rows of the panel's servers tab."""
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from agentmagic.text import cut, shown
+from agentmagic.tools.mcp import McpServers, ServerState
+from agentmagic.widgets.view_messages import ServerRow
+
+MOST_TOOLS = 500
+"""Tools of a server that the tab lists."""
+
+LONGEST_ABOUT = 400
+"""Characters of a tool's description, and of its arguments, that the tab shows."""
+
+
+def server_rows(groups: Iterable[McpServers]) -> list[ServerRow]:
+    """Return the rows of the servers tab; of two servers of one name, the first."""
+    found: dict[str, ServerRow] = {}
+    for group in groups:
+        for state in group.servers:
+            found.setdefault(state.name, _server_row(state, group.described(state.name)))
+    return list(found.values())
+
+
+def _server_row(state: ServerState, described: Mapping[str, tuple[str, str]]) -> ServerRow:
+    def row(name: str) -> tuple[str, bool, bool, str, str]:
+        about, arguments = (cut(shown(text), LONGEST_ABOUT, "…") for text in described.get(name, ("", "")))
+        allowed = any(fnmatchcase(name, pattern) for pattern in state.allow)
+        return name, name in state.offered, allowed, about, arguments
+
+    return {
+        "name": state.name,
+        "state": state.state,
+        "error": shown(state.error),
+        "stderr": shown(state.stderr),
+        "tools": [row(name) for name in sorted((*state.offered, *state.disabled))[:MOST_TOOLS]],
+    }

@@ -1,0 +1,79 @@
+"""What a reader sees while a turn runs: an answer that stays in its place, the clock, JupyterLab's own state."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.cells import Cell, editor
+from tests.browser.test_docked_panel import Dock
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("closed_dock")]
+
+WORDS = "\\n\\n".join(f"Paragraph {number}: " + "word " * 40 for number in range(30))
+LONG = f"play({{'text': '{WORDS}', 'pace': 0.002}}, 'Soon over.')"
+SIZE = {"width": 1280, "height": 720}
+
+TOP = """() => {
+  const [view] = [...document.querySelectorAll('.jp-Notebook agentmagic-view')].slice(-1)
+  return view.shadowRoot.querySelector('.am-text').getBoundingClientRect().top
+}"""
+"""Where the first line of the answer in the last cell is."""
+BEYOND = """() => {
+  const outer = document.querySelector('.jp-WindowedPanel-outer').getBoundingClientRect()
+  const [view] = [...document.querySelectorAll('.jp-Notebook agentmagic-view')].slice(-1)
+  return view.shadowRoot.querySelector('.am-end-of-log').getBoundingClientRect().bottom - outer.bottom
+}"""
+"""Pixels of the answer's end below what is seen."""
+
+
+@pytest.mark.parametrize("windowing", ["full", "defer", "none"])
+@pytest.mark.parametrize("keys", ["Shift+Enter", "Alt+Enter"])
+def test_an_answer_in_the_last_cell_keeps_its_first_line_in_view_while_it_grows(open_notebook, keys, windowing):
+    notebook = open_notebook(LONG, "%%agent\nhello", run=1)
+    page = notebook.page
+    page.set_viewport_size(SIZE)
+    notebook.use_windowing(windowing)
+    editor(notebook, 2).click()
+    page.keyboard.press(keys)
+    cell = Cell(notebook, 2)
+    cell.says("Paragraph 3:")
+    top = page.evaluate(TOP)
+    assert 0 < top < SIZE["height"]
+    for number in (10, 20, 29):
+        cell.says(f"Paragraph {number}:")
+        assert abs(page.evaluate(TOP) - top) < 2
+    cell.turns(1)
+    assert abs(page.evaluate(TOP) - top) < 2
+
+
+def test_a_reader_who_goes_to_the_end_of_an_answer_in_a_cell_sees_it_grow(open_notebook):
+    notebook = open_notebook(LONG.replace("0.002", "0.004"), "%%agent\nhello", run=1)
+    page = notebook.page
+    page.set_viewport_size(SIZE)
+    notebook.use_windowing("full")
+    editor(notebook, 2).click()
+    page.keyboard.press("Shift+Enter")
+    cell = Cell(notebook, 2)
+    cell.says("Paragraph 8:")
+    notebook.output(2).hover()
+    page.mouse.wheel(0, 100_000)
+    page.wait_for_function(f"() => ({BEYOND})() < 30")
+    for number in (15, 20, 25):
+        cell.says(f"Paragraph {number}:")
+        page.wait_for_function(f"() => ({BEYOND})() < 30")
+
+
+def test_a_turn_is_told_in_our_own_item_and_jupyterlabs_state_is_that_of_cells(open_notebook):
+    notebook = open_notebook(LONG, "%%agent\nhello", run=1)
+    page = notebook.page
+    state = page.locator(".jp-StatusBar-Widget").get_by_text("| ")
+    notebook.start(2)
+    Cell(notebook, 2).says("Paragraph 3:")
+    expect(page.locator(".agentmagic-status")).to_contain_text("agent runs a turn")
+    expect(state).to_contain_text("| Busy")
+    notebook.finish(2)
+    expect(state).to_contain_text("| Idle")
+    expect(page.locator(".agentmagic-status")).not_to_contain_text("turn")
+    dock = Dock(notebook).open()
+    assert abs(page.locator(".agentmagic-dock").bounding_box()["width"] - 420) < 5
+    dock.send("again")
+    dock.turns(2)
