@@ -15,7 +15,7 @@ from agentmagic.errors import UsageError
 class Ring(KeyringBackend):
     """A keyring in memory, or one that refuses."""
 
-    priority = 1
+    priority = 1  # pyright: ignore[reportAssignmentType]  (as the documentation of keyring has it)
 
     def __init__(self, *, refuses=False):
         self.kept = {}
