@@ -16,7 +16,7 @@ from tests.display.logs import MODEL, asked_for, started, text, words_of
 from tests.export.turns import turn
 
 SPENT = Usage(7, 0, 1, 0, 1, 0.0)
-FIGURES = " · 1 request · 7 tokens in, 1 out · no charge"
+FIGURES = " · no charge"
 CALL, INNER = ToolCall("c1", "look", {"at": 1}), ToolCall("c2", "peek", {})
 RESULT = ToolResult("c1", "look", (Text("3 rows"),))
 ASKED = [*asked_for(CALL), StepFinished(1, Usage())]
@@ -72,7 +72,7 @@ ROWS = [
     Row(
         [*ASKED, APPROVAL],
         events.ApprovalGiven("a1", approved=False, reason="no"),
-        "⊘ look shop at: 1 denied Arguments at 1 What it does Reads: x Reason no Waiting for the model…",
+        "⊘ look shop at: 1 denied: no Arguments at 1 What it does Reads: x Reason no Waiting for the model…",
         messages=CALLED,
     ),
     Row([], QUESTION, "Question: Where?"),
@@ -155,7 +155,7 @@ ROWS = [
     Row(
         [],
         CHANGED,
-        "Changed in the notebook: made x (int). Files opened to write: a.csv. "
+        "Changed in the notebook: + x: int Files opened to write: a.csv. "
         "Not watched, and not put back by undo: con. Waiting for the model…",
     ),
     Row(
@@ -174,7 +174,7 @@ ROWS = [
         [*text("Yes."), StepFinished(1, Usage())],
         events.TurnFinished(events.RunResult("Yes.", (), (), 1, False, "answer", SPENT, 1.0)),
         "Yes.",
-        f"{FIGURES} · 1.0 s",
+        f" · 1.0 s{FIGURES}",
         (("assistant", "Yes."),),
         {"answer": "Yes.", "stopped": "answer", "tokens": {"in": 7, "out": 1}},
     ),

@@ -134,8 +134,9 @@ def test_a_fork_becomes_a_variable_that_was_free_and_is_released_once_it_is_save
     paged.run("agent_2 = 'mine'\nopened('one')")
     paged.run("page.act('send', text='hello')\npage.turns(1)")
     cell = paged.run("page.act('fork', turn=0)\nprint(page.until(lambda: page.said)[0])")
-    assert "agent_3.chat()" in cell.stream
+    assert "This is agent_3, with the turns up to there." in cell.stream
     assert paged.value("len(agent_3.turns), agent_2") == "(1, 'mine')"
+    paged.run("page.act('open', name='agent', saved=False)\npage.until(lambda: page.state['title'] == 'agent')")
     paged.run(f"agent_3.save({str(tmp_path / 'kept.jsonl')!r})")
     paged.run("book = panels._notebooks[id(get_ipython())]\nbook.release('agent_3', 2)\nbook.release('agent', 1)")
     assert paged.value("len(agent_3.turns), len(agent.turns)") == "(1, 1)"

@@ -146,7 +146,7 @@ def test_a_card_that_is_left_or_interrupted_leaves_the_error_and_nothing_else(ke
     page = PageOfCell(kernel, "%%agent\nhello")
     page.card()
     assert kernel.interrupted(page.cell) < 5
-    assert page.cell.error == "Interrupted: no model was chosen."
+    assert (page.cell.error, page.cell.stream) == ("", "Interrupted: no model was chosen.\n")
     assert kernel.value("len(agent.turns)") == "0"
 
 

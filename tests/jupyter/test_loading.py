@@ -15,8 +15,11 @@ def theirs(line, cell):
 CPU = """
 import sys, time
 before = time.process_time()
+for _ in range(5_000_000):
+    pass
+floor, before = time.process_time() - before, time.process_time()
 get_ipython().run_line_magic("load_ext", "agentmagic")
-print(time.process_time() - before)
+print((time.process_time() - before) / floor)
 widgets = {"anywidget", "ipywidgets", "agentmagic.widgets.view"}
 heavy = {"pydantic", "openai", "google.genai", "mcp", "markdown_it", "nh3", "jsonschema_rs", "genai_prices"}
 print(sorted((heavy | widgets) & set(sys.modules)))
@@ -45,8 +48,8 @@ def fresh(bare):
 
 
 def test_loading_binds_the_default_session_and_imports_nothing_heavy(fresh):
-    *_, cpu, heavy = fresh.run(CPU).stream.splitlines()
-    assert float(cpu) < 1  # the goal is 0.25 s, measured by the benchmarks
+    *_, cost, heavy = fresh.run(CPU).stream.splitlines()
+    assert float(cost) < 8  # of counting to five million; the goal is 0.25 s, measured by the benchmarks
     assert heavy == "[]"
     assert fresh.value("agent").startswith("<Session default")
 
@@ -146,9 +149,9 @@ def test_class_settings_above_the_notebook_hold_past_a_nearer_file_and_a_change_
     with Kernel(sys.executable, env, notebooks) as kernel:
         kernel.run(f"%cd -q {tmp_path}\n%env JPY_SESSION_NAME=/elsewhere/a.ipynb\n%env AGENTMAGIC_CLASS={wider}")
         said = kernel.run("%load_ext agentmagic").stream.splitlines()
-        assert said[0] == "Bound by the class settings in course/pyproject.toml, mine.toml: models, permission."
+        assert said[1] == "Bound by the class settings in course/pyproject.toml, mine.toml: models, permission."
         held = f"models = ['local:*'] in {notebooks.parent / 'pyproject.toml'}"
-        assert said[1] == f"models = ['*'] in {wider} asks for more than this class allows, and {held} holds."
+        assert said[2] == f"models = ['*'] in {wider} asks for more than this class allows, and {held} holds."
         assert "class       bound by course/pyproject.toml, mine.toml" in kernel.run("%agent status").stream
         assert "is not among those of this class" in kernel.run("%%agent -m openai:x\nhello").error
         kernel.run(SCRIPTED)

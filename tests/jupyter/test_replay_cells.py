@@ -113,7 +113,7 @@ def test_a_program_is_not_run_in_a_replay_and_its_variables_return(kernel, tmp_p
         assert not cell.error
         looks.append(kernel.run(LOOK).stream)
         outputs.append(cell.text.partition("Changed in the notebook")[0])
-        assert "made total (int64)" in cell.text
+        assert "+ total: int64" in cell.text
         assert ("asked" in cell.text, "0.088" in cell.text) == (False, True)
         for folder in ("mark", "asked for NO"):
             assert (tmp_path / folder).exists() == (mode == "record")
