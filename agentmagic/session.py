@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, MutableMap
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
@@ -62,6 +63,8 @@ PlayTurn = Callable[[TurnContext, Channel], Coroutine[Any, Any, Outcome]]
 COMPACT = "(compact)"
 """Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
+_paid = [Usage()]
+"""What all sessions of this process have spent, replays apart: another session has no budget of a class of its own."""
 
 
 class Session:
@@ -401,7 +404,7 @@ class Session:
     def context_tokens(self) -> int:
         """About how many tokens the next request takes beside its prompt: as the provider counted them last."""
         run = self.running
-        logs = (*([run.events] if run is not None else []), *(turn.events for turn in reversed(self.turns)))
+        logs = chain([run.events] if run is not None else [], (turn.events for turn in reversed(self.turns)))
         sizes = (_size_of(event) for log in logs for event in reversed(log))
         return next(filter(None, sizes), 0) or sum(map(tokens_of_message, self.messages))
 
@@ -722,10 +725,6 @@ def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
     """Return the prompt of a turn, and what described the values that it names."""
     begun = turn.events[0]
     return turn.prompt, begun.values if isinstance(begun, TurnStarted) else ()
-
-
-_paid = [Usage()]
-"""What all sessions of this process have spent, replays apart: another session has no budget of a class of its own."""
 
 
 def _size_of(event: Event) -> int:

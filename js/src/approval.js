@@ -52,10 +52,13 @@ const REST = 500
 /** What has taken the keys of itself, for so long. */
 const FRESH = "am-fresh"
 
-/** Gives the keys to what waits, without the person. @param {HTMLElement} target */
-export function take(target) {
+/** Gives the keys to what waits. @param {HTMLElement} target @param {boolean} [asked] whether the person goes there */
+export function take(target, asked = false) {
+  const wake = () => target.classList.remove(FRESH)
   target.focus({ preventScroll: true })
-  if (!target.closest(".am-going")) rest(target)
+  if (asked || target.closest(".am-going")) return wake()
+  rest(target)
+  target.addEventListener("blur", wake, { once: true })
 }
 
 /** @type {WeakMap<Element, any>} */

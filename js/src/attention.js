@@ -89,7 +89,8 @@ export class Attention {
     this.#going = !place && this.#keys.size > 0
     if (this.#going) this.#plan()
     place?.scrollIntoView({ block: "nearest" })
-    targetOf(place)?.focus({ preventScroll: true })
+    const target = targetOf(place)
+    if (target) take(target, true)
   }
 
   /** Gives the keys to what waits, if the person is in the notebook's command mode or in this view, and writes nothing. @param {Element} [place] */

@@ -1,7 +1,5 @@
 """Cells in JupyterLab: they stream, are interrupted, and stay in the saved notebook."""
 
-import json
-
 import psutil
 import pytest
 from playwright.sync_api import expect
@@ -54,7 +52,6 @@ def test_an_interrupt_ends_the_cell_at_once_whatever_it_is_at_and_the_conversati
         notebook.start(index)
         notebook.wait_for_text(index, sign)
         assert notebook.interrupt(index) < LONGEST_INTERRUPT, sign
-        assert "interrupted" in json.dumps(notebook.outputs(index)[1]).lower()
         notebook.wait_for_text(index, "stopped")
         expect(notebook.output(index).locator(".am-running")).to_be_hidden()
     valid, process = notebook.printed(11).split()

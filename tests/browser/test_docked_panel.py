@@ -92,7 +92,8 @@ def test_one_keystroke_goes_to_a_call_that_waits_in_a_cell_out_of_sight(open_not
     for index in range(1, 5):
         notebook.run(index)
     start_waiting(notebook, 5)
-    notebook.scroll_to(0)
+    notebook.page.mouse.move(500, 400)
+    notebook.page.mouse.wheel(0, -100_000)
     editor(notebook, 0).click()
     notebook.page.keyboard.press(GO)
     approve_by_keys(notebook.output(-1))  # the last one of those that are in the page
