@@ -12,12 +12,12 @@ export function approval(block, desk) {
 
 /** A button that a letter presses, too. @param {string} key @param {string} label @param {() => void} onclick @param {string} [kind] */
 function keyed(key, label, onclick, kind = "") {
-  return withKey(button(label, onclick, kind, { "aria-keyshortcuts": key, "aria-label": label }), key)
+  return withKey(button(label, onclick, kind, { "aria-keyshortcuts": key }), key)
 }
 
 /** Shows a key on a button. @param {HTMLElement} element @param {string} key */
 function withKey(element, key) {
-  element.append(h("kbd", { class: "am-key", "aria-hidden": "true" }, key))
+  element.append(h("kbd", { class: "am-letter", "aria-hidden": "true", "data-key": key }))
   return element
 }
 
@@ -136,7 +136,7 @@ function edit(place, block, desk) {
     desk.act({ type: "edit", id: block.ask, arguments: `{${pairs.join()}}` })
   }
   const label = block.step ? "Go on as edited" : "Approve as edited"
-  const submit = button(label, approve, isRisky(block) ? "go am-risky" : "go", { "aria-keyshortcuts": SUBMIT, "aria-label": label })
+  const submit = button(label, approve, isRisky(block) ? "go am-risky" : "go", { "aria-keyshortcuts": SUBMIT })
   const row = h("div", { class: "am-row" }, withKey(submit, SUBMIT_WORDS), button("Back", back, "quiet"))
   const pressed = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Escape") back()

@@ -45,6 +45,7 @@ export class Attention {
     this.log = log
     this.blocks = blocks
     this.changed = changed
+    log.element.addEventListener("focusin", ({ target }) => this.#leave(/** @type {Element} */ (target)))
   }
 
   /** The first block that waits, or null. @returns {Waits | null} */
@@ -100,6 +101,11 @@ export class Attention {
     if (!from) return
     this.#from = this.#from?.isConnected ? this.#from : from
     take(target)
+  }
+
+  /** Keeps the keys in this view once the person has gone to another part of it. @param {Element} target */
+  #leave(target) {
+    if (this.#keys.size && !target.closest(OPEN)) this.#from = undefined
   }
 
   /** Gives the keys back once everything is answered. */
@@ -191,13 +197,15 @@ export class Attention {
   }
 }
 
+/** What waits. */
+const OPEN = ".am-card[data-state=waiting], .am-question.am-open"
 /** What a person writes in. */
 const WRITTEN = "textarea, input, select, [contenteditable]"
 
 /** Whether the person does nothing with what has the keys: an empty box for a message, or a part of the log that does not wait. @param {HTMLElement} focused @param {Element} log */
 function isIdle(focused, log) {
   if (focused instanceof HTMLTextAreaElement) return focused.closest(".am-composer") !== null && focused.value === ""
-  if (focused.matches(WRITTEN) || focused.closest(".am-card[data-state=waiting], .am-question.am-open")) return false
+  if (focused.matches(WRITTEN) || focused.closest(OPEN)) return false
   return log.contains(focused) || focused.matches(".agentmagic, .am-running, .am-scroller")
 }
 

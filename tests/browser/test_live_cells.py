@@ -121,7 +121,7 @@ def test_stop_is_in_sight_during_a_long_answer_ends_it_in_the_middle_and_is_hear
     cell.root.locator(".am-running.am-pinned").wait_for()
     expect(cell.button("Stop")).to_be_in_viewport(ratio=1)
     cell.button("Stop").press("Enter")
-    cell.finish("interrupted")
+    cell.finish("stopped")
     assert cell.notebook.text(2).count("words") < 3000
     expect(cell.root.locator("div.am-heard[role=status]")).to_have_text("Stopped")
 
@@ -267,7 +267,7 @@ def test_keys_alone_approve_a_program_and_open_its_values_and_results_in_both_th
     cell.press("Tab")
     assert cell.focused() == "Approve"
     cell.press("Enter")
-    cell.finish("Lamp.", "Changed in the notebook: made totals (Series, 2 rows).")
+    cell.finish("Lamp.", "Changed in the notebook:", "+ totals: Series, 2 rows")
     expect(card.get_by_role("img")).to_be_visible()
     result = card.get_by_text("Name: revenue")
     expect(result).to_be_hidden()
