@@ -58,7 +58,7 @@ export function take(target, asked = false) {
   target.focus({ preventScroll: true })
   if (asked || target.closest(".am-going")) return wake()
   rest(target)
-  target.addEventListener("blur", wake, { once: true })
+  for (const type of ["blur", "pointerdown"]) target.addEventListener(type, wake, { once: true })
 }
 
 /** @type {WeakMap<Element, any>} */

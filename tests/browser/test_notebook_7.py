@@ -33,9 +33,8 @@ def test_a_person_inserts_code_approves_by_keys_asks_beside_the_notebook_and_kee
     page.wait_for_function("() => document.title.startsWith('(!) ')")
     editor(notebook, 0).click()
     keys.press("Alt+Shift+G")
-    expect(tea.root.locator(".am-card summary").first).to_be_focused()
-    keys.press("Tab")
-    keys.press("Enter")
+    expect(tea.root.get_by_role("group", name="Approval of order")).to_be_focused()
+    keys.press("y")
     tea.finish("Well then.")
 
     keys.press("Alt+Shift+P")

@@ -260,6 +260,7 @@ def test_a_stranger_without_a_key_is_told_so_in_sight_and_chooses_a_model_by_key
     expect(panel.button("Use the local model")).to_be_in_viewport()
     panel.button("Not now").press("Enter")
     expect(panel.message).to_have_value("hello")
+    model.focus()
     panel.keys.type("local")
     panel.press("Enter")
     panel.says("local:qwen2.5-coder-1.5b answers.")
