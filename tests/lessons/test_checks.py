@@ -44,6 +44,7 @@ def test_a_solution_in_another_style_passes(solve, number, exercise, edit):
     assert solve(number, exercise, edit) == f"Solved: exercise {exercise}, at try 1."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "wrong"), rows(WRONG), ids=lambda value: value.words[:30] if hasattr(value, "words") else None
 )

@@ -291,6 +291,7 @@ def writer(who, path):
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False], ids=["at once", "one after the other"])
 def test_of_two_scripts_that_record_to_one_file_no_turn_is_lost(path, together):
     if together:

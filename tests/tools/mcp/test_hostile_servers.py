@@ -117,6 +117,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.slow
 def test_an_answer_that_does_harm_costs_at_most_its_call_and_is_told_at_once():
     async def scene(servers):
         told = []
