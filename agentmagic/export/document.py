@@ -131,7 +131,9 @@ class _MarkdownRenderer:
         yield quote(f"**Retry:** {plain(words.retry(block, times=True))}")
 
     def footer(self, block: FooterBlock) -> Iterator[str]:
-        yield f"*{plain(' · '.join(words.footer(block, times=True)))}*"
+        # A document is not pointed at, so the details stand in it.
+        figures = (*words.footer(block, times=True), words.footer_details(block))
+        yield f"*{plain(' · '.join(filter(None, figures)))}*"
 
 
 def _folded(heading: Markup, *content: str) -> str:
