@@ -39,6 +39,7 @@ NEEDS = {
     "undo": "numpy",
     "values/test_describe.py": "pandas",
     "values/test_descriptions.py": "polars",
+    "values/test_frames.py": "polars",
     "values/test_pictures.py": "altair",
     "widgets/test_chat.py": "openai",
     "widgets/test_view.py": "anywidget",

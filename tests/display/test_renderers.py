@@ -380,7 +380,7 @@ ROWS = {
         blocks.FooterBlock,
         over("Yes."),
         *[f"{MODEL} · 7.3 s · $0.0019"] * 2,
-        rf"*{MODEL} · 7.3 s · \$0.0019*",
+        rf"*{MODEL} · 7.3 s · \$0.0019 · {FIGURES}*",
         {"figures": [MODEL, "7.3 s", "$0.0019"], "details": FIGURES, "stop": "answer", "unsent": None},
     ),
 }
