@@ -126,12 +126,15 @@ def opened(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False)
     """
     below, inside = list[Form](), list[Form]()
     for form in forms(result, rich, whole=whole):
-        stands_open = isinstance(form, Image) or (isinstance(form, RichHtml) and form.is_frame)
-        first = _first_rows(form) if isinstance(form, RichHtml) and form.is_frame else form
-        if stands_open:
-            below.append(first)
-        if not stands_open or first is not form:
-            inside.append(form)
+        match form:
+            case Image():
+                below.append(form)
+            case RichHtml(is_frame=True):
+                below.append(first := _first_rows(form))
+                if first is not form:
+                    inside.append(form)
+            case _:
+                inside.append(form)
     return below, inside
 
 
