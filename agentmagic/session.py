@@ -41,6 +41,7 @@ from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.loop.turn_options import TurnOptions, TurnSettings, spelled_out
 from agentmagic.messages import Message, Prompt, ToolCall, ToolDef, ToolKey, ToolResult, Usage, as_prompt
+from agentmagic.plan import Checklist, open_plan
 from agentmagic.providers.base import Model
 from agentmagic.providers.registry import address_of, info
 from agentmagic.providers.traffic import Traffic
@@ -123,6 +124,8 @@ class Session:
         self._run: Run | None = None
         self._strayed: Turn | None = None
         """The turn that a replay broke off before its answer; the next turn takes its place."""
+        self._dropped: Turn | None = None
+        """The turn that left a plan which the user gave up."""
         self._listeners = Listeners[Event | HistoryCut]()
         self._starting = threading.RLock()
         self._changing = False
@@ -449,6 +452,21 @@ class Session:
         return self.undone
 
     @property
+    def open_plan(self) -> Checklist | None:
+        """The plan that the last turn left open, if the user has not dropped it."""
+        return open_plan(self._plans())
+
+    def drop_plan(self) -> None:
+        """Give up the plan that the last turn left open: the next turn does not ask whether to resume it."""
+        self._dropped = self.turns[-1] if self.turns else None
+
+    def _plans(self, keep: int | None = None) -> list[tuple[Event, ...]]:
+        """Return the events of the first `keep` turns, or of all, without the turns whose plan was dropped."""
+        turns = self.turns[:keep]
+        dropped = next((place for place, turn in enumerate(turns, 1) if turn is self._dropped), 0)
+        return [turn.events for turn in turns[dropped:]]
+
+    @property
     def cleared(self) -> int:
         """How many turns were forgotten by a clear that is the last change."""
         last = self.history.changes.done[-1:]
@@ -612,7 +630,7 @@ class Session:
             if keep is None and self.turns and self.turns[-1] is self._strayed:
                 keep = len(self.turns) - 1
             message = self._told(message, keep)
-            plan = chosen.planning([turn.events for turn in self.turns[:keep]])
+            plan = chosen.planning(self._plans(keep))
             installed().join(self)
             tape = self.deck.turn(
                 message,

@@ -12,6 +12,7 @@ from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Content, Prompt
 from agentmagic.providers.base import Model
 from agentmagic.run import Run
+from agentmagic.runtime.engine import Listeners
 from agentmagic.session import Session
 from agentmagic.text import counted
 from agentmagic.tools.base import Toolset
@@ -131,6 +132,10 @@ class Notebook:
 
     forks = False
     """Whether sessions can be bound to variables. If not, the panel does not offer the actions that do so."""
+
+    def __init__(self) -> None:
+        self.looks = Listeners[None]()
+        """Called when the user has chosen in a panel what answers, or what may run."""
 
     def name_of(self, session: Session) -> str:  # noqa: ARG002  (this parameter and the next ones are for subclasses)
         """Return the variable that holds a session, or "" if none does."""

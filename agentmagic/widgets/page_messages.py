@@ -154,6 +154,12 @@ class ResumePlan(PageMessage):
     type: Literal["resume"] = "resume"
 
 
+class DropPlan(PageMessage):
+    """Give up the plan that the last turn left open."""
+
+    type: Literal["drop"] = "drop"
+
+
 class WithdrawPrompts(PageMessage):
     """Take back the prompts that have not been sent."""
 
@@ -304,6 +310,7 @@ SessionAction = (
     | AttachFile
     | DropAttachment
     | ResumePlan
+    | DropPlan
     | WithdrawPrompts
     | RetryTurn
     | RewriteTurn

@@ -298,12 +298,13 @@ export class View {
 
   /** Says what waits, what was cleared, or what can be gone on with. @param {State} state */
   #drawNote(state) {
-    const { said = "", label = "", action = null } = noteOf(state) ?? {}
+    const { said = "", choices = [] } = noteOf(state) ?? {}
     if (said === this.#noted) return
     this.#noted = said
     this.#note.hidden = !said
     const { act, can } = this.#desk()
-    put(this.#note, said, action && can(action.type) && once(this.#noteButtons, JSON.stringify(action), () => button(label, () => act(action), "small")))
+    const offered = choices.filter(([, { type }]) => can(type))
+    put(this.#note, said, ...offered.map(([label, action]) => once(this.#noteButtons, JSON.stringify(action), () => button(label, () => act(action), "small"))))
   }
 
   get #isLost() {
@@ -393,15 +394,15 @@ export class View {
 
 /**
  * Returns what is said above the box, and what can be done about it, or null.
- * @param {State} state @returns {{said: string, label: string, action: Action} | null}
+ * @param {State} state @returns {{said: string, choices: [label: string, action: Action][]} | null}
  */
 function noteOf({ note = "", cleared = 0, left = "", offered = null }) {
-  if (note) return { said: note, label: "Take back", action: { type: "withdraw" } }
-  if (cleared) return { said: `Cleared ${counted(cleared, "turn")}.`, label: "Undo", action: { type: "undo" } }
-  if (left) return { said: `The plan was cut off with ${left}.`, label: "Resume", action: { type: "resume" } }
+  if (note) return { said: note, choices: [["Take back", { type: "withdraw" }]] }
+  if (cleared) return { said: `Cleared ${counted(cleared, "turn")}.`, choices: [["Undo", { type: "undo" }]] }
+  if (left) return { said: `The plan was cut off with ${left}.`, choices: [["Resume", { type: "resume" }], ["Drop", { type: "drop" }]] }
   if (!offered) return null
   const { name, about, saved } = offered
-  return { said: `Saved conversation: ${name}, ${about}.`, label: "Go on with it", action: { type: "open", name, saved } }
+  return { said: `Saved conversation: ${name}, ${about}.`, choices: [["Go on with it", { type: "open", name, saved }]] }
 }
 
 /**

@@ -389,6 +389,11 @@ export interface ResumePlan {
   type: "resume"
 }
 
+/** Give up the plan that the last turn left open. */
+export interface DropPlan {
+  type: "drop"
+}
+
 /** Take back the prompts that have not been sent. */
 export interface WithdrawPrompts {
   type: "withdraw"
@@ -523,4 +528,4 @@ export type Change = string | Record<string, unknown> | null
 
 export type Message = Frame | ViewSnapshot | UpToDate | MessagePiece | Problem | Unsent | Said | Inspected
 
-export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | UseLocal | UseKey | UseServer | LeaveSetup | SendPrompt | AttachFile | DropAttachment | ResumePlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | CompactSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | ChooseLevel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools
+export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | UseLocal | UseKey | UseServer | LeaveSetup | SendPrompt | AttachFile | DropAttachment | ResumePlan | DropPlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | CompactSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | ChooseLevel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools

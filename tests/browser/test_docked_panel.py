@@ -83,6 +83,16 @@ def test_an_approval_of_a_cell_is_marked_and_given_in_the_panel(open_notebook):
         expect(gone).to_have_count(0)
 
 
+def test_the_status_bar_says_which_model_was_chosen_in_the_panel(open_notebook):
+    notebook = open_notebook("play('one')", run=1)
+    status = notebook.page.locator(".agentmagic-status")
+    expect(status).to_contain_text("scripted:script answers")
+    dock = Dock(notebook).open()
+    dock.root.get_by_label("Model", exact=True).focus()
+    dock.keys.type("l")
+    expect(status).to_contain_text("local:qwen2.5-coder-1.5b answers")
+
+
 # -- the keystroke that goes to what waits ---------------------------------------------------------
 
 

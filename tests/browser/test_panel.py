@@ -1,5 +1,6 @@
 """The chat panel in JupyterLab: everything it does, done by clicks and keys."""
 
+import json
 import re
 
 import pytest
@@ -25,6 +26,15 @@ def of_menu(panel, name):
     """Choose from the menu by keys."""
     panel.root.locator("summary[aria-label=More]").press("Enter")
     panel.button(name).press("Enter")
+
+
+def send_with_plan(panel, prompt):
+    """Ask for a plan by keys, and send a message."""
+    panel.message.click()
+    panel.keys.type(prompt)
+    panel.press("Tab", "Tab", "Space")
+    expect(panel.root.get_by_label("Plan first")).to_be_checked()
+    panel.press("Shift+Tab", "Shift+Tab", "Enter")
 
 
 def prompts_are(panel, *prompts):
@@ -183,11 +193,7 @@ def test_a_turn_of_a_cell_shows_in_the_panel_and_a_message_waits_for_it_or_is_ta
 
 def test_a_plan_is_begun_answered_and_resumed_by_keys(open_panel):
     panel = open_panel(f"{PLANNED}\nplay(*STEPS, 'It is 3.')")
-    panel.message.click()
-    panel.keys.type("Add the number to 1.")
-    panel.press("Tab", "Tab", "Space")
-    expect(panel.root.get_by_label("Plan first")).to_be_checked()
-    panel.press("Shift+Tab", "Shift+Tab", "Enter")
+    send_with_plan(panel, "Add the number to 1.")
     panel.box("Your answer").click()
     panel.keys.type("two")
     panel.press("Enter")
@@ -205,6 +211,21 @@ def test_a_plan_is_begun_answered_and_resumed_by_keys(open_panel):
     expect(headings.last).to_have_text("Plan: 2 of 2 done")
     expect(panel.button("Resume")).to_have_count(0)
     assert "Which word?\n\ntwo" in panel.root.locator(".am-question").first.inner_text()
+
+
+def test_a_plan_that_was_cut_off_is_dropped_by_its_button_and_the_next_message_is_just_answered(open_panel):
+    tasks = {"tasks": [{"id": "t1", "tool": "order", "parameters": {"what": "tea"}}]}
+    steps = [json.dumps(step) for step in ({"route": "tools"}, tasks, {"route": "answer"})]
+    panel = open_panel(f"play(*{steps}, 'Hello.')")
+    send_with_plan(panel, "Order tea.")
+    panel.button("Approve").wait_for()
+    panel.click("Stop")
+    panel.says("The plan was cut off with 1 open task.")
+    panel.button("Drop").press("Enter")
+    expect(panel.button("Drop")).to_have_count(0)
+    panel.send("Hello?")
+    panel.turns(2)
+    panel.says("Hello.")
 
 
 # -- around the conversation -----------------------------------------------------------------------

@@ -14,6 +14,7 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.functions import tool
+from agentmagic.widgets.commands import choose_model
 from tests.jupyter.harness import TIMEOUT
 from tests.turns import calls
 
@@ -32,10 +33,13 @@ class Page:
 
     def until(self, *staged):
         """Wait until these are the ids of the staged cells, as they were told last."""
+        self.last("proposals", lambda told: [one["id"] for one in told["proposals"]] == [*staged])
+
+    def last(self, kind, holds):
+        """Wait until something holds for the last message of a kind."""
 
         def told():
-            proposals = [each["proposals"] for each in self.told if each["type"] == "proposals"]
-            return [one["id"] for one in proposals[-1]] == [*staged]
+            return holds([each for each in self.told if each["type"] == kind][-1])
 
         with self._changed:
             assert self._changed.wait_for(told, TIMEOUT), self.told
@@ -84,6 +88,15 @@ def test_pages_are_told_which_cells_are_staged_as_these_come_and_go(link):
     namespace.variables["other"] = session
     link._shell.events.trigger("post_run_cell", None)
     page.until("d", "a", "c")
+
+
+def test_pages_are_told_which_model_answers_once_it_is_chosen_in_a_panel(link):
+    session = link._namespace.variables["agent"] = Session(Agent(ScriptedModel([])))
+    link._shell.events.trigger("post_run_cell", None)
+    link._comm.last("state", lambda told: told["model"] == "scripted:script answers")
+    choose_model(session, "local:")
+    link._namespace.looks.tell(None)
+    link._comm.last("state", lambda told: told["model"] == "local: answers")
 
 
 def test_a_session_that_a_cell_docks_stays_though_the_cell_ends_before_the_panel_has_turned_to_it(link):

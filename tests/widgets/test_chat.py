@@ -38,6 +38,7 @@ class Desk(Notebook):
     forks = True
 
     def __init__(self, folder=Path()):
+        super().__init__()
         self.go = threading.Event()
         self.go.set()
         self.released = []
@@ -126,6 +127,23 @@ def test_a_message_is_planned_and_a_plan_that_was_cut_off_is_offered_and_resumed
     assert page.texts("text")[-1] == "There is tea."
     assert page.state["left"] == ""
     assert chat.session.tool_calls == 1 + 1  # one was interrupted
+
+
+def test_a_plan_that_was_dropped_is_offered_no_more_and_no_message_is_asked_about_it():
+    steps = [*map(json.dumps, PLANNED), "Hello.", "And again."]
+    page, _, chat = opened(session_of(*steps, tools=[order]))
+    page.act("send", text="tea", plan=True)
+    page.card("waiting")
+    page.act("stop")
+    page.until(lambda: page.state["left"] == "1 open task")
+    page.act("drop")
+    page.until(lambda: page.state["left"] == "")
+    page.act("send", text="Hello?")
+    page.turns(2)
+    assert page.texts("text")[-1] == "Hello."
+    assert chat.session.ask("Again?").final_text == "And again."  # nobody could be asked
+    with pytest.raises(UsageError, match="no plan that could be resumed"):
+        chat.session.ask("Go on", resume=True)
 
 
 def test_a_planned_turn_is_planned_when_it_is_run_again():
@@ -488,6 +506,15 @@ def test_a_model_that_is_offered_can_be_chosen_and_the_one_before_too(tmp_path, 
     page.act("model", name="scripted:/etc/passwd")
     page.until(lambda: page.problems)
     assert "none of the models offered" in page.problems[0][0]
+
+
+def test_what_is_chosen_in_one_panel_is_seen_in_another_of_its_session():
+    session, desk = session_of("one"), Desk()
+    page, other = opened(session, desk)[0], opened(session, desk)[0]
+    page.act("model", name="local:")
+    other.until(lambda: other.state.get("model") == "local:")
+    page.act("level", level="reads")
+    other.until(lambda: other.state["level"] == "reads")
 
 
 def test_a_level_is_chosen_and_its_rules_stay(monkeypatch):

@@ -160,6 +160,8 @@ class Namespace:
         self._look = NotebookTools()
         self.listeners = Listeners[Event | HistoryCut]()
         """Called with what happens in every session of the notebook, as the listeners of `Session.listen` are."""
+        self.looks = Listeners[None]()
+        """Called when the user has chosen in a panel what answers, or what may run."""
 
     def insert(self, cassette: Path) -> None:
         """Use a cassette in all sessions of the notebook, those that are made later included."""

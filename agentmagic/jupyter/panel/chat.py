@@ -24,7 +24,7 @@ from agentmagic.jupyter.panel.server_rows import server_rows
 from agentmagic.log import logger
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Content, Prompt, as_prompt
-from agentmagic.plan import RESUMED, open_plan
+from agentmagic.plan import RESUMED
 from agentmagic.providers.base import Model
 from agentmagic.providers.openai import BASE_URL
 from agentmagic.providers.registry import answerer, default_model, info, usable_models
@@ -77,6 +77,7 @@ class Chat:
         self._kept: list[tuple[str, int]] = []
         self._attached: dict[str, commands.Attachment] = {}
         self._unkeyed = TurnsWithoutKey(self.view, self._begin_or_give_back)
+        notebook.looks.add(lambda _: self.look())
         engine().call(self._follow(session))
 
     def show(self, publish: Publish, html: Publish) -> None:
@@ -200,7 +201,7 @@ class Chat:
         override, model = settings.model_override(), self._model
         servers = server_rows(self._groups())
         spent = self.session.usage
-        left = open_plan([turn.events for turn in self.session.turns])
+        left = self.session.open_plan
         cost = f"{spent.input_tokens + spent.output_tokens:,} tokens, {words.cost(spent.cost)}"
         return {
             "title": self._notebook.name_of(self.session) or "Chat",
@@ -261,6 +262,8 @@ class Chat:
                 return self._hold([await self._aside(partial(self._notebook.file, self.session, action.name, data))])
             case page.DropAttachment():
                 return void(self._attached.pop(action.name, None))
+            case page.DropPlan():
+                return self.session.drop_plan()
             case page.WithdrawPrompts():
                 return self._give_back(self._queue.withdraw())
             case page.ForkSession():
@@ -323,7 +326,7 @@ class Chat:
         if magic == "agent" and line.strip() in ("undo", "redo"):
             return await self._undo(redo=line.strip() == "redo")
         words = await self._aside(partial(self._notebook.run_line, self.session, magic, line))
-        self.look()
+        self._notebook.looks.tell(None)
         return words
 
     async def _turn_to(self, find: Callable[[], Session]) -> None:
@@ -451,7 +454,7 @@ class Chat:
             self._queue.add(turn)
         if not begin:
             self._give_back(turns)
-        self.look()
+        self._notebook.looks.tell(None)
 
     async def _fork(self, turns: int) -> str:
         name = await engine().run_user(self._in_cell(partial(self._notebook.fork, self.session, turns)))
@@ -473,10 +476,11 @@ class Chat:
                 f"{name} is none of the models offered here. Choose it in a cell, with %agent models {name}."
             )
         commands.choose_model(self.session, self._models.get(name, name))
-        self.look()
+        self._notebook.looks.tell(None)
 
     def _choose_level(self, level: Level) -> str:
         commands.choose_level(self.session, level)
+        self._notebook.looks.tell(None)
         held = f"{settings.PERMISSION} is set, and holds over it. " if settings.permission_override() else ""
         return f"{held}From the next turn on: {LEVELS[level].lower()}."
 

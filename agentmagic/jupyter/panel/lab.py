@@ -84,12 +84,13 @@ class LabLink:
         self._staged: list[dict[str, Any]] = []
         self._greeted = False
         self._update = OutputUpdates(self._tell, PAUSE).update
-        self._leave = namespace.listeners.add(self._hear)
+        self._leave = (namespace.listeners.add(self._hear), namespace.looks.add(lambda _: self._update()))
         cast("Any", shell).events.register("post_run_cell", self._look)
 
     def close(self) -> None:
         """Tell the pages nothing more."""
-        self._leave()
+        for leave in self._leave:
+            leave()
         cast("Any", self._shell).events.unregister("post_run_cell", self._look)
 
     def receive(self, message: Mapping[str, Any]) -> None:

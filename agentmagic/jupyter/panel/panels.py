@@ -58,6 +58,7 @@ class ShellNotebook(Notebook):
     forks = True
 
     def __init__(self, namespace: Namespace, magic: LineMagic, commands: AgentCommands) -> None:
+        self.looks = namespace.looks
         self._namespace = namespace
         self._commands = commands
         servers = McpCommands(namespace, attended=lambda: False, put=_refuse_prompt)
