@@ -79,8 +79,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests of a file, and all that need a browser, in one process of a parallel run: they share fixtures."""
+    """Keep the tests of a file, and all that need a browser, in one process of a parallel run: they share fixtures.
+
+    With `--dist loadfile` those that need a browser are shared out too: many of them are worth a second server.
+    """
     from xdist.scheduler import LoadScopeScheduling
+
+    if config.getoption("dist") == "loadfile":
+        return None
 
     class Scheduler(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:

@@ -77,6 +77,7 @@ export class Hold {
     else if (this.#writes || now - this.#grown > SETTLING) return
     else if (this.#follows) this.#scroll(outer, Math.max(0, this.#beyond(outer)))
     else if (isSeen && at.scrolled !== scrolled) this.#scroll(outer, at.top - top)
+    else if (!height && at.isSeen) this.#scroll(outer, Math.min(0, at.top)) // the page had scrolled before the answer was drawn
   }
 
   /** @param {Element} outer @param {number} by */

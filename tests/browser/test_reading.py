@@ -25,14 +25,32 @@ BEYOND = """() => {
 """Pixels of the answer's end below what is seen."""
 
 
-@pytest.mark.parametrize("windowing", ["full", "defer", "none"])
-@pytest.mark.parametrize("keys", ["Shift+Enter", "Alt+Enter"])
-def test_an_answer_in_the_last_cell_keeps_its_first_line_in_view_while_it_grows(open_notebook, keys, windowing):
+@pytest.fixture
+def slow_down(lab):
+    """Makes the page some times slower, until the test is over."""
+    devtools = lab.page.context.new_cdp_session(lab.page)
+
+    def slow(times):
+        devtools.send("Emulation.setCPUThrottlingRate", {"rate": times})
+
+    yield slow
+    slow(1)
+    devtools.detach()
+
+
+@pytest.mark.parametrize(
+    ("keys", "windowing", "slowness"),
+    [("Shift+Enter", "full", 4), ("Shift+Enter", "defer", 1), ("Alt+Enter", "defer", 4), ("Alt+Enter", "none", 1)],
+)
+def test_an_answer_in_the_last_cell_keeps_its_first_line_in_view_while_it_grows(
+    open_notebook, slow_down, keys, windowing, slowness
+):
     notebook = open_notebook(LONG, "%%agent\nhello", run=1)
     page = notebook.page
     page.set_viewport_size(SIZE)
     notebook.use_windowing(windowing)
     editor(notebook, 2).click()
+    slow_down(slowness)
     page.keyboard.press(keys)
     cell = Cell(notebook, 2)
     cell.says("Paragraph 3:")
