@@ -9,7 +9,7 @@ from tests.browser.cells import CONNECT
 pytestmark = pytest.mark.browser
 
 LONGEST_INTERRUPT = 0.5
-"""Seconds that LOOP-14 allows for an interrupt."""
+"""Seconds that LOOP-14 allows for an interrupt, beside what a plain cell takes in the same run."""
 
 PATIENCE = 10.0
 """Seconds after which a process that should end has not ended."""
@@ -45,19 +45,22 @@ INTERRUPTED = [
 def test_an_interrupt_ends_the_cell_at_once_whatever_it_is_at_and_the_conversation_goes_on(open_notebook):
     prepared = [cell for prepare, _ in INTERRUPTED for cell in (prepare, "%%agent\nhello")]
     again = "print(invalid_history(agent.messages), os.getpid())\nagent.agent = Agent(ScriptedModel(['second answer']))"
-    notebook = open_notebook(*prepared, again, "%%agent\nagain")
+    notebook = open_notebook("print('asleep')\ntime.sleep(60)", *prepared, again, "%%agent\nagain")
+    notebook.start(1)
+    notebook.wait_for_text(1, "asleep")
+    plain = notebook.interrupt(1)
     for number, (_, sign) in enumerate(INTERRUPTED):
-        index = 2 * number + 2
+        index = 2 * number + 3
         notebook.run(index - 1)
         notebook.start(index)
         notebook.wait_for_text(index, sign)
-        assert notebook.interrupt(index) < LONGEST_INTERRUPT, sign
+        assert notebook.interrupt(index) < plain + LONGEST_INTERRUPT, sign
         notebook.wait_for_text(index, "stopped")
         expect(notebook.output(index).locator(".am-running")).to_be_hidden()
-    valid, process = notebook.printed(11).split()
+    valid, process = notebook.printed(12).split()
     assert valid == "None"
-    notebook.run(12)
-    notebook.wait_for_text(12, "second answer")
+    notebook.run(13)
+    notebook.wait_for_text(13, "second answer")
     kernel = psutil.Process(int(process))
     children = kernel.children(recursive=True)
     notebook.shut_down_kernel()
