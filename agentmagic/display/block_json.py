@@ -84,7 +84,7 @@ FormFields = TextForm | TableForm | HtmlForm | ImageForm
 
 
 class PromptFields(TypedDict):
-    """The prompt of a turn, also in stretches if some of it is laid out in columns, and what is attached to it."""
+    """The prompt of a turn, and what is attached to it; its stretches, if it is not shown as it was sent."""
 
     kind: Literal["prompt"]
     text: str
@@ -265,11 +265,12 @@ class JsonRenderer:
 
     def prompt(self, block: PromptBlock) -> PromptFields:
         """Return the text, what is attached to it, and the number of the turn."""
-        stretches = words.stretches(shown(block.prompt.text))
+        text = shown(block.prompt.text)
+        stretches = words.stretches(words.asked(block))
         return {
             "kind": "prompt",
-            "text": "".join(text for text, _ in stretches),
-            "stretches": stretches if len(stretches) > 1 else [],
+            "text": text,
+            "stretches": [] if stretches == [(text, False)] else stretches,
             "attached": words.attached(block),
             "turn": block.turn,
         }

@@ -122,12 +122,12 @@ class Block(ABC):
 class PromptBlock(Block):
     """What the person asked; `turn` is the number of the turn that it begins, from 0, or None if it begins none.
 
-    `told` says that a ValuesBlock tells what its values became.
+    `values` are those that it names; a ValuesBlock tells what they became.
     """
 
     prompt: Message
     turn: int | None = field(default=None, compare=False)
-    told: bool = field(default=False, compare=False)
+    values: tuple[PromptValue, ...] = field(default=(), compare=False)
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.prompt`."""

@@ -185,7 +185,7 @@ class _BlockHtml:
     def prompt(self, block: PromptBlock) -> Markup:
         if not self.shows_prompt:
             return Markup()
-        parts = words.stretches(shown(block.prompt.text))
+        parts = words.stretches(words.asked(block))
         said = (element("pre", text, style=PRE) if columns else to_html(text) for text, columns in parts)
         attached = words.attached(block)
         more = (fold(name, element("pre", text, style=PRE), look=SUMMARY) for name, text in attached)

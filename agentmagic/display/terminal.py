@@ -64,7 +64,7 @@ class TextRenderer:
 
     def prompt(self, block: PromptBlock) -> str:
         """Return the prompt, marked as a quotation."""
-        return _indented(shown(block.prompt.text).strip(), "> ")
+        return _indented(words.asked(block).strip(), "> ")
 
     def values(self, block: ValuesBlock) -> str:
         """Return one line for each value."""

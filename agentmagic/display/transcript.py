@@ -198,7 +198,7 @@ class Transcript:
         self._turn = len(self.blocks)
         self._plan = None
         self._sent_back = False
-        self._add(PromptBlock(event.prompt, self._turns, told=bool(event.values)))
+        self._add(PromptBlock(event.prompt, self._turns, tuple(event.values)))
         if event.values:
             self._add(ValuesBlock(event.values, event.prompt))
         self._turns += 1

@@ -305,6 +305,16 @@ def stretches(text: str) -> list[tuple[str, bool]]:
     return [(part, columns) for part, columns in parts if part] or [("", False)]
 
 
+def asked(block: PromptBlock) -> str:
+    """Return the text of a prompt as it was written: a table that it holds has its place in the block of the values."""
+    text = block.prompt.text
+    for value in block.values:
+        if "\n" in value.text:  # it stands on lines of its own, also where it was named within a sentence
+            place = rf"(?:(?<=[ (])\n\n)?{re.escape(value.text)}(?:\n\n(?=[ ,;:.?!)]))?"
+            text = re.sub(place, lambda _, name=value.written: name, text, count=1)
+    return shown(text)
+
+
 def attached(block: PromptBlock) -> list[tuple[str, str]]:
     """Return the name and the text of each resource and variable that is attached to a prompt.
 
@@ -320,7 +330,7 @@ def own_parts(block: PromptBlock) -> list[Part]:
     def is_value(part: Part) -> bool:
         return isinstance(part, Resource) and "://" not in part.uri and part.uri.startswith(_VALUES)
 
-    return [part for part in block.prompt.parts if not (block.told and is_value(part))]
+    return [part for part in block.prompt.parts if not (block.values and is_value(part))]
 
 
 def values_line(block: ValuesBlock) -> str:

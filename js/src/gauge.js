@@ -28,7 +28,7 @@ export class Gauge {
     const told = most ? `context ${percent} of ${short(most)} tokens` : `context ${short(context)} tokens, window unknown`
     this.#summary.setAttribute("aria-label", told)
     this.#summary.title = told
-    say(this.#words, most ? percent : short(context))
+    say(this.#words, most ? percent : `context ${short(context)}`)
     this.#ring.hidden = !most
     this.#ring.style.setProperty("--am-share", String(Math.min(share, 1)))
     this.element.classList.toggle("am-full", share >= FULL)

@@ -31,7 +31,7 @@ export interface ImageForm {
   width?: number
 }
 
-/** The prompt of a turn, also in stretches if some of it is laid out in columns, and what is attached to it. */
+/** The prompt of a turn, and what is attached to it; its stretches, if it is not shown as it was sent. */
 export interface PromptFields {
   kind: "prompt"
   text: string

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from agentmagic import events
-from agentmagic.display import blocks, html, terminal
+from agentmagic.display import blocks, html, terminal, words
 from agentmagic.display.block_json import JsonRenderer
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.display.words import footer_details
@@ -451,3 +451,20 @@ def test_the_result_of_a_loop_of_ones_own_says_why_it_has_stopped():
     page = html.render(Snapshot(Transcript([*started(), events.TurnFinished(result)]).blocks, None))
     assert "stopped: max steps" in words_of(page)
     assert "max_steps: 'Yes.'" in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("sent", "asked"),
+    [
+        (f"Which of \n\n{TABLE}\n\n sold?", "Which of {sales} sold?"),
+        (f"What is (\n\n{TABLE}\n\n)?", "What is ({sales})?"),
+        (f"Look:\n\n{TABLE}\n\nWhat sold?", "Look:\n\n{sales}\n\nWhat sold?"),
+        (f"{TABLE}\nand again {TABLE}", f"{{sales}}\nand again {TABLE}"),
+        ("Look at @n.txt, <b>.", "Look at @n.txt, <b>."),
+    ],
+)
+def test_a_table_that_a_prompt_holds_is_shown_by_the_name_that_stands_for_it(sent, asked):
+    block, *_ = Transcript([events.TurnStarted(user(sent), MODEL, VALUES)]).blocks
+    assert words.asked(block) == asked
+    fields = block.render(JsonRenderer())
+    assert (fields["text"], fields["stretches"]) == (sent, [] if asked == sent else [(asked, False)])

@@ -73,8 +73,8 @@ def test_the_head_is_one_line_in_which_nothing_is_cut_and_the_hint_fits(stage, w
     [
         (48_640, 128_000, "38 %", "context 38 % of 128k tokens"),
         (950_000, 1_000_000, "95 %", "context 95 % of 1M tokens"),
-        (48_640, 0, "49k", "context 49k tokens, window unknown"),
-        (812, 0, "812", "context 812 tokens, window unknown"),
+        (48_640, 0, "context 49k", "context 49k tokens, window unknown"),
+        (812, 0, "context 812", "context 812 tokens, window unknown"),
     ],
 )
 def test_the_gauge_says_how_full_the_window_is_to_eyes_and_ears(stage, context, window, seen, heard):
