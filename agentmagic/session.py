@@ -481,6 +481,7 @@ class Session:
         forked = Session(self.agent, max_cost=self.max_cost, max_tokens=self.max_tokens)
         forked._watcher = Watcher(self._watcher.given)
         forked.history = self.history.fork(turns)
+        forked._dropped = self._dropped
         forked._spent = forked.history.usage
         forked.in_doubt.update(self.in_doubt)
         forked._extra = list(self._extra)

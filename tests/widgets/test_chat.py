@@ -141,6 +141,7 @@ def test_a_plan_that_was_dropped_is_offered_no_more_and_no_message_is_asked_abou
     page.act("send", text="Hello?")
     page.turns(2)
     assert page.texts("text")[-1] == "Hello."
+    assert chat.session.fork(1).open_plan is None
     assert chat.session.ask("Again?").final_text == "And again."  # nobody could be asked
     with pytest.raises(UsageError, match="no plan that could be resumed"):
         chat.session.ask("Go on", resume=True)
