@@ -11,9 +11,10 @@ import pytest
 from agentmagic import Agent, Policy, Rule, Session, settings, tool
 from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.events import PromptValue
-from agentmagic.jupyter.panel.chat import MOST_KEPT, Chat
+from agentmagic.jupyter.panel.chat import Chat
+from agentmagic.jupyter.panel.panel_turns import MOST_KEPT
 from agentmagic.loop.turn_options import TurnSettings
-from agentmagic.messages import Resource
+from agentmagic.messages import Resource, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Recorder, Stalled, run
@@ -102,6 +103,18 @@ def session_of(*steps, **options):
 def settled():
     """Wait for what the engine was asked before."""
     engine().call(asyncio.sleep(0))
+
+
+def test_a_turn_whose_prompt_holds_a_table_is_run_again_with_one_copy_of_it_and_its_line():
+    table = "| city |\n| --- |\n| Oslo |"
+    values = (PromptValue("{sales}", "table", "DataFrame", 9, table),)
+    session = session_of("one", "two")
+    session.begin(f"What is in \n\n{table}\n\n?", TurnSettings(values=values)).settled.result()
+    page, _, _ = opened(session)
+    page.act("rewrite", turn=0, text=f"Sum \n\n{table}\n\n!")
+    page.until(lambda: page.texts("text") == ["two"])
+    assert session.turns[0].prompt.parts == user(f"Sum \n\n{table}\n\n!").parts
+    assert [one["stretches"] for one in page.blocks("prompt")] == [[["Sum {sales}!", False]]]
 
 
 # -- plans ----------------------------------------------------------------------------------------

@@ -3,32 +3,25 @@
 import asyncio
 import contextvars
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from glob import escape
 from itertools import count
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from agentmagic import settings
 from agentmagic.approval.policy import LEVELS, Level
 from agentmagic.display import words
-from agentmagic.errors import AgentMagicError, AuthenticationMissing, UsageError, said
-from agentmagic.events import Event, HistoryCut, Intent, Planned, Routed, StepFinished, TurnFinished, TurnStarted
-from agentmagic.jupyter.cell.model_setup import TurnsWithoutKey
-from agentmagic.jupyter.cell.turn_queue import SOON, QueuedTurn, TurnQueue, why_not_begun
+from agentmagic.errors import AgentMagicError, UsageError, said
+from agentmagic.events import Event, HistoryCut, Intent, StepFinished, TurnFinished, TurnStarted
+from agentmagic.jupyter.panel.panel_turns import PanelTurns
 from agentmagic.jupyter.panel.server_rows import server_rows
 from agentmagic.log import logger
-from agentmagic.loop.turn_options import TurnSettings
-from agentmagic.messages import Content, Prompt, as_prompt
-from agentmagic.plan import RESUMED
 from agentmagic.providers.base import Model
 from agentmagic.providers.openai import BASE_URL
 from agentmagic.providers.registry import answerer, default_model, info, usable_models
-from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, void
 from agentmagic.session import Session
 from agentmagic.text import counted, shown
@@ -44,13 +37,9 @@ T = TypeVar("T")
 
 SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
 
-MOST_KEPT = 5
-"""Forks that stay variables, of those that a panel makes before a turn runs again; older ones are released."""
-
 OF_FILES = frozenset({"scripted", "cassette"})
 """Providers whose models are files: a page cannot name files to be read."""
 
-TurnAction = page.SendPrompt | page.ResumePlan | page.RetryTurn | page.RewriteTurn
 ServerAction = page.ConnectServer | page.DisconnectServer | page.EnableTool | page.AllowTools
 NamespaceAction = page.AttachFile | page.ForkSession | page.RunCommand | page.NewChat | page.ListChats | page.OpenChat
 
@@ -74,9 +63,7 @@ class Chat:
         self._served_by: str | None = None
         self._around: State = {}
         self._known: set[McpServers] = set()
-        self._kept: list[tuple[str, int]] = []
-        self._attached: dict[str, commands.Attachment] = {}
-        self._unkeyed = TurnsWithoutKey(self.view, self._begin_or_give_back)
+        self._turns = PanelTurns(self.view, notebook, self._in_cell, self.refresh)
         notebook.looks.add(lambda _: self.look())
         engine().call(self._follow(session))
 
@@ -111,7 +98,7 @@ class Chat:
     def act(self, action: page.Action) -> None:
         """Carry out what the user did in a page. Thread-safe."""
         if isinstance(action, page.SetupAction):
-            self._unkeyed.act(action)
+            self._turns.set_up(action)
         elif not isinstance(action, Intent):
             self._context.copy().run(engine().submit, self._carry_out(action))
         elif (run := self.session.running) is not None:
@@ -122,14 +109,14 @@ class Chat:
 
         `make` is called where synchronous tools run. Thread-safe.
         """
-        self._context.copy().run(engine().submit, self._attach(make, prompt))
+        self._context.copy().run(engine().submit, self._turns.attach(make, prompt))
 
     # -- following the session -------------------------------------------------------------------
 
     async def _follow(self, session: Session) -> None:
         # One step of the engine's loop: no event can come between reading the log and listening.
         self.session = session
-        self._queue = TurnQueue(session, self.refresh, self._not_begun)
+        self._turns.turn_to(session)
         self._show_log()
         self._leave = session.listen(self._hear)
 
@@ -213,9 +200,9 @@ class Chat:
             "cost": cost if spent.requests else "",
             "context": self.session.context_tokens,
             "servers": servers,
-            "note": self._queue.note,
+            "note": self._turns.note,
             "left": "" if self.session.running or left is None else left.open_tasks,
-            "attached": [(name, one.told.shown) for name, one in self._attached.items()],
+            "attached": self._turns.attached,
             "cleared": 0 if self.session.turns or self.session.running else self.session.cleared,
             **self._around,
         }
@@ -256,16 +243,17 @@ class Chat:
         """Carry out an action; return what to say of it."""
         match action:
             case page.SendPrompt() | page.ResumePlan() | page.RetryTurn() | page.RewriteTurn():
-                return self._enqueue_turn(action)
+                return self._turns.enqueue(action)
             case page.AttachFile():
                 data = b64decode(action.data, validate=True)
-                return self._hold([await self._aside(partial(self._notebook.file, self.session, action.name, data))])
+                file = await self._aside(partial(self._notebook.file, self.session, action.name, data))
+                return self._turns.hold([file])
             case page.DropAttachment():
-                return void(self._attached.pop(action.name, None))
+                return self._turns.detach(action.name)
             case page.DropPlan():
                 return self.session.drop_plan()
             case page.WithdrawPrompts():
-                return self._give_back(self._queue.withdraw())
+                return self._turns.withdraw()
             case page.ForkSession():
                 return await self._fork(action.turn + 1)
             case page.RunCommand():
@@ -297,22 +285,6 @@ class Chat:
             case page.ConnectServer() | page.DisconnectServer() | page.EnableTool() | page.AllowTools():
                 return await self._do_with_server(action)
 
-    def _enqueue_turn(self, action: TurnAction) -> None:
-        match action:
-            case page.SendPrompt():
-                taken = [self._attached.pop(name, None) for name in action.attached]
-                attached = tuple(one for one in taken if one is not None)
-                begin = partial(self._send, action.text, attached, plan=action.plan)
-                self._enqueue(begin, action.text, action.text, attached)
-            case page.ResumePlan():
-                self._enqueue(partial(self._send, RESUMED, resume=True), RESUMED)
-            case page.RetryTurn():
-                turns = self.session.turns
-                prompt = turns[action.turn].prompt.text if action.turn < len(turns) else ""
-                self._enqueue(partial(self._run_again, action.turn), prompt)
-            case page.RewriteTurn():
-                self._enqueue(partial(self._run_again, action.turn, action.text), action.text, action.text)
-
     async def _aside(self, function: Callable[[], T]) -> T:
         """Call a function in a pool thread, where it may wait for the engine."""
         return await engine().in_pool(self._in_cell(function))
@@ -331,7 +303,7 @@ class Chat:
 
     async def _turn_to(self, find: Callable[[], Session]) -> None:
         """Show another session in this panel. Raises UsageError while a turn of this one runs or waits."""
-        if self.session.running or self._queue.waits or self._unkeyed.waits:
+        if self.session.running or self._turns.waits:
             raise UsageError(
                 "A turn of this conversation is under way. Wait for it, or stop it, then open another one."
             )
@@ -342,123 +314,13 @@ class Chat:
             self._html.update()
         self.look()
 
-    def _enqueue(
-        self, begin: Callable[[], Run], prompt: str, unsent: str = "", attached: tuple[commands.Attachment, ...] = ()
-    ) -> None:
-        self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent, attached))
-
-    async def _attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str) -> None:
-        making = asyncio.ensure_future(engine().run_user(self._in_cell(make)))
-        done, _ = await asyncio.wait((making,), timeout=SOON)
-        if not done:
-            self.view.say("The output is attached when the kernel is free.")
-        try:
-            attachments = tuple(await making)
-        except asyncio.CancelledError:
-            self.view.complain("The output is not attached: the kernel was interrupted.")
-            raise
-        except Exception as error:  # noqa: BLE001  (a click must not end in silence)
-            logger.exception("an output was not attached")
-            self.view.complain(f"The output is not attached: {shown(said(error))}")
-            return
-        finally:
-            if not done:
-                self.view.say("")
-        if prompt:
-            await self.view.takes_clicks()  # the page may be drawing the panel just now, where questions are answered
-            self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
-        else:
-            self._hold(attachments)
-        self.refresh()
-
-    def _hold(self, attachments: Iterable[commands.Attachment]) -> None:
-        """Keep attachments for the next message, or say that there are too many."""
-        held = self._attached | {one.told.written: one for one in attachments}
-        if len(held) > commands.MOST_ATTACHED:
-            self.view.complain(f"A message takes {commands.MOST_ATTACHED} attachments at most. Remove some of them.")
-        else:
-            self._attached = held
-
-    def _not_begun(self, turn: QueuedTurn, error: BaseException) -> None:
-        if isinstance(error, AuthenticationMissing) and self.view.mounted.is_set():
-            self._unkeyed.hold(self.session, turn, error)
-        else:
-            self._hold(turn.attached)
-            self.view.complain(why_not_begun(error), turn.unsent)
-
-    def _give_back(self, turns: Sequence[QueuedTurn]) -> None:
-        self._hold(one for turn in turns for one in turn.attached)
-        self.view.give_back("\n\n".join(turn.unsent for turn in turns if turn.unsent))
-
     def _in_cell(self, function: Callable[[], T]) -> Callable[[], T]:
         """Return a function that prints, and saves its turn, as if the cell that shows the panel called it."""
         return partial(self._context.copy().run, function)
 
-    def _send(
-        self,
-        written: str,
-        attached: Sequence[commands.Attachment] = (),
-        *,
-        plan: bool = False,
-        resume: bool = False,
-    ) -> Run:
-        prompt, chosen = self._prepare(written, attached)
-        return self._attend(prompt, replace(chosen, plan=plan, resume=resume))
-
-    def _prepare(self, written: str, attached: Sequence[commands.Attachment]) -> tuple[Prompt, TurnSettings]:
-        prompt, chosen = self._notebook.prepare(self.session, written)
-        if not attached:
-            return prompt, chosen
-        message = as_prompt(prompt)
-        message = replace(message, parts=(*message.parts, *(one.part for one in attached)))
-        return message, replace(chosen, values=(*chosen.values, *(one.told for one in attached)))
-
-    def _run_again(self, turn: int, written: str | None = None) -> Run:
-        before = [event for one in self.session.turns[turn : turn + 1] for event in one.events]
-        prompt, chosen = (None, TurnSettings()) if written is None else self._prepare(written, _attached(before))
-        chosen = replace(chosen, plan=any(isinstance(event, Routed | Planned) for event in before))
-        self._keep_as_fork(turn)
-        return self._attend(prompt, chosen, turn)
-
-    def _keep_as_fork(self, turn: int) -> None:
-        """Keep the conversation under another name if answers are about to be forgotten, and tell that name."""
-        turns = self.session.turns
-        if not self._notebook.forks or self.session.running or not any(one.answer for one in turns[turn:]):
-            return
-        name = self._notebook.fork(self.session, len(turns))
-        self.view.say(f"The conversation as it was is kept as {name}: %agent chat {name} shows it.")
-        self._kept.append((name, len(turns)))
-        if len(self._kept) > MOST_KEPT:
-            self._notebook.release(*self._kept.pop(0))
-
-    def _attend(self, prompt: Prompt | None, chosen: TurnSettings, turn: int | None = None) -> Run:
-        """Begin a turn whose questions the page answers; if no page has ever shown the panel, the policy decides."""
-        toolsets = self._notebook.toolsets(self.session)
-        chosen = replace(chosen, toolsets=toolsets, attended=self.view.mounted.is_set())
-        run = self.session.begin(prompt, chosen, turn)
-        self._notebook.begun(run)
-        run.settled.add_done_callback(lambda _: self._look_for_key(run))
-        return run
-
-    def _look_for_key(self, run: Run) -> None:
-        """Have a turn that is over run again if it had no key, once the user has chosen what answers."""
-        with suppress(Exception):  # the conversation tells of any other failure
-            try:
-                run.result()
-            except AuthenticationMissing as missing:
-                begin = partial(self._run_again, len(self.session.turns) - 1)
-                self._unkeyed.hold(self.session, QueuedTurn(self._in_cell(begin), ""), missing)
-
-    def _begin_or_give_back(self, turns: Sequence[QueuedTurn], *, begin: bool) -> None:
-        for turn in turns if begin else ():
-            self._queue.add(turn)
-        if not begin:
-            self._give_back(turns)
-        self._notebook.looks.tell(None)
-
     async def _fork(self, turns: int) -> str:
         name = await engine().run_user(self._in_cell(partial(self._notebook.fork, self.session, turns)))
-        if self.session.running or self._queue.waits:
+        if self.session.running or self._turns.waits:
             return f"{name} begins with the turns up to this one. The list of conversations opens it."
         before = self._notebook.name_of(self.session)
         await self._turn_to(partial(self._notebook.open, name, saved=False))
@@ -498,14 +360,6 @@ class Chat:
                 change(action.server, (escape(action.name),))  # a pattern is taken, and a tool's name may look like one
             case page.AllowTools():
                 group.allow(action.server, (escape(action.name) if action.name else "*",))
-
-
-def _attached(events: Iterable[Event]) -> list[commands.Attachment]:
-    """Return what was attached to a turn: the values that its prompt does not name, whose parts are the last ones."""
-    begun = next((event for event in events if isinstance(event, TurnStarted)), None)
-    told = [one for one in begun.values if one.written not in begun.prompt.text] if begun else []
-    parts = begun.prompt.parts[-len(told) :] if begun and told else ()
-    return [commands.Attachment(*pair) for pair in zip(told, cast("Sequence[Content]", parts), strict=False)]
 
 
 def _chat_row(conversation: commands.Conversation) -> ConversationRow:

@@ -1,0 +1,238 @@
+"""The turns that the user begins in a panel: from its box or once more, with what is attached to them."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Protocol, TypeVar, cast
+
+from agentmagic.errors import AuthenticationMissing, said
+from agentmagic.events import Planned, PromptValue, Routed, TurnStarted
+from agentmagic.jupyter.cell.model_setup import TurnsWithoutKey
+from agentmagic.jupyter.cell.turn_queue import SOON, QueuedTurn, TurnQueue, why_not_begun
+from agentmagic.log import logger
+from agentmagic.loop.turn_options import TurnSettings
+from agentmagic.messages import Content, Prompt, as_prompt
+from agentmagic.plan import RESUMED
+from agentmagic.run import Run
+from agentmagic.runtime.engine import engine
+from agentmagic.session import Session
+from agentmagic.text import shown
+from agentmagic.widgets import commands
+from agentmagic.widgets import page_messages as page
+from agentmagic.widgets.view import View
+
+T = TypeVar("T")
+
+MOST_KEPT = 5
+"""Forks that stay variables, of those that a panel makes before a turn runs again; older ones are released."""
+
+TurnAction = page.SendPrompt | page.ResumePlan | page.RetryTurn | page.RewriteTurn
+
+
+class InCell(Protocol):
+    """Returns a function that prints, and saves its turn, as if the cell that shows the panel called it."""
+
+    def __call__(self, function: Callable[[], T], /) -> Callable[[], T]:
+        """Return the function for the cell."""
+        ...
+
+
+class PanelTurns:
+    """Begins the turns of a panel's session, one after the other; on the engine.
+
+    Turns wait in a queue, attachments for the next message, and turns that have no key until the user has chosen what
+    answers. `changed` is called when `note` or `attached` may have changed.
+    """
+
+    def __init__(self, view: View, notebook: commands.Notebook, in_cell: InCell, changed: Callable[[], None]) -> None:
+        self._view = view
+        self._notebook = notebook
+        self._in_cell = in_cell
+        self._changed = changed
+        self._kept: list[tuple[str, int]] = []
+        self._attached: dict[str, commands.Attachment] = {}
+        self._unkeyed = TurnsWithoutKey(view, self._begin_or_give_back)
+
+    def turn_to(self, session: Session) -> None:
+        """Begin the turns of another session from now on; what is attached stays."""
+        self._session = session
+        self._queue = TurnQueue(session, self._changed, self._not_begun)
+
+    @property
+    def note(self) -> str:
+        """The line that tells which turns wait and for what, or ""."""
+        return self._queue.note
+
+    @property
+    def waits(self) -> bool:
+        """Whether a turn has not begun yet."""
+        return self._queue.waits or self._unkeyed.waits
+
+    @property
+    def attached(self) -> list[tuple[str, str]]:
+        """What goes with the next message: the name of each attachment, and a line about it."""
+        return [(name, one.told.shown) for name, one in self._attached.items()]
+
+    def set_up(self, action: page.SetupAction) -> None:
+        """Carry out what the user chose on the card of those who have no key. Thread-safe."""
+        self._unkeyed.act(action)
+
+    def detach(self, name: str) -> None:
+        """Take an attachment from the next message."""
+        self._attached.pop(name, None)
+
+    def withdraw(self) -> None:
+        """Give back the prompts that have not been sent."""
+        self._give_back(self._queue.withdraw())
+
+    def enqueue(self, action: TurnAction) -> None:
+        """Add the turn that the user asks for to those that wait."""
+        match action:
+            case page.SendPrompt():
+                taken = [self._attached.pop(name, None) for name in action.attached]
+                attached = tuple(one for one in taken if one is not None)
+                begin = partial(self._send, action.text, attached, plan=action.plan)
+                self._enqueue(begin, action.text, action.text, attached)
+            case page.ResumePlan():
+                self._enqueue(partial(self._send, RESUMED, resume=True), RESUMED)
+            case page.RetryTurn():
+                turns = self._session.turns
+                prompt = turns[action.turn].prompt.text if action.turn < len(turns) else ""
+                self._enqueue(partial(self._run_again, action.turn), prompt)
+            case page.RewriteTurn():
+                self._enqueue(partial(self._run_again, action.turn, action.text), action.text, action.text)
+
+    def _enqueue(
+        self, begin: Callable[[], Run], prompt: str, unsent: str = "", attached: tuple[commands.Attachment, ...] = ()
+    ) -> None:
+        self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent, attached))
+
+    async def attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str) -> None:
+        """Begin a turn with a prompt and attachments; without a prompt, keep them for the next message.
+
+        `make` is called where synchronous tools run.
+        """
+        making = asyncio.ensure_future(engine().run_user(self._in_cell(make)))
+        done, _ = await asyncio.wait((making,), timeout=SOON)
+        if not done:
+            self._view.say("The output is attached when the kernel is free.")
+        try:
+            attachments = tuple(await making)
+        except asyncio.CancelledError:
+            self._view.complain("The output is not attached: the kernel was interrupted.")
+            raise
+        except Exception as error:  # noqa: BLE001  (a click must not end in silence)
+            logger.exception("an output was not attached")
+            self._view.complain(f"The output is not attached: {shown(said(error))}")
+            return
+        finally:
+            if not done:
+                self._view.say("")
+        if prompt:
+            await self._view.takes_clicks()  # the page may be drawing the panel just now, where questions are answered
+            self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
+        else:
+            self.hold(attachments)
+        self._changed()
+
+    def hold(self, attachments: Iterable[commands.Attachment]) -> None:
+        """Keep attachments for the next message, or say that there are too many."""
+        held = self._attached | {one.told.written: one for one in attachments}
+        if len(held) > commands.MOST_ATTACHED:
+            self._view.complain(f"A message takes {commands.MOST_ATTACHED} attachments at most. Remove some of them.")
+        else:
+            self._attached = held
+
+    def _not_begun(self, turn: QueuedTurn, error: BaseException) -> None:
+        if isinstance(error, AuthenticationMissing) and self._view.mounted.is_set():
+            self._unkeyed.hold(self._session, turn, error)
+        else:
+            self.hold(turn.attached)
+            self._view.complain(why_not_begun(error), turn.unsent)
+
+    def _give_back(self, turns: Sequence[QueuedTurn]) -> None:
+        self.hold(one for turn in turns for one in turn.attached)
+        self._view.give_back("\n\n".join(turn.unsent for turn in turns if turn.unsent))
+
+    def _send(
+        self,
+        written: str,
+        attached: Sequence[commands.Attachment] = (),
+        *,
+        plan: bool = False,
+        resume: bool = False,
+    ) -> Run:
+        prompt, chosen = self._prepare(written, attached)
+        return self._attend(prompt, replace(chosen, plan=plan, resume=resume))
+
+    def _prepare(self, written: str, attached: Sequence[commands.Attachment]) -> tuple[Prompt, TurnSettings]:
+        prompt, chosen = self._notebook.prepare(self._session, written)
+        if not attached:
+            return prompt, chosen
+        message = as_prompt(prompt)
+        message = replace(message, parts=(*message.parts, *(one.part for one in attached)))
+        return message, replace(chosen, values=(*chosen.values, *(one.told for one in attached)))
+
+    def _run_again(self, turn: int, written: str | None = None) -> Run:
+        before = [event for one in self._session.turns[turn : turn + 1] for event in one.events]
+        begun = next((event for event in before if isinstance(event, TurnStarted)), None)
+        prompt, chosen = None, TurnSettings()
+        if written is not None:
+            prompt, chosen = self._prepare(written, _attached(begun))
+            chosen = replace(chosen, values=(*_held(begun, written), *chosen.values))
+        chosen = replace(chosen, plan=any(isinstance(event, Routed | Planned) for event in before))
+        self._keep_as_fork(turn)
+        return self._attend(prompt, chosen, turn)
+
+    def _keep_as_fork(self, turn: int) -> None:
+        """Keep the conversation under another name if answers are about to be forgotten, and tell that name."""
+        turns = self._session.turns
+        if not self._notebook.forks or self._session.running or not any(one.answer for one in turns[turn:]):
+            return
+        name = self._notebook.fork(self._session, len(turns))
+        self._view.say(f"The conversation as it was is kept as {name}: %agent chat {name} shows it.")
+        self._kept.append((name, len(turns)))
+        if len(self._kept) > MOST_KEPT:
+            self._notebook.release(*self._kept.pop(0))
+
+    def _attend(self, prompt: Prompt | None, chosen: TurnSettings, turn: int | None = None) -> Run:
+        """Begin a turn whose questions the page answers; if no page has ever shown the panel, the policy decides."""
+        toolsets = self._notebook.toolsets(self._session)
+        chosen = replace(chosen, toolsets=toolsets, attended=self._view.mounted.is_set())
+        run = self._session.begin(prompt, chosen, turn)
+        self._notebook.begun(run)
+        run.settled.add_done_callback(lambda _: self._look_for_key(run))
+        return run
+
+    def _look_for_key(self, run: Run) -> None:
+        """Have a turn that is over run again if it had no key, once the user has chosen what answers."""
+        with suppress(Exception):  # the conversation tells of any other failure
+            try:
+                run.result()
+            except AuthenticationMissing as missing:
+                begin = partial(self._run_again, len(self._session.turns) - 1)
+                self._unkeyed.hold(self._session, QueuedTurn(self._in_cell(begin), ""), missing)
+
+    def _begin_or_give_back(self, turns: Sequence[QueuedTurn], *, begin: bool) -> None:
+        for turn in turns if begin else ():
+            self._queue.add(turn)
+        if not begin:
+            self._give_back(turns)
+        self._notebook.looks.tell(None)
+
+
+def _held(begun: TurnStarted | None, text: str) -> list[PromptValue]:
+    """Return the values of a turn that stand in a text."""
+    return [one for one in begun.values if one.text and one.text in text] if begun else []
+
+
+def _attached(begun: TurnStarted | None) -> list[commands.Attachment]:
+    """Return what was attached to a turn: values that its prompt neither holds nor names, whose parts are the last."""
+    if begun is None:
+        return []
+    text, held = begun.prompt.text, _held(begun, begun.prompt.text)
+    told = [one for one in begun.values if one.written not in text and one not in held]
+    parts = begun.prompt.parts[-len(told) :] if told else ()
+    return [commands.Attachment(*pair) for pair in zip(told, cast("Sequence[Content]", parts), strict=False)]
