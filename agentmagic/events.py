@@ -47,6 +47,11 @@ class PromptValue:
     tokens: int
     text: str = ""
 
+    @property
+    def in_place(self) -> bool:
+        """Whether its text stands in the prompt, in the place of `{...}`; other values have parts of their own."""
+        return self.written.startswith("{") and bool(self.text)
+
 
 @value_class
 class TurnStarted:

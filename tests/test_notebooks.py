@@ -70,7 +70,8 @@ def execute(path: Path) -> Any:
 def test_a_page_of_an_executed_notebook_has_prompts_answers_arguments_results_and_usage(path):
     notebook = execute(path)
     history = json.loads(notebook.cells.pop().outputs[0]["text"])
-    page = read(nbconvert.HTMLExporter().from_notebook_node(notebook)[0])
+    written = nbconvert.HTMLExporter().from_notebook_node(notebook)[0]
+    page = read(written)
     prompts = [cell.source.partition("\n")[2] for cell in notebook.cells if cell.source.startswith("%%agent")]
     assert all([prompts, history["answers"], history["results"]])
     assert [value for value in (*prompts, *history["arguments"]) if " ".join(value.split()) not in page] == []
@@ -78,3 +79,4 @@ def test_a_page_of_an_executed_notebook_has_prompts_answers_arguments_results_an
     said += [word for result in history["results"] for word in re.findall(r"\w+", result)]
     assert [word for word in said if word not in page] == []
     assert len(re.findall(r" · no charge", page)) >= len(prompts)
+    assert len(re.findall(r'title="[^"]*\d requests? · [\d,]+ tokens in', written)) >= len(prompts)

@@ -307,12 +307,12 @@ def stretches(text: str) -> list[tuple[str, bool]]:
 
 def asked(block: PromptBlock) -> str:
     """Return the text of a prompt as it was written: a table that it holds has its place in the block of the values."""
-    text = block.prompt.text
+    text = shown(block.prompt.text)
     for value in block.values:
-        if "\n" in value.text:  # it stands on lines of its own, also where it was named within a sentence
+        if value.in_place and "\n" in value.text:  # on lines of its own, also where it was named within a sentence
             place = rf"(?:(?<=[ (])\n\n)?{re.escape(value.text)}(?:\n\n(?=[ ,;:.?!)]))?"
-            text = re.sub(place, lambda _, name=value.written: name, text, count=1)
-    return shown(text)
+            text = shown(value.written).join(re.split(place, text, maxsplit=1))
+    return text
 
 
 def attached(block: PromptBlock) -> list[tuple[str, str]]:

@@ -232,11 +232,11 @@ def test_what_is_attached_waits_in_the_box_and_goes_with_the_next_message_unless
     page.until(lambda: page.state.get("attached") == [["@out[1]", "3 lines"], ["figure [1]", "3 lines"]])
     page.act("detach", name="figure [1]")
     page.until(lambda: page.state["attached"] == [["@out[1]", "3 lines"]])
-    page.act("send", text="What is it?", attached=["@out[1]", "figure [1]"])
+    page.act("send", text="What is a note?", attached=["@out[1]", "figure [1]"])
     page.turns(1)
     assert page.state["attached"] == []
     (turn,) = chat.session.turns
-    assert [part.text for part in turn.prompt.parts] == ["What is it?", "a note"]
+    assert [part.text for part in turn.prompt.parts] == ["What is a note?", "a note"]
     assert page.blocks("values")[0]["values"][0][0] == "@out[1]"
     page.act("rewrite", turn=0, text="What was it?")
     page.until(lambda: page.texts("prompt") == ["What was it?"] and page.texts("text") == ["two"])

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol, TypeVar, cast
 
 from agentmagic.errors import AuthenticationMissing, said
-from agentmagic.events import Planned, PromptValue, Routed, TurnStarted
+from agentmagic.events import Planned, Routed, TurnStarted
 from agentmagic.jupyter.cell.model_setup import TurnsWithoutKey
 from agentmagic.jupyter.cell.turn_queue import SOON, QueuedTurn, TurnQueue, why_not_begun
 from agentmagic.log import logger
@@ -181,7 +181,8 @@ class PanelTurns:
         prompt, chosen = None, TurnSettings()
         if written is not None:
             prompt, chosen = self._prepare(written, _attached(begun))
-            chosen = replace(chosen, values=(*_held(begun, written), *chosen.values))
+            held = [one for one in begun.values if one.in_place and one.text in written] if begun else []
+            chosen = replace(chosen, values=(*held, *chosen.values))
         chosen = replace(chosen, plan=any(isinstance(event, Routed | Planned) for event in before))
         self._keep_as_fork(turn)
         return self._attend(prompt, chosen, turn)
@@ -223,16 +224,10 @@ class PanelTurns:
         self._notebook.looks.tell(None)
 
 
-def _held(begun: TurnStarted | None, text: str) -> list[PromptValue]:
-    """Return the values of a turn that stand in a text."""
-    return [one for one in begun.values if one.text and one.text in text] if begun else []
-
-
 def _attached(begun: TurnStarted | None) -> list[commands.Attachment]:
     """Return what was attached to a turn: values that its prompt neither holds nor names, whose parts are the last."""
     if begun is None:
         return []
-    text, held = begun.prompt.text, _held(begun, begun.prompt.text)
-    told = [one for one in begun.values if one.written not in text and one not in held]
+    told = [one for one in begun.values if not one.in_place and one.written not in begun.prompt.text]
     parts = begun.prompt.parts[-len(told) :] if told else ()
     return [commands.Attachment(*pair) for pair in zip(told, cast("Sequence[Content]", parts), strict=False)]
