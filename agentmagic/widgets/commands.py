@@ -7,9 +7,9 @@ from typing import Any
 
 from agentmagic.approval.policy import Level, at_level, policy_of
 from agentmagic.errors import MissingExtra, UsageError
-from agentmagic.events import PromptValue
 from agentmagic.loop.turn_options import TurnSettings
-from agentmagic.messages import Content, Prompt
+from agentmagic.messages import Prompt
+from agentmagic.prompt.attachments import Attachment
 from agentmagic.providers.base import Model
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners
@@ -104,14 +104,6 @@ def relative_path(place: Path) -> str:
     """Return a path as a person writes it: relative to the kernel's folder if it lies below that."""
     whole, here = place.absolute(), Path.cwd()
     return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)
-
-
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """What a value became: `told` for the user, `part` for the model."""
-
-    told: PromptValue
-    part: Content
 
 
 @dataclass(frozen=True, slots=True)

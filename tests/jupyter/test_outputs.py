@@ -10,9 +10,10 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from agentmagic.jupyter.prompt.attachments import UNKNOWN, Attachables, Attacher
+from agentmagic.jupyter.prompt.attachables import Attachables
 from agentmagic.jupyter.prompt.outputs import AskAboutOutput, attached_output
 from agentmagic.messages import Media
+from agentmagic.prompt.attachments import UNKNOWN, Attacher
 from agentmagic.secrets import BLANK
 
 SEES = replace(UNKNOWN, name="test:sees", takes=frozenset(("images",)))

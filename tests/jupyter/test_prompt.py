@@ -16,9 +16,11 @@ from pydantic import BaseModel
 
 from agentmagic import Agent, Session
 from agentmagic.errors import UsageError
-from agentmagic.jupyter.prompt.attachments import UNKNOWN, Attachables, Attacher
-from agentmagic.jupyter.prompt.references import MOST_ATTACHED, _resources, fill, prompt_of
+from agentmagic.jupyter.prompt.attachables import Attachables
+from agentmagic.jupyter.prompt.references import MOST_ATTACHED, _resources, prompt_of
 from agentmagic.messages import Media, as_prompt
+from agentmagic.prompt.attachments import UNKNOWN, Attacher
+from agentmagic.prompt.braces import fill
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import BLANK
 from agentmagic.tools.mcp import McpServers

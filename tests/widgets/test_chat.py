@@ -15,11 +15,12 @@ from agentmagic.jupyter.panel.chat import Chat
 from agentmagic.jupyter.panel.panel_turns import MOST_KEPT
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Resource, user
+from agentmagic.prompt.attachments import Attachment
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Recorder, Stalled, run
 from agentmagic.text import counted
-from agentmagic.widgets.commands import Attachment, Notebook, choose_model
+from agentmagic.widgets.commands import Notebook, choose_model
 from agentmagic.widgets.page_messages import SendPrompt
 from tests.providers.strict.script import say
 from tests.providers.strict.server import strict

@@ -8,11 +8,11 @@ from functools import partial
 
 from agentmagic.errors import AgentMagicError, SessionBusy, said
 from agentmagic.log import logger
+from agentmagic.prompt.attachments import Attachment
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
 from agentmagic.text import one_line, shown
-from agentmagic.widgets.commands import Attachment
 
 SOON = 0.3
 """Seconds that the main thread has to begin a turn before the panel tells that a cell keeps it busy."""

@@ -33,9 +33,9 @@ from agentmagic.jupyter.magics.sources import (
     variables,
 )
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, check_name, check_variable
-from agentmagic.jupyter.prompt.references import shell_names
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.plan import Judging
+from agentmagic.prompt.braces import shell_names
 from agentmagic.providers.base import SETTINGS, ModelSettings
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.settings import Permission, Replay

@@ -16,8 +16,9 @@ from agentmagic.agent import Agent
 from agentmagic.errors import SessionBusy, UsageError
 from agentmagic.events import Event, HistoryCut, TurnStarted
 from agentmagic.jupyter.notebook.file import KnownNotebook
-from agentmagic.jupyter.prompt.attachments import UNKNOWN, Attachables, Attacher
+from agentmagic.jupyter.prompt.attachables import Attachables
 from agentmagic.messages import ToolDef
+from agentmagic.prompt.attachments import UNKNOWN, Attacher
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.registry import address_of, info
 from agentmagic.replay.deck import Deck

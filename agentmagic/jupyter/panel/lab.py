@@ -18,9 +18,9 @@ from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.panel import panels
 from agentmagic.jupyter.prompt.outputs import AskAboutOutput, attached_output
 from agentmagic.log import logger
+from agentmagic.prompt.attachments import Attachment
 from agentmagic.session import Session
 from agentmagic.text import shown
-from agentmagic.widgets.commands import Attachment
 from agentmagic.widgets.page_messages import Name, PageMessage, TypedText
 from agentmagic.widgets.static_html import OutputUpdates
 

@@ -24,12 +24,13 @@ from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace, ca
 from agentmagic.jupyter.prompt.references import prompt_of
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Prompt
+from agentmagic.prompt.attachments import Attachment
 from agentmagic.run import Run
 from agentmagic.session import Session
 from agentmagic.settings import path_of
 from agentmagic.text import counted
 from agentmagic.tools.base import Toolset
-from agentmagic.widgets.commands import Attachment, Conversation, Notebook
+from agentmagic.widgets.commands import Conversation, Notebook
 
 if TYPE_CHECKING:
     from agentmagic.jupyter.panel.chat import Chat

@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field
 
 from agentmagic.errors import UsageError, said
-from agentmagic.jupyter.prompt.attachments import Attachables
+from agentmagic.jupyter.prompt.attachables import Attachables
 from agentmagic.jupyter.prompt.cell_errors import FIX
-from agentmagic.widgets.commands import MOST_ATTACHED, Attachment
+from agentmagic.prompt.attachments import Attachment
+from agentmagic.widgets.commands import MOST_ATTACHED
 from agentmagic.widgets.page_messages import HIGHEST, PageMessage, TypedText, at_most
 
 LONGEST_IMAGE = 8_000_000

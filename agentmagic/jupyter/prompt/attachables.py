@@ -1,0 +1,94 @@
+"""What `@name` can mean in a prompt: variables of the notebook, its cells, and files in its folder."""
+
+import builtins
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from agentmagic.errors import UsageError
+from agentmagic.prompt.attachments import SCHEMA, Attacher, Attachment
+from agentmagic.session import Session
+from agentmagic.text import close_names
+from agentmagic.values import frames
+
+_NESTED = re.compile(r"(?i)(in|out)\[(\d{1,9})\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Attachables:
+    """What `@name` can mean: the variables of a notebook, and the files in its folder."""
+
+    variables: Mapping[str, Any]
+    attacher: Attacher
+    hidden: frozenset[str] = frozenset()
+    folder: Path = field(default_factory=Path.cwd)
+
+    def names(self) -> list[str]:
+        """Return the names of the variables to offer: the notebook's own, not what it has imported."""
+        # Data, and the functions and classes that cells have defined. Of a copy: tools may bind variables meanwhile.
+        values = ((name, one) for name, one in tuple(self.variables.items()) if self.has(name))
+        return [name for name, one in values if not callable(one) or getattr(one, "__module__", "") == "__main__"]
+
+    def has(self, name: str) -> bool:
+        """Return whether a name is that of a variable that can be attached."""
+        if name.startswith("_") or name in self.hidden or name not in self.variables:
+            return False
+        # Not by [name], which fails if a cell has deleted the variable meanwhile: a panel asks in another thread.
+        return not isinstance(self.variables.get(name), (ModuleType, Session))
+
+    def close(self, name: str) -> str:
+        """Return the name to offer that is spelt nearly like `name`; "" if there is none, or if `name` is bound."""
+        if name in self.variables:  # a session, for example: "@agent, ..." may speak to it
+            return ""
+        return next(iter(close_names(name, self.names(), cutoff=0.75)), "")
+
+    def is_free(self, word: str) -> bool:
+        """Return whether a word could be the name of a variable, and is none, nor a name of Python: `@property`."""
+        return word.isidentifier() and word not in self.variables and not hasattr(builtins, word)
+
+    def find(self, word: str, spec: str) -> Attachment | None:
+        """Return what `@word` or `@word:spec` attaches, or None if it names nothing. Raises UsageError."""
+        written = f"@{word}:{spec}" if spec else f"@{word}"
+        if nested := _NESTED.fullmatch(word):
+            return self._numbered(written, nested[1].lower() == "in", int(nested[2]))
+        if self.has(word):
+            value = self.variables[word]
+            rows = int(spec) if spec.isdecimal() and frames.is_frame(value) else None
+            only = spec == SCHEMA
+            return self.attacher.attach(written, word, value, rows=rows, only_schema=only, uri=f"variable:{word}")
+        if word == "error":
+            last = cast("BaseException | None", getattr(sys, "last_value", None))
+            if last is None:
+                raise UsageError("no cell has failed yet")
+            return self.attacher.attach(written, word, last, uri="error:last")
+        path = self._file(word)
+        return self.attacher.file(written, path, word) if path is not None else None
+
+    def _numbered(self, written: str, is_input: bool, number: int) -> Attachment:
+        values: Any = self.variables.get("In" if is_input else "Out", {})
+        known = range(1, len(values)) if is_input else cast("Mapping[int, Any]", values)
+        name = written.removeprefix("@").partition(":")[0]
+        if number not in known:
+            raise UsageError(f"cell {number} {'was not run' if is_input else 'has left no value'}")
+        if is_input:
+            return self.attacher.output(written, name, values[number], "code")
+        return self.attacher.attach(written, name, values[number], uri=f"cell:{name}")
+
+    def _file(self, word: str) -> Path | None:
+        """Return the file of a path in the notebook's folder. Raises UsageError for one outside of it, or hidden."""
+        folder = self.folder.resolve()
+        try:
+            path = (folder / word).expanduser().resolve()
+            if not path.is_file():
+                return None
+        except (OSError, RuntimeError, ValueError):  # a path that the system cannot look up
+            return None
+        if not path.is_relative_to(folder):
+            raise UsageError("it lies outside of the notebook's folder")
+        if any(one.startswith(".") for one in path.relative_to(folder).parts):
+            raise UsageError("hidden files, which often hold keys, are not attached")
+        return path
