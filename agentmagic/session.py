@@ -36,7 +36,8 @@ from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
 from agentmagic.host import installed
 from agentmagic.log import logger
-from agentmagic.loop.step import Budget, BudgetExhausted, Preview, TurnContext, compact, preview
+from agentmagic.loop.budgets import Budget, BudgetExhausted
+from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.loop.turn_options import TurnOptions, TurnSettings, spelled_out

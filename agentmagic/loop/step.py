@@ -27,6 +27,7 @@ from agentmagic.events import (
     Working,
 )
 from agentmagic.history.history import History
+from agentmagic.loop.budgets import Budget, BudgetExhausted, Purse
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit
@@ -60,44 +61,6 @@ DECIDING = {
 """What a screen says while the model makes a decision of a planned turn."""
 
 
-class BudgetExhausted(Exception):
-    """Raised when a budget is used up. The loop catches it and ends the turn with stop_reason "budget"."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """A cap on cost (US dollars) and tokens (input and output), and what was spent under it before.
-
-    `of` names what the cap is for: "turn", "session" or "kernel". `bound` names the setting of a class that is the cap.
-    """
-
-    of: str
-    max_cost: float | None = None
-    max_tokens: int | None = None
-    before: Usage = Usage()  # noqa: RUF009  (a frozen value)
-    bound: str = ""
-
-    def exhausted(self, usage: Usage) -> str | None:
-        """Return in a sentence why no further request may be sent after this usage, or None."""
-        spent = self.before + usage
-        tokens_spent = spent.input_tokens + spent.output_tokens
-        advice = "No further request was sent; raise the limit to go on."
-        if self.bound:
-            advice = f"No further request was sent; the limit is that of this class, {self.bound}."
-        if self.max_tokens is not None and tokens_spent >= self.max_tokens:
-            return f"The {self.of} has taken {tokens_spent:,} tokens; max_tokens is {self.max_tokens:,}. {advice}"
-        if self.max_cost is None:
-            return None
-        if spent.cost is None:
-            return (
-                f"What the {self.of} costs is unknown, so max_cost cannot be kept. Register the model's price with "
-                "register_model, or use max_tokens."
-            )
-        if spent.cost >= self.max_cost:
-            return f"The {self.of} has cost ${spent.cost:.4f}; max_cost is ${self.max_cost:.4f}. {advice}"
-        return None
-
-
 @dataclass(frozen=True, slots=True)
 class TurnContext:
     """What a turn is made of.
@@ -109,7 +72,8 @@ class TurnContext:
     back: it takes each event, and returns the event to emit. `traffic` keeps the requests to the model and its
     responses. `values` describe the values that the prompt names, as the model is sent them. `noted` is what sources of
     tools have said in this session: each is said once. `unreachable` are the problems of servers that the
-    user was told of. `watcher` finds out what the tools change.
+    user was told of. `watcher` finds out what the tools change. `purse` is asked before each request, and told what it
+    has cost.
     """
 
     agent: Agent
@@ -130,6 +94,7 @@ class TurnContext:
     noted: set[str] = field(default_factory=set[str])
     unreachable: set[str] = field(default_factory=set[str])
     watcher: Watcher = field(default_factory=Watcher)
+    purse: Purse = field(default_factory=Purse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,13 +283,16 @@ class Steps:
 
     async def _ask(self, request: Request, hear: Hear, on_retry: OnRetry, purpose: str = "") -> ModelFinished:
         """Ask the model, and count the usage of failed tries too."""
-        with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
-            try:
-                finished = await ask(self._model, exchange, self._turn.agent.retry, hear, on_retry, self._say_mend)
-            except ProviderError as error:
-                self.usage += error.usage or Usage()
-                raise
-            exchange.finished = finished
+        async with self._turn.purse.paying(request) as payment:
+            with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
+                try:
+                    finished = await ask(self._model, exchange, self._turn.agent.retry, hear, on_retry, self._say_mend)
+                except ProviderError as error:
+                    payment.usage = error.usage or Usage()
+                    self.usage += payment.usage
+                    raise
+                exchange.finished = finished
+            payment.usage = finished.usage
         self.usage += finished.usage
         return finished
 

@@ -32,9 +32,10 @@ from agentmagic.events import (
     Working,
     is_delta,
 )
+from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.loop.planning import Planner
 from agentmagic.loop.retry import hide_secrets, words_of
-from agentmagic.loop.step import BudgetExhausted, Steps, TurnContext
+from agentmagic.loop.step import Steps, TurnContext
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit, ToolExecutor
 from agentmagic.messages import Message, Text, ToolDef, Usage, user

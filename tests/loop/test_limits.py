@@ -6,7 +6,7 @@ from pydantic import BaseModel
 from agentmagic import Agent, Session
 from agentmagic.errors import EmptyAnswer, InvalidOutput, MalformedCall, UsageError
 from agentmagic.events import PartFinished, PartStarted, PromptAdded
-from agentmagic.loop.step import Budget
+from agentmagic.loop.budgets import Budget
 from agentmagic.messages import Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
 from agentmagic.testing import invalid_history

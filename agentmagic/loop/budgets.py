@@ -1,0 +1,124 @@
+"""What requests may cost: caps that a turn keeps, and the purse that many turns share."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from agentmagic.messages import Usage
+from agentmagic.providers.base import Request
+
+LESS = "With a smaller max_output_tokens, a request takes less of it."
+
+
+class BudgetExhausted(Exception):
+    """Raised when a budget is used up. The loop catches it and ends the turn with stop_reason "budget"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A cap on cost (US dollars) and tokens (input and output), and what was spent under it before.
+
+    `of` names what the cap is for: "turn", "session" or "kernel". `bound` names the setting of a class that is the cap.
+    """
+
+    of: str
+    max_cost: float | None = None
+    max_tokens: int | None = None
+    before: Usage = Usage()  # noqa: RUF009  (a frozen value)
+    bound: str = ""
+
+    def exhausted(self, usage: Usage) -> str | None:
+        """Return in a sentence why no further request may be sent after this usage, or None."""
+        spent = self.before + usage
+        tokens_spent = spent.input_tokens + spent.output_tokens
+        if self.max_tokens is not None and tokens_spent >= self.max_tokens:
+            return f"The {self.of} has taken {tokens_spent:,} tokens; max_tokens is {self.max_tokens:,}. {self._advice}"
+        if self.max_cost is None:
+            return None
+        if spent.cost is None:
+            return (
+                f"What the {self.of} costs is unknown, so max_cost cannot be kept. Register the model's price with "
+                "register_model, or use max_tokens."
+            )
+        if spent.cost >= self.max_cost:
+            return f"The {self.of} has cost ${spent.cost:.4f}; max_cost is ${self.max_cost:.4f}. {self._advice}"
+        return None
+
+    def refusal(self, usage: Usage, cost: float, tokens: int) -> str | None:
+        """Return in a sentence why a request that may use so much cannot be sent after this usage, or None."""
+        if words := self.exhausted(usage):
+            return words
+        spent = self.before + usage
+        if self.max_tokens is not None and tokens > (
+            left := self.max_tokens - spent.input_tokens - spent.output_tokens
+        ):
+            return f"A request may take {tokens:,} tokens, and {left:,} are left of max_tokens. {self._advice} {LESS}"
+        if self.max_cost is not None and cost > (rest := self.max_cost - (spent.cost or 0.0)):
+            return f"A request may cost ${cost:.4f}, and ${rest:.4f} are left of max_cost. {self._advice} {LESS}"
+        return None
+
+    @property
+    def _advice(self) -> str:
+        if self.bound:
+            return f"No further request was sent; the limit is that of this class, {self.bound}."
+        return "No further request was sent; raise the limit to go on."
+
+
+@dataclass(slots=True)
+class Payment:
+    """What one request has cost, once that is known."""
+
+    usage: Usage = Usage()  # noqa: RUF009  (a frozen value)
+
+
+class Purse:
+    """Pays for requests; this one pays for any."""
+
+    @asynccontextmanager
+    async def paying(self, request: Request) -> AsyncGenerator[Payment]:  # noqa: ARG002
+        """Pay for a request that is sent in the block. Raises BudgetExhausted if it may not be sent."""
+        yield Payment()
+
+
+class SharedPurse:
+    """Sets money and tokens aside for the requests of many turns at a time, within budgets.
+
+    The worst that a request may use is set aside before it is sent. A request for which too little is left waits until
+    others have used less than was set aside for them.
+    """
+
+    def __init__(self, budgets: Sequence[Budget]) -> None:
+        self.spent = Usage()
+        self._budgets = tuple(budgets)
+        self._cost = 0.0
+        self._tokens = 0
+        self._open = 0
+        self._changed = asyncio.Condition()
+
+    async def set_aside(self, worst: Usage) -> None:
+        """Set aside what a request may use. Raises BudgetExhausted if less is left, and no request is under way."""
+        async with self._changed:
+            while words := self._refusal(worst):
+                if not self._open:
+                    raise BudgetExhausted(words)
+                await self._changed.wait()
+            self._count(worst, 1)
+
+    async def give_back(self, worst: Usage, used: Usage) -> None:
+        """Free what was set aside, and count what was used of it."""
+        self._count(worst, -1)
+        self.spent += used
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _count(self, worst: Usage, sign: int) -> None:
+        self._open += sign
+        self._cost += sign * (worst.cost or 0.0)
+        self._tokens += sign * (worst.input_tokens + worst.output_tokens)
+
+    def _refusal(self, worst: Usage) -> str | None:
+        cost = self._cost + (worst.cost or 0.0) if self._open else worst.cost or 0.0
+        tokens = self._tokens + worst.input_tokens + worst.output_tokens
+        spent = self.spent if worst.cost is not None else replace(self.spent, cost=None)
+        return next(filter(None, (one.refusal(spent, cost, tokens) for one in self._budgets)), None)
