@@ -42,6 +42,7 @@ from agentmagic.events import Event as Event
 from agentmagic.events import HistoryCut as HistoryCut
 from agentmagic.events import InnerCall as InnerCall
 from agentmagic.events import Intent as Intent
+from agentmagic.events import MapProgress as MapProgress
 from agentmagic.events import Notice as Notice
 from agentmagic.events import PartDelta as PartDelta
 from agentmagic.events import PartFinished as PartFinished
@@ -72,6 +73,11 @@ from agentmagic.events import TurnStarted as TurnStarted
 from agentmagic.events import VariablesChanged as VariablesChanged
 from agentmagic.events import Working as Working
 from agentmagic.loop.turn_options import TurnOptions as TurnOptions
+from agentmagic.mapping.driver import MapFailed as MapFailed
+from agentmagic.mapping.options import MapOptions as MapOptions
+from agentmagic.mapping.outcomes import MapResult as MapResult
+from agentmagic.mapping.outcomes import MapRow as MapRow
+from agentmagic.mapping.run import MapRun as MapRun
 from agentmagic.messages import Example as Example
 from agentmagic.messages import Media as Media
 from agentmagic.messages import Message as Message

@@ -538,6 +538,44 @@ class HistoryCut:
     step: Literal["", "undo", "redo"] = ""
 
 
+MapEnd = Literal["", "done", "stopped", "budget", "failed"]
+
+
+@value_class
+class MapProgress:
+    """How far a map has come: one prompt over many rows, each a turn of its own.
+
+    `total` is None while it is not known. `answered` and `failed` count rows, `kept` those of them that were answered
+    before this run and are not asked again; `running` rows are being asked. `usage` is what the rows have cost so far,
+    the kept ones included, `projected` what all of them may cost in US dollars, None if that is not known. `rate` is in
+    rows a minute, `seconds` the time of this run so far, and `left` the seconds that may be left, None if that is not
+    known. `errors` are the first kinds of error, each with the number of its rows. `ended` says why the map is over, ""
+    while it runs.
+    """
+
+    type: ClassVar[str] = "map_progress"
+    id: str
+    total: int | None
+    answered: int = 0
+    failed: int = 0
+    kept: int = 0
+    running: int = 0
+    usage: Usage = Usage()
+    projected: float | None = None
+    rate: float = 0.0
+    seconds: float = 0.0
+    left: float | None = None
+    errors: tuple[tuple[str, int], ...] = ()
+    notices: tuple[str, ...] = ()
+    ended: MapEnd = ""
+    file: str = ""
+
+    @property
+    def done(self) -> int:
+        """How many rows have an outcome."""
+        return self.answered + self.failed
+
+
 Event = (
     TurnStarted
     | Working

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.classroom import class_settings
@@ -27,6 +27,7 @@ from agentmagic.loop.retry import words_of
 from agentmagic.loop.turn import Channel, Outcome
 from agentmagic.loop.turn_options import AbortEvent
 from agentmagic.runtime.engine import Listeners, engine
+from agentmagic.runtime.waiters import Waiters
 
 if TYPE_CHECKING:
     from agentmagic.host import RunView
@@ -64,8 +65,7 @@ class Run:
         self._events: list[Event] = []
         self._times: list[float] = []
         self._listeners = Listeners[Event]()
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-        self._lock = threading.Lock()
+        self._waiters = Waiters()
         self._alarm: asyncio.Handle | None = None
         self._open: dict[str, asyncio.Future[Intent]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -175,7 +175,7 @@ class Run:
                 position += 1
             if self.done:
                 return
-            await self._more(position)
+            await self._waiters.wait(partial(self._is_more, position))
 
     def __repr__(self) -> str:
         return f"<Run: {'over' if self.done else 'running'}, {len(self._events)} events>"
@@ -198,14 +198,8 @@ class Run:
             self._finish_view()
         return self.result()
 
-    async def _more(self, position: int) -> None:
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        with self._lock:
-            self._waiters.append((loop, waiter))
-        # Checked after the waiter is registered: an event before that is found here, a later one wakes the waiter.
-        if len(self._events) == position and not self.done:
-            await waiter
+    def _is_more(self, position: int) -> bool:
+        return len(self._events) > position or self.done
 
     # -- on the engine -------------------------------------------------------------------------
 
@@ -257,11 +251,7 @@ class Run:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        with self._lock:
-            waiters, self._waiters = self._waiters, []
-        for loop, waiter in waiters:
-            with suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(_release, waiter)
+        self._waiters.wake()
 
     def _listen(self, listener: Callable[[Event], None]) -> None:
         self._listeners.add(listener)
@@ -287,8 +277,3 @@ class Run:
         waiting = self._open.get(intent.id)
         if waiting is not None and not waiting.done():
             waiting.set_result(intent)
-
-
-def _release(waiter: "asyncio.Future[None]") -> None:
-    if not waiter.done():
-        waiter.set_result(None)

@@ -16,7 +16,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from agentmagic import events, messages
 from agentmagic.errors import JournalError, ToolError, UsageError
@@ -27,6 +27,8 @@ from agentmagic.text import a_type, cut
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, SchemaValidator
+
+T = TypeVar("T")
 
 VERSION = 1
 """The version of the format; it grows when an older reader would misread."""
@@ -50,7 +52,7 @@ _TOKEN = 64
 """Characters that stand for the time and space of one JSON value beside its text."""
 
 _BEGINNING = b'{"type":"journal"'
-_TEXTS = ("text", "done", "summary")
+_TEXTS = ("text", "done", "summary", "answer")
 """Fields that may hold a text of any length."""
 _DERIVED = ("history_delta", "events")
 """Fields of a RunResult that are not written, and are empty when it is read."""
@@ -188,7 +190,7 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
             content = getattr(value, field.name)
             derived = isinstance(value, RunResult) and field.name in _DERIVED
             if isinstance(value, RunResult) and field.name == "value":
-                content = _json_form(content)
+                content = json_form(content)
             if not derived and (field.default is MISSING or content != field.default):
                 data[field.name] = to_json(content, leaf)
         return data
@@ -200,7 +202,7 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
     return leaf(value, name)
 
 
-def _json_form(value: Any) -> Any:
+def json_form(value: Any) -> Any:
     """Return the JSON of the value of an answer, None if it has none or is too large."""
     if value is None:
         return None
@@ -227,9 +229,14 @@ def _values() -> "SchemaValidator":
 
     It is built at the first use: pydantic is slow to import, and the schema takes some milliseconds.
     """
+    return decoder(*kinds().values(), InDoubt)
+
+
+def decoder(*classes: Any) -> "SchemaValidator":
+    """Return the decoder of values of some classes, told apart by their `type`; nothing is converted in them."""
     from pydantic_core import SchemaValidator
 
-    return SchemaValidator(_tagged(*kinds().values(), InDoubt))
+    return SchemaValidator(_tagged(*classes))
 
 
 def _tagged(*classes: Any) -> "CoreSchema":
@@ -338,7 +345,7 @@ def begins_journal(path: Path, line: bytes) -> bool:
     return True
 
 
-def encode_record(record: Record) -> bytes:
+def encode_record(record: Any) -> bytes:
     """Write a record as one line with every secret in it blanked.
 
     Raises ValueError, with the reason, if the record cannot be written; a record from `fitting` nearly always can.
@@ -402,7 +409,7 @@ def _stored(value: Any, name: str) -> Any:
 # -- what is too large for a line ------------------------------------------------------------------
 
 
-def fitting(record: Record) -> tuple[Record, tuple[str, ...]]:
+def fitting(record: T) -> tuple[T, tuple[str, ...]]:
     """Return the record with notes in place of what is too large for a file, and a description of each such part.
 
     The returned record takes milliseconds to write. Values that could not be written at all are left out too.

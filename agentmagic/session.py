@@ -41,15 +41,22 @@ from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.loop.turn_options import TurnOptions, TurnSettings, spelled_out
+from agentmagic.mapping.driver import MapWork
+from agentmagic.mapping.options import MapOptions, MapSettings
+from agentmagic.mapping.outcomes import MapResult
+from agentmagic.mapping.prompts import RowPrompts
+from agentmagic.mapping.rows import ROW, rows_of
+from agentmagic.mapping.run import MapRun
 from agentmagic.messages import Message, Prompt, ToolCall, ToolDef, ToolKey, ToolResult, Usage, as_prompt
 from agentmagic.plan import Checklist, open_plan
+from agentmagic.prompt.attachments import Attacher
 from agentmagic.providers.base import Model
 from agentmagic.providers.registry import address_of, info
 from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners, engine, void
-from agentmagic.settings import Replay, learn_secrets, overrides
+from agentmagic.settings import Replay, learn_secrets, overrides, schema_only
 from agentmagic.text import clip, counted
 from agentmagic.tools.base import Toolset, list_sources, not_told
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
@@ -123,6 +130,7 @@ class Session:
         self._extra: list[Toolset] = []
         self._listed: tuple[ToolDef, ...] = ()
         self._run: Run | None = None
+        self._map: MapRun | None = None
         self._strayed: Turn | None = None
         """The turn that a replay broke off before its answer; the next turn takes its place."""
         self._dropped: Turn | None = None
@@ -274,7 +282,7 @@ class Session:
 
     # -- turns ---------------------------------------------------------------------------------
 
-    @spelled_out
+    @spelled_out(TurnOptions, TurnSettings)
     def start(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> Run:
         """Begin a turn and return its run at once; `TurnOptions` has the options.
 
@@ -282,7 +290,7 @@ class Session:
         """
         return self.begin(prompt, TurnSettings.of(options))
 
-    @spelled_out
+    @spelled_out(TurnOptions, TurnSettings)
     def ask(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> RunResult:
         """Run a turn and wait for its result; for synchronous code, in a cell and in a script.
 
@@ -292,7 +300,7 @@ class Session:
         with engine().main.held():
             return self.begin(prompt, TurnSettings.of(options)).wait()
 
-    @spelled_out
+    @spelled_out(TurnOptions, TurnSettings)
     def preview(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> Preview:
         """Return what a turn would send first, with estimated tokens by part; nothing is called, and nothing is kept.
 
@@ -300,13 +308,69 @@ class Session:
         """
         return self.preview_of(prompt, TurnSettings.of(options))
 
-    @spelled_out
+    @spelled_out(TurnOptions, TurnSettings)
     def edit(self, turn: int, prompt: Prompt | None = None, **options: Unpack[TurnOptions]) -> Run:
         """Begin a turn again, with another prompt or the same one; that turn and later ones are forgotten.
 
         `turn` is an index of `turns`, -1 for the last. Takes the options of `start` and raises what it raises.
         """
         return self.begin(prompt, TurnSettings.of(options), turn)
+
+    # -- maps ----------------------------------------------------------------------------------
+
+    @spelled_out(MapOptions, MapSettings)
+    def map(self, rows: object, prompt: Prompt, **options: Unpack[MapOptions]) -> MapResult:
+        """Ask each of many rows the same, and wait for the result; for synchronous code, in a cell and in a script.
+
+        Takes the options of `start_map` and raises what `MapRun.wait` raises. After an interrupt, `last_map` has the
+        rows until there.
+        """
+        engine().refuse_own_thread()
+        with engine().main.held():
+            return self.begin_map(rows, prompt, MapSettings.of(options)).wait()
+
+    @spelled_out(MapOptions, MapSettings)
+    def start_map(self, rows: object, prompt: Prompt, **options: Unpack[MapOptions]) -> MapRun:
+        """Begin to ask each of many rows the same, and return the run at once; `MapOptions` has the options.
+
+        `rows` are a frame of pandas or polars, a list of dicts or of values, or an iterable of them. `{column}` in the
+        prompt is the row's value, `{row}` the whole row; other names in braces are the notebook's, evaluated once. Each
+        row is a turn that begins from the session as it is now, and leaves it alone. No one is asked in a row: calls
+        that would be asked about are denied.
+
+        Raises UsageError for rows, a prompt or options that cannot be used, and SessionBusy while a turn is running.
+        """
+        return self.begin_map(rows, prompt, MapSettings.of(options))
+
+    @property
+    def last_map(self) -> MapResult | None:
+        """What the last map has come to, also if it was interrupted or runs on; None without one."""
+        return None if self._map is None else self._map.so_far()
+
+    def begin_map(self, rows: object, prompt: Prompt, chosen: MapSettings) -> MapRun:
+        """Begin a map as `start_map` does, for a front end."""
+        recipe = chosen.recipe(self.agent)
+        given = rows_of(rows)
+        with self._starting:
+            self._refuse_while_busy()
+            turn = replace(self._draft(recipe, self.toolsets(recipe), ROW), history=self.history.fork())
+            turn = replace(turn, approvals=self._approvals, noted=self._noted, unreachable=self._unreachable)
+            turn = replace(turn, budgets=(_budget("turn", recipe.max_cost, recipe.max_tokens),), watcher=Watcher({}))
+            attacher = Attacher(lambda: turn.facts, schema_only=schema_only())
+            prompts = RowPrompts(prompt, given, self._watcher.namespace, attacher)
+            shared = (
+                _budget("session", self.max_cost, self.max_tokens, self._spent),
+                _budget("kernel", None, None, _paid[0]),
+            )
+            notices = tuple(overrides(turn.model.name))
+            work = MapWork(turn, given, prompts, chosen, shared, self._connections.with_loop, self._pay, notices)
+            self._map = MapRun(work)
+        return self._map
+
+    def _pay(self, usage: Usage) -> None:
+        """Count what was spent outside of the history."""
+        self._spent += usage
+        _paid[0] += usage
 
     # -- tools, model and listeners ------------------------------------------------------------
 
@@ -707,9 +771,10 @@ class Session:
         self._strayed = self.turns[-1] if strayed else None
         self.traffic.keep(self.turns[-1], turn.traffic)
         self.history.changes.keep(outcome.changes)
-        self._spent += outcome.result.usage
         if is_paid:
-            _paid[0] += outcome.result.usage
+            self._pay(outcome.result.usage)
+        else:
+            self._spent += outcome.result.usage
         self._listed = outcome.tools or self._listed
         return outcome
 

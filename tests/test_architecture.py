@@ -87,8 +87,9 @@ def test_the_public_names_are_these():
     names = """
         Agent AgentMagicError ApprovalAsked ApprovalGiven Approve AuthenticationFailed AuthenticationMissing
         BadRequest CassetteError CellProposed Clarified Compacted ConfigError Context ContextTooLong Deny Done
-        EmptyAnswer Event Example HistoryCut InnerCall Intent InvalidOutput JournalError Limits MalformedCall Media
-        Message MissingExtra Model ModelFinished ModelSettings NotebookTools Notice OutputSchema Part PartDelta
+        EmptyAnswer Event Example HistoryCut InnerCall Intent InvalidOutput JournalError Limits MalformedCall
+        MapFailed MapOptions MapProgress MapResult MapRow MapRun Media Message
+        MissingExtra Model ModelFinished ModelSettings NotebookTools Notice OutputSchema Part PartDelta
         PartFinished PartStarted PlanRejected Planned Policy Prompt PromptAdded PromptEdited ProposalSettled
         ProviderData ProviderError QuestionAnswered QuestionAsked RateLimited Reasoning ReplayMismatch Reply Request
         Resource RetrySettings Routed Rule Run RunResult Sampled ScriptedModel ServerError Session SessionBusy

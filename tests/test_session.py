@@ -194,22 +194,6 @@ def test_several_may_iterate_at_once_from_several_loops():
         assert [loop.result(PATIENCE) for loop in loops] == [[list(begun.events)] * 2] * 2
 
 
-def test_an_iterator_is_not_left_waiting_for_an_event_that_comes_as_it_begins_to_wait():
-    begun = Session(Agent(Stalled())).start("a prompt")
-
-    class EventComesFirst(list):
-        def append(self, waiter):
-            begun._events.append("the event")
-            super().append(waiter)
-
-    async def main():
-        begun._waiters = EventComesFirst()
-        await asyncio.wait_for(begun._more(len(begun.events)), AT_ONCE)
-
-    asyncio.run(main())
-    begun.cancel()
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_a_listener_that_raises_does_not_break_the_run_and_hears_what_comes_next(caplog):
     heard = []

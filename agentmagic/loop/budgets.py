@@ -85,7 +85,7 @@ class SharedPurse:
     """Sets money and tokens aside for the requests of many turns at a time, within budgets.
 
     The worst that a request may use is set aside before it is sent. A request for which too little is left waits until
-    others have used less than was set aside for them.
+    others have used less than was set aside for them. It is used on one event loop.
     """
 
     def __init__(self, budgets: Sequence[Budget]) -> None:
@@ -94,31 +94,35 @@ class SharedPurse:
         self._cost = 0.0
         self._tokens = 0
         self._open = 0
-        self._changed = asyncio.Condition()
+        self._waiting: list[asyncio.Future[None]] = []
 
     async def set_aside(self, worst: Usage) -> None:
         """Set aside what a request may use. Raises BudgetExhausted if less is left, and no request is under way."""
-        async with self._changed:
-            while words := self._refusal(worst):
-                if not self._open:
-                    raise BudgetExhausted(words)
-                await self._changed.wait()
-            self._count(worst, 1)
+        while words := self._refusal(worst):
+            if not self._open:
+                raise BudgetExhausted(words)
+            changed = asyncio.get_running_loop().create_future()
+            self._waiting.append(changed)
+            await changed
+        self._count(worst, 1)
 
-    async def give_back(self, worst: Usage, used: Usage) -> None:
+    def give_back(self, worst: Usage, used: Usage) -> None:
         """Free what was set aside, and count what was used of it."""
         self._count(worst, -1)
         self.spent += used
-        async with self._changed:
-            self._changed.notify_all()
+        waiting, self._waiting = self._waiting, []
+        for changed in waiting:
+            if not changed.done():  # a turn that was cancelled waits no more
+                changed.set_result(None)
 
     def _count(self, worst: Usage, sign: int) -> None:
         self._open += sign
-        self._cost += sign * (worst.cost or 0.0)
+        self._cost = self._cost + sign * (worst.cost or 0.0) if self._open else 0.0
         self._tokens += sign * (worst.input_tokens + worst.output_tokens)
 
     def _refusal(self, worst: Usage) -> str | None:
-        cost = self._cost + (worst.cost or 0.0) if self._open else worst.cost or 0.0
+        """Return why a request cannot be sent now beside those that are under way, or None."""
+        cost = self._cost + (worst.cost or 0.0)
         tokens = self._tokens + worst.input_tokens + worst.output_tokens
         spent = self.spent if worst.cost is not None else replace(self.spent, cost=None)
         return next(filter(None, (one.refusal(spent, cost, tokens) for one in self._budgets)), None)

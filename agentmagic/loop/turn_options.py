@@ -115,17 +115,24 @@ class TurnSettings:
         return planning if self.plan or left is not None else None
 
 
-def spelled_out(method: F) -> F:
-    """Give a method that takes TurnOptions a signature with each option, for help and completion in a notebook."""
-    signature = inspect.signature(method)
-    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-    defaults = {field.name: field.default for field in fields(TurnSettings)}
-    options = [
+def spelled_out(options: type, settings: type) -> Callable[[F], F]:
+    """Give a method that takes options a signature with each of them, for help and completion in a notebook.
+
+    `settings` is the class of their values, with the usual ones.
+    """
+    defaults = {field.name: field.default for field in fields(settings)}
+    spelled = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
-        for name, kind in TurnOptions.__annotations__.items()
+        for name, kind in options.__annotations__.items()
     ]
-    method.__signature__ = signature.replace(parameters=[*own, *options])  # pyright: ignore[reportFunctionMemberAccess]
-    return method
+
+    def spell(method: F) -> F:
+        signature = inspect.signature(method)
+        own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+        method.__signature__ = signature.replace(parameters=[*own, *spelled])  # pyright: ignore[reportFunctionMemberAccess]
+        return method
+
+    return spell
 
 
 def _within_class(recipe: Agent, *, planned: bool) -> Agent:

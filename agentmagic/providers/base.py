@@ -300,6 +300,9 @@ longer prompt without notice. A large guess is therefore worse than a small one.
 for tools and results.
 """
 
+LONGEST_OUTPUT = 128_000
+"""The most tokens of one answer of any model that its maker tells of (GPT-5); used for models that tell nothing."""
+
 FREE = ""
 """Stands for the id in the price table if the provider's tokens cost nothing."""
 
@@ -309,7 +312,8 @@ class Family:
     """Models whose names begin alike, and what is known of all of them.
 
     `window` is used if the price table has none; None means no limit. `maker` is the id of the maker in the price
-    table, which is searched too. `answer` is the part of the listed window that a prompt may not use.
+    table, which is searched too. `answer` is the part of the listed window that a prompt may not use. `output` is the
+    most tokens of one answer, if a request does not bound it.
     """
 
     names: re.Pattern[str]
@@ -317,6 +321,7 @@ class Family:
     window: int | None = UNKNOWN_WINDOW
     maker: str = ""
     answer: int = 0
+    output: int = LONGEST_OUTPUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

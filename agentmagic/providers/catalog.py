@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from agentmagic.errors import UsageError
 from agentmagic.messages import Media, Usage
-from agentmagic.providers.base import Family, Kind
+from agentmagic.providers.base import LONGEST_OUTPUT, Family, Kind
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo as Row
@@ -45,13 +45,14 @@ class ModelInfo:
     """The facts about one model.
 
     `window` is how many tokens a prompt may have, None for no limit. `takes` are the media that it reads beside text.
-    `priced` says whether the cost of its tokens is known.
+    `priced` says whether the cost of its tokens is known. `output` is the most tokens of one answer.
     """
 
     name: str
     window: int | None
     takes: frozenset[Kind]
     priced: bool
+    output: int = LONGEST_OUTPUT
 
     def accepts(self, media: Media) -> bool:
         """Return whether the model reads a blob of this type; other blobs are only named in text."""

@@ -187,7 +187,8 @@ def info(name: str, base_url: str | None = None) -> ModelInfo:
     takes: frozenset[Kind] = frozenset(kind for kind in KINDS if registered.takes.get(kind, kind in family.takes))
     free = row is not None and row.prices == FREE
     known = free or bool(registered.prices or (listing and listing.price))
-    return ModelInfo(name, registered.window or catalog.window(model, family, listing), takes, known)
+    window = registered.window or catalog.window(model, family, listing)
+    return ModelInfo(name, window, takes, known, min(family.output, window or family.output))
 
 
 def _family(model: str) -> Family:

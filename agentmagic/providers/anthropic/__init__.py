@@ -20,6 +20,6 @@ PROVIDERS = (
         extra="anthropic",
         prices="anthropic",
         # https://platform.claude.com/docs/en/about-claude/models/overview
-        families=(Family(re.compile(r"claude-"), READS, 200_000, "anthropic"),),
+        families=(Family(re.compile(r"claude-"), READS, 200_000, "anthropic", output=64_000),),
     ),
 )

@@ -21,6 +21,6 @@ PROVIDERS = (
         extra="gemini",
         prices="google",
         # https://ai.google.dev/gemini-api/docs/models
-        families=(Family(re.compile(r"gemini-"), KINDS, 1_000_000, "google"),),
+        families=(Family(re.compile(r"gemini-"), KINDS, 1_000_000, "google", output=65_536),),
     ),
 )

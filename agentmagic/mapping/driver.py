@@ -1,0 +1,415 @@
+"""Asks the rows of a map, on the engine: as many at a time as pace and budget allow, each in a turn of its own."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from agentmagic.approval.approvals import Gate as ApprovalGate
+from agentmagic.approval.policy import policy_of
+from agentmagic.context.request_view import RequestView, tokens_by_part, tokens_of_message, tokens_of_tools
+from agentmagic.errors import (
+    AgentMagicError,
+    AuthenticationFailed,
+    AuthenticationMissing,
+    RateLimited,
+    UsageError,
+    said,
+)
+from agentmagic.events import Event, MapEnd, MapProgress, ToolFinished, is_delta
+from agentmagic.loop.budgets import Budget, BudgetExhausted, SharedPurse
+from agentmagic.loop.step import TurnContext
+from agentmagic.loop.turn import Channel, Outcome, run_turn
+from agentmagic.mapping.file import MapFile, Recipe, RowAsked, RowEnded, RowLog, RowStatus
+from agentmagic.mapping.options import MapSettings
+from agentmagic.mapping.outcomes import MapRow
+from agentmagic.mapping.prompts import RowPrompt, RowPrompts, digest
+from agentmagic.mapping.purse import RowPurse
+from agentmagic.mapping.rows import Rows
+from agentmagic.mapping.sample import choose
+from agentmagic.mapping.tally import Tally
+from agentmagic.messages import Usage
+from agentmagic.providers.base import Request
+from agentmagic.providers.registry import address_of, priced
+from agentmagic.providers.traffic import TurnTraffic
+from agentmagic.runtime.engine import engine
+from agentmagic.secrets import redact
+from agentmagic.serialization import encode, json_form
+from agentmagic.text import clip, counted, listed, written_json
+from agentmagic.tools.base import Tool, as_of_now, list_sources, not_told
+
+TOGETHER = 64
+"""Rows that are read and described at once, in a thread."""
+INTERVAL = 0.1
+"""Seconds between two reports of progress at least (ten a second)."""
+ALIKE = 10
+"""Rows that may fail with the same error before one was answered; then the others are not asked."""
+LONGEST_ERROR = 300
+"""Characters of an error of a row."""
+HOPELESS = (AuthenticationMissing, AuthenticationFailed)
+"""Errors that every further row would meet."""
+
+
+class MapFailed(AgentMagicError):
+    """A map ended before its rows were asked, because of an error; `result` has what was answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapWork:
+    """What a map is made of.
+
+    `turn` is what each row's turn is made of, but for its prompt. `within` runs a coroutine on behalf of the session.
+    `budgets` bound the whole map, and `spent` is told what each row has used.
+    """
+
+    turn: TurnContext
+    rows: Rows
+    prompts: RowPrompts
+    settings: MapSettings
+    budgets: Sequence[Budget]
+    within: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
+    spent: Callable[[Usage], None]
+    notices: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path | None:
+        """The file of the map, or None if it has none."""
+        return None if self.settings.to is None else Path(self.settings.to).expanduser()
+
+
+@dataclass
+class Driver:
+    """Asks the rows of a map. `changed` is called when a row has ended, and `told` with each report of progress.
+
+    `rows` are the rows that have an outcome, by place; `chosen` the places that are asked, None for all.
+    """
+
+    work: MapWork
+    told: Callable[[MapProgress], None]
+    changed: Callable[[], None]
+    rows: dict[int, MapRow] = field(default_factory=dict[int, MapRow])
+    finished: list[MapRow] = field(default_factory=list[MapRow])
+    sizes: list[int] = field(default_factory=list[int])
+    chosen: list[int] | None = None
+    file: MapFile | None = None
+    error: AgentMagicError | None = None
+    doubtful: list[MapRow] = field(default_factory=list[MapRow])
+    tally: Tally = field(default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        self.tally.total = self.work.rows.total
+        self.tally.notices.extend(self.work.notices)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._report: asyncio.TimerHandle | None = None
+        self._purse = SharedPurse(())
+        self._schema = self.work.turn.agent.output_schema
+        self._common = 0
+
+    # -- the whole ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Ask the rows, until all have an outcome or the map ends before. Cancelling it stops the map."""
+        why: MapEnd = "done"
+        try:
+            await self._begin()
+            await self._ask_all()
+        except asyncio.CancelledError:
+            why = "stopped"
+        except BudgetExhausted as spent:
+            why = "budget"
+            self.tally.notices.append(str(spent))
+        except AgentMagicError as error:
+            self.error = error
+        except Exception as error:  # noqa: BLE001  (rows of the user may raise anything)
+            self.error = UsageError(f"The rows cannot be read: {type(error).__name__}: {redact(said(error))}")
+        await self._settle(why)
+
+    async def _settle(self, why: MapEnd) -> None:
+        """Wait for the rows under way, which are cancelled if the map was stopped or has failed."""
+        while self._tasks:
+            if why == "stopped" or self.error is not None:
+                for task in self._tasks:
+                    task.cancel()
+            try:
+                await asyncio.wait(self._tasks)
+            except asyncio.CancelledError:
+                why = "stopped"
+        self.tally.end("failed" if self.error is not None else why)
+        if self.file is not None:
+            self.file.close()
+        self._tell()
+
+    async def _begin(self) -> None:
+        """List the tools, say what rows cannot do, and open the file."""
+        turn = self.work.turn
+        tools, problems = await list_sources(turn.toolsets)
+        self.tally.notices.extend(redact(words) for words in not_told(problems, turn.unreachable))
+        offered, _ = as_of_now(tools.values())
+        self.tally.notices.extend(_denied(turn, list(offered.values())))
+        self._common = tokens_of_tools(turn.agent.instructions, [tool.definition for tool in offered.values()])
+        self._common += sum(map(tokens_of_message, turn.history.messages))
+        recipe = self._recipe(list(offered.values()))
+        path, again = self.work.path, self.work.settings.again
+        try:
+            self.file = await engine().in_pool(partial(MapFile, path, recipe, again=again))
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror or error}. Name another file.") from error
+        if self.file.damaged:
+            lines = counted(self.file.damaged, "line")
+            self.tally.notices.append(f"{path} has {lines} that cannot be read; their rows are asked again.")
+        self._open_purse(self.file)
+
+    def _recipe(self, tools: Sequence[Tool]) -> Recipe:
+        """Return what all rows are asked, and a digest of each part of it."""
+        turn, prompts = self.work.turn, self.work.prompts
+        schema = turn.agent.output_schema
+        definitions = [encode(tool.definition) for tool in tools]
+        parts = {
+            "prompt": prompts.digest,
+            "model": turn.model.name,
+            "type": digest("" if schema is None else written_json(schema.schema)),
+            "instructions": digest(turn.agent.instructions),
+            "tools": digest(*definitions),
+            "settings": digest(repr(turn.agent.settings)),
+            "conversation": digest(*map(encode, turn.history.messages)),
+        }
+        return Recipe(prompts.written, turn.model.name, parts)
+
+    def _open_purse(self, file: MapFile) -> None:
+        """Begin with what the rows of the file have cost; rows in doubt may have cost as much as others on average."""
+        known = list(file.ended.values())
+        spent = sum((ended.usage for ended in known), Usage())
+        if file.doubtful and known:
+            share = len(file.doubtful) / len(known)
+            cost = None if spent.cost is None else spent.cost * share
+            spent += Usage(int(spent.input_tokens * share), 0, int(spent.output_tokens * share), cost=cost)
+        own = Budget("map", self.work.settings.max_cost, self.work.settings.max_tokens, spent)
+        self._purse = SharedPurse((own, *self.work.budgets))
+        if self.work.settings.max_cost is not None and self.work.turn.agent.settings.max_output_tokens is None:
+            most = self.work.turn.facts.output
+            self.tally.notices.append(
+                f"Without max_output_tokens, the model's own limit of {most:,} tokens is set aside for each request, "
+                "so fewer rows are asked at a time."
+            )
+
+    async def _ask_all(self) -> None:
+        assert self.file is not None  # noqa: S101  (opened by `_begin`)
+        doubtful = set(self.file.doubtful)
+        if self.work.settings.sample is not None:
+            await self._choose(self.work.settings.sample)
+        wanted = None if self.chosen is None else set(self.chosen)
+        async for prompt in self._prompts():
+            if self.error is not None:
+                return
+            if wanted is not None and prompt.place not in wanted:
+                continue
+            known = self.file.ended.get(prompt.key)
+            if known is not None and known.status == "answered" and self._keep(prompt, known):
+                continue
+            if prompt.prompt is None:
+                self._note(prompt, RowEnded(prompt.key, self._label(prompt), "failed", error=prompt.problem))
+                continue
+            lost = known is not None and known.status == "in doubt"
+            await self._start(prompt, in_doubt=lost or prompt.key in doubtful)
+        self.tally.total = len(self.finished) + len(self._tasks) if self.chosen is None else len(self.chosen)
+        while self._tasks and self.error is None:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _choose(self, number: int) -> None:
+        """Choose the rows of a sample, by how long their prompts are."""
+        if self.work.rows.total is None:
+            raise UsageError("A sample is taken of rows whose number is known. Make a list of the iterable first.")
+        self.sizes = [prompt.size async for prompt in self._prompts()]
+        self.chosen = choose(self.sizes, number, self.work.settings.seed)
+
+    async def _prompts(self) -> AsyncIterator[RowPrompt]:
+        """Yield the prompts of the rows, which are read in a thread: describing a value may be slow."""
+        source = self.work.prompts.read()
+        while together := await engine().in_pool(partial(_take, source)):
+            for prompt in together:
+                yield prompt
+
+    # -- one row -----------------------------------------------------------------------------------
+
+    async def _start(self, prompt: RowPrompt, *, in_doubt: bool) -> None:
+        """Begin to ask a row, when the bound, the pace and the budgets let it."""
+        bound = self.work.settings.concurrency or _usual_bound(self.work.turn.model.name)
+        while bound is not None and len(self._tasks) >= bound:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        purse = RowPurse(self._purse, self._worst_of, partial(self._asked, prompt))
+        await purse.open(self._worst(self._common + prompt.size))
+        task = asyncio.create_task(self._row(prompt, purse, in_doubt=in_doubt))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _row(self, prompt: RowPrompt, purse: RowPurse, *, in_doubt: bool) -> None:
+        """Ask one row, in a turn of its own, and write what became of it."""
+        assert self.file is not None  # noqa: S101  (opened by `_begin`)
+        assert prompt.prompt is not None  # noqa: S101  (of the caller)
+        events: list[Event] = []
+
+        def keep(event: Event) -> None:
+            if not is_delta(event):
+                events.append(event)
+
+        turn = replace(
+            self.work.turn,
+            prompt=prompt.prompt,
+            values=prompt.values,
+            view=RequestView(),
+            traffic=TurnTraffic(),
+            notices=deque(),
+            purse=purse,
+        )
+        try:
+            outcome = await self.work.within(run_turn(turn, Channel(events, keep)))
+        finally:
+            purse.close()
+        self.work.spent(outcome.result.usage)
+        ended = self._outcome(prompt, outcome, sent=purse.sent)
+        row = self._note(prompt, ended, outcome.result.value)
+        if in_doubt or ended.status == "in doubt":
+            self.doubtful.append(row)
+        self._write(RowLog(prompt.key, tuple(events)), ended)
+        self._judge(row, outcome.error)
+
+    def _outcome(self, prompt: RowPrompt, outcome: Outcome, *, sent: bool) -> RowEnded:
+        result = outcome.result
+        status, error = self._status(outcome, sent=sent)
+        shaped = self._schema is not None and result.value is not None
+        value = json_form(result.value) if shaped else None
+        return RowEnded(
+            prompt.key,
+            self._label(prompt),
+            status,
+            value,
+            result.final_text if value is None and status == "answered" else "",
+            clip(error, LONGEST_ERROR),
+            result.usage,
+            result.iterations_used,
+            round(result.seconds, 3),
+        )
+
+    def _status(self, outcome: Outcome, *, sent: bool) -> tuple[RowStatus, str]:
+        """Return what became of a row, and why if it has no answer."""
+        result = outcome.result
+        if result.stop_reason == "cancelled":
+            return "stopped" if sent else "not asked", ""
+        if result.stop_reason == "budget":
+            return "failed" if sent else "not asked", result.error
+        if any(isinstance(event, ToolFinished) and getattr(event.result, "in_doubt", False) for event in result.events):
+            return "in doubt", result.error or "A worker was lost; what its tool did is not known."
+        if outcome.error is not None or result.stop_reason == "no_tools":
+            return "failed", result.error or "The model called a tool, and there are none."
+        if self._schema is not None and result.value is None:
+            return "failed", "The turn ended without an answer of the form that was asked for."
+        return "answered", ""
+
+    def _keep(self, prompt: RowPrompt, known: RowEnded) -> bool:
+        """Take the answer of an earlier run; return False for one that does not fit the form any more."""
+        value = None
+        if self._schema is not None:
+            try:
+                data = {self._schema.wrapped_in: known.value} if self._schema.wrapped_in else known.value
+                value = self._schema.read(known.answer) if known.answer else self._schema.convert(data)
+            except ValueError:
+                return False
+        self._note(prompt, known, value, kept=True)
+        return True
+
+    def _note(self, prompt: RowPrompt, ended: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
+        """Take what became of a row into the result."""
+        row = MapRow(
+            prompt.place,
+            self.work.rows.label(prompt.place),
+            ended.key,
+            ended.status,
+            value if self._schema is not None else ended.answer or None,
+            ended.error,
+            ended.usage,
+            ended.steps,
+            ended.seconds,
+        )
+        self.rows[prompt.place] = row
+        self.finished.append(row)
+        self.tally.note(row, kept=kept)
+        self.changed()
+        if self._report is None:
+            self._report = asyncio.get_running_loop().call_later(INTERVAL, self._tell)
+        return row
+
+    def _label(self, prompt: RowPrompt) -> str:
+        return clip(str(self.work.rows.label(prompt.place)), 100)
+
+    def _write(self, *lines: RowAsked | RowLog | RowEnded) -> None:
+        """Append to the file. A file that cannot be written ends the map, and what was answered stays in the result."""
+        assert self.file is not None  # noqa: S101  (opened by `_begin`)
+        try:
+            self.file.write(*lines)
+        except (OSError, ValueError) as error:
+            where = self.work.path or "The temporary file of the map"
+            reason = getattr(error, "strerror", None) or error
+            self.error = MapFailed(
+                f"{where} cannot be written: {reason}. No further row is asked; the result has the rows until here. "
+                "Make room, and run the cell again."
+            )
+            raise
+
+    def _asked(self, prompt: RowPrompt, request: Request) -> None:
+        """Note in the file that a row is about to be asked. Raises OSError if that cannot be written."""
+        sent = digest(*map(encode, request.messages[-1:]), request.instructions)
+        self._write(RowAsked(prompt.key, self._label(prompt), sent))
+
+    def _worst_of(self, request: Request) -> Usage:
+        return self._worst(sum(tokens_by_part(request).values()))
+
+    def _worst(self, tokens: int) -> Usage:
+        """Return the most that a request of so many tokens may use, at today's prices."""
+        turn = self.work.turn
+        answer = turn.agent.settings.max_output_tokens or turn.facts.output
+        usage = Usage(input_tokens=tokens, output_tokens=answer, requests=1)
+        return priced(turn.model.name, usage, address_of(turn.model))
+
+    def _judge(self, row: MapRow, error: Exception | None) -> None:
+        """End the map after an error that every further row would meet, or after any if the user wants it so."""
+        if row.status != "failed" or self.error is not None:
+            return
+        hopeless = isinstance(error, HOPELESS) or (isinstance(error, RateLimited) and not error.retryable)
+        alike = self.tally.asked >= ALIKE and self.tally.errors[row.error] == self.tally.asked
+        if hopeless or alike or self.work.settings.on_error == "stop":
+            why = f"All of the first {ALIKE} rows failed alike. " if alike and not hopeless else ""
+            self.error = MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}")
+
+    def _tell(self) -> None:
+        if self._report is not None:
+            self._report.cancel()
+            self._report = None
+        self.told(self.progress())
+
+    def progress(self) -> MapProgress:
+        """Return how far the map has come."""
+        return self.tally.progress(len(self._tasks), "" if self.work.path is None else str(self.work.path))
+
+
+def _take(source: Iterator[RowPrompt]) -> list[RowPrompt]:
+    return list(islice(source, TOGETHER))
+
+
+def _usual_bound(model: str) -> int | None:
+    """Return how many rows a model is asked at a time if it runs in this process: one, None if it does not."""
+    return 1 if model.partition(":")[0] in ("scripted", "local") else None
+
+
+def _denied(turn: TurnContext, tools: Sequence[Tool]) -> list[str]:
+    """Return the notice about tools whose calls would be asked about: no one is asked in a row."""
+    gate = ApprovalGate(policy_of(turn.agent.permission), turn.approvals)
+    names = [one.name for one in tools if gate.decide(one.definition, {}, asks=one.ask, code=one.code).verdict == "ask"]
+    if not names:
+        return []
+    rules = ", ".join(f'Rule("allow", "{name}")' for name in names[:3])
+    denied = f"A row cannot ask you, so calls of {listed(names, 5)} are denied."
+    return [f"{denied} To let them run, give the agent permission=Policy([{rules}])."]

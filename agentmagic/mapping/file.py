@@ -1,0 +1,268 @@
+"""The file of a map: what was asked and answered, one line each, so that no answer is paid for twice.
+
+The first line says what all rows were asked; a later line of its kind says that they are asked anew. Before a row is
+asked its key is written, and its events and its outcome when it has ended. Lines are only appended, in one write, so a
+crash loses at most the last one. A row that was asked and has no outcome is in doubt: its answer may have been paid.
+"""
+
+import errno
+import json
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from agentmagic.errors import UsageError
+from agentmagic.events import Event
+from agentmagic.history.journal import file_lock
+from agentmagic.messages import Usage
+from agentmagic.serialization import LONGEST_LINE, decoder, encode_record, fitting
+from agentmagic.text import listed
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+    from pydantic_core import SchemaValidator
+
+VERSION = 1
+"""The version of the format; it grows when an older reader would misread."""
+
+RowStatus = Literal["answered", "failed", "stopped", "in doubt", "not asked"]
+"""What became of a row: an answer, an error, an end by the user, a lost worker or kernel; or it was not its turn."""
+
+_BEGINNING = b'{"type":"map"'
+_LOG = re.compile(rb'\{"type":"row_log","key":"([^"\\]+)"')
+"""How the line of a row's events begins: the events are read only when the row is opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapBegun:
+    """All rows are asked this; `recipe` has a digest of each part of it that would change the answers."""
+
+    type: ClassVar[str] = "map"
+    version: int
+    agentmagic: str
+    prompt: str
+    model: str
+    recipe: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RowAsked:
+    """A row is about to be asked; `row` is how it is called, `request` a digest of what is sent."""
+
+    type: ClassVar[str] = "row_asked"
+    key: str
+    row: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowLog:
+    """The events of a row that has ended."""
+
+    type: ClassVar[str] = "row_log"
+    key: str
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowEnded:
+    """What became of a row; `value` is the JSON of an answer that has a form, `answer` the text of another one."""
+
+    type: ClassVar[str] = "row_ended"
+    key: str
+    row: str
+    status: RowStatus
+    value: Any = None
+    answer: str = ""
+    error: str = ""
+    usage: Usage = Usage()  # noqa: RUF009  (a frozen value)
+    steps: int = 0
+    seconds: float = 0.0
+
+
+Line = MapBegun | RowAsked | RowLog | RowEnded
+
+
+@cache
+def _lines() -> "SchemaValidator":
+    return decoder(MapBegun, RowAsked, RowLog, RowEnded)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What all rows are asked, and a digest of each part: a change of one would change the answers."""
+
+    prompt: str
+    model: str
+    parts: Mapping[str, str]
+
+    @property
+    def line(self) -> MapBegun:
+        """The first line of the file of a map."""
+        try:
+            ours = version("agentmagic")
+        except PackageNotFoundError:  # run from its source
+            ours = "unknown"
+        return MapBegun(VERSION, ours, self.prompt, self.model, dict(self.parts))
+
+    def changes(self, begun: MapBegun) -> list[str]:
+        """Return which parts of it are not as they were."""
+        names = dict.fromkeys((*self.parts, *begun.recipe))
+        return [name for name in names if self.parts.get(name) != begun.recipe.get(name)]
+
+
+class MapFile:
+    """The file of one map, open for appending, and what it holds for its recipe.
+
+    `ended` has the last outcome of each row by its key, `doubtful` the keys of rows that were asked and have none.
+    Without a path it is a temporary file. `damaged` counts lines that could not be read. With `again`, all rows are
+    asked anew if the recipe is another one.
+
+    Raises UsageError for a file that is none of a map, one of a map with another recipe, and one that another kernel or
+    map writes; OSError if it cannot be written.
+    """
+
+    def __init__(self, path: Path | None, recipe: Recipe, *, again: bool = False) -> None:
+        self.path = path
+        self.ended: dict[str, RowEnded] = {}
+        self.doubtful: set[str] = set()
+        self.damaged = 0
+        self._logs: dict[str, tuple[int, int]] = {}
+        self._guard = threading.Lock()
+        if path is None:
+            self._lock: BaseFileLock | None = None
+            self._file: Any = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (closed with the result)
+            self.write(recipe.line)
+            return
+        begun = _beginning(path)
+        self._lock = _locked(path)
+        try:
+            begun = self._read(path) if begun else None
+            self._file = path.open("ab+", buffering=0)
+            self._go_on(begun, recipe, again=again)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, *lines: Line) -> None:
+        """Append lines, which the operating system has before this returns. Raises OSError."""
+        written = [encode_record(fitting(line)[0]) for line in lines]
+        whole = b"".join(written)
+        with self._guard:
+            place = self._file.seek(0, os.SEEK_END)
+            if self._file.write(whole) < len(whole):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        for line, text in zip(lines, written, strict=True):
+            self._note(line, place, len(text))
+            place += len(text)
+
+    def events(self, key: str) -> tuple[Event, ...]:
+        """Return the events of a row that has ended, () if there are none."""
+        place, size = self._logs.get(key, (0, 0))
+        with self._guard:
+            self._file.seek(place)
+            text = self._file.read(size)
+        line = _decoded(text) if size else None
+        return line.events if isinstance(line, RowLog) else ()
+
+    def close(self) -> None:
+        """Let other kernels and maps write the file; what it holds can still be read."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def _read(self, path: Path) -> MapBegun | None:
+        """Read what the file holds, and return the line that says what its rows were asked last."""
+        begun: MapBegun | None = None
+        place = 0
+        with path.open("rb") as opened:
+            for text in iter(lambda: opened.readline(LONGEST_LINE), b""):
+                log = _LOG.match(text)
+                line = RowLog(log[1].decode(), ()) if log else _decoded(text)
+                begun = line if isinstance(line, MapBegun) else begun
+                self._note(line if text.endswith(b"\n") else None, place, len(text))
+                place += len(text)
+        return begun
+
+    def _note(self, line: Line | None, place: int, size: int) -> None:
+        match line:
+            case MapBegun():
+                self.ended.clear()
+                self.doubtful.clear()
+            case RowAsked():
+                self.doubtful.add(line.key)
+            case RowEnded():
+                self.ended[line.key] = line
+                self.doubtful.discard(line.key)
+            case RowLog():
+                self._logs[line.key] = place, size
+            case None:
+                self.damaged += 1
+
+    def _go_on(self, begun: MapBegun | None, recipe: Recipe, *, again: bool) -> None:
+        """Go on with the file, or begin it. Raises UsageError if its rows were asked something else."""
+        if begun is None:  # there is nothing, or a piece of the first line
+            self._file.truncate(0)
+        elif not _ends_line(self._file):  # the process was killed while it wrote
+            self._file.write(b"\n")
+        changed = [] if begun is None else recipe.changes(begun)
+        if changed and not again:
+            raise UsageError(
+                f"{self.path} holds the answers to another {listed(changed)}, and was left as it is. Ask all rows anew "
+                "with again=True (--again), or name another file."
+            )
+        if begun is None or changed:
+            self.write(recipe.line)
+
+
+def _ends_line(file: Any) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def _decoded(text: bytes) -> Line | None:
+    """Return a line, or None for what is none."""
+    try:
+        return _lines().validate_python(json.loads(text))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _beginning(path: Path) -> bool:
+    """Return whether a file of a map is there. Raises UsageError for any other file, and for a newer format."""
+    try:
+        with path.open("rb") as opened:
+            text = opened.readline(LONGEST_LINE)
+    except FileNotFoundError:
+        return False
+    begun = _decoded(text)
+    if isinstance(begun, MapBegun) and begun.version <= VERSION:
+        return True
+    if isinstance(begun, MapBegun):
+        raise UsageError(
+            f"{path} is of a newer agentmagic, and was left as it is. Update agentmagic here, or name another file."
+        )
+    if text and not (_BEGINNING.startswith(text) and not text.endswith(b"\n")):
+        raise UsageError(f"{path} is no file of a map, and was left as it is. Name another file.")
+    return False
+
+
+def _locked(path: Path) -> "BaseFileLock":
+    """Return the lock of a file, which is held now. Raises UsageError if another map has it."""
+    from filelock import Timeout
+
+    lock = file_lock(path)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(
+            f"Another map writes {path}, in this kernel or another one. Wait until it has ended, or name another file."
+        ) from None
+    return lock

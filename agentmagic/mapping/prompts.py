@@ -1,0 +1,131 @@
+"""The prompts of the rows of a map: one template, filled with the values of each row."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentmagic.context.request_view import tokens_of_message
+from agentmagic.errors import UsageError, said
+from agentmagic.events import PromptValue
+from agentmagic.mapping.rows import ROW, Rows, Values, is_missing
+from agentmagic.messages import Content, Media, Message, Prompt, Text, as_prompt, user
+from agentmagic.prompt.attachments import Attacher
+from agentmagic.prompt.braces import BracedExpression, Filled, Template, free_names
+from agentmagic.serialization import encode
+from agentmagic.text import did_you_mean, listed, one_line
+
+KEY = 24
+"""Hexadecimal digits of the key of a row: 96 bits, so that no two rows of any frame have the same by chance."""
+LONGEST_PROBLEM = 300
+"""Characters of what is told of a row that cannot be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowPrompt:
+    """What the row of a place is asked: its key, its prompt, and what its values became.
+
+    The key is made of the row's own values in the prompt, so that a row is known again wherever it stands, and after a
+    change of the words around it. The second of two equal rows has a key of its own. A row that cannot be asked has a
+    `problem`, and no prompt.
+    """
+
+    place: int
+    key: str
+    prompt: Message | None
+    values: tuple[PromptValue, ...] = ()
+    problem: str = ""
+
+    @property
+    def size(self) -> int:
+        """The estimated tokens of the prompt."""
+        return 0 if self.prompt is None else tokens_of_message(self.prompt)
+
+
+class RowPrompts:
+    """Makes the prompts of rows: columns of the row first, then names of the notebook, which are evaluated once.
+
+    Raises UsageError for a prompt that names no column, or one that is not there.
+    """
+
+    def __init__(self, prompt: Prompt, rows: Rows, namespace: Mapping[str, Any], attacher: Attacher) -> None:
+        written, *further = as_prompt(prompt).parts
+        if not isinstance(written, Text):
+            raise UsageError("The prompt of a map begins with a text that names a column, as {review} does.")
+        self.written = written.text
+        self._rows = rows
+        self._attacher = attacher
+        self._further: list[Content] = [part for part in further if isinstance(part, Content)]
+        names = {*rows.names, ROW}
+        self._namespace = {name: value for name, value in namespace.items() if name not in names}
+        template = Template.read(self.written, {**self._namespace, **dict.fromkeys(names)})
+        if template.unbound:
+            raise UsageError(_unbound(template, rows))
+        self._template = template.settled(names, self._namespace, attacher)
+        self.used = frozenset(name for one in self._template.expressions for name in free_names(one.tree) & names)
+        if not self.used and rows.total != 0:
+            raise UsageError(
+                "The prompt names no column, so every row would be asked the same. Write one in braces: "
+                f"{listed([f'{{{name}}}' for name in rows.names], 5)}."
+            )
+
+    @property
+    def digest(self) -> str:
+        """The digest of what all rows are asked: the words, and the values of the notebook among them."""
+        pieces = self._template.pieces
+        words = (piece.written if isinstance(piece, BracedExpression) else repr(piece) for piece in pieces)
+        return digest(*words, *map(encode, self._further))
+
+    def read(self) -> Iterator[RowPrompt]:
+        """Yield the prompt of each row."""
+        seen = Counter[str]()
+        for place, values in enumerate(self._rows.read(self.used)):
+            made = self._of(place, values)
+            seen[made.key] += 1
+            if (number := seen[made.key]) > 1:
+                made = RowPrompt(place, f"{made.key}-{number}", made.prompt, made.values, made.problem)
+            yield made
+
+    def _of(self, place: int, values: Values) -> RowPrompt:
+        if problem := self._problem(values):
+            return RowPrompt(place, digest("", str(place)), None, (), problem)
+        try:
+            filled = self._template.fill({**self._namespace, **values}, self._attacher)
+            prompt = self._prompt(filled)
+        except Exception as error:  # noqa: BLE001  (a value of the user's class may raise anything)
+            return RowPrompt(place, digest("", str(place)), None, (), one_line(said(error), LONGEST_PROBLEM))
+        own = [one for one in filled.attachments if one not in self._template.pieces]
+        key = digest(*(encode(one.part) for one in own))
+        if filled.left:
+            return RowPrompt(place, key, None, (), one_line(filled.left[0], LONGEST_PROBLEM))
+        return RowPrompt(place, key, prompt, tuple(one.told for one in filled.attachments))
+
+    def _prompt(self, filled: Filled) -> Message:
+        pictures = [one.part for one in filled.attachments if isinstance(one.part, Media)]
+        return as_prompt(user(filled.text, *pictures, *self._further))
+
+    def _problem(self, values: Values) -> str:
+        """Return why a row cannot be asked, "" if it can."""
+        for name in sorted(self.used):
+            if name not in values:
+                return f"The row has no {name}."
+        for one in self._template.expressions:  # an expression may know what to do about a missing value
+            if one.source in self.used and is_missing(values[one.source]):
+                return f"{one.source} is missing in this row, so nothing was asked. Fill it, or leave the row out."
+        return ""
+
+
+def _unbound(template: Template, rows: Rows) -> str:
+    """Return what to do about a name in braces that is no column and no variable."""
+    name = template.unbound[0].partition("}")[0].removeprefix("{")
+    hint = did_you_mean(name, rows.names)
+    return f"{{{name}}} names no column and no variable.{hint} The columns: {listed(rows.names)}."
+
+
+def digest(*texts: str) -> str:
+    """Return a digest of texts."""
+    made = hashlib.sha256()
+    for text in texts:
+        made.update(f"{len(text)}:".encode() + text.encode(errors="surrogatepass"))
+    return made.hexdigest()[:KEY]

@@ -1,0 +1,138 @@
+"""The rows of a map: read from frames, lists and iterators, and put back beside the answers."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, cast
+
+from agentmagic.errors import UsageError
+from agentmagic.text import a_type, listed
+from agentmagic.values.frames import is_frame
+
+ROW = "row"
+"""The name of the whole row in a prompt: its dict of values, or the value that the row is."""
+
+Values = Mapping[str, Any]
+Answers = Mapping[str, Sequence[Any]]
+"""Columns to put beside the rows: a name, and a value for each row."""
+
+
+class Rows:
+    """Many rows, each a mapping of names to values; `total` is None for an iterator, whose length is not known.
+
+    `names` are those that a prompt can use. `read` yields the rows, with the values of some of the names, and `label`
+    says how a row is called: the label of a frame's index, or the place. `frame` puts columns beside the rows of some
+    places. Rows of an iterator are kept as they are read.
+    """
+
+    def __init__(self, names: Sequence[str], total: int | None) -> None:
+        self.names = tuple(names)
+        self.total = total
+
+    def read(self, names: Iterable[str]) -> Iterator[Values]:
+        """Yield each row, with at least the values of these names that it has."""
+        raise NotImplementedError
+
+    def label(self, place: int) -> Any:
+        """Return how the row of a place is called."""
+        return place
+
+    def frame(self, places: Sequence[int], answers: Answers) -> Any:
+        """Return a data frame of the rows of these places, with these columns."""
+        raise NotImplementedError
+
+
+def rows_of(given: object) -> Rows:
+    """Return the rows of a frame or series of pandas or polars, of a list, or of an iterable. Raises UsageError."""
+    library = type(given).__module__.partition(".")[0]
+    if library in ("pandas", "polars") and is_frame(given):
+        return _FrameRows(given)
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable) or is_frame(given):
+        raise UsageError(
+            f"rows is {a_type(given)}. Give a data frame of pandas or polars, a list of dicts or of values, or an "
+            "iterable of them."
+        )
+    return _ListedRows(cast("Iterable[Any]", given))
+
+
+class _FrameRows(Rows):
+    """The rows of a data frame, or of a series, which has one column."""
+
+    def __init__(self, given: Any) -> None:
+        self._is_polars = type(given).__module__.startswith("polars")
+        if len(given.shape) == 1:
+            given = given.to_frame(given.name or ROW)
+        self._frame = given
+        names: list[str] = [str(name) for name in given.columns]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise UsageError(f"The frame has more than one column of the name {listed(twice)}. Rename them first.")
+        super().__init__(names, len(given))
+        self._columns = dict(zip(names, given.columns, strict=True))
+
+    def read(self, names: Iterable[str]) -> Iterator[Values]:
+        wanted = set(names)
+        whole = ROW in wanted and ROW not in self._columns
+        columns = {name: self._frame[key].to_list() for name, key in self._columns.items() if whole or name in wanted}
+        for place in range(len(self._frame)):
+            values = {name: column[place] for name, column in columns.items()}
+            yield {**values, ROW: values} if whole else values
+
+    def label(self, place: int) -> Any:
+        return place if self._is_polars else self._frame.index[place]
+
+    def frame(self, places: Sequence[int], answers: Answers) -> Any:
+        if self._is_polars:
+            polars: Any = import_module("polars")
+            made = [polars.Series(name, list(values), strict=False) for name, values in answers.items()]
+            return self._frame[list(places)].with_columns(made)
+        kept = self._frame if list(places) == list(range(len(self._frame))) else self._frame.iloc[list(places)]
+        return kept.assign() if not answers else _beside(kept, answers)
+
+
+def _beside(frame: Any, answers: Answers) -> Any:
+    """Return a copy of a frame of pandas with further columns."""
+    pandas: Any = import_module("pandas")
+    return pandas.concat([frame, pandas.DataFrame(dict(answers), index=frame.index)], axis=1)
+
+
+class _ListedRows(Rows):
+    """The rows of a list or another iterable: dicts, whose keys are names, or values of any kind."""
+
+    def __init__(self, given: Iterable[Any]) -> None:
+        is_list = isinstance(given, Sequence)
+        self._kept: list[Any] = list(given) if is_list else []
+        self._rest = iter(()) if is_list else iter(given)
+        if not self._kept and (first := next(self._rest, self)) is not self:
+            self._kept.append(first)
+        first = self._kept[0] if self._kept else None
+        names = [str(key) for key in cast("Mapping[Any, Any]", first)] if isinstance(first, Mapping) else [ROW]
+        super().__init__(names, len(self._kept) if is_list else None)
+
+    def read(self, names: Iterable[str]) -> Iterator[Values]:  # noqa: ARG002  (each row has what it has)
+        yield from map(_values, tuple(self._kept))
+        for row in self._rest:
+            self._kept.append(row)
+            yield _values(row)
+        self.total = len(self._kept)
+
+    def frame(self, places: Sequence[int], answers: Answers) -> Any:
+        if find_spec("pandas") is None:
+            raise UsageError("A frame of these rows needs pandas, which is not installed. The result has them as rows.")
+        pandas: Any = import_module("pandas")
+        rows = [self._kept[place] for place in places]
+        given = [dict(row) if isinstance(row, Mapping) else {ROW: row} for row in rows]
+        return _beside(pandas.DataFrame(given, index=list(places)), answers)
+
+
+def _values(row: Any) -> Values:
+    if not isinstance(row, Mapping):
+        return {ROW: row}
+    values = {str(key): value for key, value in cast("Mapping[Any, Any]", row).items()}
+    return values if ROW in values else {**values, ROW: values}
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value says that there is none: None, NaN, and NA and NaT of pandas."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value  # noqa: PLR0124  (NaN alone is not itself)

@@ -1,0 +1,177 @@
+"""A map under way, as its caller holds it. It can be used from any thread and any event loop."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Generator
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from agentmagic.events import MapProgress
+from agentmagic.mapping.driver import Driver, MapWork
+from agentmagic.mapping.outcomes import MapResult, MapRow
+from agentmagic.mapping.sample import Estimate, total
+from agentmagic.runtime.engine import Listeners, engine
+from agentmagic.runtime.waiters import Waiters
+
+
+class MapRun:
+    """A map under way: await it, iterate over its rows as they end, stop it, look at its frame so far.
+
+    It starts on the engine at once, in a copy of the caller's context.
+    """
+
+    def __init__(self, work: MapWork) -> None:
+        self.settled: Future[None] = Future()
+        self.view: Any = None
+        self._listeners = Listeners[MapProgress]()
+        self._waiters = Waiters()
+        self._driver = Driver(work, self._listeners.tell, self._waiters.wake)
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+        engine().submit_from_here(self._main())
+
+    @property
+    def done(self) -> bool:
+        """Whether the map is over."""
+        return self.settled.done()
+
+    @property
+    def progress(self) -> MapProgress:
+        """How far the map has come."""
+        return self._driver.progress()
+
+    @property
+    def frame(self) -> Any:
+        """The frame of the rows so far; see `MapResult.frame`."""
+        return self.so_far().frame
+
+    def stop(self) -> None:
+        """End the map, from any thread. Rows that were answered are kept; those under way are cancelled."""
+        self._stopped = True
+        engine().loop.call_soon_threadsafe(self._cancel)
+
+    def listen(self, listener: Callable[[MapProgress], None]) -> Callable[[], None]:
+        """Call a function on the engine's thread with the progress, at most ten times a second and at the end.
+
+        Return a function that removes the listener.
+        """
+        return self._listeners.add(listener)
+
+    def wait(self) -> MapResult:
+        """Wait for the result in synchronous code. The main thread runs synchronous tools of the rows meanwhile.
+
+        Raises MapFailed, or the error that kept the map from beginning, each with what was answered as `.result`; and
+        KeyboardInterrupt if the user interrupted: then `so_far` has the rows until there.
+        """
+        interrupted = threading.Event()
+
+        def interrupt() -> None:
+            interrupted.set()
+            self.stop()
+
+        try:
+            engine().wait(self.settled, interrupt)
+        finally:
+            if self.view is not None and self.done:
+                self.view.finish()
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        return self.result()
+
+    def so_far(self) -> MapResult:
+        """Return the result with the rows that have an outcome by now."""
+        driver = self._driver
+        rows = tuple(row for _, row in sorted(driver.rows.copy().items()))
+        work = driver.work
+        return MapResult(
+            rows,
+            driver.progress(),
+            tuple(driver.doubtful),
+            self._estimate(rows),
+            work.rows,
+            work.turn.agent.output_schema,
+            driver.file,
+        )
+
+    def result(self) -> MapResult:
+        """Return the result of a map that is over, or raise the error that ended it."""
+        self.settled.result()  # raises if the engine could not run the map at all
+        result = self.so_far()
+        if (error := self._driver.error) is not None:
+            error.result = result
+            raise error
+        return result
+
+    def __await__(self) -> Generator[Any, None, MapResult]:
+        return self._join().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[MapRow]:
+        rows, position = self._driver.finished, 0
+        while True:
+            while position < len(rows):
+                yield rows[position]
+                position += 1
+            if self.done:
+                return
+            await self._waiters.wait(partial(self._is_more, position))
+
+    def __repr__(self) -> str:
+        seen = self.progress
+        of = "" if seen.total is None else f" of {seen.total:,}"
+        return f"<MapRun: {seen.done:,}{of} rows, {seen.ended or 'running'}>"
+
+    def _estimate(self, rows: tuple[MapRow, ...]) -> Estimate | None:
+        """Return what all rows may take, after a sample."""
+        driver = self._driver
+        asked = [row for row in rows if row.usage.requests]
+        if driver.work.settings.sample is None or not asked:
+            return None
+        sizes = driver.sizes
+        costs = total(sizes, {row.place: row.usage.cost or 0.0 for row in asked})
+        tokens = total(sizes, {row.place: row.usage.input_tokens + row.usage.output_tokens for row in asked})
+        mean = sum(row.seconds for row in asked) / len(asked)
+        took = driver.progress().seconds
+        at_once = max(1.0, mean * len(asked) / max(took, 0.001))
+        # At worst as many are asked at a time as in the sample; at best each row waits for none of the others.
+        bound = driver.work.settings.concurrency or at_once * AT_BEST
+        slowest = mean * len(sizes) / at_once
+        fastest = mean * max(1.0, len(sizes) / bound)
+        return Estimate(len(sizes), len(asked), costs, tokens, (min(slowest, fastest), slowest))
+
+    def _is_more(self, position: int) -> bool:
+        return len(self._driver.finished) > position or self.done
+
+    async def _join(self) -> MapResult:
+        try:
+            await asyncio.shield(asyncio.wrap_future(self.settled))
+        except asyncio.CancelledError:
+            self.stop()
+            await asyncio.shield(asyncio.wrap_future(self.settled))
+            raise
+        finally:
+            if self.view is not None and self.done:
+                self.view.finish()
+        return self.result()
+
+    async def _main(self) -> None:
+        self._task = asyncio.current_task()
+        if self._stopped:
+            self._cancel()
+        try:
+            await self._driver.run()
+        except BaseException as error:  # else callers would wait for ever after a defect of ours
+            self.settled.set_exception(error)
+            raise
+        else:
+            self.settled.set_result(None)
+        finally:
+            self._waiters.wake()
+
+    def _cancel(self) -> None:
+        if self._task is not None and not self.done:
+            self._task.cancel()
+
+
+AT_BEST = 10
+"""How many times as fast as its sample a map may be: a sample of 20 rows never fills the pace of a provider."""

@@ -1,0 +1,97 @@
+"""What all rows of a map may cost, told by some of them."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+from statistics import linear_regression
+
+from agentmagic.text import counted
+
+STUDENT = (63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17)
+"""The 99.5 % quantiles of Student's t for 1 to 10 degrees of freedom; for more, the last one is a little too wide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What `rows` rows may take, told by the `asked` ones: a middle figure, and a range that holds it nearly always.
+
+    Costs are in US dollars, and 0 if the price of the model is not known; seconds are those of the whole map.
+    """
+
+    rows: int
+    asked: int
+    cost: tuple[float, float, float]
+    tokens: tuple[float, float, float]
+    seconds: tuple[float, float]
+
+    def __str__(self) -> str:
+        low, middle, high = self.cost
+        figures, unit = ((low, middle, high), "$") if high else (self.tokens, "")
+        low, middle, high = (_figure(one, unit) for one in figures)
+        what = f"{middle} ({low} to {high})" + ("" if unit else " tokens")
+        shortest, longest = (_duration(one) for one in self.seconds)
+        time = f"about {longest}" if shortest == longest else f"{shortest} to {longest}"
+        return f"All {counted(self.rows, 'row')} may cost {what} and take {time}, as {self.asked} of them tell."
+
+
+def _figure(number: float, unit: str) -> str:
+    if not unit:
+        return f"{number:,.0f}"
+    return f"{unit}{number:,.2f}" if number >= 1 else f"{unit}{number:.2g}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:  # noqa: PLR2004  (a minute and a half is told in seconds)
+        return f"{max(1, round(seconds))} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"  # noqa: PLR2004
+
+
+def choose(sizes: Sequence[int], number: int, seed: int) -> list[int]:
+    """Return the places of some rows: one at random of each of as many groups of rows that are about as long."""
+    order = sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
+    number = min(number, len(order))
+    chance = random.Random(seed)  # noqa: S311  (a sample, not a secret)
+    cuts = [len(order) * one // number for one in range(number + 1)] if number else []
+    return sorted(order[chance.randrange(start, end)] for start, end in pairwise(cuts))
+
+
+def total(sizes: Sequence[int], known: Mapping[int, float]) -> tuple[float, float, float]:
+    """Return the low, the middle and the high sum of a figure of all rows, of which it is known for some.
+
+    What grows with the size is taken out first. Then rows are taken in groups by their size, one known row in each, and
+    neighbouring groups tell how far the rest varies within one (Cochran, Sampling Techniques, 5A.12: collapsed strata).
+    The range is of 99 %.
+    """
+    slope = _slope([sizes[place] for place in known], list(known.values()))
+    trend = slope * sum(sizes)
+    low, middle, high = _total(sizes, {place: figure - slope * sizes[place] for place, figure in known.items()})
+    return max(sum(known.values()), trend + low), trend + middle, trend + high
+
+
+def _slope(sizes: Sequence[int], figures: Sequence[float]) -> float:
+    """Return by how much a figure grows with the size, 0 if all sizes are the same."""
+    if len(set(sizes)) < 3:  # noqa: PLR2004  (two points always lie on a line)
+        return 0.0
+    return max(0.0, linear_regression(sizes, figures).slope)
+
+
+def _total(sizes: Sequence[int], known: Mapping[int, float]) -> tuple[float, float, float]:
+    order = sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
+    found = [rank for rank, place in enumerate(order) if place in known]
+    if not found:
+        return 0.0, 0.0, 0.0
+    # Each known row stands for the rows that are nearest to it by size.
+    cuts = [0, *((one + other + 1) // 2 for one, other in pairwise(found)), len(order)]
+    groups = [(end - start, known[order[rank]]) for rank, (start, end) in zip(found, pairwise(cuts), strict=True)]
+    middle = sum(count * figure for count, figure in groups)
+    if len(groups) == len(order):
+        return middle, middle, middle
+    spread = sqrt(sum((one * a - other * b) ** 2 for (one, a), (other, b) in zip(groups[::2], groups[1::2])))  # noqa: B905
+    pairs = max(1, len(groups) // 2)
+    if len(groups) == 1:
+        spread = abs(middle)
+    reach = STUDENT[min(pairs, len(STUDENT)) - 1] * spread
+    return middle - reach, middle, middle + reach

@@ -1,0 +1,40 @@
+"""Wakes coroutines of any event loop that wait for more."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+
+class Waiters:
+    """Coroutines that wait until there is more; they may run on any event loops, and be woken from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    async def wait(self, is_more: Callable[[], bool]) -> None:
+        """Wait until the next `wake`, unless there is more already."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            self._waiting.append((loop, waiter))
+        # Asked after the waiter is registered: what comes before that is found here, and what comes later wakes it.
+        if not is_more():
+            await waiter
+
+    def wake(self) -> None:
+        """Wake all that wait."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for loop, waiter in waiting:
+            with suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(_release, waiter)
+
+
+def _release(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
