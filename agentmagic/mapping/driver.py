@@ -225,6 +225,7 @@ class Driver:
             raise UsageError("A sample is taken of rows whose number is known. Make a list of the iterable first.")
         self.sizes = [prompt.size async for prompt in self._prompts()]
         self.chosen = choose(self.sizes, number, self.work.settings.seed)
+        self.tally.total = len(self.chosen)
 
     async def _prompts(self) -> AsyncIterator[RowPrompt]:
         """Yield the prompts of the rows, which are read in a thread: describing a value may be slow."""
@@ -244,6 +245,7 @@ class Driver:
         await purse.open(self._worst(self._common + prompt.size))
         task = asyncio.create_task(self._row(prompt, purse, in_doubt=in_doubt))
         self._tasks.add(task)
+        self._tell_soon()
         task.add_done_callback(self._tasks.discard)
 
     async def _row(self, prompt: RowPrompt, purse: RowPurse, *, in_doubt: bool) -> None:
@@ -338,8 +340,7 @@ class Driver:
         self.finished.append(row)
         self.tally.note(row, kept=kept)
         self.changed()
-        if self._report is None:
-            self._report = asyncio.get_running_loop().call_later(INTERVAL, self._tell)
+        self._tell_soon()
         return row
 
     def _label(self, prompt: RowPrompt) -> str:
@@ -383,6 +384,10 @@ class Driver:
         if hopeless or alike or self.work.settings.on_error == "stop":
             why = f"All of the first {ALIKE} rows failed alike. " if alike and not hopeless else ""
             self.error = MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}")
+
+    def _tell_soon(self) -> None:
+        if self._report is None:
+            self._report = asyncio.get_running_loop().call_later(INTERVAL, self._tell)
 
     def _tell(self) -> None:
         if self._report is not None:
