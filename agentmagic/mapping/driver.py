@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from agentmagic.errors import (
     AuthenticationMissing,
     RateLimited,
     UsageError,
-    said,
 )
-from agentmagic.events import Event, MapEnd, MapProgress, ToolFinished, is_delta
+from agentmagic.events import Event, MapEnd, MapProgress, ToolFinished, TurnStarted, is_delta
 from agentmagic.loop.budgets import Budget, BudgetExhausted, SharedPurse
+from agentmagic.loop.retry import words_of
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.mapping.file import MapFile, Recipe, RowAsked, RowEnded, RowLog, RowStatus
@@ -32,8 +33,8 @@ from agentmagic.mapping.purse import RowPurse
 from agentmagic.mapping.rows import Rows
 from agentmagic.mapping.sample import choose
 from agentmagic.mapping.tally import Tally
-from agentmagic.messages import Usage
-from agentmagic.providers.base import Request
+from agentmagic.messages import Media, Text, Usage, as_text
+from agentmagic.providers.base import Request, honoured
 from agentmagic.providers.registry import address_of, priced
 from agentmagic.providers.traffic import TurnTraffic
 from agentmagic.runtime.engine import engine
@@ -46,6 +47,8 @@ TOGETHER = 64
 """Rows that are read and described at once, in a thread."""
 INTERVAL = 0.1
 """Seconds between two reports of progress at least (ten a second)."""
+MOST = 10_000
+"""Rows that are asked at a time at most, if nothing else bounds them."""
 ALIKE = 10
 """Rows that may fail with the same error before one was answered; then the others are not asked."""
 LONGEST_ERROR = 300
@@ -104,16 +107,25 @@ class Driver:
         self.tally.total = self.work.rows.total
         self.tally.notices.extend(self.work.notices)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._main: asyncio.Task[Any] | None = None
         self._report: asyncio.TimerHandle | None = None
         self._purse = SharedPurse(())
         self._schema = self.work.turn.agent.output_schema
         self._common = 0
+        self._recipe = ""
+        self._scale = 1.0
+        self._measured = asyncio.Event()
+        settings = honoured(self.work.turn.model, self.work.turn.agent.settings)
+        self._longest = settings.max_output_tokens or self.work.turn.facts.output
+        bound = self.work.settings.concurrency or _usual_bound(self.work.turn.model.name)
+        self._bound = asyncio.Semaphore(bound or MOST)
 
     # -- the whole ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Ask the rows, until all have an outcome or the map ends before. Cancelling it stops the map."""
         why: MapEnd = "done"
+        self._main = asyncio.current_task()
         try:
             await self._begin()
             await self._ask_all()
@@ -124,8 +136,9 @@ class Driver:
             self.tally.notices.append(str(spent))
         except AgentMagicError as error:
             self.error = error
-        except Exception as error:  # noqa: BLE001  (rows of the user may raise anything)
-            self.error = UsageError(f"The rows cannot be read: {type(error).__name__}: {redact(said(error))}")
+        except Exception as error:  # noqa: BLE001  (a map ends with its rows so far after any failure)
+            self.error = MapFailed(f"The map failed: {words_of(error)}")
+            self.error.__cause__ = error
         await self._settle(why)
 
     async def _settle(self, why: MapEnd) -> None:
@@ -152,7 +165,8 @@ class Driver:
         self.tally.notices.extend(_denied(turn, list(offered.values())))
         self._common = tokens_of_tools(turn.agent.instructions, [tool.definition for tool in offered.values()])
         self._common += sum(map(tokens_of_message, turn.history.messages))
-        recipe = self._recipe(list(offered.values()))
+        recipe = self._recipe_of(list(offered.values()))
+        self._recipe = digest(*recipe.parts.values())
         path, again = self.work.path, self.work.settings.again
         try:
             self.file = await engine().in_pool(partial(MapFile, path, recipe, again=again))
@@ -163,17 +177,19 @@ class Driver:
             self.tally.notices.append(f"{path} has {lines} that cannot be read; their rows are asked again.")
         self._open_purse(self.file)
 
-    def _recipe(self, tools: Sequence[Tool]) -> Recipe:
+    def _recipe_of(self, tools: Sequence[Tool]) -> Recipe:
         """Return what all rows are asked, and a digest of each part of it."""
         turn, prompts = self.work.turn, self.work.prompts
         schema = turn.agent.output_schema
-        definitions = [encode(tool.definition) for tool in tools]
+        definitions = [
+            (one.name, one.server, one.description, one.parameters) for one in (tool.definition for tool in tools)
+        ]
         parts = {
             "prompt": prompts.digest,
             "model": turn.model.name,
             "type": digest("" if schema is None else written_json(schema.schema)),
             "instructions": digest(turn.agent.instructions),
-            "tools": digest(*definitions),
+            "tools": digest(*map(written_json, definitions)),
             "settings": digest(repr(turn.agent.settings)),
             "conversation": digest(*map(encode, turn.history.messages)),
         }
@@ -188,9 +204,11 @@ class Driver:
             cost = None if spent.cost is None else spent.cost * share
             spent += Usage(int(spent.input_tokens * share), 0, int(spent.output_tokens * share), cost=cost)
         own = Budget("map", self.work.settings.max_cost, self.work.settings.max_tokens, spent)
-        self._purse = SharedPurse((own, *self.work.budgets))
-        if self.work.settings.max_cost is not None and self.work.turn.agent.settings.max_output_tokens is None:
-            most = self.work.turn.facts.output
+        budgets = (own, *self.work.budgets)
+        self._purse = SharedPurse(budgets)
+        if all(budget.max_cost is None and budget.max_tokens is None for budget in budgets):
+            self._measured.set()
+        if self.work.settings.max_cost is not None and self._longest == (most := self.work.turn.facts.output):
             self.tally.notices.append(
                 f"Without max_output_tokens, the model's own limit of {most:,} tokens is set aside for each request, "
                 "so fewer rows are asked at a time."
@@ -203,8 +221,6 @@ class Driver:
             await self._choose(self.work.settings.sample)
         wanted = None if self.chosen is None else set(self.chosen)
         async for prompt in self._prompts():
-            if self.error is not None:
-                return
             if wanted is not None and prompt.place not in wanted:
                 continue
             known = self.file.ended.get(prompt.key)
@@ -216,8 +232,8 @@ class Driver:
             lost = known is not None and known.status == "in doubt"
             await self._start(prompt, in_doubt=lost or prompt.key in doubtful)
         self.tally.total = len(self.finished) + len(self._tasks) if self.chosen is None else len(self.chosen)
-        while self._tasks and self.error is None:
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def _choose(self, number: int) -> None:
         """Choose the rows of a sample, by how long their prompts are."""
@@ -229,7 +245,13 @@ class Driver:
     async def _prompts(self) -> AsyncIterator[RowPrompt]:
         """Yield the prompts of the rows, which are read in a thread: describing a value may be slow."""
         source = self.work.prompts.read()
-        while together := await engine().in_pool(partial(_take, source)):
+        while True:
+            try:
+                together = await engine().in_pool(partial(_take, source))
+            except Exception as error:
+                raise UsageError(f"The rows cannot be read: {words_of(error)}") from error
+            if not together:
+                return
             for prompt in together:
                 yield prompt
 
@@ -237,14 +259,19 @@ class Driver:
 
     async def _start(self, prompt: RowPrompt, *, in_doubt: bool) -> None:
         """Begin to ask a row, when the bound, the pace and the budgets let it."""
-        bound = self.work.settings.concurrency or _usual_bound(self.work.turn.model.name)
-        while bound is not None and len(self._tasks) >= bound:
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        purse = RowPurse(self._purse, self._worst_of, partial(self._asked, prompt))
+        await self._bound.acquire()
+        if self._tasks:
+            await self._measured.wait()  # the first row tells how the provider counts
+        purse = RowPurse(self._purse, self._worst_of, partial(self._asked, prompt), self._paid)
         await purse.open(self._worst(self._common + prompt.size))
         task = asyncio.create_task(self._row(prompt, purse, in_doubt=in_doubt))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._bound.release()
+        self._measured.set()
 
     async def _row(self, prompt: RowPrompt, purse: RowPurse, *, in_doubt: bool) -> None:
         """Ask one row, in a turn of its own, and write what became of it."""
@@ -274,7 +301,7 @@ class Driver:
         row = self._note(prompt, ended, outcome.result.value)
         if in_doubt or ended.status == "in doubt":
             self.doubtful.append(row)
-        self._write(RowLog(prompt.key, tuple(events)), ended)
+        self._write(RowLog(prompt.key, tuple(map(_kept, events))), ended)
         self._judge(row, outcome.error)
 
     def _outcome(self, prompt: RowPrompt, outcome: Outcome, *, sent: bool) -> RowEnded:
@@ -298,7 +325,7 @@ class Driver:
         """Return what became of a row, and why if it has no answer."""
         result = outcome.result
         if result.stop_reason == "cancelled":
-            return "stopped" if sent else "not asked", ""
+            return ("in doubt", "It was stopped while it was asked.") if sent else ("not asked", "")
         if result.stop_reason == "budget":
             return "failed" if sent else "not asked", result.error
         if any(isinstance(event, ToolFinished) and getattr(event.result, "in_doubt", False) for event in result.events):
@@ -353,16 +380,23 @@ class Driver:
         except (OSError, ValueError) as error:
             where = self.work.path or "The temporary file of the map"
             reason = getattr(error, "strerror", None) or error
-            self.error = MapFailed(
+            failed = MapFailed(
                 f"{where} cannot be written: {reason}. No further row is asked; the result has the rows until here. "
                 "Make room, and run the cell again."
             )
+            self._end(failed)
             raise
 
-    def _asked(self, prompt: RowPrompt, request: Request) -> None:
+    def _end(self, error: MapFailed) -> None:
+        """End the map with an error, unless it has one."""
+        if self.error is None:
+            self.error = error
+            if self._main is not None:
+                self._main.cancel()
+
+    def _asked(self, prompt: RowPrompt) -> None:
         """Note in the file that a row is about to be asked. Raises OSError if that cannot be written."""
-        sent = digest(*map(encode, request.messages[-1:]), request.instructions)
-        self._write(RowAsked(prompt.key, self._label(prompt), sent))
+        self._write(RowAsked(prompt.key, self._label(prompt), digest(self._recipe, prompt.key)))
 
     def _worst_of(self, request: Request) -> Usage:
         return self._worst(sum(tokens_by_part(request).values()))
@@ -370,9 +404,13 @@ class Driver:
     def _worst(self, tokens: int) -> Usage:
         """Return the most that a request of so many tokens may use, at today's prices."""
         turn = self.work.turn
-        answer = turn.agent.settings.max_output_tokens or turn.facts.output
-        usage = Usage(input_tokens=tokens, output_tokens=answer, requests=1)
+        usage = Usage(input_tokens=ceil(tokens * self._scale), output_tokens=self._longest, requests=1)
         return priced(turn.model.name, usage, address_of(turn.model))
+
+    def _paid(self, worst: Usage, usage: Usage) -> None:
+        """Learn how many tokens the provider counts for each that was estimated: some scripts take more than others."""
+        if usage.requests == 1 and worst.input_tokens:
+            self._scale *= max(1.0, usage.input_tokens / worst.input_tokens)
 
     def _judge(self, row: MapRow, error: Exception | None) -> None:
         """End the map after an error that every further row would meet, or after any if the user wants it so."""
@@ -382,7 +420,7 @@ class Driver:
         alike = self.tally.asked >= ALIKE and self.tally.errors[row.error] == self.tally.asked
         if hopeless or alike or self.work.settings.on_error == "stop":
             why = f"All of the first {ALIKE} rows failed alike. " if alike and not hopeless else ""
-            self.error = MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}")
+            self._end(MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}"))
 
     def _tell(self) -> None:
         if self._report is not None:
@@ -397,6 +435,14 @@ class Driver:
 
 def _take(source: Iterator[RowPrompt]) -> list[RowPrompt]:
     return list(islice(source, TOGETHER))
+
+
+def _kept(event: Event) -> Event:
+    """Return an event as the file keeps it: pictures and documents of the prompt, which the rows have, by name only."""
+    if not isinstance(event, TurnStarted) or not any(isinstance(part, Media) for part in event.prompt.parts):
+        return event
+    parts = tuple(Text(as_text(part)) if isinstance(part, Media) else part for part in event.prompt.parts)
+    return replace(event, prompt=replace(event.prompt, parts=parts))
 
 
 def _usual_bound(model: str) -> int | None:

@@ -11,6 +11,7 @@ import os
 import re
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 VERSION = 1
 """The version of the format; it grows when an older reader would misread."""
 
-RowStatus = Literal["answered", "failed", "stopped", "in doubt", "not asked"]
-"""What became of a row: an answer, an error, an end by the user, a lost worker or kernel; or it was not its turn."""
+RowStatus = Literal["answered", "failed", "in doubt", "not asked"]
+"""What became of a row: an answer, an error, or nothing that is known: it was stopped, or a worker was lost."""
 
 _BEGINNING = b'{"type":"map"'
 _LOG = re.compile(rb'\{"type":"row_log","key":"([^"\\]+)"')
@@ -138,7 +139,8 @@ class MapFile:
         self._guard = threading.Lock()
         if path is None:
             self._lock: BaseFileLock | None = None
-            self._file: Any = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (closed with the result)
+            self._file: Any = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (closed with this object)
+            weakref.finalize(self, self._file.close)
             self.write(recipe.line)
             return
         begun = _beginning(path)
@@ -146,6 +148,7 @@ class MapFile:
         try:
             begun = self._read(path) if begun else None
             self._file = path.open("ab+", buffering=0)
+            weakref.finalize(self, self._file.close)
             self._go_on(begun, recipe, again=again)
         except BaseException:
             self.close()
@@ -249,7 +252,8 @@ def _beginning(path: Path) -> bool:
         raise UsageError(
             f"{path} is of a newer agentmagic, and was left as it is. Update agentmagic here, or name another file."
         )
-    if text and not (_BEGINNING.startswith(text) and not text.endswith(b"\n")):
+    torn = not text.endswith(b"\n") and _BEGINNING.startswith(text[: len(_BEGINNING)])
+    if text and not torn:
         raise UsageError(f"{path} is no file of a map, and was left as it is. Name another file.")
     return False
 

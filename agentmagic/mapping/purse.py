@@ -12,16 +12,22 @@ from agentmagic.providers.base import Request
 class RowPurse(Purse):
     """Pays for the requests of one row out of a shared purse.
 
-    `worst` tells the most that a request may use, and `on_first` is called before the first request is sent.
+    `worst` tells the most that a request may use, `on_first` is called before the first request is sent, and `on_paid`
+    with what was set aside for a request and what it has used.
     """
 
     def __init__(
-        self, shared: SharedPurse, worst: Callable[[Request], Usage], on_first: Callable[[Request], None]
+        self,
+        shared: SharedPurse,
+        worst: Callable[[Request], Usage],
+        on_first: Callable[[], None],
+        on_paid: Callable[[Usage, Usage], None],
     ) -> None:
         self.sent = False
         self._shared = shared
         self._worst = worst
         self._on_first = on_first
+        self._on_paid = on_paid
         self._aside: Usage | None = None
 
     async def open(self, worst: Usage) -> None:
@@ -43,9 +49,10 @@ class RowPurse(Purse):
         payment = Payment()
         try:
             if not self.sent:
-                self._on_first(request)
+                self._on_first()
                 self.sent = True
             yield payment
+            self._on_paid(self._aside or Usage(), payment.usage)
         except asyncio.CancelledError:
             payment.usage = self._aside or Usage()  # the answer may be paid all the same
             raise

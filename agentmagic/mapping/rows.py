@@ -45,7 +45,7 @@ class Rows:
 def rows_of(given: object) -> Rows:
     """Return the rows of a frame or series of pandas or polars, of a list, or of an iterable. Raises UsageError."""
     library = type(given).__module__.partition(".")[0]
-    if library in ("pandas", "polars") and is_frame(given):
+    if library in ("pandas", "polars") and is_frame(given) and hasattr(given, "shape"):
         return _FrameRows(given)
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable) or is_frame(given):
         raise UsageError(
