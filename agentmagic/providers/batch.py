@@ -8,7 +8,7 @@ import asyncio
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Iterable, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
@@ -17,7 +17,7 @@ from agentmagic.messages import Usage
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, ModelSettings, Request, honoured
 from agentmagic.providers.clients import LONGEST_EVENT, LONGEST_RESPONSE, Decoder, RemoteModel
 from agentmagic.providers.failures import broken, cut_off, quoted
-from agentmagic.providers.registry import address_of, counted
+from agentmagic.providers.registry import address_of, counted, priced
 from agentmagic.providers.streams import read_json
 from agentmagic.providers.wire import Json, object_of, text_of
 
@@ -275,8 +275,11 @@ class RemoteBatches(ABC):
         try:
             async with aclosing(response), aclosing(_cut(reads, self.who, most)) as lines:
                 async for line in lines:
-                    with suppress(ValueError, RecursionError):  # no JSON, no UTF-8, or nested without end
-                        yield object_of(read_json(line.decode()))
+                    try:
+                        found = object_of(read_json(line.decode()))
+                    except (ValueError, RecursionError):  # no JSON, no UTF-8, or nested without end
+                        continue
+                    yield found
         except httpx2.HTTPError as error:
             raise cut_off(self.who, error) from error
 
@@ -289,15 +292,18 @@ class RemoteBatches(ABC):
 
     def _cost(self, usage: Usage) -> Usage:
         """Return the usage of one answer with its cost."""
-        usage = counted(self._remote, usage)
+        usage = self._priced(replace(usage, requests=1))
         if usage.cost is None:
             return usage
         cost = PRICE * usage.cost
         if usage.cached_tokens and not self.cheap_cache:
-            # Of a prompt that was all read from the cache, as long as this one: the price may depend on the length.
-            cached = counted(self._remote, Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0
+            # The price may depend on the length of the prompt: that of one as long, all from the cache, and its share.
+            cached = self._priced(Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0
             cost += (1 - PRICE) * cached * usage.cached_tokens / usage.input_tokens
         return replace(usage, cost=cost)
+
+    def _priced(self, usage: Usage) -> Usage:
+        return priced(self._remote.name, usage, self._remote.base_url)
 
     @contextmanager
     def _explained(self, batch_id: str = "") -> Generator[None]:

@@ -79,7 +79,9 @@ APIS = {
         "gpt-5.4",
         lambda line: line["body"],
         lambda key, text: _openai_line(key, 200, _response(text)),
-        lambda key: _openai_line(key, 400, {"error": {"message": "Too hot.", "type": "invalid_request_error"}}),
+        lambda key: _openai_line(
+            key, 400, {"error": {"message": f"Too hot for {KEY}.", "type": "invalid_request_error"}}
+        ),
         lambda key: _openai_line(key, 0, {}, {"code": "batch_expired", "message": "It could not be executed."}),
         lambda text: sse({"type": "response.completed", "response": _response(text)}),
     ),
@@ -91,7 +93,7 @@ APIS = {
         lambda key: _result(
             key,
             type="errored",
-            error={"type": "error", "error": {"type": "invalid_request_error", "message": "Too hot."}},
+            error={"type": "error", "error": {"type": "invalid_request_error", "message": f"Too hot for {KEY}."}},
         ),
         lambda key: _result(key, type="expired"),
         _message_events,
@@ -101,7 +103,7 @@ APIS = {
         "gemini-3.5-flash",
         lambda line: line["request"],
         lambda key, text: {"key": key, "response": _generated(text)},
-        lambda key: {"key": key, "error": {"code": 3, "message": "Too hot."}},
+        lambda key: {"key": key, "error": {"code": 3, "message": f"Too hot for {KEY}."}},
         lambda key: {"key": key, "error": {"code": 4, "message": "It could not be executed."}},
         lambda text: sse(_generated(text)),
     ),

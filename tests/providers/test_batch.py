@@ -8,21 +8,25 @@ from itertools import chain
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
 from agentmagic import Agent, Session
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, RateLimited, StreamBroken, Unavailable
 from agentmagic.events import PartFinished, PartStarted
 from agentmagic.messages import Text, Usage, user
 from agentmagic.providers import batch, catalog
+from agentmagic.providers.anthropic.encoder import BINDING
 from agentmagic.providers.anthropic.model import Anthropic
-from agentmagic.providers.base import ModelEvent, ModelFinished, OutputSchema, Request
+from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, OutputSchema, Request
 from agentmagic.providers.batch import BatchAnswer, BatchLimits, Collected, batches_of, split
 from agentmagic.providers.gemini.model import Gemini
 from agentmagic.providers.openai.chat_completions import OpenAIChat
 from agentmagic.providers.registry import register_model
 from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.providers.traffic import TurnTraffic
 from tests.providers.batch_server import APIS, KEY, BatchServer
 from tests.providers.loopback import ask
+from tests.providers.test_decoders import check_order, spoiled
 
 LABEL = OutputSchema(
     "label",
@@ -115,7 +119,10 @@ def test_a_batch_is_sent_waited_for_and_collected_by_another_process(name):
         server.stream = GLAD
         streamed = ask(server.model(), REQUEST)
         body = server.model().body(REQUEST)
+    assert ("stream" in body) == (name != "gemini")
     body.pop("stream", None)
+    if name == "anthropic":
+        assert server.requests[0].headers["anthropic-beta"] == BINDING
     assert [server.api.bare(line) for line in server.sent] == [body] * 3
     assert [line.get("custom_id") or line["key"] for line in server.sent] == list(KEYS)
     assert [(state.done, state.total, state.finished) for state in states] == [(False, 3, 1), (True, 0, 0)]
@@ -150,13 +157,19 @@ def test_an_unknown_price_stays_unknown(name):
 
 
 @apis
+def test_a_batch_may_be_sent_by_what_runs_within_a_turn(name):
+    with BatchServer(name) as server, TurnTraffic().exchange(REQUEST, 1):
+        assert submitted(server) == IDS[name]
+
+
+@apis
 def test_a_row_that_was_refused_and_one_that_expired_have_their_errors(name):
     api = APIS[name]
     with BatchServer(name, [api.answered("a", GLAD), api.refused("b"), api.expired("c")]) as server:
         (_, good), (_, refused), (_, expired) = collected(server)
     assert isinstance(good, list)
     assert type(failure_of(refused)) is BadRequest
-    assert "It says: Too hot." in str(refused)
+    assert "It says: Too hot for" in str(refused)
     assert isinstance(failure_of(expired), Unavailable)
 
 
@@ -258,6 +271,24 @@ def test_a_line_of_the_wrong_shape_is_an_error_of_its_row(name):
                 ((_, answer),) = collected(server, ["b"])
             no_error = field == "error" and (not junk or not isinstance(junk, dict))
             assert isinstance(answer, list if no_error else ProviderError)
+
+
+@apis
+def test_of_spoiled_lines_each_row_has_a_whole_answer_or_an_error(name):
+    lines = [APIS[name].answered("a", GLAD), APIS[name].refused("b"), APIS[name].expired("c")]
+    with BatchServer(name) as server:
+
+        @settings(max_examples=20)
+        @given(spoiled(lines))
+        def check(spoiled_lines: list[Any]) -> None:
+            server.lines = list(map(json.dumps, spoiled_lines))
+            answers = collected(server)
+            assert sorted(key for key, _ in answers) == list(KEYS)
+            for _, answer in answers:
+                if isinstance(answer, list):
+                    check_order(answer, whole=True)
+
+        check()
 
 
 def test_a_line_without_end_is_lost_and_those_after_it_are_not(monkeypatch):
@@ -441,7 +472,5 @@ def test_a_turn_plays_an_answer_of_a_batch_and_is_repaired_live_each_at_its_pric
 
 
 def test_a_model_of_a_batch_takes_the_settings_of_the_model():
-    settings = Agent(Anthropic("claude-sonnet-5-5", api_key=KEY)).settings
-    model = Anthropic("claude-sonnet-5-5", api_key=KEY)
-    given = replace(settings, reasoning="low", seed=1)
-    assert set(Collected(model, ANSWER).honours(given)) == set(model.honours(given))
+    model, asked = Anthropic("claude-sonnet-5-5", api_key=KEY), ModelSettings(reasoning="low", seed=1)
+    assert set(Collected(model, ANSWER).honours(asked)) == set(model.honours(asked)) == {"reasoning"}

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 _DONE = frozenset({"succeeded", "partially_succeeded", "failed", "cancelled", "expired"})
 _FATES = {"expired": EXPIRED, "cancelled": CANCELED}
-_STATUS_OF = {1: 499, 2: 500, 3: 400, 4: 504, 5: 404, 6: 409, 7: 403, 8: 429}
-_STATUS_OF |= {9: 400, 10: 409, 11: 400, 12: 501, 13: 500, 14: 503, 15: 500, 16: 401}
+_STATUS_OF = dict(enumerate((499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401), 1))
 """The HTTP status of the code of an error: https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
 
 

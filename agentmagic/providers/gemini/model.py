@@ -229,7 +229,8 @@ def _sender() -> "type[httpx2.AsyncClient]":
                 headers = request.headers.copy()
                 del headers["Content-Length"]
                 request = self.build_request(request.method, request.url, content=body, headers=headers)
-            raise _Answered(await super().send(request, **{**options, "stream": True}))
+            options["stream"] = True
+            raise _Answered(await super().send(request, **options))
 
     return Sender
 
