@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
 from agentmagic.errors import BadRequest, ProviderError, Unavailable
@@ -167,11 +168,12 @@ _NOT_NAMED = "the results of its batch do not name it"
 class RemoteBatches(ABC):
     """The batch API of a server, the base of such: ids, results line by line, errors, the cost.
 
-    `cheap_cache` says that tokens read from a cache are cheaper in a batch too. The `name` of a batch or of a file is
-    its id.
+    `frame` is what stands before, between and behind the encoded requests. `cheap_cache` says that tokens read from a
+    cache are cheaper in a batch too. The `name` of a batch or of a file is its id.
     """
 
     limits: ClassVar[BatchLimits]
+    frame: ClassVar[tuple[bytes, bytes, bytes]] = (b"", b"\n", b"\n")
     cheap_cache: ClassVar[bool] = True
 
     def __init__(self, model: RemoteModel[Any, Any]) -> None:
@@ -187,8 +189,8 @@ class RemoteBatches(ABC):
         """Return a request as it is written into a batch."""
 
     @abstractmethod
-    async def _submit(self, lines: Sequence[bytes]) -> object:
-        """Send encoded requests and return the id of their batch as the server writes it."""
+    async def _submit(self, content: bytes) -> object:
+        """Send the encoded requests and return the id of their batch as the server writes it."""
 
     @abstractmethod
     async def _open(self, what: Literal["batch", "cancel", "file"], name: str) -> "httpx2.Response":
@@ -218,13 +220,15 @@ class RemoteBatches(ABC):
                 f"The keys of a batch are different texts of up to 64 letters, digits, - and _, not {keys!r:.200}."
             )
             raise ValueError(message)
-        lines: list[bytes] = []
-        for key, request in requests:
-            lines.append(self.line(key, request))
-            if len(lines) % _ENCODED_AT_ONCE == 0:
+        content, (begin, joint, end) = BytesIO(), self.frame
+        for place, (key, request) in enumerate(requests):
+            content.write(joint if place else begin)
+            content.write(self.line(key, request))
+            if place % _ENCODED_AT_ONCE == 0:
                 await asyncio.sleep(0)
+        content.write(end)
         with self._explained():
-            return self._made(await self._submit(lines))
+            return self._made(await self._submit(content.getvalue()))
 
     async def state(self, batch_id: str) -> BatchState:
         """Return how far a batch has come."""

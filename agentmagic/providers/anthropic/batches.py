@@ -3,7 +3,7 @@
 https://platform.claude.com/docs/en/build-with-claude/batch-processing
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentmagic.providers.anthropic.decoder import Decoder, refusal
@@ -36,6 +36,7 @@ class AnthropicBatches(RemoteBatches):
 
     # https://platform.claude.com/docs/en/build-with-claude/batch-processing#batch-limitations: 256 MB, with the frame.
     limits = BatchLimits(100_000, 256_000_000 - 100)
+    frame = (b'{"requests":[', b",", b"]}")
 
     def __init__(self, model: RemoteModel[Any, Any], send: "Callable[..., Awaitable[httpx2.Response]]") -> None:
         super().__init__(model)
@@ -46,9 +47,8 @@ class AnthropicBatches(RemoteBatches):
         params = {name: value for name, value in self._remote.body(request).items() if name != "stream"}
         return write_body({"custom_id": key, "params": params})
 
-    async def _submit(self, lines: Sequence[bytes]) -> object:
-        beta = any(_BETA in line for line in lines)
-        sent = await self._send("post", _PATH, b'{"requests":[' + b",".join(lines) + b"]}", beta=beta)
+    async def _submit(self, content: bytes) -> object:
+        sent = await self._send("post", _PATH, content, beta=_BETA in content)
         return object_of(await self._remote.whole(sent)).get("id")
 
     async def _open(self, what: Literal["batch", "cancel", "file"], name: str) -> "httpx2.Response":

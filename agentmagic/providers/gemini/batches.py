@@ -3,7 +3,7 @@
 https://ai.google.dev/gemini-api/docs/batch-api and https://ai.google.dev/api/batch-api
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from agentmagic.errors import ProviderError
@@ -62,8 +62,8 @@ class GeminiBatches(RemoteBatches):
         """Return a request as it is written into a batch."""
         return write_body({"key": key, "request": self._remote.body(request)})
 
-    async def _submit(self, lines: Sequence[bytes]) -> object:
-        sent = await self._calls.upload(b"\n".join(lines) + b"\n")
+    async def _submit(self, content: bytes) -> object:
+        sent = await self._calls.upload(content)
         file = self._made(object_of(object_of(await self._remote.whole(sent)).get("file")).get("name"))
         made = await self._calls.open(lambda aio: aio.batches.create(model=self._remote.model, src=file))
         return object_of(await self._remote.whole(made)).get("name")

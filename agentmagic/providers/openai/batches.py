@@ -3,7 +3,7 @@
 https://developers.openai.com/api/docs/guides/batch and https://developers.openai.com/api/reference/resources/batches
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from agentmagic.errors import ProviderError
@@ -47,8 +47,8 @@ class OpenAIBatches(RemoteBatches):
         body = {name: value for name, value in self._model.body(request).items() if name != "stream"}
         return write_body({"custom_id": key, "method": "POST", "url": "/v1/responses", "body": body})
 
-    async def _submit(self, lines: Sequence[bytes]) -> object:
-        sent = await self._model.open("post", "/files", {"purpose": "batch"}, file=b"\n".join(lines) + b"\n")
+    async def _submit(self, content: bytes) -> object:
+        sent = await self._model.open("post", "/files", {"purpose": "batch"}, file=content)
         file = self._made(object_of(await self._model.whole(sent)).get("id"))
         body = {"input_file_id": file, "endpoint": "/v1/responses", "completion_window": "24h"}
         return object_of(await self._model.whole(await self._model.open("post", "/batches", body))).get("id")
@@ -84,15 +84,14 @@ class OpenAIBatches(RemoteBatches):
         return decoded(self._decoder(), body)
 
     def _fate(self, batch: Json) -> ProviderError | None:
-        status = text_of(batch.get("status"))
-        if status == "failed":
-            error = (objects_of(object_of(batch.get("errors")).get("data")) or [{}])[0]
-            # https://developers.openai.com/api/docs/guides/batch: too many tokens in all batches that wait
-            code = text_of(error.get("code"))
-            return self._error(
-                Fault(text_of(error.get("message")), code, 429 if code == "token_limit_exceeded" else 400)
-            )
-        return unanswered(self.who, _FATES[status]) if status in _FATES else None
+        word = text_of(batch.get("status"))
+        if word != "failed":
+            return unanswered(self.who, _FATES[word]) if word in _FATES else None
+        error = (objects_of(object_of(batch.get("errors")).get("data")) or [{}])[0]
+        code = text_of(error.get("code"))
+        # https://developers.openai.com/api/docs/guides/batch#rate-limits: the tokens of all batches that wait
+        status = 429 if code == "token_limit_exceeded" else 400
+        return self._error(Fault(text_of(error.get("message")), code, status))
 
     def _error(self, fault: Fault) -> ProviderError:
         return error_for(fault, who=self.who, model=self._model.model)
