@@ -25,7 +25,8 @@ from agentmagic.loop.budgets import Budget, BudgetExhausted, SharedPurse
 from agentmagic.loop.retry import words_of
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome, run_turn
-from agentmagic.mapping.file import MapFile, Recipe, RowAsked, RowEnded, RowLog, RowStatus
+from agentmagic.mapping.batching import BatchedRows
+from agentmagic.mapping.file import LONGEST_ERROR, Line, MapFile, Recipe, RowAsked, RowEnded, RowLog, RowStatus
 from agentmagic.mapping.options import MapSettings
 from agentmagic.mapping.outcomes import MapRow
 from agentmagic.mapping.prompts import RowPrompt, RowPrompts, digest
@@ -34,7 +35,7 @@ from agentmagic.mapping.rows import Rows
 from agentmagic.mapping.sample import choose
 from agentmagic.mapping.tally import Tally
 from agentmagic.messages import Media, Text, Usage, as_text
-from agentmagic.providers.base import Request, honoured
+from agentmagic.providers.base import Model, Request, honoured
 from agentmagic.providers.registry import address_of, priced
 from agentmagic.providers.traffic import TurnTraffic
 from agentmagic.runtime.engine import engine
@@ -51,8 +52,6 @@ MOST = 10_000
 """Rows that are asked at a time at most, if nothing else bounds them."""
 ALIKE = 10
 """Rows that may fail with the same error before one was answered; then the others are not asked."""
-LONGEST_ERROR = 300
-"""Characters of an error of a row."""
 HOPELESS = (AuthenticationMissing, AuthenticationFailed)
 """Errors that every further row would meet."""
 
@@ -88,7 +87,8 @@ class MapWork:
 class Driver:
     """Asks the rows of a map. `changed` is called when a row has ended, and `told` with each report of progress.
 
-    `rows` are the rows that have an outcome, by place; `chosen` the places that are asked, None for all.
+    `rows` are the rows that have an outcome, by place; `chosen` the places that are asked, None for all; `sent` counts
+    rows that are in a batch.
     """
 
     work: MapWork
@@ -102,6 +102,7 @@ class Driver:
     error: AgentMagicError | None = None
     doubtful: list[MapRow] = field(default_factory=list[MapRow])
     tally: Tally = field(default_factory=Tally)
+    sent: int = 0
 
     def __post_init__(self) -> None:
         self.tally.total = self.work.rows.total
@@ -109,12 +110,14 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._main: asyncio.Task[Any] | None = None
         self._report: asyncio.TimerHandle | None = None
-        self._purse = SharedPurse(())
+        self.shared = SharedPurse(())
         self._schema = self.work.turn.agent.output_schema
         self._common = 0
+        self._doubts = set[str]()
         self._recipe = ""
+        self._batched: BatchedRows | None = None
         self._scale = 1.0
-        self._measured = asyncio.Event()
+        self.measured = asyncio.Event()
         settings = honoured(self.work.turn.model, self.work.turn.agent.settings)
         self._longest = settings.max_output_tokens or self.work.turn.facts.output
         bound = self.work.settings.concurrency or _usual_bound(self.work.turn.model.name)
@@ -165,6 +168,8 @@ class Driver:
         self.tally.notices.extend(_denied(turn, list(offered.values())))
         self._common = tokens_of_tools(turn.agent.instructions, [tool.definition for tool in offered.values()])
         self._common += sum(map(tokens_of_message, turn.history.messages))
+        if self.work.settings.batch:
+            self._batched = BatchedRows(self, list(offered))
         recipe = self._recipe_of(list(offered.values()))
         self._recipe = digest(*recipe.parts.values())
         path, again = self.work.path, self.work.settings.again
@@ -205,9 +210,9 @@ class Driver:
             spent += Usage(int(spent.input_tokens * share), 0, int(spent.output_tokens * share), cost=cost)
         own = Budget("map", self.work.settings.max_cost, self.work.settings.max_tokens, spent)
         budgets = (own, *self.work.budgets)
-        self._purse = SharedPurse(budgets)
+        self.shared = SharedPurse(budgets)
         if all(budget.max_cost is None and budget.max_tokens is None for budget in budgets):
-            self._measured.set()
+            self.measured.set()
         if self.work.settings.max_cost is not None and self._longest == (most := self.work.turn.facts.output):
             self.tally.notices.append(
                 f"Without max_output_tokens, the model's own limit of {most:,} tokens is set aside for each request, "
@@ -216,10 +221,11 @@ class Driver:
 
     async def _ask_all(self) -> None:
         assert self.file is not None  # noqa: S101  (opened by `_begin`)
-        doubtful = set(self.file.doubtful)
+        self._doubts = set(self.file.doubtful)
         if self.work.settings.sample is not None:
             await self._choose(self.work.settings.sample)
         wanted = None if self.chosen is None else set(self.chosen)
+        batched = self._batched
         async for prompt in self._prompts():
             if wanted is not None and prompt.place not in wanted:
                 continue
@@ -227,11 +233,18 @@ class Driver:
             if known is not None and known.status == "answered" and self._keep(prompt, known):
                 continue
             if prompt.prompt is None:
-                self._note(prompt, RowEnded(prompt.key, self._label(prompt), "failed", error=prompt.problem))
+                self.note(prompt, RowEnded(prompt.key, self.label(prompt), "failed", error=prompt.problem))
                 continue
-            lost = known is not None and known.status == "in doubt"
-            await self._start(prompt, in_doubt=lost or prompt.key in doubtful)
-        self.tally.total = len(self.finished) + len(self._tasks) if self.chosen is None else len(self.chosen)
+            if known is not None and known.status == "in doubt":
+                self._doubts.add(prompt.key)
+            if batched is None:
+                await self.start(prompt)
+            else:
+                batched.waiting.append(prompt)
+        batch = [] if batched is None else batched.waiting
+        self.tally.total = len(self.finished) + len(self._tasks) + len(batch)
+        if batched is not None:
+            await batched.ask()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -257,23 +270,31 @@ class Driver:
 
     # -- one row -----------------------------------------------------------------------------------
 
-    async def _start(self, prompt: RowPrompt, *, in_doubt: bool) -> None:
+    async def start(self, prompt: RowPrompt) -> None:
         """Begin to ask a row, when the bound, the pace and the budgets let it."""
-        await self._bound.acquire()
         if self._tasks:
-            await self._measured.wait()  # the first row tells how the provider counts
-        purse = RowPurse(self._purse, self._worst_of, partial(self._asked, prompt), self._paid)
-        await purse.open(self._worst(self._common + prompt.size))
-        task = asyncio.create_task(self._row(prompt, purse, in_doubt=in_doubt))
+            await self.measured.wait()  # the first row tells how the provider counts
+        purse = self.purse(prompt)
+        await purse.open(self.worst_of_row(prompt))
+        await self.begin(prompt, purse, self.work.turn.model)
+
+    def purse(self, prompt: RowPrompt) -> RowPurse:
+        """Return what pays for the requests of a row."""
+        return RowPurse(self.shared, self._worst_of, partial(self.write, self.asked(prompt)), self._paid)
+
+    async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
+        """Begin to ask a row of a model, in a task of its own, when the bound lets it."""
+        await self._bound.acquire()
+        task = asyncio.create_task(self._row(prompt, purse, model))
         self._tasks.add(task)
         task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._bound.release()
-        self._measured.set()
+        self.measured.set()
 
-    async def _row(self, prompt: RowPrompt, purse: RowPurse, *, in_doubt: bool) -> None:
+    async def _row(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
         """Ask one row, in a turn of its own, and write what became of it."""
         assert self.file is not None  # noqa: S101  (opened by `_begin`)
         assert prompt.prompt is not None  # noqa: S101  (of the caller)
@@ -285,6 +306,7 @@ class Driver:
 
         turn = replace(
             self.work.turn,
+            model=model,
             prompt=prompt.prompt,
             values=prompt.values,
             view=RequestView(),
@@ -298,10 +320,10 @@ class Driver:
             purse.close()
         self.work.spent(outcome.result.usage)
         ended = self._outcome(prompt, outcome, sent=purse.sent)
-        row = self._note(prompt, ended, outcome.result.value)
-        if in_doubt or ended.status == "in doubt":
+        row = self.note(prompt, ended, outcome.result.value)
+        if prompt.key in self._doubts or ended.status == "in doubt":
             self.doubtful.append(row)
-        self._write(RowLog(prompt.key, tuple(map(_kept, events))), ended)
+        self.write(RowLog(prompt.key, tuple(map(_kept, events))), ended)
         self._judge(row, outcome.error)
 
     def _outcome(self, prompt: RowPrompt, outcome: Outcome, *, sent: bool) -> RowEnded:
@@ -311,7 +333,7 @@ class Driver:
         value = json_form(result.value) if shaped else None
         return RowEnded(
             prompt.key,
-            self._label(prompt),
+            self.label(prompt),
             status,
             value,
             result.final_text if value is None and status == "answered" else "",
@@ -345,10 +367,10 @@ class Driver:
                 value = self._schema.read(known.answer) if known.answer else self._schema.convert(data)
             except ValueError:
                 return False
-        self._note(prompt, known, value, kept=True)
+        self.note(prompt, known, value, kept=True)
         return True
 
-    def _note(self, prompt: RowPrompt, ended: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
+    def note(self, prompt: RowPrompt, ended: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
         """Take what became of a row into the result."""
         row = MapRow(
             prompt.place,
@@ -369,10 +391,11 @@ class Driver:
             self._report = asyncio.get_running_loop().call_later(INTERVAL, self._tell)
         return row
 
-    def _label(self, prompt: RowPrompt) -> str:
+    def label(self, prompt: RowPrompt) -> str:
+        """Return how a row is called, in a text of bounded length."""
         return clip(str(self.work.rows.label(prompt.place)), 100)
 
-    def _write(self, *lines: RowAsked | RowLog | RowEnded) -> None:
+    def write(self, *lines: Line) -> None:
         """Append to the file. A file that cannot be written ends the map, and what was answered stays in the result."""
         assert self.file is not None  # noqa: S101  (opened by `_begin`)
         try:
@@ -384,19 +407,23 @@ class Driver:
                 f"{where} cannot be written: {reason}. No further row is asked; the result has the rows until here. "
                 "Make room, and run the cell again."
             )
-            self._end(failed)
+            self.end(failed)
             raise
 
-    def _end(self, error: MapFailed) -> None:
+    def end(self, error: MapFailed) -> None:
         """End the map with an error, unless it has one."""
         if self.error is None:
             self.error = error
             if self._main is not None:
                 self._main.cancel()
 
-    def _asked(self, prompt: RowPrompt) -> None:
-        """Note in the file that a row is about to be asked. Raises OSError if that cannot be written."""
-        self._write(RowAsked(prompt.key, self._label(prompt), digest(self._recipe, prompt.key)))
+    def asked(self, prompt: RowPrompt) -> RowAsked:
+        """Return the line that says that a row is about to be asked."""
+        return RowAsked(prompt.key, self.label(prompt), digest(self._recipe, prompt.key))
+
+    def worst_of_row(self, prompt: RowPrompt) -> Usage:
+        """Return the most that the first request of a row may use."""
+        return self._worst(self._common + prompt.size)
 
     def _worst_of(self, request: Request) -> Usage:
         return self._worst(sum(tokens_by_part(request).values()))
@@ -420,7 +447,7 @@ class Driver:
         alike = self.tally.asked >= ALIKE and self.tally.errors[row.error] == self.tally.asked
         if hopeless or alike or self.work.settings.on_error == "stop":
             why = f"All of the first {ALIKE} rows failed alike. " if alike and not hopeless else ""
-            self._end(MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}"))
+            self.end(MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}"))
 
     def _tell(self) -> None:
         if self._report is not None:
@@ -430,7 +457,7 @@ class Driver:
 
     def progress(self) -> MapProgress:
         """Return how far the map has come."""
-        return self.tally.progress(len(self._tasks), "" if self.work.path is None else str(self.work.path))
+        return self.tally.progress(len(self._tasks) + self.sent, "" if self.work.path is None else str(self.work.path))
 
 
 def _take(source: Iterator[RowPrompt]) -> list[RowPrompt]:

@@ -87,7 +87,7 @@ class MapRun:
         return MapResult(
             rows,
             driver.progress(),
-            tuple(driver.doubtful),
+            tuple(sorted(driver.doubtful, key=lambda row: row.place)),
             self._estimate(rows),
             work.rows,
             work.turn.agent.output_schema,
