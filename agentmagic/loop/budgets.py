@@ -111,6 +111,10 @@ class SharedPurse:
             self._count(worst, 1)
         return words
 
+    def owe(self, worst: Usage) -> None:
+        """Set aside what a request may use that was sent already."""
+        self._count(worst, 1)
+
     def give_back(self, worst: Usage, used: Usage) -> None:
         """Free what was set aside, and count what was used of it."""
         self._count(worst, -1)

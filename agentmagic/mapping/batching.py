@@ -58,6 +58,8 @@ class BatchedRows:
         under_way = {name: keys & rows.keys() for name, keys in file.batches.items() if keys & rows.keys()}
         earlier = {key for keys in under_way.values() for key in keys}
         left = [prompt for prompt in self.waiting if prompt.key not in earlier]
+        for key in earlier:
+            self._driver.shared.owe(self._worst(rows[key]))
         if left and not self._driver.measured.is_set():  # under a cap, one row tells how tokens count
             await self._driver.start(left.pop(0))
             await self._driver.measured.wait()
@@ -77,7 +79,7 @@ class BatchedRows:
             raise
 
     def _fitting(self, left: Sequence[RowPrompt]) -> tuple[list[RowPrompt], str]:
-        """Return the first rows for which the budgets have enough, which is set aside, and why there is not for more."""
+        """Return the first rows that the budgets allow, which is set aside for them, and why no more are."""
         fitting: list[RowPrompt] = []
         for prompt in left:
             if words := self._driver.shared.reserve(self._worst(prompt)):

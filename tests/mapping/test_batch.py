@@ -14,6 +14,7 @@ from agentmagic.messages import Text, Usage
 from agentmagic.providers import catalog
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.batch import BatchLimits, BatchState
+from agentmagic.testing import PATIENCE
 from tests.mapping.models import MODEL, RowModel
 
 
