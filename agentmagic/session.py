@@ -663,6 +663,9 @@ class Session:
         if (run := self.running) is not None:
             run.cancel()
             await asyncio.shield(asyncio.wrap_future(run.settled))
+        if self._map is not None:
+            self._map.stop()
+            await asyncio.shield(asyncio.wrap_future(self._map.settled))
         try:
             await asyncio.wrap_future(engine().submit(self._connections.aclose()))
         finally:

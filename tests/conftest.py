@@ -29,6 +29,7 @@ NEEDS = {
     "test_properties.py": "openai",
     "providers/anthropic": "anthropic",
     "providers/gemini": "google.genai",
+    "providers/test_batch.py": "openai",
     "providers/test_compatible.py": "openai",
     "providers/test_local.py": "xllamacpp",
     "providers/test_refusals.py": "openai",

@@ -80,7 +80,7 @@ def notices(progress: MapProgress) -> list[str]:
     """Return what the user should know about a map, and what becomes of the rows that were not asked."""
     told = [one_line(shown(notice), LONGEST_NOTICE) for notice in progress.notices[:MOST_NOTICES]]
     unasked = progress.total is None or progress.done < progress.total
-    if progress.ended in _ENDS and unasked:
+    if progress.ended in _ENDS and unasked and progress.done:
         file = one_line(shown(progress.file), LONGEST_ERROR)
         told.append(KEPT.format(file) if file else LOST)
     return told

@@ -147,7 +147,8 @@ def _fields(rows: Sequence[MapRow], schema: OutputSchema | None) -> Answers:
     """Return the columns of the answers: one for each field, or one for all if they have none."""
     if schema is None or schema.wrapped_in:
         return {ANSWER: [_plain(row.value) for row in rows]}
-    records = [{} if row.value is None else record(row.value) for row in rows]
+    nothing: Mapping[str, Any] = {}
+    records = [nothing if row.value is None else record(row.value) for row in rows]
     names = dict.fromkeys(name for one in records for name in one) or dict.fromkeys(schema.schema.get("properties", ()))
     return {str(name): [one.get(name) for one in records] for name in names}
 
@@ -167,10 +168,10 @@ def _renamed(columns: Answers, taken: Collection[str]) -> Answers:
 
 def record(item: Any) -> Mapping[str, Any]:
     """Return the fields of a model of pydantic, a data class or a mapping."""
-    dump: Callable[[], Any] | None = getattr(item, "model_dump", None)
+    dump: Callable[[], Mapping[str, Any]] | None = getattr(item, "model_dump", None)
     if dump is not None:
         return dump()
-    return dataclasses.asdict(item) if dataclasses.is_dataclass(item) and not isinstance(item, type) else item
+    return dataclasses.asdict(cast("Any", item)) if dataclasses.is_dataclass(item) else item
 
 
 def _result(events: Sequence[Event]) -> RunResult:

@@ -29,7 +29,7 @@ class MapRun:
         self.view: MapView | None = None
         self._listeners = Listeners[MapProgress]()
         self._waiters = Waiters()
-        self._driver = Driver(work, self._listeners.tell, self._waiters.wake)
+        self._driver = Driver(work, self._tell, self._waiters.wake)
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         engine().submit_from_here(self._main())
@@ -92,7 +92,7 @@ class MapRun:
         return MapResult(
             rows,
             driver.progress(),
-            tuple(driver.doubtful),
+            tuple(sorted(driver.doubtful, key=lambda row: row.place)),
             self._estimate(rows),
             work.rows,
             work.turn.agent.output_schema,
@@ -143,6 +143,9 @@ class MapRun:
         slowest = mean * len(sizes) / at_once
         fastest = mean * max(1.0, len(sizes) / bound)
         return Estimate(len(sizes), len(asked), costs, tokens, (min(slowest, fastest), slowest))
+
+    def _tell(self, progress: MapProgress) -> None:
+        self._listeners.tell(progress)
 
     def _is_more(self, position: int) -> bool:
         return len(self._driver.finished) > position or self.done
