@@ -237,8 +237,8 @@ class _BlockHtml:
         head = Markup(" ").join((glyph, element("b", map_words.heading(seen)), element("small", figures, style=MUTED)))
         errors = [element("small", line, style=f"color:{COLOURS['failed']}") for line in map_words.errors(seen)]
         notices = [element("small", line, style=MUTED) for line in map_words.notices(seen)]
-        lines = [element("div", line, style="overflow-wrap:anywhere") for line in (head, *errors, *notices)]
-        return element("div", *lines, _shares(seen), style=f"{CARD};padding:6px 12px")
+        lines = [element("div", line, style="overflow-wrap:anywhere") for line in (*errors, *notices)]
+        return element("div", element("div", head), _shares(seen), *lines, style=f"{CARD};padding:6px 12px")
 
     def footer(self, block: FooterBlock) -> Markup:
         figures = Markup(" · ").join(element("span", figure) for figure in words.footer(block, times=self.times))

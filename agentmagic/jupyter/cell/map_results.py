@@ -38,7 +38,10 @@ def summary(result: MapResult, *, times: bool) -> list[str]:
     lines = [] if result.estimate is None else [result.estimate.sentence(times=times)]
     if rows := result.doubtful:
         names = listed([clip(str(row.index), LONGEST_CELL) for row in rows], MOST_DOUBTFUL)
-        lines.append(f"{counted(len(rows), 'row')} in doubt, which may have been paid twice: {names}.")
+        one = len(rows) == 1
+        lost = "was asked and its answer" if one else "were asked and their answers"
+        paid = f"so {'it' if one else 'they'} may be paid twice"
+        lines.append(f"{counted(len(rows), 'row')} {lost} did not arrive, {paid}: {names}.")
     return lines
 
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 FRAME = 0.1
 """Seconds between two updates of a live output at least."""
 
+SAVED = 5.0
+"""Seconds between two updates of a map's HTML at least, if a page shows the view: a kernel may end at any time."""
+
 GRACE = 0.4
 """Seconds until the first update: by then most pages have said hello, and need none."""
 
@@ -360,6 +363,7 @@ class LiveHtml:
         self._shown = Snapshot([], None)
         self._request = OutputUpdates(self._update, GRACE, FRAME).update
         self._due = False
+        self._shown_at = 0.0
         self._begun = False
         self._over = False
 
@@ -371,7 +375,8 @@ class LiveHtml:
 
     def look(self, event: Event | MapProgress) -> None:
         """Show at the next frame what an event has changed in the transcript."""
-        self._due |= isinstance(event, WAITS)
+        is_map = isinstance(event, MapProgress)
+        self._due |= isinstance(event, WAITS) or (is_map and time.monotonic() - self._shown_at > SAVED)
         if self._is_wanted():
             self._request()
 
@@ -391,10 +396,11 @@ class LiveHtml:
         return not self._over and (self._due or not self._seen())
 
     def _show(self) -> int:
+        self._shown_at = time.monotonic()
         self._due = False  # before the snapshot: a question that comes after it needs another update
         self._shown = self._transcript.snapshot(self._shown)
         page = self._renderer.update(self._shown)
-        self._send({"text/html": self._aside(page), "text/plain": "The turn is under way."})
+        self._send({"text/html": self._aside(page), "text/plain": "This is under way."})
         return len(page)
 
     def _send(self, data: Mapping[str, str]) -> None:
