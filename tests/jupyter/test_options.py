@@ -13,7 +13,8 @@ from agentmagic.jupyter.extension import AgentMagics
 from agentmagic.jupyter.magics import options
 from agentmagic.jupyter.magics.agent_commands import _how_to_load, agent_magic
 from agentmagic.jupyter.magics.mcp_commands import mcp_magic
-from agentmagic.jupyter.magics.options import Help, ParsedLine
+from agentmagic.jupyter.magics.options import ParsedLine
+from agentmagic.jupyter.magics.parser import Help
 from agentmagic.jupyter.notebook.file import KnownNotebook
 from agentmagic.jupyter.notebook.namespace import Namespace
 from agentmagic.jupyter.panel.panels import ShellNotebook
