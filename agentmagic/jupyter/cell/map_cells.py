@@ -32,8 +32,12 @@ class BarScreen(TurnScreen):
     """A bar in a terminal while a map runs; at the end its figures are printed."""
 
     def __init__(self) -> None:
-        self.transcript = Transcript()
         self._bar = TerminalBar(sys.stderr) if sys.stderr.isatty() else None
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with an empty transcript."""
+        self.transcript = Transcript()
 
     def feed(self, event: Event | MapProgress) -> None:
         """Draw the progress."""
@@ -109,7 +113,7 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
     typed = prompt_of(body, toolsets, known, evaluate=False, images=command.image)
     for problem in typed.problems:
         say(problem)
-    chosen = MapSettings(**{**command.given(MapSettings), "agent": made.recipe, "as_": made.output})
+    chosen = MapSettings(agent=made.recipe, as_=made.output, **command.given(MapSettings))
     if command.show:
         shown = made.session.fork(0) if command.new else made.session
         seen, values = shown.preview_of_map(rows, typed.prompt, chosen, toolsets)
