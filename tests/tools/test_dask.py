@@ -1,0 +1,47 @@
+"""Tools on a cluster of Dask on this machine, whose workers are killed."""
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+
+from agentmagic.tools.executors import MAY_HAVE_RUN, MAY_REPEAT
+from tests.tools.clusters import call_and_kill, runs, session_with
+from tests.turns import calls, results, texts
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=[0, 3])
+def failures(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def client(failures):
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": failures}),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_a_tool_runs_on_the_workers_once_a_call_also_if_calls_are_equal(client, failures, tmp_path):
+    step = calls(*[("work", {"folder": str(tmp_path)})] * 2)
+    session = session_with(client.get_executor(pure=False), step, repeatable=failures > 0)
+    assert sorted(texts(session.ask("Go."))) == ["1", "2"]
+    assert set(runs(tmp_path)) <= set(client.run(lambda: __import__("os").getpid()).values())
+
+
+def test_a_scheduler_that_runs_calls_again_is_refused(client, failures, tmp_path):
+    session = session_with(client.get_executor(pure=False), calls(("work", {"folder": str(tmp_path)})))
+    (result,) = results(session.ask("Go."))
+    assert (result.text, runs(tmp_path) == []) == (
+        ("1", False) if not failures else (MAY_REPEAT.format("work", 3), True)
+    )
+
+
+def test_a_call_whose_worker_was_killed_is_in_doubt_or_runs_again_if_it_is_repeatable(client, failures, tmp_path):
+    result = call_and_kill(client.get_executor(pure=False), tmp_path, repeatable=failures > 0)
+    expected = (MAY_HAVE_RUN.format("work", "KilledWorker"), True, 1) if not failures else ("2", False, 2)
+    assert (result.text, result.in_doubt, len(runs(tmp_path))) == expected
