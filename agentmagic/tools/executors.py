@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, Literal, TypeVar, cast
-from weakref import WeakKeyDictionary
 
 from agentmagic import json_schema
 from agentmagic.errors import ToolError, UsageError, said
@@ -27,6 +26,7 @@ from agentmagic.secrets import redact
 from agentmagic.text import a_type, one_line
 from agentmagic.tools import payload
 from agentmagic.tools.base import TaskComplete, ToolContext, failure
+from agentmagic.tools.dask_calls import check_scheduler, submit_once
 
 Function = Callable[..., Any]
 T = TypeVar("T")
@@ -75,16 +75,6 @@ ALL_ENGINES = (
 )
 NOT_REPEATED = "repeatable=True means nothing to {} without executor=. Leave it out."
 
-MAY_REPEAT = (
-    "{} was not run: if a worker is lost, this Dask scheduler runs its calls again, up to {} times, unannounced. "
-    "Start the scheduler with dask.config.set({{'distributed.scheduler.allowed-failures': 0}}), or with "
-    "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=0 in its environment. Or, if a second run does no harm, declare "
-    "@tool(executor=..., repeatable=True)."
-)
-NOT_ASKED = (
-    "{} was not run: the Dask scheduler does not say whether it runs the calls of a lost worker again ({}). If a "
-    "second run does no harm, declare @tool(executor=..., repeatable=True)."
-)
 MAY_HAVE_RUN = (
     "{} may have run, wholly or in part: its worker was lost before it answered ({}). It was not called again. Check "
     "what it has done before you call it again."
@@ -92,9 +82,6 @@ MAY_HAVE_RUN = (
 MAY_RUN_AGAIN = "The worker of {} was lost before it answered ({}). It may be called again."
 BROKEN_POOL = "The process pool is broken for good: make a new ProcessPoolExecutor and mark the tool with it."
 NOT_TAKEN = "{} was not run: its executor did not take the call ({})."
-
-_runs_once: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
-"""The Dask clients whose scheduler has said that it runs no call again."""
 
 
 def kind_of(executor: Executor) -> Kind:
@@ -169,6 +156,8 @@ class Dispatcher:
         self.executor = executor
         self.kind = kind_of(executor)
         self.repeatable = repeatable
+        self._runs_once = self.kind == "dask" and not repeatable
+        self._client: Any = getattr(executor, "_client", None)
         self._is_told = False
 
     async def run_here(self, function: Callable[[], T], on_start: Callable[[], None]) -> T:
@@ -204,7 +193,8 @@ class Dispatcher:
             return self._lost("the executor gave the call up", context)
         error = future.exception()
         if error is None:
-            return future.result()
+            has_run, value = future.result() if self._runs_once else (True, future.result())
+            return value if has_run else self._lost("Dask gave the call to another one", context)
         if words := _loss(error):
             return self._lost(words, context)
         raise _raised(error)
@@ -212,8 +202,8 @@ class Dispatcher:
     def _submit(self, arguments: Mapping[str, Any], variables: Collection[str], context: ToolContext) -> Future[Any]:
         """Check what a call takes along, and send it; in a thread, because both pickle."""
         name = context.call.name
-        if self.kind == "dask" and not self.repeatable:
-            self._check_scheduler(name)
+        if self._runs_once:
+            check_scheduler(name, self._client)
         parts = payload.taken_along(
             self.function, by_value=self.kind != "processes", with_globals=self._sends_globals()
         )
@@ -225,7 +215,8 @@ class Dispatcher:
         if context.cancelled:
             raise ToolError(NOT_TAKEN.format(name, "it was stopped"))
         try:
-            future = self.executor.submit(partial(self.function, **arguments))  # Dask has keywords of its own
+            call = partial(self.function, **arguments)  # whole, because Dask has keywords of its own
+            future = submit_once(self.executor, self._client, call) if self._runs_once else self.executor.submit(call)
         except Exception as error:  # noqa: BLE001  (of the executor, or of an object that it pickles)
             broken = f" {BROKEN_POOL}" if self.kind == "processes" and isinstance(error, BrokenExecutor) else ""
             reason = one_line(redact(said(error)), 300).rstrip(".")
@@ -233,22 +224,6 @@ class Dispatcher:
         if context.cancelled:
             future.cancel()
         return future
-
-    def _check_scheduler(self, name: str) -> None:
-        """Raise ToolError if the scheduler of Dask runs the calls of a lost worker again; its yes is kept."""
-        client: Any = cast("Any", self.executor)._client  # noqa: SLF001  (which nothing else tells)
-        if client in _runs_once:
-            return
-        try:
-            # A lambda goes by value: the scheduler need not have agentmagic.
-            failures = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.allowed_failures)
-        except Exception as error:  # noqa: BLE001  (of the connection, or of a scheduler that runs no functions)
-            raise ToolError(
-                NOT_ASKED.format(name, one_line(redact(said(error)), 200) or type(error).__name__)
-            ) from None
-        if failures != 0:
-            raise ToolError(MAY_REPEAT.format(name, failures))
-        _runs_once[client] = None
 
     def _sends_globals(self) -> bool:
         """Return whether the globals of a function go along: ipyparallel sends them only with cloudpickle."""

@@ -33,11 +33,15 @@ def runs(folder: Path) -> list[int]:
     return [int(path.read_text()) for path in folder.glob("*.run")]
 
 
-def call_and_kill(executor, folder: Path, **options):
-    """The result of a call whose worker is killed when it has begun."""
+def kill(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
+
+
+def call_and_end(executor, folder: Path, end, **options):
+    """The result of a call whose worker is ended, by a function that is given its process, when the call has begun."""
     run = session_with(executor, calls(("work", {"folder": str(folder), "stay": True})), **options).start("Go.")
     while not (begun := runs(folder)):
         assert not run.done
-    os.kill(begun[0], signal.SIGKILL)
+    end(begun[0])
     (result,) = results(run.wait())
     return result

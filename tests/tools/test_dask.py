@@ -4,8 +4,9 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
-from agentmagic.tools.executors import MAY_HAVE_RUN, MAY_REPEAT
-from tests.tools.clusters import call_and_kill, runs, session_with
+from agentmagic.tools.dask_calls import MAY_REPEAT
+from agentmagic.tools.executors import MAY_HAVE_RUN
+from tests.tools.clusters import call_and_end, kill, runs, session_with
 from tests.turns import calls, results, texts
 
 pytestmark = pytest.mark.slow
@@ -42,6 +43,15 @@ def test_a_scheduler_that_runs_calls_again_is_refused(client, failures, tmp_path
 
 
 def test_a_call_whose_worker_was_killed_is_in_doubt_or_runs_again_if_it_is_repeatable(client, failures, tmp_path):
-    result = call_and_kill(client.get_executor(pure=False), tmp_path, repeatable=failures > 0)
+    result = call_and_end(client.get_executor(pure=False), tmp_path, kill, repeatable=failures > 0)
     expected = (MAY_HAVE_RUN.format("work", "KilledWorker"), True, 1) if not failures else ("2", False, 2)
     assert (result.text, result.in_doubt, len(runs(tmp_path))) == expected
+
+
+def test_a_call_whose_worker_is_retired_is_not_carried_out_again_unless_it_is_repeatable(client, failures, tmp_path):
+    def retire(_process):
+        client.retire_workers([worker for worker, tasks in client.processing().items() if tasks])
+
+    result = call_and_end(client.get_executor(pure=False), tmp_path, retire, repeatable=failures > 0)
+    doubt = (MAY_HAVE_RUN.format("work", "Dask gave the call to another one"), True, 1)
+    assert (result.text, result.in_doubt, len(runs(tmp_path))) == (("2", False, 2) if failures else doubt)

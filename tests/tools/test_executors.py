@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+import sys
 import threading
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
@@ -19,7 +20,7 @@ from agentmagic.testing import PATIENCE
 from agentmagic.tools import executors
 from agentmagic.tools.base import STILL_RUNNING
 from agentmagic.tools.calling import checked
-from agentmagic.tools.executors import ON_WORKER, kind_of
+from agentmagic.tools.executors import MAY_HAVE_RUN, ON_WORKER, kind_of
 from tests.tools import heavy
 from tests.turns import SOON, calls, notices, play, results, texts
 
@@ -74,6 +75,30 @@ class Client:
         if isinstance(self._scheduler.allowed_failures, Exception):
             raise self._scheduler.allowed_failures
         return cloudpickle.loads(cloudpickle.dumps(function))(dask_scheduler=self._scheduler)
+
+
+class Queue:
+    """The queue of Dask: its tokens stay with the scheduler."""
+
+    tokens: dict[str, list[bool]] = {}  # noqa: RUF012  (as in a scheduler)
+
+    def __init__(self, name, client=None):
+        self.name = name
+        self.tokens.setdefault(name, [])
+
+    def put(self, token):
+        self.tokens[self.name].append(token)
+
+    def get(self, *, batch):
+        found, self.tokens[self.name] = self.tokens[self.name], []
+        return found
+
+    def close(self): ...
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Queue=Queue))
 
 
 def dask(failures=0, *ends, pure=False, **kwargs):
@@ -250,7 +275,7 @@ def test_a_function_of_a_notebook_is_refused_on_a_process_pool(monkeypatch):
     work = notebook_function("def work() -> int: return 1")
     with ProcessPoolExecutor(1) as executor:
         assert tool(executor=executor)(work) is work  # in a script, whose file the processes import
-        monkeypatch.setitem(__import__("sys").modules, "__main__", SimpleNamespace())
+        monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace())
         with pytest.raises(UsageError, match=r"work is defined in a notebook.*%%writefile heavy.py.*from heavy import"):
             tool(executor=executor)(notebook_function("def work() -> int: return 1"))
 
@@ -302,7 +327,7 @@ LOSSES = [
 def test_a_call_whose_worker_was_lost_may_have_run_and_is_in_doubt(executor, reason):
     outcome = once(add, arguments={"a": 1}, executor=executor())
     (lost,) = results(outcome)
-    assert lost.text == executors.MAY_HAVE_RUN.format("work", reason)
+    assert lost.text == MAY_HAVE_RUN.format("work", reason)
     assert (lost.status, lost.in_doubt) == ("error", True)
     assert [event.result.in_doubt for event in outcome.events if event.type == "tool_finished"] == [True]
 
@@ -311,6 +336,24 @@ def test_a_call_whose_worker_was_lost_may_have_run_and_is_in_doubt(executor, rea
 def test_a_repeatable_call_whose_worker_was_lost_may_be_called_again(executor, reason):
     (lost,) = results(once(add, arguments={"a": 1}, executor=executor(), repeatable=True))
     assert (lost.text, lost.in_doubt) == (executors.MAY_RUN_AGAIN.format("work", reason), False)
+
+
+def test_a_call_that_dask_runs_again_is_not_carried_out_again_and_is_in_doubt():
+    class Twice(type(dask())):
+        def submit(self, fn, /):
+            super().submit(fn)  # on a worker that leaves in good order, so that its value is not wanted
+            return super().submit(fn)
+
+    made, executor = [], Twice(pure=False)
+    executor._client = Client(0)
+    Inline.made = made
+    work = notebook_function("def work() -> int: Inline.made.append(1); return 1", Inline=Inline)
+    (result,) = results(once(work, executor=executor))
+    assert (result.text, result.in_doubt, len(made)) == (
+        MAY_HAVE_RUN.format("work", "Dask gave the call to another one"),
+        True,
+        1,
+    )
 
 
 def test_errors_of_a_function_that_are_named_like_a_lost_worker_are_its_own():

@@ -4,7 +4,7 @@ import ipyparallel
 import pytest
 
 from agentmagic.tools.executors import MAY_HAVE_RUN
-from tests.tools.clusters import call_and_kill, runs, session_with
+from tests.tools.clusters import call_and_end, kill, runs, session_with
 from tests.turns import calls, texts
 
 pytestmark = pytest.mark.slow
@@ -21,6 +21,6 @@ def test_a_tool_runs_on_an_engine_and_a_call_whose_engine_was_killed_is_in_doubt
     assert texts(session_with(executor, calls(("work", {"folder": str(tmp_path)}))).ask("Go.")) == ["1"]
     folder = tmp_path / "killed"
     folder.mkdir()
-    result = call_and_kill(executor, folder)
+    result = call_and_end(executor, folder, kill)
     assert (result.text, result.in_doubt) == (MAY_HAVE_RUN.format("work", "EngineError"), True)
     assert len(runs(folder)) == 1
