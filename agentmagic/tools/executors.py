@@ -24,9 +24,8 @@ from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.runtime.main_thread import Job
 from agentmagic.secrets import redact
 from agentmagic.text import a_type, one_line
-from agentmagic.tools import payload
+from agentmagic.tools import dask_calls, payload
 from agentmagic.tools.base import TaskComplete, ToolContext, failure
-from agentmagic.tools.dask_calls import check_scheduler, submit_once
 
 Function = Callable[..., Any]
 T = TypeVar("T")
@@ -156,8 +155,6 @@ class Dispatcher:
         self.executor = executor
         self.kind = kind_of(executor)
         self.repeatable = repeatable
-        self._runs_once = self.kind == "dask" and not repeatable
-        self._client: Any = getattr(executor, "_client", None)
         self._is_told = False
 
     async def run_here(self, function: Callable[[], T], on_start: Callable[[], None]) -> T:
@@ -193,7 +190,8 @@ class Dispatcher:
             return self._lost("the executor gave the call up", context)
         error = future.exception()
         if error is None:
-            has_run, value = future.result() if self._runs_once else (True, future.result())
+            value = future.result()
+            has_run, value = dask_calls.outcome(value) if self.kind == "dask" else (True, value)
             return value if has_run else self._lost("Dask gave the call to another one", context)
         if words := _loss(error):
             return self._lost(words, context)
@@ -202,8 +200,9 @@ class Dispatcher:
     def _submit(self, arguments: Mapping[str, Any], variables: Collection[str], context: ToolContext) -> Future[Any]:
         """Check what a call takes along, and send it; in a thread, because both pickle."""
         name = context.call.name
-        if self._runs_once:
-            check_scheduler(name, self._client)
+        if self.kind == "dask":
+            client: Any = cast("Any", self.executor)._client  # noqa: SLF001  (which nothing else tells)
+            dask_calls.check_client(name, client, once=not self.repeatable)
         parts = payload.taken_along(
             self.function, by_value=self.kind != "processes", with_globals=self._sends_globals()
         )
@@ -215,8 +214,11 @@ class Dispatcher:
         if context.cancelled:
             raise ToolError(NOT_TAKEN.format(name, "it was stopped"))
         try:
-            call = partial(self.function, **arguments)  # whole, because Dask has keywords of its own
-            future = submit_once(self.executor, self._client, call) if self._runs_once else self.executor.submit(call)
+            call = partial(self.function, **arguments)
+            if self.kind == "dask":
+                future = dask_calls.submit(self.executor, name, call, once=not self.repeatable)
+            else:
+                future = self.executor.submit(call)
         except Exception as error:  # noqa: BLE001  (of the executor, or of an object that it pickles)
             broken = f" {BROKEN_POOL}" if self.kind == "processes" and isinstance(error, BrokenExecutor) else ""
             reason = one_line(redact(said(error)), 300).rstrip(".")

@@ -4,10 +4,11 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
+from agentmagic import tool
 from agentmagic.tools.dask_calls import MAY_REPEAT
 from agentmagic.tools.executors import MAY_HAVE_RUN
 from tests.tools.clusters import call_and_end, kill, runs, session_with
-from tests.turns import calls, results, texts
+from tests.turns import calls, notices, play, results, texts
 
 pytestmark = pytest.mark.slow
 
@@ -18,13 +19,19 @@ def failures(request):
 
 
 @pytest.fixture(scope="module")
-def client(failures):
+def whole(failures):
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": failures}),
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
         yield client
+
+
+@pytest.fixture
+def client(whole):
+    whole.wait_for_workers(2)  # another one takes the place of one that was killed
+    return whole
 
 
 def test_a_tool_runs_on_the_workers_once_a_call_also_if_calls_are_equal(client, failures, tmp_path):
@@ -46,6 +53,14 @@ def test_a_call_whose_worker_was_killed_is_in_doubt_or_runs_again_if_it_is_repea
     result = call_and_end(client.get_executor(pure=False), tmp_path, kill, repeatable=failures > 0)
     expected = (MAY_HAVE_RUN.format("work", "KilledWorker"), True, 1) if not failures else ("2", False, 2)
     assert (result.text, result.in_doubt, len(runs(tmp_path))) == expected
+
+
+def test_a_function_reads_data_that_was_scattered_once(client):
+    namespace = {"__name__": "__main__", "table": client.scatter([(1, 2, 3)])[0]}
+    exec("def total() -> int: return sum(table)", namespace)  # noqa: S102  (a cell)
+    total = tool(executor=client.get_executor(pure=False), repeatable=True)(namespace["total"])
+    outcome = play(calls("total"), "Done.", tools=[total])
+    assert (texts(outcome), notices(outcome)) == (["6"], [])
 
 
 def test_a_call_whose_worker_is_retired_is_not_carried_out_again_unless_it_is_repeatable(client, failures, tmp_path):

@@ -36,6 +36,7 @@ class Inline(Executor):
         self.sent = []
 
     def submit(self, fn, /, *args, **kwargs):
+        args = [arg.data if isinstance(arg, Scattered) else arg for arg in args]  # as Dask does
         self.sent.append(cloudpickle.dumps(partial(fn, *args, **kwargs)))
         future = Future()
         end = self._ends.pop(0) if self._ends else None
@@ -66,7 +67,7 @@ RemoteError = named("ipyparallel.error", Exception, "RemoteError")
 class Client:
     """A client of Dask: a scheduler with a number of allowed failures, or one that does not answer."""
 
-    def __init__(self, failures):
+    def __init__(self, failures=0):
         self._scheduler = SimpleNamespace(allowed_failures=failures)
         self.asked = 0
 
@@ -75,6 +76,13 @@ class Client:
         if isinstance(self._scheduler.allowed_failures, Exception):
             raise self._scheduler.allowed_failures
         return cloudpickle.loads(cloudpickle.dumps(function))(dask_scheduler=self._scheduler)
+
+
+class Scattered:
+    """The future of Dask for some data."""
+
+    def __init__(self, data):
+        self.data = data
 
 
 class Queue:
@@ -98,7 +106,7 @@ class Queue:
 
 @pytest.fixture(autouse=True)
 def library(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Queue=Queue))
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Queue=Queue, Future=Scattered))
 
 
 def dask(failures=0, *ends, pure=False, **kwargs):
@@ -307,6 +315,21 @@ def test_a_scheduler_that_may_run_a_call_twice_is_refused_unless_the_tool_is_rep
     assert executor._client.asked == 1
 
 
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_a_client_that_is_closed_is_named(repeatable):
+    executor = dask(0)
+    executor._client.status = "closed"
+    (refused,) = texts(once(add, arguments={"a": 1}, executor=executor, repeatable=repeatable))
+    assert refused.startswith("work was not run: its client of Dask is closed.")
+
+
+def test_an_exit_on_a_worker_of_dask_ends_the_call_and_a_value_that_cannot_be_sent_is_told():
+    assert texts(once(lambda: sys.exit(3), executor=dask())) == ["The tool ended itself with exit code 3."]
+    assert texts(once(lambda: [threading.Lock()], executor=dask())) == [
+        "TypeError: cannot pickle '_thread.lock' object"
+    ]
+
+
 def test_a_scheduler_that_runs_each_call_once_is_asked_once():
     executor = dask(0)
     assert texts(once(add, arguments={"a": 1}, executor=executor, times=2)) == ["2", "2"]
@@ -340,9 +363,9 @@ def test_a_repeatable_call_whose_worker_was_lost_may_be_called_again(executor, r
 
 def test_a_call_that_dask_runs_again_is_not_carried_out_again_and_is_in_doubt():
     class Twice(type(dask())):
-        def submit(self, fn, /):
-            super().submit(fn)  # on a worker that leaves in good order, so that its value is not wanted
-            return super().submit(fn)
+        def submit(self, fn, /, *args):
+            super().submit(fn, *args)  # on a worker that leaves in good order, so that its value is not wanted
+            return super().submit(fn, *args)
 
     made, executor = [], Twice(pure=False)
     executor._client = Client(0)
@@ -475,6 +498,11 @@ def test_large_globals_are_told_once():
             "Dask, or let the function read it there from a file."
         )
     ]
+
+
+def test_the_function_sees_the_data_of_a_future_of_dask():
+    work = notebook_function("def work() -> int: return sum(TABLE)", TABLE=Scattered([1, 2, 3]))
+    assert texts(once(work, executor=dask())) == ["6"]
 
 
 def test_a_variable_that_is_given_by_its_name_is_looked_at_too():
