@@ -38,9 +38,12 @@ def check_client(name: str, client: Any, *, once: bool) -> None:
         raise ToolError(CLOSED.format(name))
     if not once or client in _checked:
         return
+
+    def allowed(dask_scheduler: Any) -> int:  # an inner function goes by value: the scheduler needs no agentmagic
+        return dask_scheduler.allowed_failures
+
     try:
-        # A lambda goes by value: the scheduler need not have agentmagic.
-        failures = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.allowed_failures)
+        failures = client.run_on_scheduler(allowed)
     except Exception as error:  # noqa: BLE001  (of the connection, or of a scheduler that runs no functions)
         raise ToolError(NOT_ASKED.format(name, one_line(redact(said(error)), 200) or type(error).__name__)) from None
     if failures != 0:
@@ -104,16 +107,16 @@ def _runner(name: str) -> Callable[..., tuple[str, Any]]:
     def run(data: bytes, token: str, *values: object) -> tuple[str, Any]:
         import io
         import pickle
+        from importlib import import_module
 
-        import cloudpickle
-        from distributed import Queue
+        dumps, new_queue = import_module("cloudpickle").dumps, import_module("distributed").Queue
 
         class Unpickler(pickle.Unpickler):
             def persistent_load(self, pid: int) -> object:
                 return values[pid]  # Dask has put the data in the place of its future
 
         if token:
-            queue: Any = Queue(token)
+            queue = new_queue(token)
             try:
                 if not queue.get(batch=True):
                     return "repeated", None
@@ -122,7 +125,7 @@ def _runner(name: str) -> Callable[..., tuple[str, Any]]:
         try:
             call = Unpickler(io.BytesIO(data)).load()
             # Pickled in here: Dask waits for ever for a value that cannot be pickled. And an exit would end the worker.
-            return "ran", cloudpickle.dumps(call())
+            return "ran", dumps(call())
         except SystemExit as error:
             return "exited", error.code if isinstance(error.code, int | None) else str(error.code)
 

@@ -210,7 +210,7 @@ class Dispatcher:
         large = payload.check(name, chain(parts, given), self._dumps())
         if large and not self._is_told:
             self._is_told = True
-            context.tell(payload.large_notice(name, large))
+            context.tell(payload.large_notice(name, large, dask=self.kind == "dask"))
         if context.cancelled:
             raise ToolError(NOT_TAKEN.format(name, "it was stopped"))
         try:

@@ -137,7 +137,7 @@ def tool_with(function: F, options: ToolOptions) -> F:
 def is_tool(value: object) -> bool:
     """Return whether `@tool` marked this function."""
     function = inspect.isroutine(value) or isinstance(value, partial)
-    return function and _kept(value, MARK) is not None
+    return function and _kept(cast("object", value), MARK) is not None
 
 
 def _kept(function: object, attribute: str) -> Any:

@@ -155,13 +155,11 @@ def _unpicklable(name: str, place: str, value: object, error: Exception) -> str:
     )
 
 
-def large_notice(name: str, large: Sequence[tuple[str, int]]) -> str:
+def large_notice(name: str, large: Sequence[tuple[str, int]], *, dask: bool) -> str:
     """Return what the user is told of large values that go to a worker with each call of a tool."""
     values = ", ".join(f"{place} ({size / 1e6:,.0f} MB)" for place, size in large)
-    return (
-        f"Each call of {name} sends to a worker: {values}. Send it once, with client.scatter(...) of Dask, or let the "
-        "function read it there from a file."
-    )
+    mend = "Send it once, with x = client.scatter(x), or let" if dask else "Let"
+    return f"Each call of {name} sends to a worker: {values}. {mend} the function read it there from a file."
 
 
 def _is_secret(name: str, value: Any) -> bool:

@@ -1,10 +1,10 @@
 """Tools on a cluster of Dask on this machine, whose workers are killed."""
 
-import dask
 import pytest
+from dask import config
 from distributed import Client, LocalCluster
 
-from agentmagic import tool
+from agentmagic import Agent, ScriptedModel, Session, tool
 from agentmagic.tools.dask_calls import MAY_REPEAT
 from agentmagic.tools.executors import MAY_HAVE_RUN
 from tests.tools.clusters import call_and_end, kill, runs, session_with
@@ -21,7 +21,7 @@ def failures(request):
 @pytest.fixture(scope="module")
 def whole(failures):
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": failures}),
+        config.set({"distributed.scheduler.allowed-failures": failures}),
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
@@ -53,6 +53,14 @@ def test_a_call_whose_worker_was_killed_is_in_doubt_or_runs_again_if_it_is_repea
     result = call_and_end(client.get_executor(pure=False), tmp_path, kill, repeatable=failures > 0)
     expected = (MAY_HAVE_RUN.format("work", "KilledWorker"), True, 1) if not failures else ("2", False, 2)
     assert (result.text, result.in_doubt, len(runs(tmp_path))) == expected
+
+
+def test_what_a_client_does_by_itself_is_no_change_of_the_notebook(client):
+    variables = {"__name__": "__main__", "client": client, "cluster": client.cluster, "rows": [1]}
+    exec("def work() -> int: rows.append(client.submit(len, 'ab', pure=False).result()); return len(rows)", variables)  # noqa: S102
+    model = ScriptedModel([calls("work"), "Done."])
+    outcome = Session(Agent(model, tools=[variables["work"]]), namespace=variables).ask("Go.")
+    assert (texts(outcome), [change.name for change in outcome.changes]) == (["2"], ["rows"])
 
 
 def test_a_function_reads_data_that_was_scattered_once(client):

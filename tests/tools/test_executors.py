@@ -21,6 +21,7 @@ from agentmagic.tools import executors
 from agentmagic.tools.base import STILL_RUNNING
 from agentmagic.tools.calling import checked
 from agentmagic.tools.executors import MAY_HAVE_RUN, ON_WORKER, kind_of
+from agentmagic.undo.states import maker_of
 from tests.tools import heavy
 from tests.turns import SOON, calls, notices, play, results, texts
 
@@ -291,7 +292,7 @@ def test_a_function_of_a_notebook_is_refused_on_a_process_pool(monkeypatch):
 def test_the_kind_of_an_executor_is_that_of_the_library_it_comes_from():
     subclass = type("Own", (ThreadPoolExecutor,), {})
     interpreter = named("concurrent.futures.interpreter", ThreadPoolExecutor)
-    found = [kind_of(one.__new__(one)) for one in (subclass, interpreter, Dask, IPyParallel, Inline)]
+    found = [kind_of(object.__new__(one)) for one in (subclass, interpreter, Dask, IPyParallel, Inline)]
     assert found == ["threads", "processes", "dask", "ipyparallel", "other"]
 
 
@@ -488,16 +489,16 @@ def test_a_global_that_cannot_be_pickled_is_named():
     ]
 
 
-def test_large_globals_are_told_once():
+@pytest.mark.parametrize(
+    ("executor", "mend"),
+    [(Inline, "Let"), (dask, "Send it once, with x = client.scatter(x), or let")],
+)
+def test_large_globals_are_told_once(executor, mend):
     work = notebook_function("def work() -> int: return len(TABLE)", TABLE=bytes(3_000_000))
-    outcome = once(work, executor=Inline(), times=2)
+    outcome = once(work, executor=executor(), times=2)
     assert texts(outcome) == ["3000000", "3000000"]
-    assert notices(outcome) == [
-        (
-            "Each call of work sends to a worker: the global TABLE (3 MB). Send it once, with client.scatter(...) of "
-            "Dask, or let the function read it there from a file."
-        )
-    ]
+    told = "Each call of work sends to a worker: the global TABLE (3 MB)."
+    assert notices(outcome) == [f"{told} {mend} the function read it there from a file."]
 
 
 def test_the_function_sees_the_data_of_a_future_of_dask():
@@ -538,3 +539,9 @@ def test_only_what_runs_in_this_process_is_watched(executor, changes):
     assert tuple(change.name for change in outcome.changes) == changes
     assert [event for event in outcome.events if event.type == "variables_changed" and event.unwatched] == []
     assert len(variables["rows"]) == 1 + len(changes)
+
+
+def test_executors_clients_and_clusters_are_no_data_of_a_notebook():
+    traits = named("traitlets.traitlets", object, "HasTraits")
+    kinds = [ThreadPoolExecutor, Dask, named("distributed.client", object), named("ipyparallel.client.client", traits)]
+    assert [maker_of(kind) for kind in kinds] == [None] * 4
