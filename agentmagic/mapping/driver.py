@@ -167,13 +167,15 @@ class Driver:
         """Return what all rows are asked, and a digest of each part of it."""
         turn, prompts = self.work.turn, self.work.prompts
         schema = turn.agent.output_schema
-        definitions = [encode(tool.definition) for tool in tools]
+        definitions = [
+            (one.name, one.server, one.description, one.parameters) for one in (tool.definition for tool in tools)
+        ]
         parts = {
             "prompt": prompts.digest,
             "model": turn.model.name,
             "type": digest("" if schema is None else written_json(schema.schema)),
             "instructions": digest(turn.agent.instructions),
-            "tools": digest(*definitions),
+            "tools": digest(*map(written_json, definitions)),
             "settings": digest(repr(turn.agent.settings)),
             "conversation": digest(*map(encode, turn.history.messages)),
         }
