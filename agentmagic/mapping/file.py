@@ -121,7 +121,9 @@ class Recipe:
 class MapFile:
     """The file of one map, open for appending, and what it holds for its recipe.
 
-    `ended` has the last outcome of each row by its key, `doubtful` the keys of rows that were asked and have none.
+    `ended` has the last outcome of each row by its key, `doubtful` the keys of rows that were asked and have none, and
+    `repeated` those that were asked again after that. `spent` is what all outcomes have cost, and `lost` how many
+    requests of rows may have been paid without one.
     Without a path it is a temporary file. `damaged` counts lines that could not be read. With `again`, all rows are
     asked anew if the recipe is another one.
 
@@ -133,6 +135,9 @@ class MapFile:
         self.path = path
         self.ended: dict[str, RowEnded] = {}
         self.doubtful: set[str] = set()
+        self.repeated: set[str] = set()
+        self.spent = Usage()
+        self.lost = 0
         self.damaged = 0
         self._logs: dict[str, tuple[int, int]] = {}
         self._guard = threading.Lock()
@@ -196,10 +201,17 @@ class MapFile:
             case MapBegun():
                 self.ended.clear()
                 self.doubtful.clear()
+                self.repeated.clear()
+                self.spent, self.lost = Usage(), 0
             case RowAsked():
+                if line.key in self.doubtful:
+                    self.repeated.add(line.key)
+                    self.lost += 1
                 self.doubtful.add(line.key)
             case RowEnded():
                 self.ended[line.key] = line
+                self.spent += line.usage
+                self.lost += line.status == "stopped"
                 self.doubtful.discard(line.key)
             case RowLog():
                 self._logs[line.key] = place, size
