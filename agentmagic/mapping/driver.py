@@ -202,10 +202,9 @@ class Driver:
 
     def _open_purse(self, file: MapFile) -> None:
         """Begin with what the rows of the file have cost; rows in doubt may have cost as much as others on average."""
-        known = list(file.ended.values())
-        spent = sum((ended.usage for ended in known), Usage())
-        if file.doubtful and known:
-            share = len(file.doubtful) / len(known)
+        spent = file.spent
+        if (lost := file.lost + len(file.doubtful)) and file.ended:
+            share = lost / len(file.ended)
             cost = None if spent.cost is None else spent.cost * share
             spent += Usage(int(spent.input_tokens * share), 0, int(spent.output_tokens * share), cost=cost)
         own = Budget("map", self.work.settings.max_cost, self.work.settings.max_tokens, spent)
@@ -221,7 +220,7 @@ class Driver:
 
     async def _ask_all(self) -> None:
         assert self.file is not None  # noqa: S101  (opened by `_begin`)
-        self._doubts = set(self.file.doubtful)
+        self._doubts = self.file.doubtful | self.file.repeated
         if self.work.settings.sample is not None:
             await self._choose(self.work.settings.sample)
         wanted = None if self.chosen is None else set(self.chosen)
@@ -369,7 +368,9 @@ class Driver:
                 value = self._schema.read(known.answer) if known.answer else self._schema.convert(data)
             except ValueError:
                 return False
-        self.note(prompt, known, value, kept=True)
+        row = self.note(prompt, known, value, kept=True)
+        if self.file is not None and row.key in self.file.repeated:
+            self.doubtful.append(row)
         return True
 
     def note(self, prompt: RowPrompt, ended: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:

@@ -135,7 +135,8 @@ class MapFile:
     """The file of one map, open for appending, and what it holds for its recipe.
 
     `ended` has the last outcome of each row by its key, `doubtful` the keys of rows that were asked and have none, and
-    `batches` the keys of rows that are in a batch, by its id.
+    `repeated` those that were asked again after that; `batches` has the keys of rows that are in a batch, by its id.
+    `spent` is what all outcomes have cost, and `lost` how many requests of rows may have been paid without one.
     Without a path it is a temporary file. `damaged` counts lines that could not be read. With `again`, all rows are
     asked anew if the recipe is another one.
 
@@ -148,6 +149,9 @@ class MapFile:
         self.ended: dict[str, RowEnded] = {}
         self.doubtful: set[str] = set()
         self.batches: dict[str, set[str]] = {}
+        self.repeated: set[str] = set()
+        self.spent = Usage()
+        self.lost = 0
         self.damaged = 0
         self._logs: dict[str, tuple[int, int]] = {}
         self._guard = threading.Lock()
@@ -214,10 +218,18 @@ class MapFile:
                 self.ended.clear()
                 self.doubtful.clear()
                 self.batches.clear()
+                self.repeated.clear()
+                self.spent, self.lost = Usage(), 0
             case RowAsked():
+                known = self.ended.get(line.key)
+                if line.key in self.doubtful or (known is not None and known.status == "in doubt"):
+                    self.repeated.add(line.key)
+                    self.lost += line.key in self.doubtful
                 self.doubtful.add(line.key)
             case RowEnded():
                 self.ended[line.key] = line
+                self.spent += line.usage
+                self.lost += line.status == "in doubt"
                 self.doubtful.discard(line.key)
                 for keys in self.batches.values():
                     keys.discard(line.key)
