@@ -351,7 +351,7 @@ class Driver:
             return ("in doubt", "It was stopped while it was asked.") if sent else ("not asked", "")
         if result.stop_reason == "budget":
             return "failed" if sent else "not asked", result.error
-        if any(isinstance(event, ToolFinished) and getattr(event.result, "in_doubt", False) for event in result.events):
+        if any(isinstance(event, ToolFinished) and event.result.in_doubt for event in result.events):
             return "in doubt", result.error or "A worker was lost; what its tool did is not known."
         if outcome.error is not None or result.stop_reason == "no_tools":
             return "failed", result.error or "The model called a tool, and there are none."
