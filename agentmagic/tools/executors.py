@@ -277,8 +277,6 @@ def _raised(error: BaseException) -> BaseException:
     if type(error).__module__ != "ipyparallel.error" or not (name := getattr(error, "ename", None)):
         return error
     words = str(getattr(error, "evalue", ""))
-    return (
-        TaskComplete(words)
-        if name == "TaskComplete"
-        else ToolError(words if name == "ToolError" else f"{name}: {words}")
-    )
+    if name == "TaskComplete":
+        return TaskComplete(words)
+    return ToolError(words if name == "ToolError" else f"{name}: {words}")
