@@ -109,7 +109,8 @@ class TurnContext:
     back: it takes each event, and returns the event to emit. `traffic` keeps the requests to the model and its
     responses. `values` describe the values that the prompt names, as the model is sent them. `noted` is what sources of
     tools have said in this session: each is said once. `unreachable` are the problems of servers that the
-    user was told of. `watcher` finds out what the tools change.
+    user was told of. `watcher` finds out what the tools change. `row` says that the turn is one of many, whose requests
+    wait for those of other turns.
     """
 
     agent: Agent
@@ -130,6 +131,7 @@ class TurnContext:
     noted: set[str] = field(default_factory=set[str])
     unreachable: set[str] = field(default_factory=set[str])
     watcher: Watcher = field(default_factory=Watcher)
+    row: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,9 +320,11 @@ class Steps:
 
     async def _ask(self, request: Request, hear: Hear, on_retry: OnRetry, purpose: str = "") -> ModelFinished:
         """Ask the model, and count the usage of failed tries too."""
+        row = self._stepper.gate.deadline if self._turn.row and self._stepper is not None else None
+        retry = self._turn.agent.retry
         with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
             try:
-                finished = await ask(self._model, exchange, self._turn.agent.retry, hear, on_retry, self._say_mend)
+                finished = await ask(self._model, exchange, retry, hear, on_retry, self._say_mend, row)
             except ProviderError as error:
                 self.usage += error.usage or Usage()
                 raise

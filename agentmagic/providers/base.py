@@ -274,7 +274,15 @@ class Adjustable(Protocol):
 
 @runtime_checkable
 class Taped(Protocol):
-    """A model on tape: the usage of its answers has their cost, as it was when they were recorded."""
+    """A model on tape: the usage of its answers has their cost, as it was when they were recorded.
+
+    `real` is the model that is asked, or None if the tape answers.
+    """
+
+    @property
+    def real(self) -> "Model | None":
+        """The model behind the tape."""
+        ...
 
     async def rest(self, seconds: float) -> None:
         """Wait before a request is sent again."""

@@ -423,8 +423,10 @@ _recent = deque["ProviderGate"](maxlen=RECENT)
 def gate_of(model: Model) -> ProviderGate:
     """Return the gate of a model: one for all models of this name, address and key on this event loop.
 
-    A model without an address has a gate of its own, and a model on tape one that makes nobody wait.
+    A model without an address has a gate of its own, and a tape that answers one that makes nobody wait.
     """
+    if isinstance(model, Taped):
+        model = model.real or model
     address = None if isinstance(model, Taped) else address_of(model)
     key = model.key_digest if isinstance(model, RemoteModel) else ""
     where: Hashable = id(model) if address is None else (address, key)
