@@ -4,8 +4,8 @@ import math
 
 FEW = 10
 """Requests, at least, whose share of refusals says something."""
-FIRST_WINDOW = 16
-"""Requests under way at first: few enough for any server, and six doublings from the largest window."""
+FIRST_WINDOW = 10
+"""Requests under way at first: few enough for any server, and seven doublings from the largest window."""
 LARGEST_WINDOW = 1000
 """Requests under way at most, each of which takes a socket: 5,000 a minute at 12 s each."""
 EPOCH, LONGEST_EPOCH = 1.0, 8.0
@@ -23,6 +23,10 @@ FIRST_STEP, LARGEST_STEP, MEASURED_STEP = 0.02, 0.1, 0.25
 rate was measured, which is often too low."""
 GAIN = 1.25
 """How many times as many answers a second a round has to bring for the window to grow on."""
+FASTEST, CAREFUL = 2.0, 1.5
+"""How many times as large the window may become in a round: at first, and once one was too large."""
+SLOWER = 1.5
+"""How many times as long answers may take as in the best round while the window grows."""
 ROUNDS = 8
 """Rounds until a window that brought no more is tried again."""
 
@@ -144,6 +148,9 @@ class Window(Ceiling):
         self._full = False  # whether rows waited for it in this round
         self._round = (0.0, 0)  # when this round began, and its answers so far
         self._most = (0.0, float(FIRST_WINDOW))  # answers a second, and the window that brought them
+        self._first = self.value  # at the beginning of the round
+        self._usual = math.inf  # how long answers took in that round
+        self._times = FASTEST  # by how much it may grow in a round
         self._rounds = 0
 
     def full(self) -> None:
@@ -157,21 +164,23 @@ class Window(Ceiling):
         """Count an answer; `latency` is the usual one, which is the length of a round."""
         began, answers = self._round
         self._round = began, answers + 1
-        if self._growing and self._full:
-            self.value = min(self.value + 1, LARGEST_WINDOW)
+        if self._growing and self._full and latency <= self._usual * SLOWER:
+            self.value = max(self.value, min(self.value + 1, self._first * self._times, LARGEST_WINDOW))
         if now - began < max(latency, EPOCH) or answers < FEW:
             return
         if self._full and now >= self._held:
-            self._judge(answers / (now - began))
-        self._round, self._full = (now, 0), False
+            self._usual = min(self._usual, latency)
+            self._judge(answers / (now - began), latency)
+        self._round, self._full, self._first = (now, 0), False, self.value
 
-    def _judge(self, rate: float) -> None:
+    def _judge(self, rate: float, latency: float) -> None:
         best, window = self._most
-        if rate > best * (GAIN if self._growing else 1 + (GAIN - 1) / 2):
-            self._most, self._growing = (rate, self.value), True
+        if rate > best * GAIN:
+            self._most, self._growing = (rate, self._first), True
         elif self._growing:
             self.value, self._growing, self._rounds = max(window, self.least), False, 0
+            self._times = CAREFUL
         else:
             self._rounds += 1
             if self._rounds >= ROUNDS:
-                self._most, self._growing = (rate, self.value), True
+                self._most, self._growing, self._usual = (rate, self.value), True, latency

@@ -124,7 +124,8 @@ class ProviderGate:
         self._rows = deque[tuple[asyncio.Future[None], Ticket]]()
         self._rooms = deque[asyncio.Future[None]]()
         self._coming = deque[float]()
-        self._latency = self._lag = 0.2
+        self._latency = self._lag = 0.2  # the usual seconds until an answer has ended, and until a refusal
+        self._answers = 0
         self._in_a_row = 0  # refusals without an acceptance between them
         self._first_refusal = 0.0
         self._shut = False
@@ -296,7 +297,8 @@ class ProviderGate:
         else:
             self._accept(ticket, now)
             if error is None:
-                self._latency += (now - ticket.sent_at - self._latency) / FEW
+                self._answers = min(self._answers + 1, FEW)
+                self._latency += (now - ticket.sent_at - self._latency) / self._answers
                 self._window.answer(now, self._latency)
         if not self._shut:
             self._rate.settle(now, REFUSAL * self._lag)

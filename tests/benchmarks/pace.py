@@ -1,12 +1,17 @@
-"""The pace of a provider, in virtual time: how much of an allowed rate the gate uses, and how often it is refused."""
+"""The pace of a provider, in virtual time: how much of an allowed rate the gate uses, and how often it is refused.
+
+`python -m tests.benchmarks.pace 5` plays five seeds, which takes half an hour; the benchmarks play one.
+"""
 
 import asyncio
 import random
 import selectors
+import statistics
 import sys
-import time
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain, product, repeat
 from typing import Any, TypeVar
 
 from agentmagic.errors import ProviderError, RateLimited, Unavailable
@@ -47,6 +52,11 @@ def in_virtual_time(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
+GRANTS = ("second", "minute", "window")
+CALM = (0.0, 0.0, 0.0, 429)
+STORM = (180.0, 60.0, 0.3, 429)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """A provider and how it behaves.
@@ -61,7 +71,7 @@ class Scene:
     grants: str = "second"
     tells: str = "nothing"
     latency: tuple[float, float] = (0.8, 2.5)
-    storm: tuple[float, float, float, int] = (0.0, 0.0, 0.0, 429)
+    storm: tuple[float, float, float, int] = CALM
     tokens: float = 0.0
     capacity: int = 0
     minutes: float = 10.0
@@ -72,9 +82,9 @@ class Server:
 
     def __init__(self, scene: Scene, seed: int) -> None:
         self.scene = scene
-        self.random = random.Random(seed)
+        self.random = random.Random(seed)  # noqa: S311  (no secret)
         self.accepted = self.refused = self.under_way = self.most = 0
-        self.latencies: list[float] = []
+        self.slowest = 0.0  # the longest that an answer was slowed down, in times
         burst = {"second": max(scene.limit / 60, 2.0), "minute": scene.limit, "window": 0.0}[scene.grants]
         self.burst = self.level = burst
         self.token_level = scene.tokens
@@ -144,13 +154,13 @@ class Server:
         self.most = max(self.most, self.under_way)
         took = self.random.uniform(*scene.latency)
         if scene.capacity:
-            took *= max(1.0, self.under_way / scene.capacity)
+            slower = max(1.0, self.under_way / scene.capacity)
+            took, self.slowest = took * slower, max(self.slowest, slower)
         try:
             await asyncio.sleep(took * 0.3)
             if (listener := hear.get()) is not None:
                 listener(200, self.headers(0.0))
             await asyncio.sleep(took * 0.7)
-            self.latencies.append(took)
         finally:
             self.under_way -= 1
 
@@ -158,38 +168,77 @@ class Server:
 Client = Callable[[Server, float], Awaitable[None]]
 
 
-async def gated(server: Server, end: float) -> None:
-    """Send rows through the gate."""
-    gate, loop = ProviderGate(), asyncio.get_running_loop()
-    rng = random.Random(7)
-    tasks: set[asyncio.Task[None]] = set()
+def rows() -> Iterator[Usage]:
+    """Yield what the rows of a map use, without an end."""
+    chance = random.Random(7)  # noqa: S311  (no secret)
+    while True:
+        yield Usage(input_tokens=chance.randint(200, 1800), output_tokens=chance.randint(50, 450))
 
-    async def row() -> None:
-        usage = Usage(input_tokens=rng.randint(200, 1800), output_tokens=rng.randint(50, 450))
+
+async def gated(server: Server) -> None:
+    """Send rows through the gate, as a map does."""
+    gate = ProviderGate()
+
+    async def row(usage: Usage) -> None:
         while True:
-            try:
+            with suppress(ProviderError):
                 async with gate.admitted(usage.input_tokens + 250, row=True) as ticket:
                     await server.ask(usage)
                     ticket.used(usage)
-            except ProviderError:
-                continue
-            return
+                return
 
-    while loop.time() < end:
-        async with asyncio.timeout_at(end + 0.001):
+    async with asyncio.TaskGroup() as tasks:
+        for usage in rows():
             await gate.room()
-        task = loop.create_task(row())
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-        if TRACE and loop.time() // TRACE != gated.last:  # type: ignore
-            gated.last = loop.time() // TRACE  # type: ignore
-            print(f"   {loop.time():6.1f} rate {gate._rate.value:8.2f} win {gate._window.value:7.1f} grow {gate._window._growing} under {gate._under_way} shut {gate._shut} {server.accepted} {server.refused} rows {len(gate._rows)}")
-    for task in tuple(tasks):
-        task.cancel()
+            tasks.create_task(row(usage))
 
 
-gated.last = -1  # type: ignore
-TRACE = 0.0
+async def workers(server: Server, limit: Callable[[], float], told: Callable[[bool], None]) -> None:
+    """Keep as many rows under way as a limit says, each sent again with backoff; tell of each success or refusal."""
+    under_way, changed = 0, asyncio.Event()
+
+    async def row(usage: Usage) -> None:
+        nonlocal under_way
+        for wait in chain((0.5, 1, 2, 4, 8, 16), repeat(30)):
+            try:
+                await server.ask(usage)
+            except ProviderError as error:
+                told(False)
+                changed.set()
+                await asyncio.sleep(error.retry_after or wait + server.random.random())
+                continue
+            told(True)
+            break
+        under_way -= 1
+        changed.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        for usage in rows():
+            while under_way >= int(limit()):
+                changed.clear()
+                await changed.wait()
+            under_way += 1
+            tasks.create_task(row(usage))
+
+
+async def fixed(server: Server) -> None:
+    """Keep ten rows under way."""
+    await workers(server, lambda: 10, lambda _: None)
+
+
+async def aimd(server: Server) -> None:
+    """Keep rows under way: one more each round, half as many after a refusal, at most once a second."""
+    limit, cut = 10.0, 0.0
+
+    def told(good: bool) -> None:
+        nonlocal limit, cut
+        now = asyncio.get_running_loop().time()
+        if good:
+            limit += 1 / limit
+        elif now > cut + 1:
+            limit, cut = max(limit / 2, 1.0), now
+
+    await workers(server, lambda: limit, told)
 
 
 def play(scene: Scene, seed: int, client: Client = gated) -> Server:
@@ -197,32 +246,65 @@ def play(scene: Scene, seed: int, client: Client = gated) -> Server:
 
     async def main() -> Server:
         server = Server(scene, seed)
-        try:
-            await client(server, scene.minutes * 60)
-        except TimeoutError:
-            pass
+        with suppress(TimeoutError):
+            async with asyncio.timeout(scene.minutes * 60):
+                await client(server)
         return server
 
     return in_virtual_time(main())
 
 
+def share(server: Server) -> float:
+    """Return how much of the allowed rate was used, or of the highest that a server without a limit can have."""
+    scene = server.scene
+    allowed = scene.limit * scene.minutes
+    if scene.tokens:
+        allowed = scene.tokens * scene.minutes / 1250  # the mean of the rows
+    if scene.capacity:
+        allowed = scene.capacity / statistics.mean(scene.latency) * scene.minutes * 60
+    return server.accepted / allowed
+
+
+LATENCIES = ((0.8, 2.5), (2.0, 12.0))
+CLIENTS: dict[str, Client] = {"gate": gated, "10 at once": fixed, "AIMD": aimd}
+
+
+def scenes() -> Iterator[tuple[str, list[Scene]]]:
+    """Yield the rows of the table: a name, and the scenes whose worst figures stand in it."""
+    tells = ("nothing", "wait", "headers")
+    for limit, latency, stormy in product((60, 500, 5000), LATENCIES, (False, True)):
+        storm = STORM if stormy else CALM
+        grants = GRANTS if limit < 5000 else ("second", "window")
+        kinds = [
+            Scene(limit=limit, latency=latency, storm=storm, grants=grant, tells=tell)
+            for grant, tell in product(grants, tells)
+        ]
+        yield f"{limit:,} a minute, {latency[0]} to {latency[1]:g} s{', a storm' * stormy}", kinds
+    for latency in LATENCIES:
+        name = f"{latency[0]} to {latency[1]:g} s"
+        busy = (180.0, 60.0, 0.3, 503)
+        yield f"500 a minute, {name}, a storm of 503", [Scene(latency=latency, storm=busy)]
+        told = [Scene(limit=5000, tokens=300_000, latency=latency, tells=tell, grants="minute") for tell in tells]
+        yield f"300,000 tokens a minute, {name}", told
+        yield f"never refuses, 32 at full speed, {name}", [Scene(capacity=32, latency=latency)]
+
+
+def main(seeds: int = 1, minutes: float = 10.0) -> None:
+    """Print the table: for each row the worst of its scenes and seeds."""
+    print(f"\n{'share of the rate (refusals a row)':44} {''.join(f'{name:>18}' for name in CLIENTS)}")
+    for name, kinds in scenes():
+        cells: list[str] = []
+        for who, client in CLIENTS.items():
+            played = [
+                play(replace(scene, minutes=minutes), seed, client)
+                for scene in (kinds if who == "gate" else kinds[:1])
+                for seed in range(seeds)
+            ]
+            worst = max(one.refused / max(one.accepted, 1) for one in played)
+            slower = max(one.slowest for one in played)
+            cells.append(f"{min(map(share, played)):9.1%} ({worst:.2f})" + f" {slower:.1f}x" * (kinds[0].capacity > 0))
+        print(f"{name:44} {''.join(f'{cell:>18}' for cell in cells)}", flush=True)
+
+
 if __name__ == "__main__":
-    pick = sys.argv[1:]
-    for limit in (60, 500, 5000):
-        for grants in ("second", "minute", "window"):
-            for tells in ("nothing", "wait", "headers"):
-                for latency in ((0.8, 2.5), (2.0, 12.0)):
-                    for storm in ((0, 0, 0, 429), (180.0, 60.0, 0.3, 429)):
-                        minutes = 10
-                        scene = Scene(limit=limit, grants=grants, tells=tells, latency=latency, storm=storm, minutes=minutes)
-                        name = f"{limit} {grants} {tells} {latency[1]:.1f} {'storm' if storm[0] else 'calm'}"
-                        if pick and not all(set(w.split('|')) & set(name.split()) for w in pick[0].split()):
-                            continue
-                        if len(pick) > 1:
-                            TRACE = float(pick[1])
-                        began = time.process_time()
-                        servers = [play(scene, seed) for seed in range(1 if TRACE else int(pick[2]) if len(pick) > 2 else 2)]
-                        shares = [one.accepted / limit / minutes for one in servers]
-                        refs = [one.refused / max(one.accepted, 1) for one in servers]
-                        flag = " " if min(shares) >= 0.9 and max(refs) <= 0.3 else "*"
-                        print(f"{flag} {name:32} {min(shares):6.1%} {max(refs):6.3f} most {servers[0].most} {time.process_time()-began:.1f} s", flush=True)
+    main(*(int(word) for word in sys.argv[1:2]))
