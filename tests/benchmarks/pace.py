@@ -245,7 +245,52 @@ async def aimd(server: Server) -> None:
 def play(scene: Scene, seed: int, client: Client = gated) -> Server:
     """Return the server after a scene."""
 
-    async def main(seeds: int = 5, minutes: float = 10.0) -> None:
+    async def main() -> Server:
+        server = Server(scene, seed)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(scene.minutes * 60):
+                await client(server)
+        return server
+
+    return in_virtual_time(main())
+
+
+def share(server: Server) -> float:
+    """Return how much of the allowed rate was used, or of the highest that a server without a limit can have."""
+    scene = server.scene
+    allowed = scene.limit * scene.minutes
+    if scene.tokens:
+        allowed = scene.tokens * scene.minutes / 1250  # the mean of the rows
+    if scene.capacity:
+        allowed = scene.capacity / statistics.mean(scene.latency) * scene.minutes * 60
+    return server.accepted / allowed
+
+
+LATENCIES = ((0.8, 2.5), (2.0, 12.0))
+CLIENTS: dict[str, Client] = {"gate": gated, "10 at once": fixed, "AIMD": aimd}
+
+
+def scenes() -> Iterator[tuple[str, list[Scene]]]:
+    """Yield the rows of the table: a name, and the scenes whose worst figures stand in it."""
+    tells = ("nothing", "wait", "headers")
+    for limit, latency, stormy in product((60, 500, 5000), LATENCIES, (False, True)):
+        storm = STORM if stormy else CALM
+        grants = GRANTS if limit < 5000 else ("second", "window")
+        kinds = [
+            Scene(limit=limit, latency=latency, storm=storm, grants=grant, tells=tell)
+            for grant, tell in product(grants, tells)
+        ]
+        yield f"{limit:,} a minute, {latency[0]} to {latency[1]:g} s{', a storm' * stormy}", kinds
+    for latency in LATENCIES:
+        name = f"{latency[0]} to {latency[1]:g} s"
+        busy = (180.0, 60.0, 0.3, 503)
+        yield f"500 a minute, {name}, a storm of 503", [Scene(latency=latency, storm=busy)]
+        told = [Scene(limit=5000, tokens=300_000, latency=latency, tells=tell, grants="minute") for tell in tells]
+        yield f"300,000 tokens a minute, {name}", told
+        yield f"never refuses, 32 at full speed, {name}", [Scene(capacity=32, latency=latency)]
+
+
+def main(seeds: int = 5, minutes: float = 10.0) -> None:
     """Print the table: for each row the worst of its scenes and seeds; one scene for a seed if it is a long one."""
     print(f"\n{'share of the rate (refusals a row)':44} {''.join(f'{name:>20}' for name in CLIENTS)}")
     for name, kinds in scenes():
