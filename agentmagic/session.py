@@ -353,7 +353,20 @@ class Session:
         given = rows_of(rows)
         with self._starting:
             self._refuse_while_busy()
-            turn = replace(self._draft(recipe, self.toolsets(recipe), ROW), history=self.history.fork())
+            installed().join(self)
+            learn_secrets()
+            tape = self.deck.map(
+                as_prompt(prompt),
+                recipe,
+                partial(self.model, recipe),
+                turns=len(self.turns),
+                cleared=self.cleared > 0,
+                mode=chosen.replay,
+            )
+            sources, model = self.toolsets(recipe), None
+            if tape is not None:
+                sources, model = tape.toolsets(sources), tape.model
+            turn = replace(self._draft(recipe, sources, ROW, model), history=self.history.fork())
             turn = replace(turn, approvals=self._approvals, noted=self._noted, unreachable=self._unreachable)
             turn = replace(turn, budgets=(_budget("turn", recipe.max_cost, recipe.max_tokens),), watcher=Watcher({}))
             attacher = Attacher(lambda: turn.facts, schema_only=schema_only())
@@ -363,14 +376,19 @@ class Session:
                 _budget("kernel", None, None, _paid[0]),
             )
             notices = tuple(overrides(turn.model.name))
-            work = MapWork(turn, given, prompts, chosen, shared, self._connections.with_loop, self._pay, notices)
+            within = self._connections.with_loop
+            work = MapWork(turn, given, prompts, chosen, shared, within, self._pay, notices, tape, self._count)
             self._map = MapRun(work)
         return self._map
 
     def _pay(self, usage: Usage) -> None:
         """Count what was spent outside of the history."""
-        self._spent += usage
+        self._count(usage)
         _paid[0] += usage
+
+    def _count(self, usage: Usage) -> None:
+        """Count what was spent, or was spent when it was recorded, towards the caps of the session."""
+        self._spent += usage
 
     # -- tools, model and listeners ------------------------------------------------------------
 
@@ -657,9 +675,11 @@ class Session:
         recipe = chosen.recipe(self.agent)
         return engine().call(preview(self._draft(recipe, self._sources(recipe, chosen), prompt)))
 
-    def _draft(self, recipe: Agent, sources: Sequence[Toolset], prompt: Prompt) -> TurnContext:
+    def _draft(
+        self, recipe: Agent, sources: Sequence[Toolset], prompt: Prompt, model: Model | None = None
+    ) -> TurnContext:
         """Return what a turn would need that does not begin."""
-        model = self.model(recipe)
+        model = self.model(recipe) if model is None else model
         learn_secrets()
         facts = self._facts_of(model)
         return TurnContext(recipe, model, sources, as_prompt(prompt), history=self.history, facts=facts)
@@ -777,7 +797,7 @@ class Session:
         if is_paid:
             self._pay(outcome.result.usage)
         else:
-            self._spent += outcome.result.usage
+            self._count(outcome.result.usage)
         self._listed = outcome.tools or self._listed
         return outcome
 

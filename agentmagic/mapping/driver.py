@@ -28,6 +28,7 @@ from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.mapping.file import MapFile, Recipe, RowAsked, RowEnded, RowLog, RowStatus
 from agentmagic.mapping.options import MapSettings
 from agentmagic.mapping.outcomes import MapRow
+from agentmagic.mapping.playback import Playback
 from agentmagic.mapping.prompts import RowPrompt, RowPrompts, digest
 from agentmagic.mapping.purse import RowPurse
 from agentmagic.mapping.rows import Rows
@@ -37,7 +38,8 @@ from agentmagic.messages import Media, Text, Usage, as_text
 from agentmagic.providers.base import Request, honoured
 from agentmagic.providers.registry import address_of, priced
 from agentmagic.providers.traffic import TurnTraffic
-from agentmagic.runtime.engine import engine
+from agentmagic.replay.map_tape import MapTape
+from agentmagic.runtime.engine import engine, void
 from agentmagic.secrets import redact
 from agentmagic.serialization import encode, json_form
 from agentmagic.text import clip, counted, listed, written_json
@@ -66,7 +68,8 @@ class MapWork:
     """What a map is made of.
 
     `turn` is what each row's turn is made of, but for its prompt. `within` runs a coroutine on behalf of the session.
-    `budgets` bound the whole map, and `spent` is told what each row has used.
+    `budgets` bound the whole map, and `spent` is told what each row has used, `replayed` what a map that is played from
+    its `tape` had used.
     """
 
     turn: TurnContext
@@ -77,6 +80,8 @@ class MapWork:
     within: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
     spent: Callable[[Usage], None]
     notices: tuple[str, ...] = ()
+    tape: MapTape | None = None
+    replayed: Callable[[Usage], None] = void
 
     @property
     def path(self) -> Path | None:
@@ -113,6 +118,7 @@ class Driver:
         self._schema = self.work.turn.agent.output_schema
         self._common = 0
         self._recipe = ""
+        self._tape = None if self.work.tape is None else Playback(self, self.work.tape)
         self._scale = 1.0
         self._measured = asyncio.Event()
         settings = honoured(self.work.turn.model, self.work.turn.agent.settings)
@@ -127,8 +133,14 @@ class Driver:
         why: MapEnd = "done"
         self._main = asyncio.current_task()
         try:
-            await self._begin()
-            await self._ask_all()
+            tools = await self._begin()
+            played = self._tape is not None and await self._tape.play(tools)
+            if not played:
+                await self._open(tools)
+                await self._ask_all()
+            elif self._tape is not None:
+                why = self._tape.ended
+                self.error = MapFailed(self._tape.error) if why == "failed" else None
         except asyncio.CancelledError:
             why = "stopped"
         except BudgetExhausted as spent:
@@ -152,12 +164,15 @@ class Driver:
             except asyncio.CancelledError:
                 why = "stopped"
         self.tally.end("failed" if self.error is not None else why)
+        self.tally.settle(row for _, row in sorted(self.rows.items()))
+        if self._tape is not None:
+            self._tape.finish()
         if self.file is not None:
             self.file.close()
         self._tell()
 
-    async def _begin(self) -> None:
-        """List the tools, say what rows cannot do, and open the file."""
+    async def _begin(self) -> list[Tool]:
+        """List the tools, and say what rows cannot do."""
         turn = self.work.turn
         tools, problems = await list_sources(turn.toolsets)
         self.tally.notices.extend(redact(words) for words in not_told(problems, turn.unreachable))
@@ -165,7 +180,13 @@ class Driver:
         self.tally.notices.extend(_denied(turn, list(offered.values())))
         self._common = tokens_of_tools(turn.agent.instructions, [tool.definition for tool in offered.values()])
         self._common += sum(map(tokens_of_message, turn.history.messages))
-        recipe = self._recipe_of(list(offered.values()))
+        return list(offered.values())
+
+    async def _open(self, tools: Sequence[Tool]) -> None:
+        """Open the file and the purse, and begin to record, if rows are recorded."""
+        if self._tape is not None:
+            self.work = self._tape.live()
+        recipe = self._recipe_of(tools)
         self._recipe = digest(*recipe.parts.values())
         path, again = self.work.path, self.work.settings.again
         try:
@@ -176,6 +197,8 @@ class Driver:
             lines = counted(self.file.damaged, "line")
             self.tally.notices.append(f"{path} has {lines} that cannot be read; their rows are asked again.")
         self._open_purse(self.file)
+        if self._tape is not None:
+            self._tape.start()
 
     def _recipe_of(self, tools: Sequence[Tool]) -> Recipe:
         """Return what all rows are asked, and a digest of each part of it."""
@@ -197,7 +220,8 @@ class Driver:
 
     def _open_purse(self, file: MapFile) -> None:
         """Begin with what the rows of the file have cost; rows in doubt may have cost as much as others on average."""
-        known = list(file.ended.values())
+        played = {} if self._tape is None else self._tape.rows
+        known = list({**played, **file.ended}.values())
         spent = sum((ended.usage for ended in known), Usage())
         if file.doubtful and known:
             share = len(file.doubtful) / len(known)
@@ -217,17 +241,14 @@ class Driver:
     async def _ask_all(self) -> None:
         assert self.file is not None  # noqa: S101  (opened by `_begin`)
         doubtful = set(self.file.doubtful)
-        if self.work.settings.sample is not None:
-            await self._choose(self.work.settings.sample)
-        wanted = None if self.chosen is None else set(self.chosen)
-        async for prompt in self._prompts():
-            if wanted is not None and prompt.place not in wanted:
+        async for prompt in self.wanted():
+            if self._tape is not None and self._tape.keep(prompt):
                 continue
             known = self.file.ended.get(prompt.key)
-            if known is not None and known.status == "answered" and self._keep(prompt, known):
+            if known is not None and known.status == "answered" and self.keep(prompt, known):
                 continue
             if prompt.prompt is None:
-                self._note(prompt, RowEnded(prompt.key, self._label(prompt), "failed", error=prompt.problem))
+                self._note(prompt, RowEnded(prompt.key, self.label(prompt), "failed", error=prompt.problem))
                 continue
             lost = known is not None and known.status == "in doubt"
             await self._start(prompt, in_doubt=lost or prompt.key in doubtful)
@@ -241,6 +262,15 @@ class Driver:
             raise UsageError("A sample is taken of rows whose number is known. Make a list of the iterable first.")
         self.sizes = [prompt.size async for prompt in self._prompts()]
         self.chosen = choose(self.sizes, number, self.work.settings.seed)
+
+    async def wanted(self) -> AsyncIterator[RowPrompt]:
+        """Yield the prompts of the rows that are asked."""
+        if self.work.settings.sample is not None:
+            await self._choose(self.work.settings.sample)
+        wanted = None if self.chosen is None else set(self.chosen)
+        async for prompt in self._prompts():
+            if wanted is None or prompt.place in wanted:
+                yield prompt
 
     async def _prompts(self) -> AsyncIterator[RowPrompt]:
         """Yield the prompts of the rows, which are read in a thread: describing a value may be slow."""
@@ -311,7 +341,7 @@ class Driver:
         value = json_form(result.value) if shaped else None
         return RowEnded(
             prompt.key,
-            self._label(prompt),
+            self.label(prompt),
             status,
             value,
             result.final_text if value is None and status == "answered" else "",
@@ -336,10 +366,10 @@ class Driver:
             return "failed", "The turn ended without an answer of the form that was asked for."
         return "answered", ""
 
-    def _keep(self, prompt: RowPrompt, known: RowEnded) -> bool:
+    def keep(self, prompt: RowPrompt, known: RowEnded) -> bool:
         """Take the answer of an earlier run; return False for one that does not fit the form any more."""
         value = None
-        if self._schema is not None:
+        if self._schema is not None and known.status == "answered":
             try:
                 data = {self._schema.wrapped_in: known.value} if self._schema.wrapped_in else known.value
                 value = self._schema.read(known.answer) if known.answer else self._schema.convert(data)
@@ -364,12 +394,15 @@ class Driver:
         self.rows[prompt.place] = row
         self.finished.append(row)
         self.tally.note(row, kept=kept)
+        if self._tape is not None:
+            self._tape.note(ended)
         self.changed()
         if self._report is None:
             self._report = asyncio.get_running_loop().call_later(INTERVAL, self._tell)
         return row
 
-    def _label(self, prompt: RowPrompt) -> str:
+    def label(self, prompt: RowPrompt) -> str:
+        """Return how a row is called, in a text of bounded length."""
         return clip(str(self.work.rows.label(prompt.place)), 100)
 
     def _write(self, *lines: RowAsked | RowLog | RowEnded) -> None:
@@ -384,10 +417,10 @@ class Driver:
                 f"{where} cannot be written: {reason}. No further row is asked; the result has the rows until here. "
                 "Make room, and run the cell again."
             )
-            self._end(failed)
+            self.end(failed)
             raise
 
-    def _end(self, error: MapFailed) -> None:
+    def end(self, error: AgentMagicError) -> None:
         """End the map with an error, unless it has one."""
         if self.error is None:
             self.error = error
@@ -396,7 +429,7 @@ class Driver:
 
     def _asked(self, prompt: RowPrompt) -> None:
         """Note in the file that a row is about to be asked. Raises OSError if that cannot be written."""
-        self._write(RowAsked(prompt.key, self._label(prompt), digest(self._recipe, prompt.key)))
+        self._write(RowAsked(prompt.key, self.label(prompt), digest(self._recipe, prompt.key)))
 
     def _worst_of(self, request: Request) -> Usage:
         return self._worst(sum(tokens_by_part(request).values()))
@@ -420,7 +453,7 @@ class Driver:
         alike = self.tally.asked >= ALIKE and self.tally.errors[row.error] == self.tally.asked
         if hopeless or alike or self.work.settings.on_error == "stop":
             why = f"All of the first {ALIKE} rows failed alike. " if alike and not hopeless else ""
-            self._end(MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}"))
+            self.end(MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}"))
 
     def _tell(self) -> None:
         if self._report is not None:
