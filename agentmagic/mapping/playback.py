@@ -73,6 +73,8 @@ class Playback:
         tally.notices = list(map(str, figures.get("notices", ())))
         if tools and self._tape.mode == "replay-model":
             tally.notices.append("The rows of a map are played as a whole, so their tools do not run.")
+        if end["end"] == "stopped":
+            tally.notices.append("This map was stopped when it was recorded. To ask the other rows: %agent auto.")
         tally.total = figures.get("total", driver.work.rows.total)
         tally.fix(figures.get("kept", 0), figures.get("rate", 0.0), end.get("seconds", 0.0))
         driver.doubtful = [rows[key] for key in figures.get("doubtful", ()) if key in rows]

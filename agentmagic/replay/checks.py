@@ -15,6 +15,7 @@ from agentmagic.errors import CassetteError
 from agentmagic.messages import ResultStatus
 from agentmagic.replay.comparison import LONGEST, Difference, record_line
 from agentmagic.replay.exchange import SAME, Json, kind_of, tool_def
+from agentmagic.secrets import redact
 from agentmagic.text import clip
 
 MEND = "Undo the edit, or record it again."
@@ -366,6 +367,6 @@ def _edit(document: Json, digest: str) -> Edit:
         case _:
             pass
     step = document.get("step", name if kind == "answer" else 1)
-    after = clip(after if isinstance(after, str) else record_line(after), LONGEST)
+    after = clip(redact(after if isinstance(after, str) else record_line(after)), LONGEST)
     is_minor = kind == "answer" and digest_of(document)[:DIGITS] == digest[:DIGITS]
-    return Edit(step, Difference("edited", field, before, after), is_minor)
+    return Edit(step, Difference("edited", redact(field), before, after), is_minor)

@@ -211,13 +211,15 @@ class MapTape:
         self.recorder.request(self._request, self._digest)
 
     def note(self, line: bytes) -> None:
-        """Record the outcome of a row, a line of JSON with its `key` and without secrets. Raises CassetteError."""
+        """Record the outcome of a row, a line of JSON with its `key`. Raises CassetteError."""
         if self.recorder is None:
             return
         if self._file is not None:
             self._answers += _number(line)
             return
-        self._buffer.append(_NO_BLOCK.sub(_escaped, line.decode().rstrip("\n")))
+        data: Json = json.loads(line)
+        text = json.dumps({**blanked(data), "key": data["key"]}, ensure_ascii=False, separators=(",", ":"))
+        self._buffer.append(_NO_BLOCK.sub(_escaped, text))
         if len(self._buffer) >= ROWS or time.monotonic() - self._flushed > LONGEST_WAIT:
             self._flush()
 
