@@ -2,12 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 from agentmagic.approval.approvals import Gate as ApprovalGate
@@ -25,21 +24,20 @@ from agentmagic.loop.budgets import Budget, BudgetExhausted, SharedPurse
 from agentmagic.loop.retry import words_of
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome, run_turn
-from agentmagic.mapping.file import MapFile, Recipe, RowAsked, RowEnded, RowLog, RowStatus
-from agentmagic.mapping.options import MapSettings
+from agentmagic.mapping.batching import BatchedRows
+from agentmagic.mapping.file import LONGEST_ERROR, Line, MapFile, Recipe, RowAsked, RowEnded, RowLog, RowStatus
 from agentmagic.mapping.outcomes import MapRow
 from agentmagic.mapping.playback import Playback
-from agentmagic.mapping.prompts import RowPrompt, RowPrompts, digest
+from agentmagic.mapping.prompts import RowPrompt, digest
 from agentmagic.mapping.purse import RowPurse
-from agentmagic.mapping.rows import Rows
 from agentmagic.mapping.sample import choose
 from agentmagic.mapping.tally import Tally
+from agentmagic.mapping.work import MapFailed, MapWork
 from agentmagic.messages import Media, Text, Usage, as_text
-from agentmagic.providers.base import Request, honoured
+from agentmagic.providers.base import Model, Request, honoured
 from agentmagic.providers.registry import address_of, priced
 from agentmagic.providers.traffic import TurnTraffic
-from agentmagic.replay.map_tape import MapTape
-from agentmagic.runtime.engine import engine, void
+from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
 from agentmagic.serialization import encode, json_form
 from agentmagic.text import clip, counted, listed, written_json
@@ -53,47 +51,16 @@ MOST = 10_000
 """Rows that are asked at a time at most, if nothing else bounds them."""
 ALIKE = 10
 """Rows that may fail with the same error before one was answered; then the others are not asked."""
-LONGEST_ERROR = 300
-"""Characters of an error of a row."""
 HOPELESS = (AuthenticationMissing, AuthenticationFailed)
 """Errors that every further row would meet."""
-
-
-class MapFailed(AgentMagicError):
-    """A map ended before its rows were asked, because of an error; `result` has what was answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class MapWork:
-    """What a map is made of.
-
-    `turn` is what each row's turn is made of, but for its prompt. `within` runs a coroutine on behalf of the session.
-    `budgets` bound the whole map, and `spent` is told what each row has used, `replayed` what a map that is played from
-    its `tape` had used.
-    """
-
-    turn: TurnContext
-    rows: Rows
-    prompts: RowPrompts
-    settings: MapSettings
-    budgets: Sequence[Budget]
-    within: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
-    spent: Callable[[Usage], None]
-    notices: tuple[str, ...] = ()
-    tape: MapTape | None = None
-    replayed: Callable[[Usage], None] = void
-
-    @property
-    def path(self) -> Path | None:
-        """The file of the map, or None if it has none."""
-        return None if self.settings.to is None else Path(self.settings.to).expanduser()
 
 
 @dataclass
 class Driver:
     """Asks the rows of a map. `changed` is called when a row has ended, and `told` with each report of progress.
 
-    `rows` are the rows that have an outcome, by place; `chosen` the places that are asked, None for all.
+    `rows` are the rows that have an outcome, by place; `chosen` the places that are asked, None for all; `sent` counts
+    rows that are in a batch.
     """
 
     work: MapWork
@@ -107,6 +74,7 @@ class Driver:
     error: AgentMagicError | None = None
     doubtful: list[MapRow] = field(default_factory=list[MapRow])
     tally: Tally = field(default_factory=Tally)
+    sent: int = 0
 
     def __post_init__(self) -> None:
         self.tally.total = self.work.rows.total
@@ -114,13 +82,15 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._main: asyncio.Task[Any] | None = None
         self._report: asyncio.TimerHandle | None = None
-        self._purse = SharedPurse(())
+        self.shared = SharedPurse(())
         self._schema = self.work.turn.agent.output_schema
         self._common = 0
+        self._doubts = set[str]()
         self._recipe = ""
         self._tape = None if self.work.tape is None else Playback(self, self.work.tape)
+        self._batched: BatchedRows | None = None
         self._scale = 1.0
-        self._measured = asyncio.Event()
+        self.measured = asyncio.Event()
         settings = honoured(self.work.turn.model, self.work.turn.agent.settings)
         self._longest = settings.max_output_tokens or self.work.turn.facts.output
         bound = self.work.settings.concurrency or _usual_bound(self.work.turn.model.name)
@@ -134,13 +104,10 @@ class Driver:
         self._main = asyncio.current_task()
         try:
             tools = await self._begin()
-            played = self._tape is not None and await self._tape.play(tools)
-            if not played:
+            if self._tape is None or not (why := await self._tape.play(tools)):
                 await self._open(tools)
                 await self._ask_all()
-            elif self._tape is not None:
-                why = self._tape.ended
-                self.error = MapFailed(self._tape.error) if why == "failed" else None
+                why = "done"
         except asyncio.CancelledError:
             why = "stopped"
         except BudgetExhausted as spent:
@@ -186,6 +153,8 @@ class Driver:
         """Open the file and the purse, and begin to record, if rows are recorded."""
         if self._tape is not None:
             self.work = self._tape.live()
+        if self.work.settings.batch:
+            self._batched = BatchedRows(self, [tool.name for tool in tools])
         recipe = self._recipe_of(tools)
         self._recipe = digest(*recipe.parts.values())
         path, again = self.work.path, self.work.settings.again
@@ -220,18 +189,18 @@ class Driver:
 
     def _open_purse(self, file: MapFile) -> None:
         """Begin with what the rows of the file have cost; rows in doubt may have cost as much as others on average."""
-        played = {} if self._tape is None else self._tape.rows
-        known = list({**played, **file.ended}.values())
-        spent = sum((ended.usage for ended in known), Usage())
-        if file.doubtful and known:
-            share = len(file.doubtful) / len(known)
+        spent = file.spent
+        if self._tape is not None:
+            spent += self._tape.spent(file)
+        if (lost := file.lost + len(file.doubtful)) and file.ended:
+            share = lost / len(file.ended)
             cost = None if spent.cost is None else spent.cost * share
             spent += Usage(int(spent.input_tokens * share), 0, int(spent.output_tokens * share), cost=cost)
         own = Budget("map", self.work.settings.max_cost, self.work.settings.max_tokens, spent)
         budgets = (own, *self.work.budgets)
-        self._purse = SharedPurse(budgets)
+        self.shared = SharedPurse(budgets)
         if all(budget.max_cost is None and budget.max_tokens is None for budget in budgets):
-            self._measured.set()
+            self.measured.set()
         if self.work.settings.max_cost is not None and self._longest == (most := self.work.turn.facts.output):
             self.tally.notices.append(
                 f"Without max_output_tokens, the model's own limit of {most:,} tokens is set aside for each request, "
@@ -240,7 +209,8 @@ class Driver:
 
     async def _ask_all(self) -> None:
         assert self.file is not None  # noqa: S101  (opened by `_begin`)
-        doubtful = set(self.file.doubtful)
+        self._doubts = self.file.doubtful | self.file.repeated
+        batched = self._batched
         async for prompt in self.wanted():
             if self._tape is not None and self._tape.keep(prompt):
                 continue
@@ -248,11 +218,18 @@ class Driver:
             if known is not None and known.status == "answered" and self.keep(prompt, known):
                 continue
             if prompt.prompt is None:
-                self._note(prompt, RowEnded(prompt.key, self.label(prompt), "failed", error=prompt.problem))
+                self.note(prompt, RowEnded(prompt.key, self.label(prompt), "failed", error=prompt.problem))
                 continue
-            lost = known is not None and known.status == "in doubt"
-            await self._start(prompt, in_doubt=lost or prompt.key in doubtful)
-        self.tally.total = len(self.finished) + len(self._tasks) if self.chosen is None else len(self.chosen)
+            if known is not None and known.status == "in doubt":
+                self._doubts.add(prompt.key)
+            if batched is None:
+                await self.start(prompt)
+            else:
+                batched.waiting.append(prompt)
+        batch = [] if batched is None else batched.waiting
+        self.tally.total = len(self.finished) + len(self._tasks) + len(batch)
+        if batched is not None:
+            await batched.ask()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -262,6 +239,7 @@ class Driver:
             raise UsageError("A sample is taken of rows whose number is known. Make a list of the iterable first.")
         self.sizes = [prompt.size async for prompt in self._prompts()]
         self.chosen = choose(self.sizes, number, self.work.settings.seed)
+        self.tally.total = len(self.chosen)
 
     async def wanted(self) -> AsyncIterator[RowPrompt]:
         """Yield the prompts of the rows that are asked."""
@@ -287,23 +265,32 @@ class Driver:
 
     # -- one row -----------------------------------------------------------------------------------
 
-    async def _start(self, prompt: RowPrompt, *, in_doubt: bool) -> None:
+    async def start(self, prompt: RowPrompt) -> None:
         """Begin to ask a row, when the bound, the pace and the budgets let it."""
-        await self._bound.acquire()
         if self._tasks:
-            await self._measured.wait()  # the first row tells how the provider counts
-        purse = RowPurse(self._purse, self._worst_of, partial(self._asked, prompt), self._paid)
-        await purse.open(self._worst(self._common + prompt.size))
-        task = asyncio.create_task(self._row(prompt, purse, in_doubt=in_doubt))
+            await self.measured.wait()  # the first row tells how the provider counts
+        purse = self.purse(prompt)
+        await purse.open(self.worst_of_row(prompt))
+        await self.begin(prompt, purse, self.work.turn.model)
+
+    def purse(self, prompt: RowPrompt) -> RowPurse:
+        """Return what pays for the requests of a row."""
+        return RowPurse(self.shared, self._worst_of, partial(self.write, self.asked(prompt)), self._paid)
+
+    async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
+        """Begin to ask a row of a model, in a task of its own, when the bound lets it."""
+        await self._bound.acquire()
+        task = asyncio.create_task(self._row(prompt, purse, model))
         self._tasks.add(task)
+        self._tell_soon()
         task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._bound.release()
-        self._measured.set()
+        self.measured.set()
 
-    async def _row(self, prompt: RowPrompt, purse: RowPurse, *, in_doubt: bool) -> None:
+    async def _row(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
         """Ask one row, in a turn of its own, and write what became of it."""
         assert self.file is not None  # noqa: S101  (opened by `_begin`)
         assert prompt.prompt is not None  # noqa: S101  (of the caller)
@@ -315,6 +302,7 @@ class Driver:
 
         turn = replace(
             self.work.turn,
+            model=model,
             prompt=prompt.prompt,
             values=prompt.values,
             view=RequestView(),
@@ -328,10 +316,10 @@ class Driver:
             purse.close()
         self.work.spent(outcome.result.usage)
         ended = self._outcome(prompt, outcome, sent=purse.sent)
-        row = self._note(prompt, ended, outcome.result.value)
-        if in_doubt or ended.status == "in doubt":
+        row = self.note(prompt, ended, outcome.result.value)
+        if prompt.key in self._doubts or ended.status == "in doubt":
             self.doubtful.append(row)
-        self._write(RowLog(prompt.key, tuple(map(_kept, events))), ended)
+        self.write(RowLog(prompt.key, tuple(map(_kept, events))), ended)
         self._judge(row, outcome.error)
 
     def _outcome(self, prompt: RowPrompt, outcome: Outcome, *, sent: bool) -> RowEnded:
@@ -358,7 +346,7 @@ class Driver:
             return ("in doubt", "It was stopped while it was asked.") if sent else ("not asked", "")
         if result.stop_reason == "budget":
             return "failed" if sent else "not asked", result.error
-        if any(isinstance(event, ToolFinished) and getattr(event.result, "in_doubt", False) for event in result.events):
+        if any(isinstance(event, ToolFinished) and event.result.in_doubt for event in result.events):
             return "in doubt", result.error or "A worker was lost; what its tool did is not known."
         if outcome.error is not None or result.stop_reason == "no_tools":
             return "failed", result.error or "The model called a tool, and there are none."
@@ -375,10 +363,12 @@ class Driver:
                 value = self._schema.read(known.answer) if known.answer else self._schema.convert(data)
             except ValueError:
                 return False
-        self._note(prompt, known, value, kept=True)
+        row = self.note(prompt, known, value, kept=True)
+        if self.file is not None and row.key in self.file.repeated:
+            self.doubtful.append(row)
         return True
 
-    def _note(self, prompt: RowPrompt, ended: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
+    def note(self, prompt: RowPrompt, ended: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
         """Take what became of a row into the result."""
         row = MapRow(
             prompt.place,
@@ -397,15 +387,14 @@ class Driver:
         if self._tape is not None:
             self._tape.note(ended)
         self.changed()
-        if self._report is None:
-            self._report = asyncio.get_running_loop().call_later(INTERVAL, self._tell)
+        self._tell_soon()
         return row
 
     def label(self, prompt: RowPrompt) -> str:
         """Return how a row is called, in a text of bounded length."""
         return clip(str(self.work.rows.label(prompt.place)), 100)
 
-    def _write(self, *lines: RowAsked | RowLog | RowEnded) -> None:
+    def write(self, *lines: Line) -> None:
         """Append to the file. A file that cannot be written ends the map, and what was answered stays in the result."""
         assert self.file is not None  # noqa: S101  (opened by `_begin`)
         try:
@@ -427,9 +416,13 @@ class Driver:
             if self._main is not None:
                 self._main.cancel()
 
-    def _asked(self, prompt: RowPrompt) -> None:
-        """Note in the file that a row is about to be asked. Raises OSError if that cannot be written."""
-        self._write(RowAsked(prompt.key, self.label(prompt), digest(self._recipe, prompt.key)))
+    def asked(self, prompt: RowPrompt) -> RowAsked:
+        """Return the line that says that a row is about to be asked."""
+        return RowAsked(prompt.key, self.label(prompt), digest(self._recipe, prompt.key))
+
+    def worst_of_row(self, prompt: RowPrompt) -> Usage:
+        """Return the most that the first request of a row may use."""
+        return self._worst(self._common + prompt.size)
 
     def _worst_of(self, request: Request) -> Usage:
         return self._worst(sum(tokens_by_part(request).values()))
@@ -455,6 +448,10 @@ class Driver:
             why = f"All of the first {ALIKE} rows failed alike. " if alike and not hopeless else ""
             self.end(MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}"))
 
+    def _tell_soon(self) -> None:
+        if self._report is None:
+            self._report = asyncio.get_running_loop().call_later(INTERVAL, self._tell)
+
     def _tell(self) -> None:
         if self._report is not None:
             self._report.cancel()
@@ -463,7 +460,7 @@ class Driver:
 
     def progress(self) -> MapProgress:
         """Return how far the map has come."""
-        return self.tally.progress(len(self._tasks), "" if self.work.path is None else str(self.work.path))
+        return self.tally.progress(len(self._tasks) + self.sent, "" if self.work.path is None else str(self.work.path))
 
 
 def _take(source: Iterator[RowPrompt]) -> list[RowPrompt]:

@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 VERSION = 1
 """The version of the format; it grows when an older reader would misread."""
 
-RowStatus = Literal["answered", "failed", "in doubt", "not asked"]
-"""What became of a row: an answer, an error, or nothing that is known: it was stopped, or a worker was lost."""
+RowStatus = Literal["answered", "failed", "in doubt", "in a batch", "not asked"]
+"""What became of a row. Of one in doubt nothing is known: it was stopped, or a worker was lost."""
+
+LONGEST_ERROR = 300
+"""Characters of the error of a row."""
 
 _BEGINNING = b'{"type":"map"'
 _LOG = re.compile(rb'\{"type":"row_log","key":"([^"\\]+)"')
@@ -88,12 +91,21 @@ class RowEnded:
     seconds: float = 0.0
 
 
-Line = MapBegun | RowAsked | RowLog | RowEnded
+@dataclass(frozen=True, slots=True)
+class BatchSent:
+    """The rows with these keys were sent in a batch, which the provider knows by its id."""
+
+    type: ClassVar[str] = "batch_sent"
+    id: str
+    keys: tuple[str, ...]
+
+
+Line = MapBegun | RowAsked | RowLog | RowEnded | BatchSent
 
 
 @cache
 def _lines() -> "SchemaValidator":
-    return decoder(MapBegun, RowAsked, RowLog, RowEnded)
+    return decoder(MapBegun, RowAsked, RowLog, RowEnded, BatchSent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +134,9 @@ class Recipe:
 class MapFile:
     """The file of one map, open for appending, and what it holds for its recipe.
 
-    `ended` has the last outcome of each row by its key, `doubtful` the keys of rows that were asked and have none.
+    `ended` has the last outcome of each row by its key, `doubtful` the keys of rows that were asked and have none, and
+    `repeated` those that were asked again after that; `batches` has the keys of rows that are in a batch, by its id.
+    `spent` is what all outcomes have cost, and `lost` how many requests of rows may have been paid without one.
     Without a path it is a temporary file. `damaged` counts lines that could not be read. With `again`, all rows are
     asked anew if the recipe is another one. Without a recipe the file is only read, and no other kernel is kept away.
 
@@ -134,6 +148,10 @@ class MapFile:
         self.path = path
         self.ended: dict[str, RowEnded] = {}
         self.doubtful: set[str] = set()
+        self.batches: dict[str, set[str]] = {}
+        self.repeated: set[str] = set()
+        self.spent = Usage()
+        self.lost = 0
         self.damaged = 0
         self._logs: dict[str, tuple[int, int]] = {}
         self._guard = threading.Lock()
@@ -207,11 +225,25 @@ class MapFile:
             case MapBegun():
                 self.ended.clear()
                 self.doubtful.clear()
+                self.batches.clear()
+                self.repeated.clear()
+                self.spent, self.lost = Usage(), 0
             case RowAsked():
+                known = self.ended.get(line.key)
+                if line.key in self.doubtful or (known is not None and known.status == "in doubt"):
+                    self.repeated.add(line.key)
+                    self.lost += line.key in self.doubtful
                 self.doubtful.add(line.key)
             case RowEnded():
                 self.ended[line.key] = line
+                self.spent += line.usage
+                self.lost += line.status == "in doubt"
                 self.doubtful.discard(line.key)
+                for keys in self.batches.values():
+                    keys.discard(line.key)
+            case BatchSent():
+                self.batches[line.id] = set(line.keys)
+                self.doubtful.difference_update(line.keys)
             case RowLog():
                 self._logs[line.key] = place, size
             case None:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -87,10 +88,11 @@ class MapResult:
         Beside them are `_status`, `_error`, `_cost` (US dollars), `_tokens`, `_steps` and `_run`, the place that
         `run(place=...)` opens. Raises UsageError for a list if pandas is not installed.
         """
-        known = {row.place: row for row in self.rows}
-        if self.estimate is None and self._source.total is not None:
-            return self._frame([known.get(place) or self._unasked(place) for place in range(self._source.total)])
-        return self._frame(self.rows)
+        return self._frame(list(self._all()))
+
+    def head(self, rows: int = 10) -> Any:
+        """Return the first rows of the frame, which is not made whole for it."""
+        return self._frame(list(islice(self._all(), rows)))
 
     @property
     def failed(self) -> Any:
@@ -116,6 +118,15 @@ class MapResult:
         if not events:
             raise UsageError(f"Row {name!r} was not asked, so it has no run: {found[0].error or found[0].status}.")
         return _result(events)
+
+    def _all(self) -> Iterator[MapRow]:
+        """Yield the rows of the frame: after a sample those that were asked, else all."""
+        if self.estimate is not None or self._source.total is None:
+            yield from self.rows
+            return
+        known = {row.place: row for row in self.rows}
+        for place in range(self._source.total):
+            yield known.get(place) or self._unasked(place)
 
     def _unasked(self, place: int) -> MapRow:
         return MapRow(place, self._source.label(place), "", "not asked")

@@ -1,40 +1,68 @@
 """Plays a map from a cassette, and records it there: its rows, and the figures that it ended with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import Protocol, cast, get_args
 
-from agentmagic.errors import CassetteError
-from agentmagic.events import MapEnd
+from agentmagic.errors import AgentMagicError, CassetteError
+from agentmagic.events import MapEnd, MapProgress
 from agentmagic.mapping.file import MapFile, RowEnded, decoded_line
+from agentmagic.mapping.outcomes import MapRow
 from agentmagic.mapping.prompts import RowPrompt
+from agentmagic.mapping.tally import Tally
+from agentmagic.mapping.work import MapFailed, MapWork
+from agentmagic.messages import Usage
 from agentmagic.providers.base import Request
 from agentmagic.replay.map_tape import MapTape, rounded
 from agentmagic.runtime.engine import engine
 from agentmagic.serialization import encode_record, fitting
 from agentmagic.tools.base import Tool
 
-if TYPE_CHECKING:
-    from agentmagic.mapping.driver import Driver, MapWork
+
+class TapedMap(Protocol):
+    """The driver of a map with a tape."""
+
+    work: MapWork
+    rows: dict[int, MapRow]
+    finished: list[MapRow]
+    doubtful: list[MapRow]
+    tally: Tally
+    file: MapFile | None
+    error: AgentMagicError | None
+
+    def wanted(self) -> AsyncIterator[RowPrompt]:
+        """Yield the prompts of the rows that are asked."""
+        ...
+
+    def keep(self, prompt: RowPrompt, known: RowEnded) -> bool:
+        """Take the outcome of an earlier run; return False for one that does not fit."""
+        ...
+
+    def label(self, prompt: RowPrompt) -> str:
+        """Return how a row is called."""
+        ...
+
+    def progress(self) -> MapProgress:
+        """Return how far the map has come."""
+        ...
+
+    def end(self, error: AgentMagicError) -> None:
+        """End the map with an error."""
+        ...
 
 
 class Playback:
-    """What a driver does with the tape of its map. `rows` are the recorded outcomes that hold while others are asked.
+    """What the driver of a map does with its tape. `rows` are recorded outcomes that hold while others are asked."""
 
-    After `play`, `ended` says why the recorded map was over, and `error` which error it was.
-    """
-
-    def __init__(self, driver: "Driver", tape: MapTape) -> None:
+    def __init__(self, driver: TapedMap, tape: MapTape) -> None:
         self.rows: dict[str, RowEnded] = {}
-        self.ended: MapEnd = "done"
-        self.error = ""
         self._driver = driver
         self._tape = tape
 
-    async def play(self, tools: Sequence[Tool]) -> bool:
-        """Take the rows that are on the tape into the result. Return whether the map is over with them.
+    async def play(self, tools: Sequence[Tool]) -> MapEnd:
+        """Take the rows that are on the tape into the result. Return why the map is over, "" if rows are to be asked.
 
         Raises ReplayMismatch, and CassetteError for what cannot be played.
         """
@@ -50,7 +78,7 @@ class Playback:
             prompts.values,
         )
         if tape.take is None:
-            return False
+            return ""
         recorded = await engine().in_pool(partial(_RecordedRows, tape, driver.work.path))
         asked: dict[str, tuple[RowPrompt, str]] = {}
         async for prompt in driver.wanted():
@@ -59,15 +87,15 @@ class Playback:
             asked[prompt.key] = replace(prompt, prompt=None), driver.label(prompt)
         if not recorded.has(asked):
             self.rows = recorded.kept()
-            return False
+            return ""
         driver.file = recorded.file
         for key in [key for key in recorded.ended if key in asked]:
             if not driver.keep(asked[key][0], recorded.ended[key]):
                 raise CassetteError(f"The recorded answer of row {asked[key][1]} does not fit. Record the cell again.")
-        self._take_figures(tools)
-        return True
+        return self._over(tools)
 
-    def _take_figures(self, tools: Sequence[Tool]) -> None:
+    def _over(self, tools: Sequence[Tool]) -> MapEnd:
+        """Take the recorded figures, and return why the recorded map was over."""
         driver, figures, end = self._driver, self._tape.figures, self._tape.end
         tally, rows = driver.tally, {row.key: row for row in driver.finished}
         tally.notices = list(map(str, figures.get("notices", ())))
@@ -79,10 +107,15 @@ class Playback:
         tally.fix(figures.get("kept", 0), figures.get("rate", 0.0), end.get("seconds", 0.0))
         driver.doubtful = [rows[key] for key in figures.get("doubtful", ()) if key in rows]
         driver.work.replayed(self._tape.spent)
-        self.ended = cast("MapEnd", end["end"] if end["end"] in get_args(MapEnd) else "done")
-        self.error = str(end.get("error", ""))
+        if end["end"] == "failed":
+            driver.error = MapFailed(str(end.get("error", "")))
+        return cast("MapEnd", end["end"] if end["end"] in get_args(MapEnd) else "done")
 
-    def live(self) -> "MapWork":
+    def spent(self, file: MapFile) -> Usage:
+        """Return what the recorded rows have cost that are not in the file."""
+        return sum((ended.usage for key, ended in self.rows.items() if key not in file.ended), Usage())
+
+    def live(self) -> MapWork:
         """Return the work with the model that rows are asked of."""
         work = self._driver.work
         return replace(work, turn=replace(work.turn, model=self._tape.real()))

@@ -35,6 +35,10 @@ class RowPurse(Purse):
         await self._shared.set_aside(worst)
         self._aside = worst
 
+    def hold(self, worst: Usage) -> None:
+        """Take over what was set aside for a request that was sent already."""
+        self._aside, self.sent = worst, True
+
     def close(self, used: Usage = Usage()) -> None:  # noqa: B008
         """Free what is set aside."""
         aside, self._aside = self._aside, None

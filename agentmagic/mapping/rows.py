@@ -49,8 +49,8 @@ def rows_of(given: object) -> Rows:
         return _FrameRows(given)
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable) or is_frame(given):
         raise UsageError(
-            f"rows is {a_type(cast('object', given))}. Give a data frame of pandas or polars, a list of dicts or of values, or an "
-            "iterable of them."
+            f"rows is {a_type(cast('object', given))}. Give a data frame of pandas or polars, a list of dicts or of "
+            "values, or an iterable of them."
         )
     return _ListedRows(cast("Iterable[Any]", given))
 

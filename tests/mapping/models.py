@@ -49,7 +49,7 @@ class RowModel:
             part = ToolCall("c1", "look_up", {"line": line}) if calls else Text(json.dumps({"length": len(line)}))
             yield PartStarted(0, "text")
             yield PartFinished(0, part)
-            yield ModelFinished(Usage(100, 0, self._output), "stop")
+            yield ModelFinished(Usage(100, 0, self._output, cost=None), "stop")
         finally:
             self.under_way -= 1
 
