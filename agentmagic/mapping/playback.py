@@ -98,7 +98,7 @@ class Playback:
         """Take the recorded figures, and return why the recorded map was over."""
         driver, figures, end = self._driver, self._tape.figures, self._tape.end
         tally, rows = driver.tally, {row.key: row for row in driver.finished}
-        tally.notices = list(map(str, figures.get("notices", ())))
+        tally.notices = [*driver.work.notices, *map(str, figures.get("notices", ()))]
         if tools and self._tape.mode == "replay-model":
             tally.notices.append("The rows of a map are played as a whole, so their tools do not run.")
         if end["end"] == "stopped":
@@ -145,7 +145,8 @@ class Playback:
         driver, tally, seen = self._driver, self._driver.tally, self._driver.progress()
         rate, seconds = rounded(seen.rate), rounded(seen.seconds)
         tally.fix(tally.kept, rate, seconds)
-        figures = {"kept": tally.kept, "total": tally.total, "rate": rate, "seconds": seconds, "notices": tally.notices}
+        notices = tally.notices[len(driver.work.notices) :]  # the others are of today's environment
+        figures = {"kept": tally.kept, "total": tally.total, "rate": rate, "seconds": seconds, "notices": notices}
         doubtful = [row.key for row in driver.doubtful]
         keys = [row.key for _, row in sorted(driver.rows.items())]
         error = "" if driver.error is None else str(driver.error)
