@@ -9,7 +9,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, cast
@@ -55,7 +55,7 @@ class RecordedModel:
         """Return the names of the settings that the model honoured when it was recorded."""
         return [name for name in settings.given if name not in self._left_out]
 
-    def stream(self, request: Request) -> Iterator[ModelEvent]:
+    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Raise CassetteError."""
         raise CassetteError(f"A recording of {self.name} is not asked {request.messages[-1].text!r:.40}.")
 
@@ -91,9 +91,9 @@ class MapTape:
         self.notices: list[str] = []
         self.lines = rows_of_take(self.take) if self.take is not None else {}
         """The recorded lines of rows by their keys, in the order in which the rows ended."""
-        documents = self.take.documents if self.take is not None else []
-        self.figures: Json = next((one for one in documents if kind_of(one) == "map"), {})
-        self.end: Json = documents[-1] if documents and kind_of(documents[-1]) == "end" else {}
+        documents = {kind_of(one): one for one in self.take.documents} if self.take is not None else {}
+        self.figures: Json = documents.get("map", {})
+        self.end: Json = documents.get("end", {})
         self._request: Request | None = None
         self._values: Sequence[PromptValue] = ()
         self._digest = ""
@@ -137,7 +137,7 @@ class MapTape:
         if not found:
             recorded = next((record for _, record in records(self.cassette, take)), None)
             found = [] if recorded is None else list(compare(recorded, asked))
-        if not self._verdict(found):
+        if found and not self._verdict(found):
             self.take, self.lines = None, {}
 
     def _verdict(self, found: Sequence[Difference]) -> bool:
