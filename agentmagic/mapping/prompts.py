@@ -11,7 +11,7 @@ from agentmagic.errors import UsageError, said
 from agentmagic.events import PromptValue
 from agentmagic.mapping.rows import ROW, Rows, Values, is_missing
 from agentmagic.messages import Content, Media, Message, Prompt, Text, as_prompt, user
-from agentmagic.prompt.attachments import Attacher
+from agentmagic.prompt.attachments import Attacher, Attachment
 from agentmagic.prompt.braces import BracedExpression, Filled, Template, free_names
 from agentmagic.serialization import encode
 from agentmagic.text import did_you_mean, listed, one_line
@@ -69,6 +69,21 @@ class RowPrompts:
                 "The prompt names no column, so every row would be asked the same. Write one in braces: "
                 f"{listed([f'{{{name}}}' for name in rows.names], 5)}."
             )
+
+    @property
+    def whole(self) -> Message:
+        """What all rows are asked: the prompt as it is written, with the pictures of the notebook."""
+        pictures = [one.part for one in self._settled if isinstance(one.part, Media)]
+        return as_prompt(user(self.written, *self._further, *pictures))
+
+    @property
+    def values(self) -> tuple[PromptValue, ...]:
+        """What the values of the notebook became."""
+        return tuple(one.told for one in self._settled)
+
+    @property
+    def _settled(self) -> list[Attachment]:
+        return [piece for piece in self._template.pieces if isinstance(piece, Attachment)]
 
     @property
     def digest(self) -> str:
