@@ -549,8 +549,8 @@ class MapProgress:
     before this run and are not asked again; `running` rows are being asked. `usage` is what the rows have cost so far,
     the kept ones included, `projected` what all of them may cost in US dollars, None if that is not known. `rate` is in
     rows a minute, `seconds` the time of this run so far, and `left` the seconds that may be left, None if that is not
-    known. `errors` are the first kinds of error, each with the number of its rows. `ended` says why the map is over, ""
-    while it runs.
+    known. `in_doubt` rows were asked and have no answer, which may have been paid all the same. `errors` are the first
+    kinds of error, each with the number of its rows. `ended` says why the map is over, "" while it runs.
     """
 
     type: ClassVar[str] = "map_progress"
@@ -569,11 +569,12 @@ class MapProgress:
     notices: tuple[str, ...] = ()
     ended: MapEnd = ""
     file: str = ""
+    in_doubt: int = 0
 
     @property
     def done(self) -> int:
         """How many rows have an outcome."""
-        return self.answered + self.failed
+        return self.answered + self.failed + self.in_doubt
 
 
 Event = (

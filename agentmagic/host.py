@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agentmagic.errors import UsageError
-from agentmagic.events import CellProposed, ProposalSettled
+from agentmagic.events import CellProposed, MapProgress, ProposalSettled
 from agentmagic.messages import Content
+from agentmagic.terminal_bar import TerminalBar
+from agentmagic.text import counted
 
 NOWHERE = "The chat panel works in a notebook, in JupyterLab or Notebook 7. In code, use session.ask()."
 
@@ -111,6 +113,18 @@ class RunView(Protocol):
         ...
 
 
+class MapView(Protocol):
+    """Shows a map in the place where it was begun."""
+
+    def begin(self, run: Any) -> None:
+        """Show a `MapRun` from now on."""
+        ...
+
+    def finish(self) -> None:
+        """Show what is to stay after the map; called by the code that waits for it."""
+        ...
+
+
 class Host(Protocol):
     """What a front end gives the core; a part that it lacks is None.
 
@@ -137,6 +151,10 @@ class Host(Protocol):
         """Return the view of a run that code of the user begins now."""
         ...
 
+    def map_view(self, session: Any) -> MapView | None:
+        """Return the view of a map that code of the user begins now."""
+        ...
+
     def join(self, session: Any) -> None:
         """Have a session use the recording of the host, before each of its turns."""
         ...
@@ -150,8 +168,36 @@ class Host(Protocol):
         ...
 
 
+class ScriptMapView(MapView):
+    """Shows a map as a bar in the terminal of a script."""
+
+    def __init__(self) -> None:
+        self._bar = TerminalBar(sys.stderr)
+        self._over = False
+
+    def begin(self, run: Any) -> None:
+        """Draw the bar while the map runs."""
+        run.listen(self._show)
+
+    def _show(self, progress: MapProgress) -> None:
+        if self._over:
+            return
+        self._bar.show(progress)
+        if progress.ended:
+            self._over = True
+            self._bar.close()
+            for error, number in progress.errors:
+                self._bar.write(f"{counted(number, 'row')}: {error}")
+
+    def finish(self) -> None:
+        """Do nothing: the end of the map has closed the bar."""
+
+
 class ScriptHost(Host):
-    """The host of a script: nothing is shown, no one is there, and what tools print goes where it always goes."""
+    """The host of a script: nothing is shown, no one is there, and what tools print goes where it always goes.
+
+    Only a map is shown, as a bar, if stderr is a terminal.
+    """
 
     takes_tools = False
     wake = None
@@ -165,6 +211,10 @@ class ScriptHost(Host):
     def view(self, session: Any) -> RunView | None:  # noqa: ARG002
         """Return None: a script waits for the result."""
         return None
+
+    def map_view(self, session: Any) -> MapView | None:  # noqa: ARG002
+        """Return a bar if there is a terminal."""
+        return ScriptMapView() if sys.stderr is not None and sys.stderr.isatty() else None
 
     def join(self, session: Any) -> None:
         """Do nothing: each session of a script names its own cassette."""

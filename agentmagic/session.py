@@ -23,6 +23,7 @@ from agentmagic.events import (
     Compacted,
     Event,
     HistoryCut,
+    MapProgress,
     Notice,
     PromptValue,
     ProposalFate,
@@ -34,7 +35,7 @@ from agentmagic.events import (
 from agentmagic.history.history import History, Match, Turn
 from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
-from agentmagic.host import installed
+from agentmagic.host import MapView, installed
 from agentmagic.log import logger
 from agentmagic.loop.budgets import Budget, BudgetExhausted
 from agentmagic.loop.step import Preview, TurnContext, compact, preview
@@ -45,7 +46,7 @@ from agentmagic.mapping.driver import MapWork
 from agentmagic.mapping.options import MapOptions, MapSettings
 from agentmagic.mapping.outcomes import MapResult
 from agentmagic.mapping.prompts import RowPrompts
-from agentmagic.mapping.rows import ROW, rows_of
+from agentmagic.mapping.rows import ROW, Rows, rows_of
 from agentmagic.mapping.run import MapRun
 from agentmagic.messages import Message, Prompt, ToolCall, ToolDef, ToolKey, ToolResult, Usage, as_prompt
 from agentmagic.plan import Checklist, open_plan
@@ -135,7 +136,7 @@ class Session:
         """The turn that a replay broke off before its answer; the next turn takes its place."""
         self._dropped: Turn | None = None
         """The turn that left a plan which the user gave up."""
-        self._listeners = Listeners[Event | HistoryCut]()
+        self._listeners = Listeners[Event | HistoryCut | MapProgress]()
         self._starting = threading.RLock()
         self._changing = False
         self._connections.close_after(self)
@@ -231,6 +232,11 @@ class Session:
         """The running turn, or None."""
         with self._starting:  # another thread may hear a new turn's first event before `_run` is set
             return self._run if self._run is not None and not self._run.done else None
+
+    @property
+    def running_map(self) -> MapRun | None:
+        """The map that runs, or None; of several the last."""
+        return None if self._map is None or self._map.done else self._map
 
     # -- proposed cells ------------------------------------------------------------------------
 
@@ -347,25 +353,60 @@ class Session:
         """What the last map has come to, also if it was interrupted or runs on; None without one."""
         return None if self._map is None else self._map.so_far()
 
-    def begin_map(self, rows: object, prompt: Prompt, chosen: MapSettings) -> MapRun:
-        """Begin a map as `start_map` does, for a front end."""
-        recipe = chosen.recipe(self.agent)
+    def begin_map(
+        self,
+        rows: object,
+        prompt: Prompt,
+        chosen: MapSettings,
+        *,
+        toolsets: Sequence[Toolset] | None = None,
+        view: MapView | None = None,
+    ) -> MapRun:
+        """Begin a map as `start_map` does, for a front end. `view` shows it; without one, that of the host does."""
         given = rows_of(rows)
         with self._starting:
             self._refuse_while_busy()
-            turn = replace(self._draft(recipe, self.toolsets(recipe), ROW), history=self.history.fork())
+            turn, prompts = self._draft_of_map(given, prompt, chosen, toolsets)
+            turn = replace(turn, history=self.history.fork())
             turn = replace(turn, approvals=self._approvals, noted=self._noted, unreachable=self._unreachable)
+            recipe = turn.agent
             turn = replace(turn, budgets=(_budget("turn", recipe.max_cost, recipe.max_tokens),), watcher=Watcher({}))
-            attacher = Attacher(lambda: turn.facts, schema_only=schema_only())
-            prompts = RowPrompts(prompt, given, self._watcher.namespace, attacher)
             shared = (
                 _budget("session", self.max_cost, self.max_tokens, self._spent),
                 _budget("kernel", None, None, _paid[0]),
             )
             notices = tuple(overrides(turn.model.name))
             work = MapWork(turn, given, prompts, chosen, shared, self._connections.with_loop, self._pay, notices)
-            self._map = MapRun(work)
-        return self._map
+            view = view or installed().map_view(self)
+            run = self._map = MapRun(work)
+        run.listen(lambda progress: void(self._listeners.tell(progress)))
+        if view is not None:
+            run.view = view
+            view.begin(run)
+        return run
+
+    def _draft_of_map(
+        self, rows: Rows, prompt: Prompt, chosen: MapSettings, toolsets: Sequence[Toolset] | None
+    ) -> tuple[TurnContext, RowPrompts]:
+        """Return what each row's turn is made of, and the prompts of the rows."""
+        recipe = chosen.recipe(self.agent)
+        sources = toolsets if toolsets is not None and chosen.tools is None else self.toolsets(recipe)
+        turn = self._draft(recipe, sources, ROW)
+        attacher = Attacher(lambda: turn.facts, schema_only=schema_only())
+        return turn, RowPrompts(prompt, rows, self._watcher.namespace, attacher)
+
+    def preview_of_map(
+        self, rows: object, prompt: Prompt, chosen: MapSettings, toolsets: Sequence[Toolset] | None = None
+    ) -> tuple[Preview, Sequence[PromptValue]]:
+        """Return what the first row would send first, and what its values became, for a front end.
+
+        Raises UsageError if there is no row, or if the first one cannot be asked.
+        """
+        turn, prompts = self._draft_of_map(rows_of(rows), prompt, chosen, toolsets)
+        first = next(prompts.read(), None)
+        if first is None or first.prompt is None:
+            raise UsageError(first.problem if first is not None else "There are no rows, so nothing would be sent.")
+        return engine().call(preview(replace(turn, prompt=first.prompt))), first.values
 
     def _pay(self, usage: Usage) -> None:
         """Count what was spent outside of the history."""
@@ -412,11 +453,11 @@ class Session:
         """
         return self._connections.model(agent or self.agent)
 
-    def listen(self, listener: Callable[[Event | HistoryCut], None]) -> Callable[[], None]:
+    def listen(self, listener: Callable[[Event | HistoryCut | MapProgress], None]) -> Callable[[], None]:
         """Call a function with the events of the session from now on. Returns a function that removes the listener.
 
-        Events of turns, with deltas, come on the engine's thread. A `HistoryCut` comes on any thread, after turns
-        were forgotten or a saved conversation was loaded: `events` is then another log.
+        Events of turns, with deltas, and the progress of maps come on the engine's thread. A `HistoryCut` comes on any
+        thread, after turns were forgotten or a saved conversation was loaded: `events` is then another log.
         """
         return self._listeners.add(listener)
 
@@ -622,6 +663,9 @@ class Session:
         if (run := self.running) is not None:
             run.cancel()
             await asyncio.shield(asyncio.wrap_future(run.settled))
+        if self._map is not None:
+            self._map.stop()
+            await asyncio.shield(asyncio.wrap_future(self._map.settled))
         try:
             await asyncio.wrap_future(engine().submit(self._connections.aclose()))
         finally:

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
-from agentmagic.display import words
+from agentmagic.display import map_words, words
 from agentmagic.display.blocks import (
     ChecklistBlock,
     FooterBlock,
     NoticeBlock,
+    ProgressBlock,
     PromptBlock,
     ProposalBlock,
     QuestionBlock,
@@ -226,6 +227,18 @@ class RetryFields(TypedDict):
     text: str
 
 
+class ProgressFields(TypedDict):
+    """How far a map has come; `shares` are those of the rows that were answered and that failed, if that is known."""
+
+    kind: Literal["progress"]
+    state: State
+    heading: str
+    figures: Sequence[str]
+    shares: tuple[float, float] | None
+    errors: Sequence[str]
+    notices: Sequence[str]
+
+
 class FooterFields(TypedDict):
     """The figures of a turn and why it ended; `unsent` is its number if it got no answer and later requests omit it.
 
@@ -249,6 +262,7 @@ BlockFields = (
     | ProposalFields
     | NoticeFields
     | RetryFields
+    | ProgressFields
     | FooterFields
 )
 
@@ -364,6 +378,19 @@ class JsonRenderer:
     def retry(self, block: RetryBlock) -> RetryFields:
         """Return one sentence."""
         return {"kind": "retry", "text": words.retry(block, times=True)}
+
+    def progress(self, block: ProgressBlock) -> ProgressFields:
+        """Return the counts, each a text, and what went wrong."""
+        seen = block.progress
+        return {
+            "kind": "progress",
+            "state": map_words.STATES[seen.ended],
+            "heading": map_words.heading(seen),
+            "figures": list(map_words.figures(seen, times=True)),
+            "shares": map_words.shares(seen),
+            "errors": map_words.errors(seen),
+            "notices": map_words.notices(seen),
+        }
 
     def footer(self, block: FooterBlock) -> FooterFields:
         """Return the figures, each a text, how the turn ended, and its number if it can be tried again."""

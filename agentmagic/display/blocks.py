@@ -5,7 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
-from agentmagic.events import CellProposed, Level, PlanState, PromptValue, ProposalSettled, StopReason, ToolProgress
+from agentmagic.events import (
+    CellProposed,
+    Level,
+    MapProgress,
+    PlanState,
+    PromptValue,
+    ProposalSettled,
+    StopReason,
+    ToolProgress,
+)
 from agentmagic.messages import Content, Media, Message, Text, ToolCall, ToolResult, Usage
 from agentmagic.plan import SETTLED_TASK, TaskProgress
 
@@ -93,6 +102,10 @@ class Renderer(Protocol[T_co]):
 
     def retry(self, block: "RetryBlock", /) -> T_co:
         """Render a request that is sent again."""
+        ...
+
+    def progress(self, block: "ProgressBlock", /) -> T_co:
+        """Render how far a map has come."""
         ...
 
     def footer(self, block: "FooterBlock", /) -> T_co:
@@ -324,6 +337,17 @@ class RetryBlock(Block):
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.retry`."""
         return renderer.retry(self)
+
+
+@dataclass(slots=True)
+class ProgressBlock(Block):
+    """How far a map has come; it is `open` while the map runs."""
+
+    progress: MapProgress
+
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.progress`."""
+        return renderer.progress(self)
 
 
 @dataclass(slots=True)

@@ -13,13 +13,14 @@ from typing import Any, LiteralString, cast
 
 from markupsafe import Markup, escape
 
-from agentmagic.display import terminal, words
+from agentmagic.display import map_words, terminal, words
 from agentmagic.display.blocks import (
     Block,
     ChecklistBlock,
     FooterBlock,
     GrowingBlock,
     NoticeBlock,
+    ProgressBlock,
     PromptBlock,
     ProposalBlock,
     QuestionBlock,
@@ -43,7 +44,7 @@ from agentmagic.display.rich_values import (
     value_form,
 )
 from agentmagic.display.transcript import Snapshot, Transcript
-from agentmagic.events import PromptValue
+from agentmagic.events import MapProgress, PromptValue
 from agentmagic.messages import Media, ToolResult
 from agentmagic.plan import TaskProgress
 from agentmagic.text import shown
@@ -228,6 +229,17 @@ class _BlockHtml:
     def retry(self, block: RetryBlock) -> Markup:
         return _paragraph(words.retry(block, times=self.times), style=MUTED)
 
+    def progress(self, block: ProgressBlock) -> Markup:
+        seen = block.progress
+        state = map_words.STATES[seen.ended]
+        glyph = element("span", words.GLYPHS[state], style=f"color:{COLOURS[state]};font-weight:700")
+        figures = Markup(" · ").join(map_words.figures(seen, times=self.times))
+        head = Markup(" ").join((glyph, element("b", map_words.heading(seen)), element("small", figures, style=MUTED)))
+        errors = [element("small", line, style=f"color:{COLOURS['failed']}") for line in map_words.errors(seen)]
+        notices = [element("small", line, style=MUTED) for line in map_words.notices(seen)]
+        lines = [element("div", line, style="overflow-wrap:anywhere") for line in (*errors, *notices)]
+        return element("div", element("div", head), _shares(seen), *lines, style=f"{CARD};padding:6px 12px")
+
     def footer(self, block: FooterBlock) -> Markup:
         figures = Markup(" · ").join(element("span", figure) for figure in words.footer(block, times=self.times))
         told = Markup('<small title="{}">{}</small>').format(words.footer_details(block), figures)
@@ -341,6 +353,18 @@ def _bar(card: ToolCard) -> Markup:
     if not card.progress or (share := words.share(card.progress)) is None:
         return Markup()
     return element("div", style=f"height:2px;width:{share:.0%};background-color:{COLOURS['running']}")
+
+
+def _shares(seen: MapProgress) -> Markup:
+    """Draw how far a map has come that did not answer all rows."""
+    if (shares := map_words.shares(seen)) is None or shares == (1.0, 0.0):
+        return Markup()
+    colours = (COLOURS["running" if not seen.ended else "done"], COLOURS["failed"])
+    parts = (
+        element("div", style=f"height:4px;width:{share:.1%};background-color:{colour}")
+        for share, colour in zip(shares, colours, strict=True)
+    )
+    return element("div", *parts, style=f"display:flex;margin:6px 0 2px;background-color:{BORDER}")
 
 
 def _body(card: ToolCard, made: Sequence[Form], pictures: int) -> Markup:

@@ -6,12 +6,13 @@ from importlib.util import find_spec
 from typing import TextIO
 from unicodedata import east_asian_width
 
-from agentmagic.display import words
+from agentmagic.display import map_words, words
 from agentmagic.display.blocks import (
     Block,
     ChecklistBlock,
     FooterBlock,
     NoticeBlock,
+    ProgressBlock,
     PromptBlock,
     ProposalBlock,
     QuestionBlock,
@@ -116,6 +117,13 @@ class TextRenderer:
     def retry(self, block: RetryBlock) -> str:
         """Return one sentence."""
         return words.retry(block, times=self.times)
+
+    def progress(self, block: ProgressBlock) -> str:
+        """Return the counts on one line, and below it the kinds of error and the notices."""
+        seen = block.progress
+        head = " · ".join((map_words.heading(seen), *map_words.figures(seen, times=self.times)))
+        below = [*map_words.errors(seen), *map_words.notices(seen)]
+        return "\n".join((f"{words.GLYPHS[map_words.STATES[seen.ended]]} {head}", *map(_indented, below)))
 
     def footer(self, block: FooterBlock) -> str:
         """Return the figures on one line."""

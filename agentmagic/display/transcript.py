@@ -20,6 +20,7 @@ from agentmagic.display.blocks import (
     GrowingBlock,
     NoticeBlock,
     Pieces,
+    ProgressBlock,
     PromptBlock,
     ProposalBlock,
     QuestionBlock,
@@ -30,7 +31,7 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
-from agentmagic.events import Event, PartKind
+from agentmagic.events import Event, MapProgress, PartKind
 from agentmagic.messages import Reasoning, ResultStatus, Text, ToolCall, Usage
 from agentmagic.plan import Checklist
 from agentmagic.text import one_line, shown
@@ -94,6 +95,7 @@ class Transcript:
             self._checklist = Checklist()
             self._plan: ChecklistBlock | None = None
             self._sent_back = False
+            self._maps: dict[str, ProgressBlock] = {}
             for event in log:
                 self.feed(event)
 
@@ -108,7 +110,7 @@ class Transcript:
             blocks = [_copied(block, known.get(block.key)) for block in self.blocks[:end]]
             return Snapshot(blocks, None if finished else copy(self.running))
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | MapProgress) -> None:
         """Take one event in."""
         with self.lock:
             if isinstance(event, events.PartDelta):  # by far the most
@@ -116,7 +118,7 @@ class Transcript:
             else:
                 self._take(event)
 
-    def _take(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915  (one arm for each event)
+    def _take(self, event: Event | MapProgress) -> None:  # noqa: C901, PLR0912, PLR0915  (one arm for each event)
         match event:
             case events.TurnStarted():
                 self._start_turn(event)
@@ -183,6 +185,8 @@ class Transcript:
                 self._compact(event)
             case events.Sampled():
                 self._sample(event)
+            case MapProgress():
+                self._show_map(event)
             case _:
                 pass  # not shown; a clarification stands in the block of its question
 
@@ -215,8 +219,9 @@ class Transcript:
             self.running.phase = phase
 
     def _withdraw_step(self) -> None:
-        """Remove the blocks of the step, except notices: the model did not write them."""
-        self.blocks[self._step :] = [block for block in self.blocks[self._step :] if isinstance(block, NoticeBlock)]
+        """Remove the blocks of the step, except notices and maps: the model did not write them."""
+        kept = (NoticeBlock, ProgressBlock)
+        self.blocks[self._step :] = [block for block in self.blocks[self._step :] if isinstance(block, kept)]
         self._parts = {}
         self._cards = {}
 
@@ -232,7 +237,7 @@ class Transcript:
     def _finish_turn(self, event: events.TurnFinished) -> None:
         result = event.result
         for block in self.blocks[self._turn :]:
-            if block.open:
+            if block.open and not isinstance(block, ProgressBlock):  # a map goes on beside the turn
                 self._give_up(block)
         self._show_final_text(result.final_text)
         if result.value is not None:
@@ -405,6 +410,14 @@ class Transcript:
         text = f"{event.server} had the model answer it, beside the conversation: {spent:,} tokens."
         self._add(NoticeBlock("info", text))
         self._spend(event.usage)
+
+    def _show_map(self, progress: MapProgress) -> None:
+        block = self._maps.get(progress.id)
+        if block is None:
+            block = self._maps[progress.id] = self._add(ProgressBlock(progress))
+        block.progress = progress
+        block.open = not progress.ended
+        block.version += 1
 
     def _spend(self, usage: Usage) -> None:
         if self.running:

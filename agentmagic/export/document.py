@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from agentmagic.display import words
+from agentmagic.display import map_words, words
 from agentmagic.display.blocks import (
     Block,
     ChecklistBlock,
     FooterBlock,
     NoticeBlock,
+    ProgressBlock,
     PromptBlock,
     ProposalBlock,
     QuestionBlock,
@@ -129,6 +130,12 @@ class _MarkdownRenderer:
 
     def retry(self, block: RetryBlock) -> Iterator[str]:
         yield quote(f"**Retry:** {plain(words.retry(block, times=True))}")
+
+    def progress(self, block: ProgressBlock) -> Iterator[str]:
+        seen = block.progress
+        figures = map_words.figures(seen, times=True)
+        lines = (" · ".join((map_words.heading(seen), *figures)), *map_words.errors(seen), *map_words.notices(seen))
+        yield quote("\\\n".join(map(plain, lines)))
 
     def footer(self, block: FooterBlock) -> Iterator[str]:
         # A document is not pointed at, so the details stand in it.

@@ -14,6 +14,7 @@ from agentmagic import log
 from agentmagic.errors import UsageError
 from agentmagic.host import ScriptHost, install
 from agentmagic.jupyter.cell.live_runs import AnswerText, LiveRuns
+from agentmagic.jupyter.cell.map_cells import run_map
 from agentmagic.jupyter.cell.runner import Runner, TurnInterrupted, one_line, quiet_stop
 from agentmagic.jupyter.frontend import Kind, front_end, in_kernel, say
 from agentmagic.jupyter.kernel_host import KernelHost
@@ -51,6 +52,7 @@ class AgentMagics:
         self.mcp = mcp_magic()
         self._mcp_commands = McpCommands(namespace, lambda: front_end(shell).attended, self._put)
         self._name = name
+        self._namespace = namespace
         self._variables = namespace.variables
         self._runner = Runner(shell, namespace)
         self.live_runs = LiveRuns(shell)
@@ -83,6 +85,8 @@ class AgentMagics:
         read = parse_ask(line, self._name)
         if isinstance(read, Help):
             say(read.text)
+        elif cell.strip() and read.rows is not None:
+            run_map(self._runner, self._namespace, read, cell)
         elif cell.strip():
             self._runner.ask(read, cell)
         else:

@@ -7,6 +7,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.host import Capture, Host
 from agentmagic.jupyter.cell.live_runs import LiveRuns
+from agentmagic.jupyter.cell.map_cells import MapCellView
 from agentmagic.jupyter.cell.runner import CellView
 from agentmagic.jupyter.frontend import Keyboard, in_kernel
 from agentmagic.jupyter.notebook.capture import OutputCapture
@@ -40,6 +41,10 @@ class KernelHost(Host):
     def view(self, session: Session) -> CellView | None:
         """Return a view in the running cell, if code of the user begins the run there."""
         return self._live_runs.view(session)
+
+    def map_view(self, session: Session) -> MapCellView | None:
+        """Return a view in the running cell, if code of the user begins the map there."""
+        return self._live_runs.map_view(session)
 
     def join(self, session: Session) -> None:
         """Have a session use the notebook's cassette, under the name of its variable."""

@@ -98,12 +98,21 @@ class SharedPurse:
 
     async def set_aside(self, worst: Usage) -> None:
         """Set aside what a request may use. Raises BudgetExhausted if less is left, and no request is under way."""
-        while words := self._refusal(worst):
+        while words := self.reserve(worst):
             if not self._open:
                 raise BudgetExhausted(words)
             changed = asyncio.get_running_loop().create_future()
             self._waiting.append(changed)
             await changed
+
+    def reserve(self, worst: Usage) -> str | None:
+        """Set aside what a request may use, or return why less is left now."""
+        if (words := self._refusal(worst)) is None:
+            self._count(worst, 1)
+        return words
+
+    def owe(self, worst: Usage) -> None:
+        """Set aside what a request may use that was sent already."""
         self._count(worst, 1)
 
     def give_back(self, worst: Usage, used: Usage) -> None:

@@ -22,7 +22,7 @@ from agentmagic.errors import AgentMagicError, EmptyAnswer, MalformedCall, Provi
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Part, Text, ToolCall, Usage, user
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request, Taped
-from agentmagic.providers.registry import address_of, priced
+from agentmagic.providers.registry import counted
 from agentmagic.providers.traffic import ModelExchange
 from agentmagic.runtime.timeouts import await_with_grace, being_cancelled
 from agentmagic.secrets import redact
@@ -90,18 +90,12 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
     except ProviderError as error:
         error.usage = _wasted(model, failures)
         raise
-    return replace(finished, usage=_counted(model, finished.usage) + _wasted(model, failures))
+    return replace(finished, usage=counted(model, finished.usage) + _wasted(model, failures))
 
 
 def _wasted(model: Model, failures: list[ProviderError]) -> Usage:
     """Return the usage of failed tries, as far as the provider reported it."""
-    return sum((_counted(model, failure.usage) for failure in failures if failure.usage is not None), Usage())
-
-
-def _counted(model: Model, usage: Usage) -> Usage:
-    """Return the usage of one request, with its cost."""
-    usage = replace(usage, requests=1)
-    return usage if isinstance(model, Taped) else priced(model.name, usage, address_of(model))
+    return sum((counted(model, failure.usage) for failure in failures if failure.usage is not None), Usage())
 
 
 async def _stream(model: Model, request: Request, parts: dict[int, Part], hear: Hear) -> ModelFinished:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from agentmagic.errors import (
     AuthenticationMissing,
     RateLimited,
     UsageError,
-    said,
 )
-from agentmagic.events import Event, MapEnd, MapProgress, ToolFinished, is_delta
+from agentmagic.events import Event, MapEnd, MapProgress, ToolFinished, TurnStarted, is_delta
 from agentmagic.loop.budgets import Budget, BudgetExhausted, SharedPurse
+from agentmagic.loop.retry import words_of
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome, run_turn
-from agentmagic.mapping.file import MapFile, Recipe, RowAsked, RowEnded, RowLog, RowStatus
+from agentmagic.mapping.batching import BatchedRows
+from agentmagic.mapping.file import LONGEST_ERROR, Line, MapFile, Recipe, RowAsked, RowEnded, RowLog, RowStatus
 from agentmagic.mapping.options import MapSettings
 from agentmagic.mapping.outcomes import MapRow
 from agentmagic.mapping.prompts import RowPrompt, RowPrompts, digest
@@ -32,8 +34,8 @@ from agentmagic.mapping.purse import RowPurse
 from agentmagic.mapping.rows import Rows
 from agentmagic.mapping.sample import choose
 from agentmagic.mapping.tally import Tally
-from agentmagic.messages import Usage
-from agentmagic.providers.base import Request
+from agentmagic.messages import Media, Text, Usage, as_text
+from agentmagic.providers.base import Model, Request, honoured
 from agentmagic.providers.registry import address_of, priced
 from agentmagic.providers.traffic import TurnTraffic
 from agentmagic.runtime.engine import engine
@@ -46,10 +48,10 @@ TOGETHER = 64
 """Rows that are read and described at once, in a thread."""
 INTERVAL = 0.1
 """Seconds between two reports of progress at least (ten a second)."""
+MOST = 10_000
+"""Rows that are asked at a time at most, if nothing else bounds them."""
 ALIKE = 10
 """Rows that may fail with the same error before one was answered; then the others are not asked."""
-LONGEST_ERROR = 300
-"""Characters of an error of a row."""
 HOPELESS = (AuthenticationMissing, AuthenticationFailed)
 """Errors that every further row would meet."""
 
@@ -85,7 +87,8 @@ class MapWork:
 class Driver:
     """Asks the rows of a map. `changed` is called when a row has ended, and `told` with each report of progress.
 
-    `rows` are the rows that have an outcome, by place; `chosen` the places that are asked, None for all.
+    `rows` are the rows that have an outcome, by place; `chosen` the places that are asked, None for all; `sent` counts
+    rows that are in a batch.
     """
 
     work: MapWork
@@ -99,21 +102,33 @@ class Driver:
     error: AgentMagicError | None = None
     doubtful: list[MapRow] = field(default_factory=list[MapRow])
     tally: Tally = field(default_factory=Tally)
+    sent: int = 0
 
     def __post_init__(self) -> None:
         self.tally.total = self.work.rows.total
         self.tally.notices.extend(self.work.notices)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._main: asyncio.Task[Any] | None = None
         self._report: asyncio.TimerHandle | None = None
-        self._purse = SharedPurse(())
+        self.shared = SharedPurse(())
         self._schema = self.work.turn.agent.output_schema
         self._common = 0
+        self._doubts = set[str]()
+        self._recipe = ""
+        self._batched: BatchedRows | None = None
+        self._scale = 1.0
+        self.measured = asyncio.Event()
+        settings = honoured(self.work.turn.model, self.work.turn.agent.settings)
+        self._longest = settings.max_output_tokens or self.work.turn.facts.output
+        bound = self.work.settings.concurrency or _usual_bound(self.work.turn.model.name)
+        self._bound = asyncio.Semaphore(bound or MOST)
 
     # -- the whole ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Ask the rows, until all have an outcome or the map ends before. Cancelling it stops the map."""
         why: MapEnd = "done"
+        self._main = asyncio.current_task()
         try:
             await self._begin()
             await self._ask_all()
@@ -124,8 +139,9 @@ class Driver:
             self.tally.notices.append(str(spent))
         except AgentMagicError as error:
             self.error = error
-        except Exception as error:  # noqa: BLE001  (rows of the user may raise anything)
-            self.error = UsageError(f"The rows cannot be read: {type(error).__name__}: {redact(said(error))}")
+        except Exception as error:  # noqa: BLE001  (a map ends with its rows so far after any failure)
+            self.error = MapFailed(f"The map failed: {words_of(error)}")
+            self.error.__cause__ = error
         await self._settle(why)
 
     async def _settle(self, why: MapEnd) -> None:
@@ -152,7 +168,10 @@ class Driver:
         self.tally.notices.extend(_denied(turn, list(offered.values())))
         self._common = tokens_of_tools(turn.agent.instructions, [tool.definition for tool in offered.values()])
         self._common += sum(map(tokens_of_message, turn.history.messages))
-        recipe = self._recipe(list(offered.values()))
+        if self.work.settings.batch:
+            self._batched = BatchedRows(self, list(offered))
+        recipe = self._recipe_of(list(offered.values()))
+        self._recipe = digest(*recipe.parts.values())
         path, again = self.work.path, self.work.settings.again
         try:
             self.file = await engine().in_pool(partial(MapFile, path, recipe, again=again))
@@ -163,7 +182,7 @@ class Driver:
             self.tally.notices.append(f"{path} has {lines} that cannot be read; their rows are asked again.")
         self._open_purse(self.file)
 
-    def _recipe(self, tools: Sequence[Tool]) -> Recipe:
+    def _recipe_of(self, tools: Sequence[Tool]) -> Recipe:
         """Return what all rows are asked, and a digest of each part of it."""
         turn, prompts = self.work.turn, self.work.prompts
         schema = turn.agent.output_schema
@@ -189,9 +208,11 @@ class Driver:
             cost = None if spent.cost is None else spent.cost * share
             spent += Usage(int(spent.input_tokens * share), 0, int(spent.output_tokens * share), cost=cost)
         own = Budget("map", self.work.settings.max_cost, self.work.settings.max_tokens, spent)
-        self._purse = SharedPurse((own, *self.work.budgets))
-        if self.work.settings.max_cost is not None and self.work.turn.agent.settings.max_output_tokens is None:
-            most = self.work.turn.facts.output
+        budgets = (own, *self.work.budgets)
+        self.shared = SharedPurse(budgets)
+        if all(budget.max_cost is None and budget.max_tokens is None for budget in budgets):
+            self.measured.set()
+        if self.work.settings.max_cost is not None and self._longest == (most := self.work.turn.facts.output):
             self.tally.notices.append(
                 f"Without max_output_tokens, the model's own limit of {most:,} tokens is set aside for each request, "
                 "so fewer rows are asked at a time."
@@ -199,26 +220,32 @@ class Driver:
 
     async def _ask_all(self) -> None:
         assert self.file is not None  # noqa: S101  (opened by `_begin`)
-        doubtful = self.file.doubtful | self.file.repeated
+        self._doubts = self.file.doubtful | self.file.repeated
         if self.work.settings.sample is not None:
             await self._choose(self.work.settings.sample)
         wanted = None if self.chosen is None else set(self.chosen)
+        batched = self._batched
         async for prompt in self._prompts():
-            if self.error is not None:
-                return
             if wanted is not None and prompt.place not in wanted:
                 continue
             known = self.file.ended.get(prompt.key)
             if known is not None and known.status == "answered" and self._keep(prompt, known):
                 continue
             if prompt.prompt is None:
-                self._note(prompt, RowEnded(prompt.key, self._label(prompt), "failed", error=prompt.problem))
+                self.note(prompt, RowEnded(prompt.key, self.label(prompt), "failed", error=prompt.problem))
                 continue
-            lost = known is not None and known.status == "in doubt"
-            await self._start(prompt, in_doubt=lost or prompt.key in doubtful)
-        self.tally.total = len(self.finished) + len(self._tasks) if self.chosen is None else len(self.chosen)
-        while self._tasks and self.error is None:
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            if known is not None and known.status == "in doubt":
+                self._doubts.add(prompt.key)
+            if batched is None:
+                await self.start(prompt)
+            else:
+                batched.waiting.append(prompt)
+        batch = [] if batched is None else batched.waiting
+        self.tally.total = len(self.finished) + len(self._tasks) + len(batch)
+        if batched is not None:
+            await batched.ask()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def _choose(self, number: int) -> None:
         """Choose the rows of a sample, by how long their prompts are."""
@@ -226,28 +253,49 @@ class Driver:
             raise UsageError("A sample is taken of rows whose number is known. Make a list of the iterable first.")
         self.sizes = [prompt.size async for prompt in self._prompts()]
         self.chosen = choose(self.sizes, number, self.work.settings.seed)
+        self.tally.total = len(self.chosen)
 
     async def _prompts(self) -> AsyncIterator[RowPrompt]:
         """Yield the prompts of the rows, which are read in a thread: describing a value may be slow."""
         source = self.work.prompts.read()
-        while together := await engine().in_pool(partial(_take, source)):
+        while True:
+            try:
+                together = await engine().in_pool(partial(_take, source))
+            except Exception as error:
+                raise UsageError(f"The rows cannot be read: {words_of(error)}") from error
+            if not together:
+                return
             for prompt in together:
                 yield prompt
 
     # -- one row -----------------------------------------------------------------------------------
 
-    async def _start(self, prompt: RowPrompt, *, in_doubt: bool) -> None:
+    async def start(self, prompt: RowPrompt) -> None:
         """Begin to ask a row, when the bound, the pace and the budgets let it."""
-        bound = self.work.settings.concurrency or _usual_bound(self.work.turn.model.name)
-        while bound is not None and len(self._tasks) >= bound:
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        purse = RowPurse(self._purse, self._worst_of, partial(self._asked, prompt))
-        await purse.open(self._worst(self._common + prompt.size))
-        task = asyncio.create_task(self._row(prompt, purse, in_doubt=in_doubt))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if self._tasks:
+            await self.measured.wait()  # the first row tells how the provider counts
+        purse = self.purse(prompt)
+        await purse.open(self.worst_of_row(prompt))
+        await self.begin(prompt, purse, self.work.turn.model)
 
-    async def _row(self, prompt: RowPrompt, purse: RowPurse, *, in_doubt: bool) -> None:
+    def purse(self, prompt: RowPrompt) -> RowPurse:
+        """Return what pays for the requests of a row."""
+        return RowPurse(self.shared, self._worst_of, partial(self.write, self.asked(prompt)), self._paid)
+
+    async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
+        """Begin to ask a row of a model, in a task of its own, when the bound lets it."""
+        await self._bound.acquire()
+        task = asyncio.create_task(self._row(prompt, purse, model))
+        self._tasks.add(task)
+        self._tell_soon()
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._bound.release()
+        self.measured.set()
+
+    async def _row(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
         """Ask one row, in a turn of its own, and write what became of it."""
         assert self.file is not None  # noqa: S101  (opened by `_begin`)
         assert prompt.prompt is not None  # noqa: S101  (of the caller)
@@ -259,6 +307,7 @@ class Driver:
 
         turn = replace(
             self.work.turn,
+            model=model,
             prompt=prompt.prompt,
             values=prompt.values,
             view=RequestView(),
@@ -272,10 +321,10 @@ class Driver:
             purse.close()
         self.work.spent(outcome.result.usage)
         ended = self._outcome(prompt, outcome, sent=purse.sent)
-        row = self._note(prompt, ended, outcome.result.value)
-        if in_doubt or ended.status == "in doubt":
+        row = self.note(prompt, ended, outcome.result.value)
+        if prompt.key in self._doubts or ended.status == "in doubt":
             self.doubtful.append(row)
-        self._write(RowLog(prompt.key, tuple(events)), ended)
+        self.write(RowLog(prompt.key, tuple(map(_kept, events))), ended)
         self._judge(row, outcome.error)
 
     def _outcome(self, prompt: RowPrompt, outcome: Outcome, *, sent: bool) -> RowEnded:
@@ -285,7 +334,7 @@ class Driver:
         value = json_form(result.value) if shaped else None
         return RowEnded(
             prompt.key,
-            self._label(prompt),
+            self.label(prompt),
             status,
             value,
             result.final_text if value is None and status == "answered" else "",
@@ -299,7 +348,7 @@ class Driver:
         """Return what became of a row, and why if it has no answer."""
         result = outcome.result
         if result.stop_reason == "cancelled":
-            return "stopped" if sent else "not asked", ""
+            return ("in doubt", "It was stopped while it was asked.") if sent else ("not asked", "")
         if result.stop_reason == "budget":
             return "failed" if sent else "not asked", result.error
         if any(isinstance(event, ToolFinished) and getattr(event.result, "in_doubt", False) for event in result.events):
@@ -319,12 +368,12 @@ class Driver:
                 value = self._schema.read(known.answer) if known.answer else self._schema.convert(data)
             except ValueError:
                 return False
-        row = self._note(prompt, known, value, kept=True)
+        row = self.note(prompt, known, value, kept=True)
         if self.file is not None and row.key in self.file.repeated:
             self.doubtful.append(row)
         return True
 
-    def _note(self, prompt: RowPrompt, ended: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
+    def note(self, prompt: RowPrompt, ended: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
         """Take what became of a row into the result."""
         row = MapRow(
             prompt.place,
@@ -341,14 +390,14 @@ class Driver:
         self.finished.append(row)
         self.tally.note(row, kept=kept)
         self.changed()
-        if self._report is None:
-            self._report = asyncio.get_running_loop().call_later(INTERVAL, self._tell)
+        self._tell_soon()
         return row
 
-    def _label(self, prompt: RowPrompt) -> str:
+    def label(self, prompt: RowPrompt) -> str:
+        """Return how a row is called, in a text of bounded length."""
         return clip(str(self.work.rows.label(prompt.place)), 100)
 
-    def _write(self, *lines: RowAsked | RowLog | RowEnded) -> None:
+    def write(self, *lines: Line) -> None:
         """Append to the file. A file that cannot be written ends the map, and what was answered stays in the result."""
         assert self.file is not None  # noqa: S101  (opened by `_begin`)
         try:
@@ -356,16 +405,27 @@ class Driver:
         except (OSError, ValueError) as error:
             where = self.work.path or "The temporary file of the map"
             reason = getattr(error, "strerror", None) or error
-            self.error = MapFailed(
+            failed = MapFailed(
                 f"{where} cannot be written: {reason}. No further row is asked; the result has the rows until here. "
                 "Make room, and run the cell again."
             )
+            self.end(failed)
             raise
 
-    def _asked(self, prompt: RowPrompt, request: Request) -> None:
-        """Note in the file that a row is about to be asked. Raises OSError if that cannot be written."""
-        sent = digest(*map(encode, request.messages[-1:]), request.instructions)
-        self._write(RowAsked(prompt.key, self._label(prompt), sent))
+    def end(self, error: MapFailed) -> None:
+        """End the map with an error, unless it has one."""
+        if self.error is None:
+            self.error = error
+            if self._main is not None:
+                self._main.cancel()
+
+    def asked(self, prompt: RowPrompt) -> RowAsked:
+        """Return the line that says that a row is about to be asked."""
+        return RowAsked(prompt.key, self.label(prompt), digest(self._recipe, prompt.key))
+
+    def worst_of_row(self, prompt: RowPrompt) -> Usage:
+        """Return the most that the first request of a row may use."""
+        return self._worst(self._common + prompt.size)
 
     def _worst_of(self, request: Request) -> Usage:
         return self._worst(sum(tokens_by_part(request).values()))
@@ -373,9 +433,13 @@ class Driver:
     def _worst(self, tokens: int) -> Usage:
         """Return the most that a request of so many tokens may use, at today's prices."""
         turn = self.work.turn
-        answer = turn.agent.settings.max_output_tokens or turn.facts.output
-        usage = Usage(input_tokens=tokens, output_tokens=answer, requests=1)
+        usage = Usage(input_tokens=ceil(tokens * self._scale), output_tokens=self._longest, requests=1)
         return priced(turn.model.name, usage, address_of(turn.model))
+
+    def _paid(self, worst: Usage, usage: Usage) -> None:
+        """Learn how many tokens the provider counts for each that was estimated: some scripts take more than others."""
+        if usage.requests == 1 and worst.input_tokens:
+            self._scale *= max(1.0, usage.input_tokens / worst.input_tokens)
 
     def _judge(self, row: MapRow, error: Exception | None) -> None:
         """End the map after an error that every further row would meet, or after any if the user wants it so."""
@@ -385,7 +449,11 @@ class Driver:
         alike = self.tally.asked >= ALIKE and self.tally.errors[row.error] == self.tally.asked
         if hopeless or alike or self.work.settings.on_error == "stop":
             why = f"All of the first {ALIKE} rows failed alike. " if alike and not hopeless else ""
-            self.error = MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}")
+            self.end(MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}"))
+
+    def _tell_soon(self) -> None:
+        if self._report is None:
+            self._report = asyncio.get_running_loop().call_later(INTERVAL, self._tell)
 
     def _tell(self) -> None:
         if self._report is not None:
@@ -395,11 +463,19 @@ class Driver:
 
     def progress(self) -> MapProgress:
         """Return how far the map has come."""
-        return self.tally.progress(len(self._tasks), "" if self.work.path is None else str(self.work.path))
+        return self.tally.progress(len(self._tasks) + self.sent, "" if self.work.path is None else str(self.work.path))
 
 
 def _take(source: Iterator[RowPrompt]) -> list[RowPrompt]:
     return list(islice(source, TOGETHER))
+
+
+def _kept(event: Event) -> Event:
+    """Return an event as the file keeps it: pictures and documents of the prompt, which the rows have, by name only."""
+    if not isinstance(event, TurnStarted) or not any(isinstance(part, Media) for part in event.prompt.parts):
+        return event
+    parts = tuple(Text(as_text(part)) if isinstance(part, Media) else part for part in event.prompt.parts)
+    return replace(event, prompt=replace(event.prompt, parts=parts))
 
 
 def _usual_bound(model: str) -> int | None:

@@ -11,6 +11,7 @@ import os
 import re
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
 VERSION = 1
 """The version of the format; it grows when an older reader would misread."""
 
-RowStatus = Literal["answered", "failed", "stopped", "in doubt", "not asked"]
-"""What became of a row: an answer, an error, an end by the user, a lost worker or kernel; or it was not its turn."""
+RowStatus = Literal["answered", "failed", "in doubt", "in a batch", "not asked"]
+"""What became of a row. Of one in doubt nothing is known: it was stopped, or a worker was lost."""
+
+LONGEST_ERROR = 300
+"""Characters of the error of a row."""
 
 _BEGINNING = b'{"type":"map"'
 _LOG = re.compile(rb'\{"type":"row_log","key":"([^"\\]+)"')
@@ -87,12 +91,21 @@ class RowEnded:
     seconds: float = 0.0
 
 
-Line = MapBegun | RowAsked | RowLog | RowEnded
+@dataclass(frozen=True, slots=True)
+class BatchSent:
+    """The rows with these keys were sent in a batch, which the provider knows by its id."""
+
+    type: ClassVar[str] = "batch_sent"
+    id: str
+    keys: tuple[str, ...]
+
+
+Line = MapBegun | RowAsked | RowLog | RowEnded | BatchSent
 
 
 @cache
 def _lines() -> "SchemaValidator":
-    return decoder(MapBegun, RowAsked, RowLog, RowEnded)
+    return decoder(MapBegun, RowAsked, RowLog, RowEnded, BatchSent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +135,8 @@ class MapFile:
     """The file of one map, open for appending, and what it holds for its recipe.
 
     `ended` has the last outcome of each row by its key, `doubtful` the keys of rows that were asked and have none, and
-    `repeated` those that were asked again after that. `spent` is what all outcomes have cost, and `lost` how many
-    requests of rows may have been paid without one.
+    `repeated` those that were asked again after that; `batches` has the keys of rows that are in a batch, by its id.
+    `spent` is what all outcomes have cost, and `lost` how many requests of rows may have been paid without one.
     Without a path it is a temporary file. `damaged` counts lines that could not be read. With `again`, all rows are
     asked anew if the recipe is another one.
 
@@ -135,6 +148,7 @@ class MapFile:
         self.path = path
         self.ended: dict[str, RowEnded] = {}
         self.doubtful: set[str] = set()
+        self.batches: dict[str, set[str]] = {}
         self.repeated: set[str] = set()
         self.spent = Usage()
         self.lost = 0
@@ -143,7 +157,8 @@ class MapFile:
         self._guard = threading.Lock()
         if path is None:
             self._lock: BaseFileLock | None = None
-            self._file: Any = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (closed with the result)
+            self._file: Any = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (closed with this object)
+            weakref.finalize(self, self._file.close)
             self.write(recipe.line)
             return
         begun = _beginning(path)
@@ -151,6 +166,7 @@ class MapFile:
         try:
             begun = self._read(path) if begun else None
             self._file = path.open("ab+", buffering=0)
+            weakref.finalize(self, self._file.close)
             self._go_on(begun, recipe, again=again)
         except BaseException:
             self.close()
@@ -201,18 +217,25 @@ class MapFile:
             case MapBegun():
                 self.ended.clear()
                 self.doubtful.clear()
+                self.batches.clear()
                 self.repeated.clear()
                 self.spent, self.lost = Usage(), 0
             case RowAsked():
-                if line.key in self.doubtful:
+                known = self.ended.get(line.key)
+                if line.key in self.doubtful or (known is not None and known.status == "in doubt"):
                     self.repeated.add(line.key)
-                    self.lost += 1
+                    self.lost += line.key in self.doubtful
                 self.doubtful.add(line.key)
             case RowEnded():
                 self.ended[line.key] = line
                 self.spent += line.usage
-                self.lost += line.status == "stopped"
+                self.lost += line.status == "in doubt"
                 self.doubtful.discard(line.key)
+                for keys in self.batches.values():
+                    keys.discard(line.key)
+            case BatchSent():
+                self.batches[line.id] = set(line.keys)
+                self.doubtful.difference_update(line.keys)
             case RowLog():
                 self._logs[line.key] = place, size
             case None:
@@ -261,7 +284,8 @@ def _beginning(path: Path) -> bool:
         raise UsageError(
             f"{path} is of a newer agentmagic, and was left as it is. Update agentmagic here, or name another file."
         )
-    if text and not (_BEGINNING.startswith(text) and not text.endswith(b"\n")):
+    torn = not text.endswith(b"\n") and _BEGINNING.startswith(text[: len(_BEGINNING)])
+    if text and not torn:
         raise UsageError(f"{path} is no file of a map, and was left as it is. Name another file.")
     return False
 

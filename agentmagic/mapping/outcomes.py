@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -87,10 +88,11 @@ class MapResult:
         Beside them are `_status`, `_error`, `_cost` (US dollars), `_tokens`, `_steps` and `_run`, the place that
         `run(place=...)` opens. Raises UsageError for a list if pandas is not installed.
         """
-        known = {row.place: row for row in self.rows}
-        if self.estimate is None and self._source.total is not None:
-            return self._frame([known.get(place) or self._unasked(place) for place in range(self._source.total)])
-        return self._frame(self.rows)
+        return self._frame(list(self._all()))
+
+    def head(self, rows: int = 10) -> Any:
+        """Return the first rows of the frame, which is not made whole for it."""
+        return self._frame(list(islice(self._all(), rows)))
 
     @property
     def failed(self) -> Any:
@@ -115,6 +117,15 @@ class MapResult:
             raise UsageError(f"Row {name!r} was not asked, so it has no run: {found[0].error or found[0].status}.")
         return _result(events)
 
+    def _all(self) -> Iterator[MapRow]:
+        """Yield the rows of the frame: after a sample those that were asked, else all."""
+        if self.estimate is not None or self._source.total is None:
+            yield from self.rows
+            return
+        known = {row.place: row for row in self.rows}
+        for place in range(self._source.total):
+            yield known.get(place) or self._unasked(place)
+
     def _unasked(self, place: int) -> MapRow:
         return MapRow(place, self._source.label(place), "", "not asked")
 
@@ -136,7 +147,8 @@ def _fields(rows: Sequence[MapRow], schema: OutputSchema | None) -> Answers:
     """Return the columns of the answers: one for each field, or one for all if they have none."""
     if schema is None or schema.wrapped_in:
         return {ANSWER: [_plain(row.value) for row in rows]}
-    records = [{} if row.value is None else record(row.value) for row in rows]
+    nothing: Mapping[str, Any] = {}
+    records = [nothing if row.value is None else record(row.value) for row in rows]
     names = dict.fromkeys(name for one in records for name in one) or dict.fromkeys(schema.schema.get("properties", ()))
     return {str(name): [one.get(name) for one in records] for name in names}
 
@@ -156,10 +168,10 @@ def _renamed(columns: Answers, taken: Collection[str]) -> Answers:
 
 def record(item: Any) -> Mapping[str, Any]:
     """Return the fields of a model of pydantic, a data class or a mapping."""
-    dump: Callable[[], Any] | None = getattr(item, "model_dump", None)
+    dump: Callable[[], Mapping[str, Any]] | None = getattr(item, "model_dump", None)
     if dump is not None:
         return dump()
-    return dataclasses.asdict(item) if dataclasses.is_dataclass(item) and not isinstance(item, type) else item
+    return dataclasses.asdict(cast("Any", item)) if dataclasses.is_dataclass(item) else item
 
 
 def _result(events: Sequence[Event]) -> RunResult:

@@ -45,12 +45,12 @@ class Rows:
 def rows_of(given: object) -> Rows:
     """Return the rows of a frame or series of pandas or polars, of a list, or of an iterable. Raises UsageError."""
     library = type(given).__module__.partition(".")[0]
-    if library in ("pandas", "polars") and is_frame(given):
+    if library in ("pandas", "polars") and is_frame(given) and hasattr(given, "shape"):
         return _FrameRows(given)
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable) or is_frame(given):
         raise UsageError(
-            f"rows is {a_type(given)}. Give a data frame of pandas or polars, a list of dicts or of values, or an "
-            "iterable of them."
+            f"rows is {a_type(cast('object', given))}. Give a data frame of pandas or polars, a list of dicts or of "
+            "values, or an iterable of them."
         )
     return _ListedRows(cast("Iterable[Any]", given))
 
@@ -120,7 +120,7 @@ class _ListedRows(Rows):
             raise UsageError("A frame of these rows needs pandas, which is not installed. The result has them as rows.")
         pandas: Any = import_module("pandas")
         rows = [self._kept[place] for place in places]
-        given = [dict(row) if isinstance(row, Mapping) else {ROW: row} for row in rows]
+        given = [dict(cast("Values", row)) if isinstance(row, Mapping) else {ROW: row} for row in rows]
         return _beside(pandas.DataFrame(given, index=list(places)), answers)
 
 

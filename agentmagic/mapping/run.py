@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentmagic.events import MapProgress
 from agentmagic.mapping.driver import Driver, MapWork
@@ -13,6 +13,9 @@ from agentmagic.mapping.outcomes import MapResult, MapRow
 from agentmagic.mapping.sample import Estimate, total
 from agentmagic.runtime.engine import Listeners, engine
 from agentmagic.runtime.waiters import Waiters
+
+if TYPE_CHECKING:
+    from agentmagic.host import MapView
 
 
 class MapRun:
@@ -23,10 +26,10 @@ class MapRun:
 
     def __init__(self, work: MapWork) -> None:
         self.settled: Future[None] = Future()
-        self.view: Any = None
+        self.view: MapView | None = None
         self._listeners = Listeners[MapProgress]()
         self._waiters = Waiters()
-        self._driver = Driver(work, self._listeners.tell, self._waiters.wake)
+        self._driver = Driver(work, self._tell, self._waiters.wake)
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         engine().submit_from_here(self._main())
@@ -52,11 +55,13 @@ class MapRun:
         engine().loop.call_soon_threadsafe(self._cancel)
 
     def listen(self, listener: Callable[[MapProgress], None]) -> Callable[[], None]:
-        """Call a function on the engine's thread with the progress, at most ten times a second and at the end.
+        """Call a function on the engine's thread with the progress: now, at most ten times a second, and at the end.
 
         Return a function that removes the listener.
         """
-        return self._listeners.add(listener)
+        remove = self._listeners.add(listener)
+        engine().loop.call_soon_threadsafe(lambda: self._listeners.tell(self.progress, listener))
+        return remove
 
     def wait(self) -> MapResult:
         """Wait for the result in synchronous code. The main thread runs synchronous tools of the rows meanwhile.
@@ -87,7 +92,7 @@ class MapRun:
         return MapResult(
             rows,
             driver.progress(),
-            tuple(driver.doubtful),
+            tuple(sorted(driver.doubtful, key=lambda row: row.place)),
             self._estimate(rows),
             work.rows,
             work.turn.agent.output_schema,
@@ -138,6 +143,9 @@ class MapRun:
         slowest = mean * len(sizes) / at_once
         fastest = mean * max(1.0, len(sizes) / bound)
         return Estimate(len(sizes), len(asked), costs, tokens, (min(slowest, fastest), slowest))
+
+    def _tell(self, progress: MapProgress) -> None:
+        self._listeners.tell(progress)
 
     def _is_more(self, position: int) -> bool:
         return len(self._driver.finished) > position or self.done

@@ -27,13 +27,18 @@ class Estimate:
     seconds: tuple[float, float]
 
     def __str__(self) -> str:
+        return self.sentence()
+
+    def sentence(self, *, times: bool = True) -> str:
+        """Say what all rows may cost, and with `times` how long they may take."""
         low, middle, high = self.cost
         figures, unit = ((low, middle, high), "$") if high else (self.tokens, "")
         low, middle, high = (_figure(one, unit) for one in figures)
         what = f"{middle} ({low} to {high})" + ("" if unit else " tokens")
         shortest, longest = (_duration(one) for one in self.seconds)
         time = f"about {longest}" if shortest == longest else f"{shortest} to {longest}"
-        return f"All {counted(self.rows, 'row')} may cost {what} and take {time}, as {self.asked} of them tell."
+        took = f" and take {time}" if times else ""
+        return f"All {counted(self.rows, 'row')} may cost {what}{took}, as {self.asked} of them tell."
 
 
 def _figure(number: float, unit: str) -> str:

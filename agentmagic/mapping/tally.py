@@ -58,14 +58,14 @@ class Tally:
             self._recent.popleft()
         seconds = now - self._began
         rate = 60 * len(self._recent) / max(min(seconds, RECENT), 0.001)
-        done, failed = self.kept + self.asked, self.statuses["failed"] + self.statuses["in doubt"]
+        done = self.kept + self.asked
         left = None if self.total is None or not rate else 60 * (self.total - done) / rate
         cost = self.usage.cost
         return MapProgress(
             self._id,
             self.total,
             self.statuses["answered"],
-            failed,
+            self.statuses["failed"],
             self.kept,
             running,
             self.usage,
@@ -77,4 +77,5 @@ class Tally:
             tuple(self.notices),
             self.ended,
             file,
+            self.statuses["in doubt"],
         )

@@ -273,8 +273,17 @@ class Adjustable(Protocol):
 
 
 @runtime_checkable
+class Metered(Protocol):
+    """A model that knows what its answers cost: as when they were recorded, or in a batch."""
+
+    def metered(self, usage: Usage) -> Usage:
+        """Return the usage of one request, with its cost."""
+        ...
+
+
+@runtime_checkable
 class Taped(Protocol):
-    """A model on tape: the usage of its answers has their cost, as it was when they were recorded."""
+    """A model on tape."""
 
     async def rest(self, seconds: float) -> None:
         """Wait before a request is sent again."""

@@ -312,6 +312,12 @@ class RemoteModel(Generic[K, C]):
                 for event in decoder.feed(self._chunk(data)) if data is not DONE else ():
                     yield event
 
+    async def whole(self, response: "httpx2.Response") -> object:
+        """Return the JSON that a whole response is. Raises StreamBroken for one that is no JSON, or breaks off."""
+        with self._reading():
+            async with aclosing(response):
+                return self._parsed(await response.aread())
+
     def _chunk(self, data: bytes) -> object:
         """Return a piece of a response, which can be any JSON. Raises a ProviderError if it reports a failure."""
         return self._parsed(data)

@@ -14,7 +14,7 @@ from agentmagic.classroom import class_settings
 from agentmagic.errors import AuthenticationMissing, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
 from agentmagic.providers import anthropic, catalog, gemini, local, ollama, openai, scripted
-from agentmagic.providers.base import FREE, KINDS, Family, Hosted, Kind, Model, Provider
+from agentmagic.providers.base import FREE, KINDS, Family, Hosted, Kind, Metered, Model, Provider
 from agentmagic.providers.catalog import Listing, ModelInfo, register_model
 from agentmagic.runtime.engine import in_thread
 from agentmagic.text import did_you_mean
@@ -26,6 +26,7 @@ __all__ = [
     "Provider",
     "answerer",
     "choose_default",
+    "counted",
     "default_model",
     "info",
     "preload",
@@ -211,6 +212,12 @@ def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
     if (price is None or is_bounded) and (listing := _listing(name, base_url)):
         price = listing.price or price
     return replace(usage, cost=catalog.cost(price, usage) if price else None)
+
+
+def counted(model: Model, usage: Usage) -> Usage:
+    """Return the usage of one request of a model, with its cost."""
+    usage = replace(usage, requests=1)
+    return model.metered(usage) if isinstance(model, Metered) else priced(model.name, usage, address_of(model))
 
 
 def _listing(name: str, base_url: str | None) -> Listing | None:

@@ -5,7 +5,7 @@ Only references are kept. Nothing is decoded, blanked or written out before the 
 
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -135,9 +135,12 @@ class Traffic:
 async def note_request(request: "httpx2.Request") -> None:
     """Keep a request that is about to be sent; a hook of an HTTP client."""
     if (exchange := _current.get()) is not None:
-        body = request.content
-        kept = body if len(body) <= LONGEST_BODY else b""
-        made = HttpExchange(request.method, str(request.url), kept, size=len(kept), whole=len(kept) == len(body))
+        body = None
+        with suppress(RuntimeError):  # of a file, which is read while it is sent
+            body = request.content
+        whole = body is not None and len(body) <= LONGEST_BODY
+        kept = body if body and whole else b""
+        made = HttpExchange(request.method, str(request.url), kept, size=len(kept), whole=whole)
         exchange.http.append(made)
 
 

@@ -24,7 +24,7 @@ from agentmagic.events import (
 from agentmagic.loop.planning import LONGEST_RESULT, LONGEST_SUMMARY
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome, run_turn
-from agentmagic.messages import Message, ToolCall, ToolDef, ToolResult
+from agentmagic.messages import Message, ToolCall, ToolDef, ToolResult, Usage
 from agentmagic.providers.base import (
     Advising,
     FewTools,
@@ -36,7 +36,7 @@ from agentmagic.providers.base import (
     Request,
     honoured,
 )
-from agentmagic.providers.registry import address_of, priced
+from agentmagic.providers.registry import address_of, counted
 from agentmagic.replay import unasked
 from agentmagic.replay.bound_values import recorded_changes
 from agentmagic.replay.cassette import prompt_parts
@@ -263,14 +263,13 @@ class TurnTape:
                 async for event in stream:
                     heard = event
                     if isinstance(event, ModelFinished):
-                        usage = priced(model.name, replace(event.usage, requests=1), address_of(model))
-                        heard = replace(event, usage=usage)
+                        heard = replace(event, usage=counted(model, event.usage))
                     answer.feed(heard)
                     yield heard
         except BaseException as error:
             usage = getattr(error, "usage", None)
             if usage is not None:
-                cast("Any", error).usage = priced(model.name, replace(usage, requests=1), address_of(model))
+                cast("Any", error).usage = counted(model, usage)
             answer.fail(error, model.name)
             raise
         finally:
@@ -448,6 +447,10 @@ class TapedModel:
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Yield the answer to a request."""
         return self._tape.stream(request)
+
+    def metered(self, usage: Usage) -> Usage:
+        """Return the usage of one request, which has its cost on the tape."""
+        return usage
 
     async def rest(self, seconds: float) -> None:
         """Wait before a request is sent again."""

@@ -23,6 +23,9 @@ INTENTS = ("approve", "edit", "deny", "reply", "stop")
 SETUP = ("local", "key", "server", "leave")
 """The types of the page's messages that a card takes on which a model is chosen; they work in both, too."""
 
+STOP_MAP = "stop-map"
+"""The type of the page's message that ends a map; it works in both, too."""
+
 NEEDS_EXTENSION = "This works in a notebook with %load_ext agentmagic. In code, use the methods of the session."
 
 LONGEST_NAME = 1_000

@@ -89,6 +89,12 @@ class StopTurn(PageMessage):
     type: Literal["stop"] = "stop"
 
 
+class StopMap(PageMessage):
+    """End the map that runs; what was answered is kept."""
+
+    type: Literal["stop-map"] = "stop-map"
+
+
 class UseLocal(PageMessage):
     """Use the local model, which needs no key."""
 
@@ -306,7 +312,8 @@ class AllowTools(PageMessage):
 
 
 SessionAction = (
-    SendPrompt
+    StopMap
+    | SendPrompt
     | AttachFile
     | DropAttachment
     | ResumePlan

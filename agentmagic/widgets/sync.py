@@ -29,6 +29,7 @@ from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
     Event,
+    MapProgress,
     PartDelta,
     ProposalSettled,
     QuestionAnswered,
@@ -128,16 +129,17 @@ class Feed:
         """Blocks that change no more: those of the turns that are over and were sent."""
         self._begin_turn(clock())
 
-    def feed(self, event: Event, at: float | None = None) -> None:
+    def feed(self, event: Event | MapProgress, at: float | None = None) -> None:
         """Take the next event of the session, which came `at` a time in seconds since 1970, or now."""
         with self._lock:
             at = self._clock() if at is None else at
             self.transcript.feed(event)
             if isinstance(event, TurnStarted):
                 self._begin_turn(at)
-            self._turn.take(event, at)
-            if isinstance(event, ProposalSettled):
+            if isinstance(event, ProposalSettled | MapProgress):
                 self._settled = 0  # its block may be one of a turn that is over
+            if not isinstance(event, MapProgress):
+                self._turn.take(event, at)
 
     def _begin_turn(self, at: float) -> None:
         self._turn = _TurnClock(at)

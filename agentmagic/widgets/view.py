@@ -15,7 +15,7 @@ from markupsafe import Markup
 from traitlets import Unicode
 
 from agentmagic.errors import UsageError
-from agentmagic.events import Event
+from agentmagic.events import Event, MapProgress
 from agentmagic.runtime.engine import engine
 from agentmagic.widgets import commands
 from agentmagic.widgets.busy_kernel import answer_pages_anytime, take_messages_anywhere
@@ -129,7 +129,7 @@ class View(AnyWidget):
         View.patience = HASTE
         return False
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | MapProgress) -> None:
         """Take the next event; pages see it with the next frame."""
         self._feed.feed(event)
         self._soon()

@@ -7,6 +7,7 @@ import { coloured, framed } from "./code.js"
 import { button, counted, h, heading, hide, icon, iconButton, ICONS, once, put, say, scrollable, writingBox } from "./dom.js"
 import { drawn } from "./forms.js"
 import { Growing } from "./growing.js"
+import { Progress } from "./progress.js"
 import { sanitised } from "./sanitise.js"
 
 /**
@@ -32,6 +33,8 @@ export function drawing(kind, desk) {
       return new Proposal()
     case "values":
       return new Values()
+    case "progress":
+      return new Progress(desk)
     case "footer":
       return new Figures(desk)
     case "notice":

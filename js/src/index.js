@@ -342,7 +342,7 @@ export class View {
     if (!is && !this.#isGone && this.kernel && this.kernel.connectionStatus !== "connected") return
     if (is) this.#isGone = false
     this.attention.answered(is)
-    const stays = Boolean(this.composer ?? this.#known.state.running)
+    const stays = Boolean(this.composer ?? this.#known.state.running) || this.#hasMap()
     if (is || !stays) this.show(is)
     if (is && this.#wanted) this.focus()
     if (is) this.takeEarly()
@@ -363,8 +363,14 @@ export class View {
     this.#drawState()
   }
 
+  /** Whether a map was under way. */
+  #hasMap() {
+    return [...this.#known.blocks.values()].some((block) => block.kind === "progress" && block.state === "running")
+  }
+
   /** What to do about a kernel that is gone. */
   #wayBack() {
+    if (!this.composer && this.#hasMap()) return ["The kernel is gone, and the map ended with it. Answers that are in its file are kept: run the cell again."]
     if (!this.composer) return ["The kernel is gone. This is what the turn had shown by then."]
     const said = "The kernel that held this conversation is gone. What you type here is kept."
     if (!this.kernel || !/^\w+$/.test(this.#known.state.title ?? "")) return [`${said} Run this cell again to go on.`]

@@ -21,7 +21,7 @@ const MOST_CALLS = 4
 const keyOf = (element) => Number(/** @type {HTMLElement | null} */ (element)?.dataset.key ?? -1)
 
 /** What grows below an answer without being the next thing to read. */
-const BESIDE = ["footer", "notice", "retry", "reasoning"]
+const BESIDE = ["footer", "notice", "retry", "reasoning", "progress"]
 
 /**
  * How what is seen moves as the conversation grows: it follows the end until the beginning of the answer is at the top,

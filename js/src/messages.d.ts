@@ -151,6 +151,17 @@ export interface RetryFields {
   text: string
 }
 
+/** How far a map has come; `shares` are those of the rows that were answered and that failed, if that is known. */
+export interface ProgressFields {
+  kind: "progress"
+  state: CardState
+  heading: string
+  figures: string[]
+  shares: [number, number] | null
+  errors: string[]
+  notices: string[]
+}
+
 /** The figures of a turn and why it ended; `unsent` is its number if it got no answer and later requests omit it. `details` are the figures that are shown if asked for. */
 export interface FooterFields {
   kind: "footer"
@@ -363,6 +374,11 @@ export interface LeaveSetup {
   type: "leave"
 }
 
+/** End the map that runs; what was answered is kept. */
+export interface StopMap {
+  type: "stop-map"
+}
+
 /** Begin a turn with a prompt, planned first if `plan` is set. `attached` names the attachments in the box that go with it; names that are not there are ignored. */
 export interface SendPrompt {
   type: "send"
@@ -522,10 +538,10 @@ export type CardState = "pending" | "waiting" | "running" | "done" | "failed" | 
 
 export type Form = TextForm | TableForm | HtmlForm | ImageForm
 
-export type Block = PromptFields | ValuesFields | WordsFields | CardFields | ChecklistFields | QuestionFields | ProposalFields | NoticeFields | RetryFields | FooterFields
+export type Block = PromptFields | ValuesFields | WordsFields | CardFields | ChecklistFields | QuestionFields | ProposalFields | NoticeFields | RetryFields | ProgressFields | FooterFields
 
 export type Change = string | Record<string, unknown> | null
 
 export type Message = Frame | ViewSnapshot | UpToDate | MessagePiece | Problem | Unsent | Said | Inspected
 
-export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | UseLocal | UseKey | UseServer | LeaveSetup | SendPrompt | AttachFile | DropAttachment | ResumePlan | DropPlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | CompactSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | ChooseLevel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools
+export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | UseLocal | UseKey | UseServer | LeaveSetup | StopMap | SendPrompt | AttachFile | DropAttachment | ResumePlan | DropPlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | CompactSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | ChooseLevel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools

@@ -79,14 +79,15 @@ class AnswerVariable:
         if result.stop_reason not in ("answer", "done", "limit") or (self.output is None and not result.final_text):
             return
         if self.output is None:
-            self._bind(result.final_text)
+            self.bind_value(result.final_text)
         elif result.value is None and result.stop_reason != "answer":
             ended = "a tool ended the turn" if result.stop_reason == "done" else "the turn reached its limit of steps"
             say(f"{self.name} stays as it was: {ended}, so there is no answer of the form asked for.")
         else:
-            self._bind(*framed(result.value, output_schema(self.output).schema))
+            self.bind_value(*framed(result.value, output_schema(self.output).schema))
 
-    def _bind(self, value: object, why: str = "") -> None:
+    def bind_value(self, value: object, why: str = "") -> None:
+        """Bind a value, and say so, and why it is no other one."""
         self.variables[self.name] = value
         say(f"{self.name} is bound: {kind_of(value)}.{why}")
 

@@ -2,19 +2,24 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 from markupsafe import Markup
 
 from agentmagic import settings
-from agentmagic.display import html
+from agentmagic.display import html, terminal
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import Event, RunResult, TurnFinished
 from agentmagic.history.history import Turn
 from agentmagic.host import begin_cell
+from agentmagic.jupyter.cell import map_results
+from agentmagic.jupyter.cell.map_cells import MapCellView
 from agentmagic.jupyter.cell.runner import CellView
-from agentmagic.jupyter.frontend import front_end, running_cell, say
+from agentmagic.jupyter.frontend import Kind, front_end, running_cell, say
+from agentmagic.mapping.outcomes import MapResult
+from agentmagic.mapping.run import MapRun
 from agentmagic.messages import Message
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
@@ -40,6 +45,7 @@ class LiveRuns:
         self._shell = shell
         self._in_cell = True  # the extension is loaded by a cell
         self._views: list[CellView] = []
+        self._maps: list[MapCellView] = []
         self._told: list[object] = []
 
     def load(self, at_unload: Callable[[Callable[[], object]], object]) -> None:
@@ -52,18 +58,36 @@ class LiveRuns:
         for kind, write in _DISPLAYS.items():
             formatters["text/html"].for_type(kind, write)
             at_unload(lambda kind=kind: formatters["text/html"].pop(kind, None))
-        for kind in (Run, RunResult, AnswerText, Message):
+        for kind in (MapResult, MapRun):
+            for form in ("text/html", "text/plain"):
+                formatters[form].for_type(kind, partial(self._map_as, form))
+                at_unload(partial(formatters[form].pop, kind, None))
+        formatters["text/plain"].for_type(RunResult, self._result_as_text)
+        at_unload(lambda: formatters["text/plain"].pop(RunResult, None))
+        for kind in (Run, RunResult, AnswerText, Message, MapRun):
             silent.for_type(kind, self._show_unless_told)
             at_unload(lambda kind=kind: silent.pop(kind, None))
 
     def view(self, session: Session) -> CellView | None:
         """Return a view in the running cell; None if none runs, if a tool begins the run, or if the setting says no."""
-        here = threading.current_thread() is threading.main_thread()
-        if not (here and self._in_cell and not engine().main.working and settings.shows_runs()):
+        if not self._shows():
             return None
         view = CellView(front_end(self._shell), session)
         self._views.append(view)
         return view
+
+    def map_view(self, session: Session) -> MapCellView | None:
+        """Return a view of a map in the running cell, or None as for a run."""
+        if not self._shows():
+            return None
+        names = (name for name, value in tuple(self._shell.user_ns.items()) if value is session and name[0] != "_")
+        view = MapCellView(front_end(self._shell), owner=next(names, "session"))
+        self._maps.append(view)
+        return view
+
+    def _shows(self) -> bool:
+        here = threading.current_thread() is threading.main_thread()
+        return here and self._in_cell and not engine().main.working and settings.shows_runs()
 
     def tell(self, value: object) -> None:
         """Note that the running cell has shown a value."""
@@ -77,7 +101,7 @@ class LiveRuns:
 
     def _enter(self, _info: object) -> None:
         self._in_cell = True
-        self._views, self._told = [], []
+        self._views, self._maps, self._told = [], [], []
         begin_cell(running_cell(self._shell))
 
     def _leave(self, _result: object) -> None:
@@ -86,13 +110,38 @@ class LiveRuns:
         for view in self._views:
             if view.run is not None and view.run.done:
                 view.finish()
+        for view in self._maps:
+            if view.run is not None and view.run.done:
+                view.finish()
+            else:
+                view.finish_later()
+
+    def _map_as(self, form: str, value: MapResult | MapRun, printer: Any = None, _cycle: object = None) -> str:
+        """Return a map as HTML, or print it as text; its figures are left out if they stand in this cell already."""
+        result = value.so_far() if isinstance(value, MapRun) else value
+        is_told = any(view.shows(result) for view in self._maps)
+        times = front_end(self._shell).kind is not Kind.BATCH
+        text = map_results.bundle(result, times=times, table_only=is_told)[form]
+        if printer is not None:
+            printer.text(text or repr(value))
+        return text
+
+    def _result_as_text(self, result: RunResult, printer: Any, _cycle: object) -> None:
+        """Print a result: its turn where no HTML is shown, else a line."""
+        is_text = front_end(self._shell).kind is Kind.TEXT
+        printer.text(terminal.render(_turn(result), prompt=True) if is_text else repr(result))
 
     def _show_unless_told(self, value: object) -> None:
         """Show nothing if the view of this cell shows it already; else leave it to the other formatters."""
         runs = [view.run for view in self._views if view.run is not None]
+        maps = [view.run for view in self._maps]
         results = [run.events[-1].result for run in runs if run.done and isinstance(run.events[-1], TurnFinished)]
-        if not any(value is one for one in (*self._told, *runs, *results)):
+        if not any(value is one for one in (*self._told, *runs, *results, *maps)):
             raise NotImplementedError
+
+
+def _turn(result: RunResult) -> Transcript:
+    return Transcript((*result.events, TurnFinished(result)))
 
 
 def _page(events: Iterable[Event]) -> Markup:
@@ -112,7 +161,7 @@ def _page_of_session(session: Session) -> str:
 
 
 _DISPLAYS: dict[type, Callable[[Any], str]] = {
-    RunResult: lambda result: _page((*result.events, TurnFinished(result))),
+    RunResult: lambda result: html.render(_turn(result), prompt=True),
     Turn: lambda turn: _page(turn.events),
     Run: lambda run: _page(run.events),
     Session: _page_of_session,

@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import clear_output
 
 from agentmagic import settings
-from agentmagic.agent import Agent
+from agentmagic.agent import Agent, Output
 from agentmagic.approval.policy import policy_of
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy, UsageError
 from agentmagic.events import Event, RunResult, ToolFinished, TurnFinished
@@ -38,6 +38,7 @@ from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.secrets import redact
 from agentmagic.session import Session
+from agentmagic.tools.base import Toolset
 
 if TYPE_CHECKING:
     from agentmagic.jupyter.cell.screens import Retry
@@ -93,6 +94,18 @@ def one_line(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+@dataclass(frozen=True)
+class CellSetup:
+    """What a cell asks with: its session and agent, the form of the answer and its variable; `view` makes its view."""
+
+    front: FrontEnd
+    session: Session
+    recipe: Agent
+    output: Output | None
+    answer: AnswerVariable | None
+    view: "Callable[[], CellView]"
+
+
 class Runner:
     """Runs the turns of a notebook's cells."""
 
@@ -119,6 +132,34 @@ class Runner:
 
         With `resume` the turn goes on with the plan that the last one left open.
         """
+        made = self.prepare(command)
+        front, session, recipe, output, view = made.front, made.session, made.recipe, made.output, made.view
+        typed = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
+        for problem in typed.problems:
+            say(problem)
+        chosen = TurnSettings(**command.given(TurnSettings), values=typed.told, output=output, resume=resume)
+        settings_for = partial(self._settings_for, session, command, chosen)
+        if command.show:
+            shown = session.fork(0) if command.new else session
+            say(formatting.preview(shown.preview_of(typed.prompt, settings_for(recipe)), typed.told))
+            return None
+
+        def renewed() -> TurnSettings:  # of the session's present agent, which the user may have mended
+            return settings_for(_recipe(session, command))
+
+        turn = _CellTurn(session, typed.prompt, settings_for(recipe), renewed, front, view(), made.answer)
+        if command.bg and front.kind is not Kind.BATCH:  # a batch run would end before the turn
+            turn.run_in_background()
+            return None
+        try:
+            return turn.run()
+        except AgentMagicError as error:
+            if not command.keep_going or error.result is None:  # without a result no turn has run
+                raise
+            return error.result
+
+    def prepare(self, command: Ask) -> "CellSetup":
+        """Return what a cell asks with, once its session is free and has a model."""
         front = front_end(self._shell)
         variables = self._namespace.variables
         output = None if command.as_type is None else read_type(command.as_type, variables)
@@ -135,36 +176,17 @@ class Runner:
             recipe = self._with_model(session, recipe, view)
         if is_new and command.name != DEFAULT_SESSION:
             say(formatting.new_session(command.name))
-        typed = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
-        for problem in typed.problems:
-            say(problem)
-        chosen = TurnSettings(**command.given(TurnSettings), values=typed.told, output=output, resume=resume)
-        settings_for = partial(self._settings_for, session, command, chosen)
-        if command.show:
-            shown = session.fork(0) if command.new else session
-            say(formatting.preview(shown.preview_of(typed.prompt, settings_for(recipe)), typed.told))
-            return None
+        return CellSetup(front, session, recipe, output, answer, view)
 
-        def renewed() -> TurnSettings:  # of the session's present agent, which the user may have mended
-            return settings_for(_recipe(session, command))
-
-        turn = _CellTurn(session, typed.prompt, settings_for(recipe), renewed, front, view(), answer)
-        if command.bg and front.kind is not Kind.BATCH:  # a batch run would end before the turn
-            turn.run_in_background()
-            return None
-        try:
-            return turn.run()
-        except AgentMagicError as error:
-            if not command.keep_going or error.result is None:  # without a result no turn has run
-                raise
-            return error.result
+    def toolsets(self, session: Session, command: Ask, recipe: Agent) -> Sequence[Toolset]:
+        """Return the tools that a cell offers."""
+        if command.no_tools:
+            return ()
+        return self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
 
     def _settings_for(self, session: Session, command: Ask, chosen: TurnSettings, recipe: Agent) -> TurnSettings:
         """Return settings with the agent of a turn and its tools."""
-        if command.no_tools:
-            return replace(chosen, agent=recipe, toolsets=())
-        toolsets = self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
-        return replace(chosen, agent=recipe, toolsets=toolsets)
+        return replace(chosen, agent=recipe, toolsets=self.toolsets(session, command, recipe))
 
     def _with_model(self, session: Session, recipe: Agent, view: "Callable[[], CellView]") -> Agent:
         """Have the user choose a model if none is chosen and no key is set; return the recipe with it."""

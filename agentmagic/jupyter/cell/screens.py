@@ -18,12 +18,12 @@ from agentmagic import events
 from agentmagic.display import html, terminal, words
 from agentmagic.display.blocks import Block, ChecklistBlock, PromptBlock, RetryBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Snapshot, Transcript
-from agentmagic.events import Event, Intent
+from agentmagic.events import Event, Intent, MapProgress, Stop
 from agentmagic.jupyter.frontend import FrontEnd, Kind, publisher
 from agentmagic.log import logger
 from agentmagic.runtime.engine import engine
 from agentmagic.text import ShownStream, shown
-from agentmagic.widgets.commands import INTENTS, SETUP
+from agentmagic.widgets.commands import INTENTS, SETUP, STOP_MAP
 from agentmagic.widgets.static_html import OutputUpdates, Publish, bundle, sized
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 FRAME = 0.1
 """Seconds between two updates of a live output at least."""
+
+SAVED = 5.0
+"""Seconds between two updates of a map's HTML at least, if a page shows the view: a kernel may end at any time."""
 
 GRACE = 0.4
 """Seconds until the first update: by then most pages have said hello, and need none."""
@@ -66,7 +69,7 @@ class TurnScreen(Protocol):
         """Return why answers are typed, "" if that needs no reason, or None if they are clicked."""
         return ""
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | MapProgress) -> None:
         """Take the next event of the turn."""
         ...
 
@@ -105,7 +108,7 @@ class FallbackScreen(TurnScreen):
         """Return what the screen says, unless it has failed."""
         return BROKEN if self._failed else await self._screen.typed()
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | MapProgress) -> None:
         """Take the next event of the turn."""
         if isinstance(event, events.TurnFinished):
             self._answer = event.result.final_text
@@ -160,7 +163,7 @@ class BatchScreen(TurnScreen):
         self.transcript = Transcript()
         self._over = False
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | MapProgress) -> None:
         """Take an event in."""
         self.transcript.feed(event)
 
@@ -204,7 +207,7 @@ class TerminalScreen(TurnScreen):
         self._words = ShownStream()
         self._held = ""
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | MapProgress) -> None:
         """Take an event in, and print what is new."""
         self.transcript.feed(event)
         match event:
@@ -360,6 +363,7 @@ class LiveHtml:
         self._shown = Snapshot([], None)
         self._request = OutputUpdates(self._update, GRACE, FRAME).update
         self._due = False
+        self._shown_at = 0.0
         self._begun = False
         self._over = False
 
@@ -369,9 +373,10 @@ class LiveHtml:
             self._begun = self._over = False
             self._show()
 
-    def look(self, event: Event) -> None:
+    def look(self, event: Event | MapProgress) -> None:
         """Show at the next frame what an event has changed in the transcript."""
-        self._due |= isinstance(event, WAITS)
+        is_map = isinstance(event, MapProgress)
+        self._due |= isinstance(event, WAITS) or (is_map and time.monotonic() - self._shown_at > SAVED)
         if self._is_wanted():
             self._request()
 
@@ -391,10 +396,11 @@ class LiveHtml:
         return not self._over and (self._due or not self._seen())
 
     def _show(self) -> int:
+        self._shown_at = time.monotonic()
         self._due = False  # before the snapshot: a question that comes after it needs another update
         self._shown = self._transcript.snapshot(self._shown)
         page = self._renderer.update(self._shown)
-        self._send({"text/html": self._aside(page), "text/plain": "The turn is under way."})
+        self._send({"text/html": self._aside(page), "text/plain": "This is under way."})
         return len(page)
 
     def _send(self, data: Mapping[str, str]) -> None:
@@ -426,16 +432,16 @@ class LiveScreen(TurnScreen):
     def begin(self, answer: Answer) -> None:
         """Show the place of the view, and below it the HTML."""
         self._answer = answer
-        self._view.tell({"actions": [*INTENTS, *SETUP], "large": self._large})
+        self._view.tell({"actions": [*INTENTS, *SETUP, STOP_MAP], "large": self._large})
         self._place(self._view.place, False)
         self._html.begin()
 
     def act(self, action: "Action") -> None:
         """Take an action of the page: an answer to the turn, or the wish to run it again if it had no answer."""
-        from agentmagic.widgets.page_messages import RetryTurn, SetupAction
+        from agentmagic.widgets.page_messages import RetryTurn, SetupAction, StopMap
 
-        if isinstance(action, Intent):
-            self._answer(action)
+        if isinstance(action, Intent | StopMap):
+            self._answer(Stop() if isinstance(action, StopMap) else action)
         elif isinstance(action, SetupAction):
             if self._setup is not None:
                 self._setup.act(action)
@@ -461,7 +467,7 @@ class LiveScreen(TurnScreen):
         """Offer it in the view, if clicks there can show a turn in this cell."""
         self._retry = retry if self._reachable else None
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event | MapProgress) -> None:
         """Take an event; the next frame shows it."""
         self._view.feed(event)
         self._html.look(event)

@@ -26,20 +26,23 @@ from agentmagic.jupyter.magics.sources import (
     Source,
     functions,
     images,
+    map_files,
     model_settings,
     models,
     sessions,
+    tables,
     types,
     variables,
 )
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, check_name, check_variable
 from agentmagic.loop.turn_options import TurnSettings
+from agentmagic.mapping.options import MapSettings, OnError
 from agentmagic.plan import Judging
 from agentmagic.prompt.braces import shell_names
 from agentmagic.providers.base import SETTINGS, ModelSettings
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.settings import Permission, Replay
-from agentmagic.text import did_you_mean
+from agentmagic.text import did_you_mean, listed
 
 SESSION_FLAGS = ("-s", "--session")
 HELP_FLAGS = frozenset({"--help", "-h"})
@@ -201,7 +204,8 @@ class Ask:
         float | None, Arg("--timeout SECONDS", "time for the whole turn; waiting for you does not count")
     ] = None
     max_cost: Annotated[
-        float | None, Arg("--max-cost DOLLARS", "what the turn may cost; no further request is sent beyond")
+        float | None,
+        Arg("--max-cost DOLLARS", "what the turn, or the map, may cost; no further request is sent beyond"),
     ] = None
     permission: Annotated[Permission | None, Arg("--permission", "what becomes of calls that no rule speaks about")] = (
         None
@@ -223,6 +227,36 @@ class Ask:
             "list of records becomes a data frame",
             complete=types,
         ),
+    ] = None
+    rows: Annotated[
+        str | None,
+        Arg(
+            "--map NAME",
+            "ask each row of a data frame or a list, a variable of the notebook: {column} in the prompt is the row's "
+            "value, and -o takes a data frame",
+            complete=tables,
+        ),
+    ] = None
+    to: Annotated[
+        str | None,
+        Arg(
+            "--to FILE",
+            "with --map, the file that keeps the answers: run again, the cell goes on and asks no answered row again",
+            complete=map_files,
+        ),
+    ] = None
+    sample: Annotated[
+        int | None, Arg("--sample N", "with --map, ask so many rows only, and tell what all of them may cost")
+    ] = None
+    again: Annotated[bool, Arg("--again", "with --map, ask all rows anew if what is asked has changed")] = False
+    batch: Annotated[
+        bool, Arg("--batch", "with --map, send the rows in the provider's batches, at half the price and within a day")
+    ] = False
+    concurrency: Annotated[
+        int | None, Arg("--concurrency N", "with --map, rows that are asked at a time; the pace is found without it")
+    ] = None
+    on_error: Annotated[
+        OnError | None, Arg("--on-error", "with --map, whether a failed row ends the map (default: keep)")
     ] = None
     plan: Annotated[bool, Arg("--plan", "plan the request as tasks, which are carried out, judged and repaired")] = (
         False
@@ -251,12 +285,36 @@ class Ask:
             )
         if (self.judge or self.confirm) and not self.plan:
             raise UsageError("--judge and --confirm are about a plan. Add --plan.")
+        self._check_map()
 
-    def given(self, kind: type[Agent] | type[TurnSettings]) -> dict[str, Any]:
-        """Return what the line gives for fields of an agent, or of the settings of a turn, by their names."""
+    def _check_map(self) -> None:
+        """Raise UsageError for an option of maps without one, and for an option that no map has."""
+        flags = _FLAGS_OF_MAPS if self.rows is None else _REFUSED_BY_MAPS
+        given = [flag for name, flag in flags.items() if getattr(self, name) not in (None, False)]
+        if given and self.rows is None:
+            raise UsageError(f"{listed(given)} {'is' if len(given) == 1 else 'are'} about a map. Add --map NAME.")
+        if given:
+            bg = " In code, session.start_map(...) returns at once." if self.bg else ""
+            raise UsageError(f"A map asks its rows without {listed(given)}. Leave that out, or --map.{bg}")
+
+    def given(self, kind: type[Agent] | type[TurnSettings] | type[MapSettings]) -> dict[str, Any]:
+        """Return what the line gives for fields of an agent, or of the settings of a turn or a map, by their names."""
         names = {field.name for field in fields(kind)} - {"settings", "tools"}  # which the runner looks up
+        if self.rows is not None and kind is Agent:
+            names.discard("max_cost")  # which is that of the whole map
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name in names}
         return {name: value for name, value in values.items() if value is not None}
+
+
+_FLAGS_OF_MAPS = {
+    "to": "--to",
+    "sample": "--sample",
+    "again": "--again",
+    "batch": "--batch",
+    "concurrency": "--concurrency",
+    "on_error": "--on-error",
+}
+_REFUSED_BY_MAPS = {"plan": "--plan", "step": "--step", "drop": "--drop", "bg": "--bg"}
 
 
 @cache

@@ -19,6 +19,7 @@ from agentmagic.providers.registry import providers
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
 from agentmagic.tools.functions import is_tool
+from agentmagic.values.frames import is_frame
 from agentmagic.values.pictures import is_picture
 
 if TYPE_CHECKING:
@@ -75,6 +76,18 @@ def variables(word: CursorWord) -> Sequence[str]:
     known = tuple(word.namespace.variables.items())
     held = [name for name, value in known if not (callable(value) or isinstance(value, ModuleType | Session))]
     return [name for name in held if not name.startswith("_")]
+
+
+def tables(word: CursorWord) -> Sequence[str]:
+    """Return the variables of the notebook that hold rows: data frames and lists."""
+    known = tuple(word.namespace.variables.items())
+    held = [name for name, value in known if isinstance(value, list | tuple) or is_frame(value)]
+    return [name for name in held if not name.startswith("_") and name != "In"]
+
+
+def map_files(word: CursorWord) -> Sequence[str]:
+    """Return the paths of files that may hold the answers of a map."""
+    return _paths(word.typed, ".jsonl")
 
 
 def types(word: CursorWord) -> Sequence[str]:

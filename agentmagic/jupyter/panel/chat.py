@@ -15,7 +15,7 @@ from agentmagic import settings
 from agentmagic.approval.policy import LEVELS, Level
 from agentmagic.display import words
 from agentmagic.errors import AgentMagicError, UsageError, said
-from agentmagic.events import Event, HistoryCut, Intent, StepFinished, TurnFinished, TurnStarted
+from agentmagic.events import Event, HistoryCut, Intent, MapProgress, StepFinished, TurnFinished, TurnStarted
 from agentmagic.jupyter.panel.panel_turns import PanelTurns
 from agentmagic.jupyter.panel.server_rows import server_rows
 from agentmagic.log import logger
@@ -123,8 +123,10 @@ class Chat:
     def _show_log(self) -> None:
         running = self.session.running
         self.view.replace(self.session.events, running.timed_events if running else ())
+        if (map_run := self.session.running_map) is not None:
+            self.view.feed(map_run.progress)
 
-    def _hear(self, event: Event | HistoryCut) -> None:
+    def _hear(self, event: Event | HistoryCut | MapProgress) -> None:
         if isinstance(event, HistoryCut):  # comes in any thread, events of turns on the engine's
             engine().loop.call_soon_threadsafe(self._begin_anew)
             return
@@ -132,6 +134,8 @@ class Chat:
         if isinstance(event, TurnFinished):
             # Later in this step the session takes the turn into its history, which `_turn_over` reads.
             asyncio.get_running_loop().call_soon(self._turn_over)
+        elif isinstance(event, MapProgress) and event.ended:
+            self._turn_over()
         elif isinstance(event, TurnStarted | StepFinished):
             self.refresh()
 
@@ -242,6 +246,10 @@ class Chat:
     async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911, PLR0912  (one arm for each action)
         """Carry out an action; return what to say of it."""
         match action:
+            case page.StopMap():
+                if (map_run := self.session.running_map) is not None:
+                    map_run.stop()
+                return None
             case page.SendPrompt() | page.ResumePlan() | page.RetryTurn() | page.RewriteTurn():
                 return self._turns.enqueue(action)
             case page.AttachFile():

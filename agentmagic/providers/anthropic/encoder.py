@@ -110,6 +110,11 @@ def encode(request: Request, model: str, memo: Memo | None = None, without: Coll
     return merged(body, request.settings.extra)
 
 
+def is_beta(body: Json) -> bool:
+    """Return whether a body uses `BINDING`, which has to be asked for in a header."""
+    return "block_binding" in body.get(THINKING, {})
+
+
 def honoured_by(model: str, settings: ModelSettings) -> set[str]:
     """Return the names of the settings that a model takes. No model of Anthropic takes a temperature any more."""
     refused = {"seed"}

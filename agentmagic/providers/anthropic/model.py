@@ -7,10 +7,11 @@ builds a pydantic model for every event.
 import re
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentmagic.errors import BadRequest
 from agentmagic.providers.anthropic import BASE_URL, PROVIDERS
+from agentmagic.providers.anthropic.batches import AnthropicBatches
 from agentmagic.providers.anthropic.decoder import Decoder, refusal
 from agentmagic.providers.anthropic.encoder import (
     BINDING,
@@ -20,6 +21,7 @@ from agentmagic.providers.anthropic.encoder import (
     encode,
     encode_answer,
     honoured_by,
+    is_beta,
     memo_for,
 )
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
@@ -65,7 +67,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
         body = self.body(request)
         messages = body["messages"]
         for _ in range(_PAUSES):
-            response = await self._post(body)
+            response = await self.open("post", "/v1/messages", body, beta=is_beta(body))
             async with aclosing(self._events(response, decoder, body)) as events:
                 async for event in events:
                     yield event
@@ -74,25 +76,31 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
             body["messages"] = [*messages, *encode_answer(decoder.parts)]
         raise broken(f"{self.who} paused it {_PAUSES} times")
 
-    async def _post(self, body: Json) -> "httpx2.Response":
+    def batches(self) -> AnthropicBatches:
+        """Return the batch API; not every compatible server has it."""
+        return AnthropicBatches(self, self.open)
+
+    async def open(
+        self, method: Literal["get", "post"], path: str, body: Json | bytes | None = None, *, beta: bool = False
+    ) -> "httpx2.Response":
+        """Send a request and return the open response; `beta` is for bodies that `is_beta`."""
         client = await self._client()
         import httpx2
         from anthropic import AnthropicError, APIStatusError, AsyncStream
 
-        binding = "block_binding" in body.get(THINKING, {})
+        # With this type the SDK returns the open response.
+        options: Json = {"cast_to": httpx2.Response, "stream": True, "stream_cls": AsyncStream[object]}
+        fields = body if isinstance(body, dict) else {}
         try:
-            opened: Any = await client.post(
-                "/v1/messages",
-                cast_to=httpx2.Response,  # with this type the SDK returns the open response
-                content=write_body(body),  # the SDK would copy a dict first, item by item
-                options={"headers": {"anthropic-beta": BINDING}} if binding else {},
-                stream=True,
-                stream_cls=AsyncStream[object],
-            )
+            if body is not None:  # written here: the SDK would copy a dict first, item by item
+                options["content"] = body if isinstance(body, bytes) else write_body(body)
+            if beta:
+                options["options"] = {"headers": {"anthropic-beta": BINDING}}
+            opened: Any = await getattr(client, method)(path, **options)
         except APIStatusError as error:
             wait = retry_after(error.response.headers)
             failure = refusal(error.status_code, error.body, self.model, retry_after=wait, who=self.who)
-            raise self._refused(failure, body, error.body) from error
+            raise self._refused(failure, fields, error.body) from error
         except AnthropicError as error:
             raise unreachable(self.who, error, BASE_URL, self.base_url) from error
         except httpx2.HTTPError as error:  # a refusal that breaks off, which the SDK reads

@@ -1,10 +1,11 @@
 """`gemini:MODEL`: Google's Gemini API, and Vertex AI, through the google-genai SDK."""
 
 import ssl
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from functools import cache
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentmagic import settings
@@ -13,15 +14,17 @@ from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.providers.clients import RemoteModel, http_client
 from agentmagic.providers.failures import broken, quoted, sentence, unreachable, usable_key, usable_url
 from agentmagic.providers.gemini import BASE_URL, KEYS, PROVIDERS
+from agentmagic.providers.gemini.batches import GeminiBatches
 from agentmagic.providers.gemini.decoder import Decoder, refusal
 from agentmagic.providers.gemini.encoder import encode, honoured_by, memo_for
 from agentmagic.providers.wire import Json, left_out, retry_after, write_body
 
 if TYPE_CHECKING:
     import httpx2
+    from google.genai.client import AsyncClient
 
-_body: ContextVar[bytes] = ContextVar("body")
-"""The body of the request that this task sends."""
+_body: ContextVar[bytes | None] = ContextVar("body")
+"""The body of the request that this task has the SDK send, None for the SDK's own."""
 
 
 class Gemini(RemoteModel["_Access", "_GeminiClient"]):
@@ -49,21 +52,34 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         """Send the request and yield the events of the answer."""
         decoder = Decoder(self.model)
         body = self.body(request)
-        response = await self._post(body)
-        if not response.is_success:
-            raise await self._refusal(response, body)
+        response = await self._post(lambda client: client.post(self.model, write_body(body)), body)
         async with aclosing(self._events(response, decoder, body)) as events:
             async for event in events:
                 yield event
 
-    async def _post(self, body: Json) -> "httpx2.Response":
+    def batches(self) -> GeminiBatches | None:
+        """Return the batch API, None on Vertex AI; not every compatible server has it."""
+        return None if self._api_key is None and _uses_vertex() else GeminiBatches(self, self)
+
+    async def open(self, call: "Callable[[AsyncClient], Awaitable[object]]") -> "httpx2.Response":
+        """Send the first request of a call of the SDK, and return the open response."""
+        return await self._post(lambda client: client.open(call))
+
+    async def upload(self, content: bytes) -> "httpx2.Response":
+        """Send a file and return the open response."""
+        return await self._post(lambda client: client.upload(content))
+
+    async def _post(
+        self, send: "Callable[[_GeminiClient], Awaitable[httpx2.Response]]", body: Json | None = None
+    ) -> "httpx2.Response":
+        """Return the open response to a request. Raises ProviderError for one without success."""
         client = await self._client()
         import httpx2
         from google.auth.exceptions import GoogleAuthError
 
         try:
-            return await client.post(self.model, write_body(body))
-        except (ValueError, RecursionError) as error:
+            response = await send(client)
+        except (ValueError, RecursionError, httpx2.InvalidURL) as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
         except httpx2.HTTPError as error:
             raise unreachable("Gemini", error, BASE_URL, self.base_url) from error
@@ -71,6 +87,9 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
             raise AuthenticationFailed(
                 f"Google refused the credentials ({quoted(str(error))}). Run: gcloud auth application-default login"
             ) from error
+        if not response.is_success:
+            raise await self._refusal(response, body or {})
+        return response
 
     async def _refusal(self, response: "httpx2.Response", body: Json) -> ProviderError:
         """Return the error for a response without success, and close the response."""
@@ -142,10 +161,20 @@ class _GeminiClient:
         config = types.GenerateContentConfig(
             automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True), automatic_continuation=False
         )
+
+        async def first(aio: "AsyncClient") -> None:
+            chunks = await aio.models.generate_content_stream(model=model, contents=".", config=config)
+            await anext(chunks, None)
+
+        return await self.open(first, body)
+
+    async def open(
+        self, call: "Callable[[AsyncClient], Awaitable[object]]", body: bytes | None = None
+    ) -> "httpx2.Response":
+        """Send the first request of a call of the SDK, with a body in place of the SDK's, and return the response."""
         token = _body.set(body)
         try:
-            chunks = await self._client.aio.models.generate_content_stream(model=model, contents=".", config=config)
-            await anext(chunks, None)
+            await call(self._client.aio)
         except _Answered as answered:
             # The SDK's frames hold the body and this exception: without the traceback they are freed at once.
             answered.__traceback__ = None
@@ -153,6 +182,24 @@ class _GeminiClient:
         finally:
             _body.reset(token)
         raise broken("Google's SDK did not send the request")
+
+    async def upload(self, content: bytes) -> "httpx2.Response":
+        """Send a file and return the open response, of any status: https://ai.google.dev/gemini-api/docs/files."""
+        import httpx2
+        from google.genai import types
+
+        config = types.UploadFileConfig(mime_type="application/jsonl", display_name="batch.jsonl")
+        begun = await self.open(lambda aio: aio.files.upload(file=BytesIO(content), config=config))
+        if not begun.is_success:
+            return begun
+        await begun.aclose()
+        # The server is the one that was asked, wherever the address leads.
+        place = httpx2.URL(begun.headers.get("x-goog-upload-url", "/"))
+        url = begun.request.url.copy_with(raw_path=place.raw_path)
+        headers = {"X-Goog-Upload-Command": "upload, finalize", "X-Goog-Upload-Offset": "0"}
+        return await self._http.send(
+            self._http.build_request("POST", url, content=content, headers=headers), stream=True
+        )
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -171,20 +218,30 @@ def _sender() -> "type[httpx2.AsyncClient]":
     import httpx2
 
     class Sender(httpx2.AsyncClient):
-        """Sends the body of `_body` to the address and with the credentials of a request of the SDK."""
+        """Sends a request of the SDK, with the body of `_body`, and raises `_Answered` with the open response."""
 
         async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-            headers = request.headers.copy()
-            del headers["Content-Length"]
-            ours = self.build_request(request.method, request.url, content=_body.get(), headers=headers)
-            raise _Answered(await super().send(ours, **options))
+            try:
+                body = _body.get()
+            except LookupError:  # not a request of the SDK
+                return await super().send(request, **options)
+            if body is not None:
+                headers = request.headers.copy()
+                del headers["Content-Length"]
+                request = self.build_request(request.method, request.url, content=body, headers=headers)
+            options["stream"] = True
+            raise _Answered(await super().send(request, **options))
 
     return Sender
 
 
+def _uses_vertex() -> bool:
+    return (settings.variable("GOOGLE_GENAI_USE_VERTEXAI") or "").lower() in ("true", "1")
+
+
 def _vertex_project() -> str | None:
     """Return the project for Vertex AI, or None if the Gemini API is to be used."""
-    if (settings.variable("GOOGLE_GENAI_USE_VERTEXAI") or "").lower() not in ("true", "1"):
+    if not _uses_vertex():
         return None
     if project := settings.variable("GOOGLE_CLOUD_PROJECT"):
         return project

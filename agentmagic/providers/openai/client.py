@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from agentmagic import settings
 from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError
@@ -152,23 +152,30 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
 
         Every failure is a ProviderError. A cancelled or closed iteration closes the connection.
         """
-        response = await self._open(path, body)
+        response = await self.open("post", path, body)
         async with aclosing(self._events(response, decoder, body)) as events:
             async for event in events:
                 yield event
 
-    async def _open(self, path: str, body: Json) -> "httpx2.Response":
+    async def open(
+        self, method: Literal["get", "post"], path: str, body: Json | None = None, *, file: bytes | None = None
+    ) -> "httpx2.Response":
+        """Send a request and return the open response; a body with a file is sent as a form."""
         client = await self._client()
         import httpx2
         from openai import APIError, AsyncStream
 
+        # With this type the SDK returns the open response.
+        options: Json = {"cast_to": httpx2.Response, "stream": True, "stream_cls": AsyncStream[object]}
         try:
-            # Written here: the SDK would copy a dict first, item by item. With this type it returns the open response.
-            opened: Any = await client.post(
-                path, cast_to=httpx2.Response, content=write_body(body), stream=True, stream_cls=AsyncStream[object]
-            )
+            if file is not None:
+                form = {"Content-Type": "multipart/form-data"}
+                options |= {"body": body, "files": {"file": ("batch.jsonl", file)}, "options": {"headers": form}}
+            elif body is not None:
+                options["content"] = write_body(body)  # the SDK would copy a dict first, item by item
+            opened: Any = await getattr(client, method)(path, **options)
         except APIError as error:
-            raise self._refused(self._refusal(error), body, error.body) from error
+            raise self._refused(self._refusal(error), body or {}, error.body) from error
         except httpx2.HTTPError as error:  # a refusal that breaks off, which the SDK reads
             raise cut_off(self.who, error) from error
         except ValueError as error:
@@ -179,7 +186,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         chunk = self._parsed(data)
         said = object_of(chunk)
         if (error := said.get("error")) or said.get("object") == "error":  # the second form is of vLLM
-            raise error_for(_fault(error or said), who=self.who, model=self.model)
+            raise error_for(fault_of(error or said), who=self.who, model=self.model)
         return chunk
 
     def _find_key(self) -> str:
@@ -193,7 +200,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         response = getattr(error, "response", None)
         if response is None:
             return unreachable(self.base_url, error, BASE_URL, self.base_url)
-        fault = _fault(error.body or error.message, response.status_code, retry_after(response.headers))
+        fault = fault_of(error.body or error.message, response.status_code, retry_after(response.headers))
         return error_for(fault, who=self.who, model=self.model)
 
     @staticmethod
@@ -208,8 +215,8 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         return AsyncOpenAI(base_url=url, api_key=key, timeout=client.timeout, max_retries=0, http_client=client)
 
 
-def _fault(body: object, status: int | None = None, wait: float | None = None) -> Fault:
-    """Return what a server reports."""
+def fault_of(body: object, status: int | None = None, wait: float | None = None) -> Fault:
+    """Return what a server reports: an error in JSON, or a text."""
     said = object_of(body)
     words = said.get("message") or (json.dumps(body) if said else str(body or ""))
     code = said.get("code") or said.get("type") or ""

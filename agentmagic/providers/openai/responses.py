@@ -26,6 +26,7 @@ from agentmagic.messages import (
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merged
 from agentmagic.providers.failures import Fault, broken
 from agentmagic.providers.openai import PROVIDERS
+from agentmagic.providers.openai.batches import OpenAIBatches
 from agentmagic.providers.openai.client import (
     CHOICES,
     IMAGES,
@@ -345,6 +346,10 @@ class OpenAIResponses(OpenAIClient):
         """Return the JSON that is sent for a request."""
         request = replace(request, output=None) if "text" in self.without else request
         return left_out(encode(request, self.model, self._memo), self.without)
+
+    def batches(self) -> OpenAIBatches:
+        """Return the batch API; not every compatible server has it."""
+        return OpenAIBatches(self, Decoder)
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""

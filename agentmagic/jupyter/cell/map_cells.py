@@ -1,0 +1,175 @@
+"""Asks the rows of a `%%agent --map` cell; shows the maps that cells begin, while they run and when they are over."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any, cast
+
+from agentmagic.display import terminal
+from agentmagic.display.transcript import Transcript
+from agentmagic.errors import AgentMagicError, UsageError
+from agentmagic.events import Event, MapProgress
+from agentmagic.host import MapView
+from agentmagic.jupyter.cell import map_results
+from agentmagic.jupyter.cell.answers import AnswerVariable
+from agentmagic.jupyter.cell.runner import CellSetup, Runner, TurnInterrupted
+from agentmagic.jupyter.cell.screens import FallbackScreen, TurnScreen, screen_of
+from agentmagic.jupyter.frontend import FrontEnd, Kind, publisher, say
+from agentmagic.jupyter.magics import formatting
+from agentmagic.jupyter.magics.options import Ask
+from agentmagic.jupyter.notebook.namespace import Namespace
+from agentmagic.jupyter.prompt.references import prompt_of
+from agentmagic.mapping.options import MapSettings
+from agentmagic.mapping.outcomes import MapResult
+from agentmagic.mapping.run import MapRun
+from agentmagic.runtime.engine import engine, in_thread
+from agentmagic.terminal_bar import TerminalBar
+from agentmagic.text import did_you_mean
+
+
+class BarScreen(TurnScreen):
+    """A bar in a terminal while a map runs; at the end its figures are printed."""
+
+    def __init__(self) -> None:
+        self.transcript = Transcript()
+        self._bar = TerminalBar(sys.stderr) if sys.stderr.isatty() else None
+
+    def feed(self, event: Event | MapProgress) -> None:
+        """Draw the progress."""
+        self.transcript.feed(event)
+        if self._bar is not None and isinstance(event, MapProgress):
+            self._bar.show(event)
+
+    def finish(self) -> None:
+        """Print how the map ended."""
+        if self._bar is not None:
+            self._bar.close()
+        say(terminal.render(self.transcript))
+
+
+class MapCellView(MapView):
+    """Shows a map in the running cell. `owner` is the expression whose `last_map` has its rows, "" if none is told."""
+
+    def __init__(self, front: FrontEnd, *, owner: str = "", large: bool = False) -> None:
+        self.run: MapRun | None = None
+        self._front = front
+        self._owner = owner
+        is_text = front.kind is Kind.TEXT
+        self._screen: TurnScreen = FallbackScreen(BarScreen()) if is_text else screen_of(front, large=large)
+        self._lock = threading.Lock()
+        self._over = False
+
+    def begin(self, run: MapRun) -> None:
+        """Show a map, which the Stop button ends."""
+        self.run = run
+        self._screen.begin(lambda _intent: run.stop())
+        run.listen(self._screen.feed)
+
+    def finish(self) -> None:
+        """Leave the static output, and say what is to be said below it; may be called again."""
+        engine().call(asyncio.sleep(0))  # the screen has heard all that the map told before
+        self._leave()
+
+    def finish_later(self) -> None:
+        """Leave the static output when the map is over."""
+
+        def over(_settled: object) -> None:
+            in_thread(self._leave, "agentmagic-html")  # rendering would delay the engine
+
+        if self.run is not None:
+            engine().loop.call_soon_threadsafe(self.run.settled.add_done_callback, over)
+
+    def shows(self, result: MapResult) -> bool:
+        """Return whether this shows the figures of a result."""
+        return self.run is not None and self.run.progress.id == result.progress.id
+
+    def _leave(self) -> None:
+        with self._lock:
+            if self._over or self.run is None:
+                return
+            self._over = True
+            self._screen.finish()
+            for line in map_results.summary(self.run.so_far(), times=self._front.kind is not Kind.BATCH):
+                say(line)
+            if self._owner and self.run.progress.ended == "stopped":
+                say(f"{self._owner}.last_map has the rows until there.")
+
+
+def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> None:
+    """Ask the rows that a cell names; bind the frame, or show its first rows.
+
+    Raises the error that ended the map, unless `--keep-going` is given and rows were asked; and TurnInterrupted.
+    """
+    rows = _rows(command.rows or "", namespace.variables)
+    made = runner.prepare(command)
+    toolsets = runner.toolsets(made.session, command, made.recipe)
+    known = namespace.attachables(made.session, made.recipe)
+    # The braces are filled row by row.
+    typed = prompt_of(body, toolsets, known, evaluate=False, images=command.image)
+    for problem in typed.problems:
+        say(problem)
+    chosen = MapSettings(**{**command.given(MapSettings), "agent": made.recipe, "as_": made.output})
+    if command.show:
+        shown = made.session.fork(0) if command.new else made.session
+        seen, values = shown.preview_of_map(rows, typed.prompt, chosen, toolsets)
+        say(f"The first row of {command.rows}:\n{formatting.preview(seen, (*values, *typed.told))}")
+        return
+    view = MapCellView(made.front, large=command.large)
+    try:
+        with engine().main.held():
+            run = made.session.begin_map(rows, typed.prompt, chosen, toolsets=toolsets, view=view)
+            result = run.wait()
+    except KeyboardInterrupt:
+        raise TurnInterrupted(_give_up(view, made)) from None
+    except AgentMagicError as error:
+        partial = cast("MapResult | None", error.result)
+        if partial is None or not partial.rows:
+            raise
+        _hand_over(partial, made)
+        if not command.keep_going:
+            raise
+    else:
+        _hand_over(result, made)
+
+
+def _rows(name: str, variables: Mapping[str, Any]) -> object:
+    if name not in variables:
+        hint = did_you_mean(name, [one for one in variables if not one.startswith("_")])
+        raise UsageError(f"--map {name} is no variable of the notebook.{hint} Name a data frame or a list.")
+    return variables[name]
+
+
+def _hand_over(result: MapResult, made: CellSetup) -> None:
+    """Bind the frame of a result, or show its first rows below the bar."""
+    if made.answer is not None:
+        _bind(made.answer, result)
+        return
+    shown = map_results.bundle(result, times=made.front.kind is not Kind.BATCH, table_only=True)
+    if shown["text/plain"]:
+        publisher(made.front.shell, None)(shown, False)
+
+
+def _bind(answer: AnswerVariable, result: MapResult) -> None:
+    try:
+        answer.bind_value(result.frame)
+    except UsageError as error:  # a list, and no pandas
+        answer.bind_value(result, f" {error}")
+
+
+def _give_up(view: MapCellView, made: CellSetup) -> str:
+    """Take over the rows of a map that the user interrupted; return what to say of it."""
+    run = view.run
+    if run is None:
+        return "no row was asked."
+    if not run.done:  # a second interrupt: the rows under way have not ended
+        view.finish_later()
+    result = run.so_far()
+    if made.answer is not None and result.rows:
+        _bind(made.answer, result)
+    seen = result.progress
+    of = "" if seen.total is None else f" of {seen.total:,}"
+    kept = (
+        "Run the cell again to go on." if seen.file else "Without --to they are kept in this session's last_map only."
+    )
+    return f"{seen.answered:,}{of} rows are answered. {kept}"

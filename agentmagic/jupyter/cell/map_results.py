@@ -1,0 +1,94 @@
+"""What a map has come to, as a cell shows it: its figures, and the first rows of its frame."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from agentmagic.display import html, terminal
+from agentmagic.display.blocks import Block, NoticeBlock, Pieces, ProgressBlock, TextBlock
+from agentmagic.display.transcript import Snapshot
+from agentmagic.errors import UsageError
+from agentmagic.mapping.outcomes import MapResult
+from agentmagic.mapping.rows import is_missing
+from agentmagic.text import clip, counted, listed, written_json
+from agentmagic.values.reprs import written
+
+MOST_ROWS = 10
+"""Rows of the frame that are shown."""
+MOST_COLUMNS = 19
+"""Columns that are shown beside the index: a wider table would be shown as a tree."""
+LONGEST_CELL = 80
+"""Characters of a value in the table."""
+MOST_DOUBTFUL = 10
+
+_Cell = str | int | float | bool | None
+
+
+def bundle(result: MapResult, *, times: bool, table_only: bool = False) -> dict[str, str]:
+    """Return HTML and text of a result: its figures, unless they stand above, and the first rows of its frame."""
+    blocks: list[Block] = []
+    if not table_only:
+        blocks.append(ProgressBlock(result.progress))
+        blocks += [NoticeBlock("info", line) for line in summary(result, times=times)]
+    shown = Snapshot([*blocks, *_table(result)], None)
+    return {"text/html": html.render(shown, times=times), "text/plain": terminal.render(shown, times=times)}
+
+
+def summary(result: MapResult, *, times: bool) -> list[str]:
+    """Return what is to be said of a map beside its figures: what all rows may cost, and which rows are in doubt."""
+    lines = [] if result.estimate is None else [result.estimate.sentence(times=times)]
+    if rows := result.doubtful:
+        names = listed([clip(str(row.index), LONGEST_CELL) for row in rows], MOST_DOUBTFUL)
+        one = len(rows) == 1
+        lost = "was asked and its answer" if one else "were asked and their answers"
+        paid = f"so {'it' if one else 'they'} may be paid twice"
+        lines.append(f"{counted(len(rows), 'row')} {lost} did not arrive, {paid}: {names}.")
+    return lines
+
+
+def _table(result: MapResult) -> list[Block]:
+    """Return the first rows as a table, and how many there are."""
+    try:
+        frame = result.head(MOST_ROWS)
+    except UsageError:  # rows of a list, without pandas
+        return []
+    columns, index = _columns(frame)
+    names = [*columns]
+    hidden = len(names) - MOST_COLUMNS
+    if hidden > 0:  # the answers stand at the end
+        del names[MOST_COLUMNS // 3 : MOST_COLUMNS // 3 + hidden]
+    key = next(name for name in ("index", "#", "row index") if name not in names)
+    records = [{key: label} if index else {} for label in map(_cell, index or range(len(frame)))]
+    for name in names:
+        for record, value in zip(records, columns[name], strict=True):
+            record[name] = _cell(value)
+    if not records:
+        return []
+    whole = result.progress.total if result.estimate is None and result.progress.total is not None else len(result)
+    cut = f"The first {len(records)} of {counted(whole, 'row')}. " if whole > len(records) else ""
+    left_out = f"{counted(hidden, 'column')} {'is' if hidden == 1 else 'are'} left out. " if hidden > 0 else ""
+    note = f"{cut}{left_out}The frame has all." if cut or left_out else ""
+    table = TextBlock(Pieces(written_json(records)), is_value=True)
+    return [table, *([NoticeBlock("info", note)] if note else [])]
+
+
+def _columns(frame: Any) -> tuple[Mapping[str, Sequence[Any]], Sequence[Any]]:
+    """Return the columns of a frame by their names, and its index, which a frame of polars has not."""
+    if type(frame).__module__.startswith("polars"):
+        return cast("Mapping[str, Sequence[Any]]", frame.to_dict(as_series=False)), ()
+    return {str(name): list(frame[name]) for name in frame.columns}, list(frame.index)
+
+
+def _cell(value: Any) -> _Cell:
+    """Return a value as it stands in a table."""
+    if is_missing(value):
+        return None
+    item = value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
+    match item:
+        case bool() | int():
+            return item
+        case float():
+            return float(f"{item:.4g}")
+        case str():
+            return clip(item, LONGEST_CELL)
+        case _:
+            return clip(written(item, LONGEST_CELL), LONGEST_CELL)

@@ -1,0 +1,83 @@
+"""Anthropic's Message Batches: one request with all requests, and one file with all results.
+
+https://platform.claude.com/docs/en/build-with-claude/batch-processing
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from agentmagic.providers.anthropic.decoder import Decoder, refusal
+from agentmagic.providers.base import Request
+from agentmagic.providers.batch import (
+    CANCELED,
+    EXPIRED,
+    BatchAnswer,
+    BatchLimits,
+    BatchState,
+    RemoteBatches,
+    decoded,
+    unanswered,
+)
+from agentmagic.providers.clients import RemoteModel
+from agentmagic.providers.failures import quoted
+from agentmagic.providers.wire import Json, count_of, object_of, text_of, write_body
+
+if TYPE_CHECKING:
+    import httpx2
+
+_PATH = "/v1/messages/batches"
+_BETA = b'"block_binding":'
+"""A field of requests that are a beta; within a text its quotes are escaped."""
+_FATES = {"expired": EXPIRED, "canceled": CANCELED}
+
+
+class AnthropicBatches(RemoteBatches):
+    """The message batches of a model; `send` is its `open`."""
+
+    # https://platform.claude.com/docs/en/build-with-claude/batch-processing#batch-limitations: 256 MB, with the frame.
+    limits = BatchLimits(100_000, 256_000_000 - 100)
+    frame = (b'{"requests":[', b",", b"]}")
+
+    def __init__(self, model: RemoteModel[Any, Any], send: "Callable[..., Awaitable[httpx2.Response]]") -> None:
+        super().__init__(model)
+        self._send = send
+
+    def line(self, key: str, request: Request) -> bytes:
+        """Return a request as it is written into a batch."""
+        params = {name: value for name, value in self._remote.body(request).items() if name != "stream"}
+        return write_body({"custom_id": key, "params": params})
+
+    async def _submit(self, content: bytes) -> object:
+        sent = await self._send("post", _PATH, content, beta=_BETA in content)
+        return object_of(await self._remote.whole(sent)).get("id")
+
+    async def _open(self, what: Literal["batch", "cancel", "file"], name: str) -> "httpx2.Response":
+        match what:
+            case "batch":
+                return await self._send("get", f"{_PATH}/{name}")
+            case "cancel":
+                return await self._send("post", f"{_PATH}/{name}/cancel")
+            case "file":
+                return await self._send("get", f"{_PATH}/{name}/results")
+
+    def _state(self, batch: Json) -> BatchState:
+        word, counts = quoted(batch.get("processing_status")), object_of(batch.get("request_counts"))
+        waiting, finished, *failed = (
+            count_of(counts.get(name)) for name in ("processing", "succeeded", "errored", "expired", "canceled")
+        )
+        return BatchState(word, word == "ended", waiting + finished + sum(failed), finished, sum(failed))
+
+    def _files(self, batch: Json) -> tuple[object, ...]:
+        # Not `results_url`: the key would go wherever it leads.
+        return (batch.get("id"),)
+
+    def _result(self, line: Json) -> tuple[object, Callable[[], BatchAnswer]]:
+        return line.get("custom_id"), lambda: self._answer(object_of(line.get("result")))
+
+    def _answer(self, result: Json) -> BatchAnswer:
+        kind = text_of(result.get("type"))
+        if kind in _FATES:
+            return unanswered(self.who, _FATES[kind])
+        if kind == "errored":
+            return refusal(None, result.get("error"), self._remote.model, who=self.who)
+        return decoded(Decoder(self._remote.model), result.get("message"))

@@ -1,0 +1,60 @@
+"""A model that answers rows, each as its prompt says."""
+
+import asyncio
+import json
+import threading
+from collections import Counter
+
+from agentmagic.errors import Unavailable
+from agentmagic.events import PartFinished, PartStarted
+from agentmagic.messages import Text, ToolCall, Usage
+from agentmagic.providers.base import ModelFinished
+
+MODEL = "testing:rows"
+
+
+class RowModel:
+    """A model that answers the last line of a prompt with its length, as JSON; `asked` counts the prompts.
+
+    A line with "fails" is an error, one with "waits" sets `waits` and has no answer until `go_on` is set, and one with
+    "calls" calls the tool `look_up` first. `under_way` is the number of requests at a time, `most` the largest.
+    """
+
+    name = MODEL
+
+    def __init__(self, *, output_tokens=20):
+        self.asked = Counter()
+        self.requests = []
+        self.under_way = self.most = 0
+        self.waits = threading.Event()
+        self.go_on = asyncio.Event()
+        self._output = output_tokens
+
+    async def stream(self, request):
+        prompt = next(message.text for message in reversed(request.messages) if message.role == "user")
+        line = prompt.splitlines()[-1]
+        self.asked[line] += 1
+        self.requests.append(request)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            if "waits" in line:
+                self.waits.set()
+                await self.go_on.wait()
+            await asyncio.sleep(0)
+            if "fails" in line:
+                message = f"{line} is down"
+                raise Unavailable(message)
+            calls = "calls" in line and request.messages[-1].role != "tool"
+            part = ToolCall("c1", "look_up", {"line": line}) if calls else Text(json.dumps({"length": len(line)}))
+            yield PartStarted(0, "text")
+            yield PartFinished(0, part)
+            yield ModelFinished(Usage(100, 0, self._output, cost=None), "stop")
+        finally:
+            self.under_way -= 1
+
+    def honours(self, settings):
+        return settings.given
+
+    async def aclose(self):
+        pass

@@ -1,0 +1,87 @@
+"""What a map may cost: the worst of a request is set aside before it is sent."""
+
+import asyncio
+
+import pytest
+
+from agentmagic import Agent, ModelSettings, Session, register_model
+from agentmagic.loop.budgets import Budget, BudgetExhausted, SharedPurse
+from agentmagic.messages import Usage
+from agentmagic.providers import catalog
+from tests.mapping.models import MODEL, RowModel
+
+ROWS = [f"row {number}" for number in range(200)]
+
+
+@pytest.fixture
+def priced(monkeypatch):
+    monkeypatch.setattr(catalog, "_registered", {})
+    register_model(MODEL, input_price=10.0, output_price=100.0)  # a request: 100 and 20 tokens, $0.003
+
+
+def mapped(rows=ROWS, *, settings=None, **options):
+    model = RowModel()
+    session = Session(Agent(model, settings=settings or ModelSettings(max_output_tokens=20)), namespace={})
+    try:
+        return session.map(rows, "{row}", concurrency=16, **options), model
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize("cap", [0.003, 0.01, 0.1, 0.3])
+def test_a_cap_is_not_passed_and_is_used(priced, cap):
+    result, model = mapped(max_cost=cap)
+    assert result.usage.cost < cap + 1e-9
+    assert result.usage.cost > cap - 2 * 0.003
+    assert result.progress.ended == "budget"
+    assert {row.status for row in result} == {"answered"}
+    assert "max_cost" in result.progress.notices[-1]
+    assert sum(model.asked.values()) == len(result.rows)
+
+
+def test_a_cap_on_tokens_is_kept_too():
+    result, _ = mapped(max_tokens=1_000)
+    assert 1_000 - 2 * 120 < result.usage.input_tokens + result.usage.output_tokens <= 1_000
+
+
+def test_a_cap_counts_what_an_earlier_run_has_paid(priced, tmp_path):
+    first, _ = mapped(max_cost=0.03, to=tmp_path / "a.jsonl")
+    second, model = mapped(max_cost=0.03, to=tmp_path / "a.jsonl")
+    assert sum(model.asked.values()) == 0
+    assert second.progress.kept == len(first.rows)
+    third, _ = mapped(max_cost=0.06, to=tmp_path / "a.jsonl")
+    assert 0.054 < (third.usage.cost or 0) < 0.060001
+
+
+def test_a_cap_on_a_model_without_a_price_asks_nothing():
+    result, model = mapped(max_cost=1.0)
+    assert sum(model.asked.values()) == 0
+    assert "cannot be kept. Register the model's price with register_model" in result.progress.notices[-1]
+
+
+def test_without_a_limit_of_output_the_models_own_is_set_aside(priced):
+    result, model = mapped(max_cost=3.0, settings=ModelSettings())
+    assert sum(model.asked.values()) == 0
+    first, last = result.progress.notices
+    assert first.startswith("Without max_output_tokens, the model's own limit of 32,000 tokens is set aside")
+    assert last.startswith("A request may cost $3.2001, and $3.0000 are left of max_cost.")
+
+
+@pytest.mark.parametrize("under_way", [1, 5])
+def test_a_purse_has_a_request_wait_for_what_others_give_back(under_way):
+    async def main():
+        purse = SharedPurse([Budget("map", max_cost=1.0)])
+        worst = Usage(cost=1.0 / under_way)
+        for _ in range(under_way):
+            await purse.set_aside(worst)
+        waiting = asyncio.ensure_future(purse.set_aside(worst))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        purse.give_back(worst, Usage(cost=0.0))
+        await waiting
+        for _ in range(under_way):
+            purse.give_back(worst, worst)
+        with pytest.raises(BudgetExhausted):
+            await purse.set_aside(worst)
+
+    asyncio.run(main())
