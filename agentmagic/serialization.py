@@ -187,12 +187,12 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
     if (named := _fields_of(type(value))) is not None:
         data: dict[str, Any] = {"type": cast("Any", value).type}
         is_result = isinstance(value, RunResult)
-        for name, default in named:
-            content = getattr(value, name)
-            if is_result and name == "value":
+        for field, default in named:
+            content = getattr(value, field)
+            if is_result and field == "value":
                 content = json_form(content)
-            if not (is_result and name in _DERIVED) and (default is MISSING or content != default):
-                data[name] = to_json(content, leaf)
+            if not (is_result and field in _DERIVED) and (default is MISSING or content != default):
+                data[field] = to_json(content, leaf)
         return data
     if isinstance(value, (list, tuple)):
         return [to_json(item, leaf, name) for item in cast("Sequence[Any]", value)]
@@ -443,8 +443,6 @@ class _Fit:
                 return replace(value, final_text=self._cut(value.final_text))
             case tuple():
                 return tuple(map(self.value, cast("tuple[Any, ...]", value)))
-            case str() | int() | float() | None:
-                return value
             case _ if (fields_of := _fields_of(cast("type[Any]", type(value)))) is not None:
                 named = [(name, getattr(value, name)) for name, _default in fields_of]
                 fit = [(name, content, self._field(name, content)) for name, content in named]
