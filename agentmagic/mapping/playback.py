@@ -1,17 +1,17 @@
 """Plays a map from a cassette, and records it there: its rows, and the figures that it ended with."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, cast, get_args
+from typing import cast, get_args
 
-from agentmagic.errors import AgentMagicError, CassetteError
-from agentmagic.events import MapEnd, MapProgress
+from agentmagic.errors import CassetteError
+from agentmagic.events import MapEnd
 from agentmagic.mapping.file import MapFile, RowEnded, decoded_line
-from agentmagic.mapping.outcomes import MapRow
+from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.prompts import RowPrompt
-from agentmagic.mapping.tally import Tally
+from agentmagic.mapping.reader import RowReader
 from agentmagic.mapping.work import MapFailed, MapWork
 from agentmagic.messages import Usage
 from agentmagic.providers.base import Request
@@ -21,44 +21,13 @@ from agentmagic.serialization import encode_record, fitting
 from agentmagic.tools.base import Tool
 
 
-class TapedMap(Protocol):
-    """The driver of a map with a tape."""
-
-    work: MapWork
-    rows: dict[int, MapRow]
-    finished: list[MapRow]
-    doubtful: list[MapRow]
-    tally: Tally
-    file: MapFile | None
-    error: AgentMagicError | None
-
-    def wanted(self) -> AsyncIterator[RowPrompt]:
-        """Yield the prompts of the rows that are asked."""
-        ...
-
-    def keep(self, prompt: RowPrompt, known: RowEnded) -> bool:
-        """Take the outcome of an earlier run; return False for one that does not fit."""
-        ...
-
-    def label(self, prompt: RowPrompt) -> str:
-        """Return how a row is called."""
-        ...
-
-    def progress(self) -> MapProgress:
-        """Return how far the map has come."""
-        ...
-
-    def end(self, error: AgentMagicError) -> None:
-        """End the map with an error."""
-        ...
-
-
 class Playback:
-    """What the driver of a map does with its tape. `rows` are recorded outcomes that hold while others are asked."""
+    """Plays a map from its tape, and records it. `rows` are recorded outcomes that hold while others are asked."""
 
-    def __init__(self, driver: TapedMap, tape: MapTape) -> None:
+    def __init__(self, ledger: Ledger, reader: RowReader, tape: MapTape) -> None:
         self.rows: dict[str, RowEnded] = {}
-        self._driver = driver
+        self._ledger = ledger
+        self._reader = reader
         self._tape = tape
 
     async def play(self, tools: Sequence[Tool]) -> MapEnd:
@@ -66,7 +35,7 @@ class Playback:
 
         Raises ReplayMismatch, and CassetteError for what cannot be played.
         """
-        driver, tape, turn, prompts = self._driver, self._tape, self._driver.work.turn, self._driver.work.prompts
+        ledger, tape, turn, prompts = self._ledger, self._tape, self._ledger.work.turn, self._ledger.work.prompts
         tape.begin(
             Request(
                 (*turn.history.messages, prompts.whole),
@@ -79,36 +48,36 @@ class Playback:
         )
         if tape.take is None:
             return ""
-        recorded = await engine().in_pool(partial(_RecordedRows, tape, driver.work.path))
+        recorded = await engine().in_pool(partial(_RecordedRows, tape, ledger.work.path))
         asked: dict[str, tuple[RowPrompt, str]] = {}
-        async for prompt in driver.wanted():
+        async for prompt in self._reader.wanted():
             if len(asked) == tape.count:
                 break
-            asked[prompt.key] = replace(prompt, prompt=None), driver.label(prompt)
+            asked[prompt.key] = replace(prompt, prompt=None), ledger.label(prompt)
         if not recorded.has(asked):
             self.rows = recorded.kept()
             return ""
-        driver.file = recorded.file
+        ledger.file = recorded.file
         for key in [key for key in recorded.ended if key in asked]:
-            if not driver.keep(asked[key][0], recorded.ended[key]):
+            if not ledger.keep(asked[key][0], recorded.ended[key]):
                 raise CassetteError(f"The recorded answer of row {asked[key][1]} does not fit. Record the cell again.")
         return self._over(tools)
 
     def _over(self, tools: Sequence[Tool]) -> MapEnd:
         """Take the recorded figures, and return why the recorded map was over."""
-        driver, figures, end = self._driver, self._tape.figures, self._tape.end
-        tally, rows = driver.tally, {row.key: row for row in driver.finished}
-        tally.notices = [*driver.work.notices, *map(str, figures.get("notices", ()))]
+        ledger, figures, end = self._ledger, self._tape.figures, self._tape.end
+        tally, rows = ledger.tally, {row.key: row for row in ledger.finished}
+        tally.notices = [*ledger.work.notices, *map(str, figures.get("notices", ()))]
         if tools and self._tape.mode == "replay-model":
             tally.notices.append("The rows of a map are played as a whole, so their tools do not run.")
         if end["end"] == "stopped":
             tally.notices.append("This map was stopped when it was recorded. To ask the other rows: %agent auto.")
-        tally.total = figures.get("total", driver.work.rows.total)
+        tally.total = figures.get("total", ledger.work.rows.total)
         tally.fix(figures.get("kept", 0), figures.get("rate", 0.0), end.get("seconds", 0.0))
-        driver.doubtful = [rows[key] for key in figures.get("doubtful", ()) if key in rows]
-        driver.work.replayed(self._tape.spent)
+        ledger.doubtful = [rows[key] for key in figures.get("doubtful", ()) if key in rows]
+        ledger.work.replayed(self._tape.spent)
         if end["end"] == "failed":
-            driver.error = MapFailed(str(end.get("error", "")))
+            ledger.error = MapFailed(str(end.get("error", "")))
         return cast("MapEnd", end["end"] if end["end"] in get_args(MapEnd) else "done")
 
     def spent(self, file: MapFile) -> Usage:
@@ -117,17 +86,18 @@ class Playback:
 
     def live(self) -> MapWork:
         """Return the work with the model that rows are asked of."""
-        work = self._driver.work
+        work = self._ledger.work
         return replace(work, turn=replace(work.turn, model=self._tape.real()))
 
     def start(self) -> None:
         """Begin to record, if the mode does. Raises CassetteError."""
-        self._tape.start(self._driver.work.path)
+        self._ledger.recorded = self.note
+        self._tape.start(self._ledger.work.path)
 
     def keep(self, prompt: RowPrompt) -> bool:
         """Take the recorded outcome of a row, while others are asked; return False if there is none."""
         ended = self.rows.get(prompt.key)
-        return ended is not None and self._driver.keep(prompt, ended)
+        return ended is not None and self._ledger.keep(prompt, ended)
 
     def note(self, ended: RowEnded) -> None:
         """Record the outcome of a row. A cassette that cannot be written ends the map."""
@@ -136,24 +106,24 @@ class Playback:
         try:
             self._tape.note(line_of(ended))
         except CassetteError as error:
-            self._driver.end(error)
+            self._ledger.end(error)
 
     def finish(self) -> None:
         """Record how the map has ended, and show the figures as they are recorded."""
         if self._tape.recorder is None:
             return
-        driver, tally, seen = self._driver, self._driver.tally, self._driver.progress()
+        ledger, tally, seen = self._ledger, self._ledger.tally, self._ledger.progress()
         rate, seconds = rounded(seen.rate), rounded(seen.seconds)
         tally.fix(tally.kept, rate, seconds)
-        notices = tally.notices[len(driver.work.notices) :]  # the others are of today's environment
+        notices = tally.notices[len(ledger.work.notices) :]  # the others are of today's environment
         figures = {"kept": tally.kept, "total": tally.total, "rate": rate, "seconds": seconds, "notices": notices}
-        doubtful = [row.key for row in driver.doubtful]
-        keys = [row.key for _, row in sorted(driver.rows.items())]
-        error = "" if driver.error is None else str(driver.error)
+        doubtful = [row.key for row in ledger.doubtful]
+        keys = [row.key for _, row in sorted(ledger.rows.items())]
+        error = "" if ledger.error is None else str(ledger.error)
         try:
             self._tape.finish(tally.ended, error, keys, tally.spent, **figures, doubtful=doubtful)
         except CassetteError as failed:
-            driver.error = driver.error or failed
+            ledger.error = ledger.error or failed
 
 
 class _RecordedRows:

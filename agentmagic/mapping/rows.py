@@ -106,7 +106,7 @@ class _ListedRows(Rows):
         self._rest = iter(()) if is_list else iter(given)
         if not self._kept and (first := next(self._rest, self)) is not self:
             self._kept.append(first)
-        first = self._kept[0] if self._kept else {}
+        first: Any = self._kept[0] if self._kept else {}
         names = [str(key) for key in cast("Mapping[Any, Any]", first)] if isinstance(first, Mapping) else [ROW]
         super().__init__(names, len(self._kept) if is_list or not self._kept else None)
 
