@@ -14,6 +14,8 @@ CLOSE = 0.04
 """The share by which a rate that was refused may lie above one that was not, before the search between them ends."""
 TOLERATED = 0.05
 """The share of refusals that is not acted upon: a rate that is a little too high loses nothing."""
+MOST = 0.5
+"""The share of refusals from which on a cut is not taken back: a cut then helps too little to be told."""
 PATIENCE, LONGEST_PATIENCE = 2, 40
 """Epochs until a rate that was refused is tried again; doubled each time that it is refused once more."""
 HELD = 15.0
@@ -27,8 +29,10 @@ FASTEST, CAREFUL = 2.0, 1.5
 """How many times as large the window may become in a round: at first, and once one was too large."""
 SLOWER = 1.5
 """How many times as long answers may take as in the best round while the window grows."""
-ROUNDS = 8
-"""Rounds until a window that brought no more is tried again."""
+FADES = 0.9
+"""What the best rate and the least latency keep of their weight then: rows may have become longer."""
+STALE, ROUNDS = 2, 6
+"""Rounds without a gain until the window goes back, and then until a larger one is tried again."""
 
 
 class Ceiling:
@@ -108,7 +112,7 @@ class Ceiling:
         if self._before is not None:
             value, rate, before = self._before
             if_limited = 1 - rate * (1 - before) / sent  # as many are accepted as before
-            if (before + 2 * if_limited) / 3 < share < before + 0.2:
+            if before < MOST and (before + 2 * if_limited) / 3 < share < before + 0.2:
                 self.value, self._held, self._bad, self._before = value, self._until + HELD, math.inf, None
                 return
         if self._until < self._held:
@@ -176,11 +180,13 @@ class Window(Ceiling):
     def _judge(self, rate: float, latency: float) -> None:
         best, window = self._most
         if rate > best * GAIN:
-            self._most, self._growing = (rate, self._first), True
-        elif self._growing:
+            self._most, self._growing, self._rounds = (rate, self._first), True, 0
+            return
+        self._rounds += 1
+        if self._growing and self._rounds >= STALE:
             self.value, self._growing, self._rounds = max(window, self.least), False, 0
             self._times = CAREFUL
-        else:
-            self._rounds += 1
-            if self._rounds >= ROUNDS:
-                self._most, self._growing, self._usual = (rate, self.value), True, latency
+        elif not self._growing and self._rounds >= ROUNDS:
+            self._growing, self._rounds = True, 0
+            self._most = max(rate, best * FADES), self.value
+            self._usual = min(latency, self._usual / FADES)
