@@ -226,8 +226,6 @@ class Driver:
                 await self.start(prompt)
             else:
                 batched.waiting.append(prompt)
-        batch = [] if batched is None else batched.waiting
-        self.tally.total = len(self.finished) + len(self._tasks) + len(batch)
         if batched is not None:
             await batched.ask()
         if self._tasks:
@@ -254,14 +252,17 @@ class Driver:
         """Yield the prompts of the rows, which are read in a thread: describing a value may be slow."""
         source = self.work.prompts.read()
         while True:
-            try:
-                together = await engine().in_pool(partial(_take, source))
-            except Exception as error:
-                raise UsageError(f"The rows cannot be read: {words_of(error)}") from error
-            if not together:
-                return
+            together, error = await engine().in_pool(partial(_take, source))
             for prompt in together:
                 yield prompt
+            if error is not None:
+                while self._tasks:  # the rows that were read keep their answers
+                    await asyncio.wait(self._tasks)
+                raise UsageError(f"The rows cannot be read: {words_of(error)}") from error
+            if not together:
+                if self.chosen is None:  # now that all rows were read, it is known
+                    self.tally.total = self.work.rows.total
+                return
 
     # -- one row -----------------------------------------------------------------------------------
 
@@ -463,8 +464,14 @@ class Driver:
         return self.tally.progress(len(self._tasks) + self.sent, "" if self.work.path is None else str(self.work.path))
 
 
-def _take(source: Iterator[RowPrompt]) -> list[RowPrompt]:
-    return list(islice(source, TOGETHER))
+def _take(source: Iterator[RowPrompt]) -> tuple[list[RowPrompt], Exception | None]:
+    """Return the next prompts, and the error that reading further rows has raised."""
+    taken: list[RowPrompt] = []
+    try:
+        taken.extend(islice(source, TOGETHER))  # which keeps those before an error
+    except Exception as error:  # noqa: BLE001  (an iterator of the user may raise anything)
+        return taken, error
+    return taken, None
 
 
 def _kept(event: Event) -> Event:

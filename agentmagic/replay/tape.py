@@ -387,28 +387,28 @@ class TapedModel:
         self._left_out = cast("Sequence[str]", head.get("left out", ()))
         self._advice = str(head.get("advice", ""))
         self._tape = tape
-        self._real = real
+        self.real = real
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of the settings that the model honours, or honoured when it was recorded."""
-        if self._real is not None:
-            return honoured(self._real, settings).given
+        if self.real is not None:
+            return honoured(self.real, settings).given
         return [name for name in settings.given if name not in self._left_out]
 
     def advice(self) -> str:
         """Return the advice that the model gives, or gave when it was recorded."""
-        if self._real is None:
+        if self.real is None:
             return self._advice
-        return self._real.advice() if isinstance(self._real, Advising) else ""
+        return self.real.advice() if isinstance(self.real, Advising) else ""
 
     def choose(self, tools: Sequence[ToolDef], question: str) -> Sequence[ToolDef]:
         """Return the tools that the model can handle."""
         player = self._tape.player
-        if self._real is None and player is not None:
+        if self.real is None and player is not None:
             return [tool for tool in tools if player.chosen is None or tool.name in player.chosen]
-        if not isinstance(self._real, FewTools):
+        if not isinstance(self.real, FewTools):
             return tools
-        chosen = self._real.choose(tools, question)
+        chosen = self.real.choose(tools, question)
         self._tape.chosen = [tool.name for tool in chosen]
         return chosen
 
@@ -431,4 +431,4 @@ class TapedModel:
 class _PreparedModel(TapedModel):
     async def prepare(self) -> None:
         """Load the model behind."""
-        await cast("Preparing", self._real).prepare()
+        await cast("Preparing", self.real).prepare()

@@ -1,8 +1,8 @@
 """A loopback provider with a rate limit and storms of refusals: `python -m tests.benchmarks.limited LIMIT`.
 
-It speaks Chat Completions. A prompt that says "Row 17." is answered with a call of the tool `note`, and that tool's result
-with a label. It counts by row, and what the answers have cost, those included whose client is gone. The first line that
-it prints is its port; GET /counts returns what it has counted.
+It speaks Chat Completions. A prompt that says "Row 17." is answered with a call of the tool `note`, and that tool's
+result with a label. It counts by row, and what the answers have cost, those included whose client is gone. The first
+line that it prints is its port; GET /counts returns what it has counted.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Provider:
     last: float = 0.0
 
     def __post_init__(self) -> None:
-        self._chance = random.Random(34)
+        self._chance = random.Random(34)  # noqa: S311  (a storm, not a secret)
         self._left = BURST * self.limit / 60
         self._seen = self._began = time.monotonic()
 

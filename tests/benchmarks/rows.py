@@ -1,7 +1,8 @@
 """A map whose process is killed, against a provider that refuses: `python -m tests.benchmarks.rows`.
 
-Each row calls one tool, which appends the row to a file. The process that maps is killed three times, and the map is run
-again until each row has its answer. `--rows`, `--limit` (requests a minute) and `--concurrency` change the size.
+Each row calls one tool, which appends the row to a file. The process that maps is killed three times, and the map is
+run again until each row has its answer. Then the same with the tool on a cluster of Dask, one of whose workers is
+killed. `--rows`, `--cluster-rows`, `--limit` (requests a minute) and `--concurrency` change the size.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import asyncio
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,15 +42,21 @@ ROOT = Path(__file__).parents[2]
 # -- the process that maps ---------------------------------------------------------------------------
 
 
-def labelled(folder: str, rows: int, max_cost: float, concurrency: int | None) -> None:
+def labelled(folder: str, rows: int, max_cost: float, concurrency: int | None, scheduler: str = "") -> None:
     """Map the rows, as the child does; print what the map has come to."""
     register_model(MODEL, input_price=INPUT_PRICE, output_price=OUTPUT_PRICE, window=128_000)
-    notes = os.open(Path(folder, "notes.txt"), os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    notes = f"{folder}/notes.txt"
+    executor = None
+    if scheduler:
+        from distributed import Client
 
-    @tool
+        executor = Client(scheduler).get_executor(pure=False)
+
+    @tool(executor=executor)
     def note(number: int) -> str:
         """Note the number of a row."""
-        os.write(notes, f"{number}\n".encode())
+        with open(notes, "a") as file:  # noqa: PTH123  (on a worker, which takes the function alone)
+            file.write(f"{number}\n")
         return "noted"
 
     agent = Agent(MODEL, tools=[note], permission="allow", settings=ModelSettings(max_output_tokens=LONGEST_ANSWER))
@@ -122,7 +131,7 @@ def is_over(process: int) -> bool:
 
 def counts(address: str) -> dict[str, Any]:
     """Return what the provider has counted."""
-    with urllib.request.urlopen(f"{address}/counts") as answer:
+    with urllib.request.urlopen(f"{address}/counts") as answer:  # noqa: S310  (of this machine)
         found = json.load(answer)
     for name in ("begun", "answered"):
         found[name] = Counter({int(row): count for row, count in found[name].items()})
@@ -138,6 +147,7 @@ class Trial:
     rows: int
     max_cost: float
     concurrency: int | None = None
+    scheduler: str = ""
     cpu: float = 0.0
     starting: float = 0.0
     seconds: float = 0.0
@@ -147,11 +157,11 @@ class Trial:
     finished: set[int] = field(default_factory=set[int])
     last: dict[str, Any] = field(default_factory=dict[str, Any])
 
-    def run(self, kill_at: int | None = None) -> None:
-        """Run the map once; kill its process when so many rows have been answered."""
+    def run(self, kill_at: int | None = None, worker: int | None = None) -> None:
+        """Run the map once; kill its process, or the process of a worker, when so many rows have been answered."""
         self.runs += 1
         before = counts(self.address)
-        options = [str(self.folder), str(self.rows), str(self.max_cost), str(self.concurrency or 0)]
+        options = [str(self.folder), str(self.rows), str(self.max_cost), str(self.concurrency or 0), self.scheduler]
         command = [sys.executable, "-m", "tests.benchmarks.rows", "--child", *options]
         address = {"OPENAI_BASE_URL": f"{self.address}/v1", "OPENAI_API_KEY": "bench"}
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ | address)
@@ -162,7 +172,7 @@ class Trial:
         if kill_at is not None:
             while len(counts(self.address)["answered"]) < kill_at and not is_over(process.pid):
                 time.sleep(0.02)
-            process.kill()
+            os.kill(worker or process.pid, signal.SIGKILL)
         said = process.stdout.read()
         _, _, used = os.wait4(process.pid, 0)
         self.seconds += time.monotonic() - began
@@ -185,17 +195,18 @@ class Trial:
         """How often the tool has run for each row."""
         return Counter(map(int, Path(self.folder, "notes.txt").read_text().split()))
 
+    def run_and_kill(self, kills: int, worker: int | None = None) -> None:
+        """Run the map, kill it, and run it again until each row has its answer; a run that brings nothing is the last.
 
-def killed(address: str, folder: Path, options: argparse.Namespace) -> Trial:
-    """Run the map, kill it, and run it again until each row has its answer; a run that brings nothing is the last."""
-    trial = Trial(address, folder, options.rows, 1000.0, options.concurrency)
-    for kill in range(1, options.kills + 1):
-        trial.run(options.rows * kill // (options.kills + 1))
-    answered = -1
-    while answered < len(trial.finished) < options.rows:
-        answered = len(trial.finished)
-        trial.run()
-    return trial
+        With a `worker`, its process is killed in the run after that.
+        """
+        for kill in range(1, kills + 1):
+            self.run(self.rows * kill // (kills + 1))
+        answered = -1
+        while answered < len(self.finished) < self.rows:
+            answered = len(self.finished)
+            self.run(None if worker is None else (answered + self.rows) // 2, worker)
+            worker = None
 
 
 async def by_hand(address: str, rows: int, at_once: int) -> float:
@@ -221,15 +232,37 @@ def row(what: str, figure: str, goal: str = "") -> None:
     print(f"{what:52} {figure:>14}  {goal}", flush=True)
 
 
+@contextmanager
+def cluster() -> Iterator[tuple[str, int]]:
+    """Start a cluster of Dask, and yield the address of its scheduler and the process of a worker."""
+    from dask import config
+    from distributed import Client, LocalCluster
+
+    with (
+        config.set({"distributed.scheduler.allowed-failures": 0}),
+        LocalCluster(n_workers=2, threads_per_worker=8, dashboard_address=None) as started,
+        Client(started) as client,
+    ):
+        yield started.scheduler_address, next(iter(client.run(os.getpid).values()))
+
+
 def table(options: argparse.Namespace) -> None:
     """Print the whole table."""
     with provider(10**7, 0.0, 0.0) as address:
         floor = asyncio.run(by_hand(address, min(options.rows, 1000), 32))
     with TemporaryDirectory() as folder, provider(options.limit) as address:
-        trial = killed(address, Path(folder), options)
+        trial = Trial(address, Path(folder), options.rows, 1000.0, options.concurrency)
+        trial.run_and_kill(options.kills)
         report(trial, counts(address), floor, options)
     with TemporaryDirectory() as folder, provider(options.limit) as address:
         capped(Trial(address, Path(folder), options.rows, 0.0, options.concurrency), trial.last["cost"])
+    if options.cluster_rows and find_spec("distributed"):
+        print("\nwith the tool on a cluster, one of whose workers is killed")
+        with TemporaryDirectory() as folder, provider(options.limit) as address, cluster() as (scheduler, worker):
+            trial = Trial(address, Path(folder), options.cluster_rows, 1000.0, options.concurrency, scheduler)
+            trial.run_and_kill(options.kills, worker)
+            report(trial, counts(address), floor, options)
+    print()
     large(options.memory_rows)
 
 
@@ -247,7 +280,8 @@ def report(trial: Trial, seen: dict[str, Any], floor: float, options: argparse.N
     row("rows asked twice in the file", f"{sum(count > 1 for count in asked.values()):,}")
     row("answered twice and not listed", f"{len(twice - listed):,}", "goal 0")
     row("refusals a row", f"{seen['refused'] / trial.rows:.2f}", "goal 0.3")
-    row("share of the allowed rate", f"{100 * seen['accepted'] / allowed:.0f} %", f"{options.limit:,} a minute, goal 90")
+    share = 100 * seen["accepted"] / allowed
+    row("share of the allowed rate", f"{share:.0f} %", f"{options.limit:,} a minute, goal 90")
     row("seconds", f"{trial.seconds:.0f}")
     row("cost, as the provider counts it", f"${seen['cost']:.4f}")
     row("cost, as the map counts it", f"${trial.last['cost']:.4f}")
@@ -284,16 +318,17 @@ def main() -> None:
     """Print the table, or be one of its processes."""
     reader = argparse.ArgumentParser(prog="python -m tests.benchmarks.rows")
     reader.add_argument("--rows", type=int, default=10_000)
+    reader.add_argument("--cluster-rows", type=int, default=2_000)
     reader.add_argument("--memory-rows", type=int, default=100_000)
     reader.add_argument("--limit", type=int, default=9_000, help="requests a minute")
     reader.add_argument("--kills", type=int, default=3)
     reader.add_argument("--concurrency", type=int, default=None)
-    reader.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    reader.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     reader.add_argument("--memory", type=int, help=argparse.SUPPRESS)
     options = reader.parse_args()
     if options.child:
-        folder, rows, max_cost, concurrency = options.child
-        labelled(folder, int(rows), float(max_cost), int(concurrency) or None)
+        folder, rows, max_cost, concurrency, scheduler = options.child
+        labelled(folder, int(rows), float(max_cost), int(concurrency) or None, scheduler)
     elif options.memory:
         remembered(options.memory)
     else:
