@@ -145,15 +145,14 @@ class _RecordedRows:
                 self.ended[key] = ended
             return
         place = path if path is not None and path.is_file() else tape.file
-        try:
+        if place.is_file():
             self.file = MapFile(place, None)
             self.ended = self.file.ended
-        except OSError as error:
-            if tape.record is None:
-                raise CassetteError(
-                    f"{place} has the recorded rows of {tape.prompt!r:.60}, and cannot be read: {error.strerror}. "
-                    "Restore it, or record the cell anew, with %agent record (AGENTMAGIC_REPLAY=record)."
-                ) from error
+        elif tape.record is None:
+            raise CassetteError(
+                f"{place} has the recorded rows of {tape.prompt!r:.60}, and is not there. Restore it, or record the "
+                "cell anew, with %agent record (AGENTMAGIC_REPLAY=record)."
+            )
 
     def has(self, asked: Mapping[str, tuple[RowPrompt, str]]) -> bool:
         """Return whether these rows, with their labels, are those of the recording. Raises ReplayMismatch."""

@@ -78,7 +78,7 @@ def _rows(value: Any) -> bool:
     """Return whether a text has a row of a map in each line."""
     try:
         return all(isinstance(json.loads(line)["key"], str) for line in value.split("\n"))
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return False
 
 
@@ -219,7 +219,7 @@ _FORMS: dict[str, dict[str, Test]] = {
         "spent": _counts,
         "kept_": _count,
         "total_": _count,
-        "rate_": _NUMBER,
+        "rate_": _seconds,
         "doubtful_": _list(_TEXT),
         "notices_": _list(_TEXT),
         "file_": _TEXT,
