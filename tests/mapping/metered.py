@@ -38,11 +38,14 @@ class Metered:
         used = self.usage(text)
         return (used.input_tokens * PRICES["input_price"] + used.output_tokens * PRICES["output_price"]) / 1e6
 
+    def honours(self, settings):
+        return settings.given
+
     async def aclose(self):
         pass
 
 
 def spread(seed, low, high, count):
     """Return numbers between two bounds, as many small ones as large ones by their logarithm."""
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311  (costs, no secrets)
     return [round(low * (high / low) ** chance.random()) for _ in range(count)]
