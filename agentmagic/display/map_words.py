@@ -30,10 +30,11 @@ _ENDS: dict[MapEnd, str] = {
 
 
 def heading(progress: MapProgress) -> str:
-    """Say how many rows have an outcome, and how the map ended: "Stopped: 132 of 300 rows"."""
-    rows = counted(progress.done, "row")
-    if progress.total is not None and (progress.total != progress.done or not progress.ended):
-        rows = f"{progress.done:,} of {counted(progress.total, 'row')}"
+    """Say how many rows were answered or failed, and how the map ended: "Stopped: 132 of 300 rows"."""
+    settled = progress.answered + progress.failed
+    rows = counted(settled, "row")
+    if progress.total is not None and (progress.total != settled or not progress.ended):
+        rows = f"{settled:,} of {counted(progress.total, 'row')}"
     end = _ENDS.get(progress.ended)
     return rows if end is None else f"{end}: {rows}"
 
@@ -91,8 +92,8 @@ def errors(progress: MapProgress) -> list[str]:
 def notices(progress: MapProgress) -> list[str]:
     """Return what the user should know about a map, and what becomes of the rows that were not asked."""
     told = [one_line(shown(notice), LONGEST_NOTICE) for notice in progress.notices[:MOST_NOTICES]]
-    unasked = progress.total is None or progress.done < progress.total
-    if progress.ended in _ENDS and unasked and progress.done:
+    is_partial = progress.total is None or progress.answered + progress.failed < progress.total
+    if progress.ended in _ENDS and is_partial and progress.done:
         file = one_line(shown(progress.file), LONGEST_ERROR)
         told.append(KEPT.format(file) if file else LOST)
     return told

@@ -23,7 +23,8 @@ from agentmagic.jupyter.magics.agent_commands import AgentCommands, agent_magic
 from agentmagic.jupyter.magics.completion import matcher
 from agentmagic.jupyter.magics.formatting import chosen_model
 from agentmagic.jupyter.magics.mcp_commands import McpCommands, mcp_magic
-from agentmagic.jupyter.magics.options import Ask, Help, LineMagic, ask_parser, fill_line, parse_ask
+from agentmagic.jupyter.magics.options import Ask, LineMagic, ask_parser, fill_line, parse_ask
+from agentmagic.jupyter.magics.parser import Help
 from agentmagic.jupyter.notebook.file import KnownNotebook
 from agentmagic.jupyter.notebook.kernel import KernelNotebook
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace

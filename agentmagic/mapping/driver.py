@@ -2,12 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 from agentmagic.approval.approvals import Gate as ApprovalGate
@@ -27,13 +26,13 @@ from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.mapping.batching import BatchedRows
 from agentmagic.mapping.file import LONGEST_ERROR, Line, MapFile, Recipe, RowAsked, RowEnded, RowLog, RowStatus
-from agentmagic.mapping.options import MapSettings
 from agentmagic.mapping.outcomes import MapRow
-from agentmagic.mapping.prompts import RowPrompt, RowPrompts, digest
+from agentmagic.mapping.playback import Playback
+from agentmagic.mapping.prompts import RowPrompt, digest
 from agentmagic.mapping.purse import RowPurse
-from agentmagic.mapping.rows import Rows
 from agentmagic.mapping.sample import choose
 from agentmagic.mapping.tally import Tally
+from agentmagic.mapping.work import MapFailed, MapWork
 from agentmagic.messages import Media, Text, Usage, as_text
 from agentmagic.providers.base import Model, Request, honoured
 from agentmagic.providers.registry import address_of, priced
@@ -54,33 +53,6 @@ ALIKE = 10
 """Rows that may fail with the same error before one was answered; then the others are not asked."""
 HOPELESS = (AuthenticationMissing, AuthenticationFailed)
 """Errors that every further row would meet."""
-
-
-class MapFailed(AgentMagicError):
-    """A map ended before its rows were asked, because of an error; `result` has what was answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class MapWork:
-    """What a map is made of.
-
-    `turn` is what each row's turn is made of, but for its prompt. `within` runs a coroutine on behalf of the session.
-    `budgets` bound the whole map, and `spent` is told what each row has used.
-    """
-
-    turn: TurnContext
-    rows: Rows
-    prompts: RowPrompts
-    settings: MapSettings
-    budgets: Sequence[Budget]
-    within: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
-    spent: Callable[[Usage], None]
-    notices: tuple[str, ...] = ()
-
-    @property
-    def path(self) -> Path | None:
-        """The file of the map, or None if it has none."""
-        return None if self.settings.to is None else Path(self.settings.to).expanduser()
 
 
 @dataclass
@@ -115,6 +87,7 @@ class Driver:
         self._common = 0
         self._doubts = set[str]()
         self._recipe = ""
+        self._tape = None if self.work.tape is None else Playback(self, self.work.tape)
         self._batched: BatchedRows | None = None
         self._scale = 1.0
         self.measured = asyncio.Event()
@@ -130,8 +103,11 @@ class Driver:
         why: MapEnd = "done"
         self._main = asyncio.current_task()
         try:
-            await self._begin()
-            await self._ask_all()
+            tools = await self._begin()
+            if self._tape is None or not (why := await self._tape.play(tools)):
+                await self._open(tools)
+                await self._ask_all()
+                why = "done"
         except asyncio.CancelledError:
             why = "stopped"
         except BudgetExhausted as spent:
@@ -155,12 +131,15 @@ class Driver:
             except asyncio.CancelledError:
                 why = "stopped"
         self.tally.end("failed" if self.error is not None else why)
+        self.tally.settle(row for _, row in sorted(self.rows.items()))
+        if self._tape is not None:
+            self._tape.finish()
         if self.file is not None:
             self.file.close()
         self._tell()
 
-    async def _begin(self) -> None:
-        """List the tools, say what rows cannot do, and open the file."""
+    async def _begin(self) -> list[Tool]:
+        """List the tools, and say what rows cannot do."""
         turn = self.work.turn
         tools, problems = await list_sources(turn.toolsets)
         self.tally.notices.extend(redact(words) for words in not_told(problems, turn.unreachable))
@@ -168,9 +147,15 @@ class Driver:
         self.tally.notices.extend(_denied(turn, list(offered.values())))
         self._common = tokens_of_tools(turn.agent.instructions, [tool.definition for tool in offered.values()])
         self._common += sum(map(tokens_of_message, turn.history.messages))
+        return list(offered.values())
+
+    async def _open(self, tools: Sequence[Tool]) -> None:
+        """Open the file and the purse, and begin to record, if rows are recorded."""
+        if self._tape is not None:
+            self.work = self._tape.live()
         if self.work.settings.batch:
-            self._batched = BatchedRows(self, list(offered))
-        recipe = self._recipe_of(list(offered.values()))
+            self._batched = BatchedRows(self, [tool.name for tool in tools])
+        recipe = self._recipe_of(tools)
         self._recipe = digest(*recipe.parts.values())
         path, again = self.work.path, self.work.settings.again
         try:
@@ -181,6 +166,8 @@ class Driver:
             lines = counted(self.file.damaged, "line")
             self.tally.notices.append(f"{path} has {lines} that cannot be read; their rows are asked again.")
         self._open_purse(self.file)
+        if self._tape is not None:
+            self._tape.start()
 
     def _recipe_of(self, tools: Sequence[Tool]) -> Recipe:
         """Return what all rows are asked, and a digest of each part of it."""
@@ -203,6 +190,8 @@ class Driver:
     def _open_purse(self, file: MapFile) -> None:
         """Begin with what the rows of the file have cost; rows in doubt may have cost as much as others on average."""
         spent = file.spent
+        if self._tape is not None:
+            spent += self._tape.spent(file)
         if (lost := file.lost + len(file.doubtful)) and file.ended:
             share = lost / len(file.ended)
             cost = None if spent.cost is None else spent.cost * share
@@ -221,15 +210,12 @@ class Driver:
     async def _ask_all(self) -> None:
         assert self.file is not None  # noqa: S101  (opened by `_begin`)
         self._doubts = self.file.doubtful | self.file.repeated
-        if self.work.settings.sample is not None:
-            await self._choose(self.work.settings.sample)
-        wanted = None if self.chosen is None else set(self.chosen)
         batched = self._batched
-        async for prompt in self._prompts():
-            if wanted is not None and prompt.place not in wanted:
+        async for prompt in self.wanted():
+            if self._tape is not None and self._tape.keep(prompt):
                 continue
             known = self.file.ended.get(prompt.key)
-            if known is not None and known.status == "answered" and self._keep(prompt, known):
+            if known is not None and known.status == "answered" and self.keep(prompt, known):
                 continue
             if prompt.prompt is None:
                 self.note(prompt, RowEnded(prompt.key, self.label(prompt), "failed", error=prompt.problem))
@@ -252,6 +238,15 @@ class Driver:
         self.sizes = [prompt.size async for prompt in self._prompts()]
         self.chosen = choose(self.sizes, number, self.work.settings.seed)
         self.tally.total = len(self.chosen)
+
+    async def wanted(self) -> AsyncIterator[RowPrompt]:
+        """Yield the prompts of the rows that are asked."""
+        if self.work.settings.sample is not None:
+            await self._choose(self.work.settings.sample)
+        wanted = None if self.chosen is None else set(self.chosen)
+        async for prompt in self._prompts():
+            if wanted is None or prompt.place in wanted:
+                yield prompt
 
     async def _prompts(self) -> AsyncIterator[RowPrompt]:
         """Yield the prompts of the rows, which are read in a thread: describing a value may be slow."""
@@ -352,7 +347,7 @@ class Driver:
             return ("in doubt", "It was stopped while it was asked.") if sent else ("not asked", "")
         if result.stop_reason == "budget":
             return "failed" if sent else "not asked", result.error
-        if any(isinstance(event, ToolFinished) and getattr(event.result, "in_doubt", False) for event in result.events):
+        if any(isinstance(event, ToolFinished) and event.result.in_doubt for event in result.events):
             return "in doubt", result.error or "A worker was lost; what its tool did is not known."
         if outcome.error is not None or result.stop_reason == "no_tools":
             return "failed", result.error or "The model called a tool, and there are none."
@@ -360,10 +355,10 @@ class Driver:
             return "failed", "The turn ended without an answer of the form that was asked for."
         return "answered", ""
 
-    def _keep(self, prompt: RowPrompt, known: RowEnded) -> bool:
+    def keep(self, prompt: RowPrompt, known: RowEnded) -> bool:
         """Take the answer of an earlier run; return False for one that does not fit the form any more."""
         value = None
-        if self._schema is not None:
+        if self._schema is not None and known.status == "answered":
             try:
                 data = {self._schema.wrapped_in: known.value} if self._schema.wrapped_in else known.value
                 value = self._schema.read(known.answer) if known.answer else self._schema.convert(data)
@@ -390,6 +385,8 @@ class Driver:
         self.rows[prompt.place] = row
         self.finished.append(row)
         self.tally.note(row, kept=kept)
+        if self._tape is not None:
+            self._tape.note(ended)
         self.changed()
         self._tell_soon()
         return row
@@ -413,7 +410,7 @@ class Driver:
             self.end(failed)
             raise
 
-    def end(self, error: MapFailed) -> None:
+    def end(self, error: AgentMagicError) -> None:
         """End the map with an error, unless it has one."""
         if self.error is None:
             self.error = error

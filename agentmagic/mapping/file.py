@@ -138,13 +138,13 @@ class MapFile:
     `repeated` those that were asked again after that; `batches` has the keys of rows that are in a batch, by its id.
     `spent` is what all outcomes have cost, and `lost` how many requests of rows may have been paid without one.
     Without a path it is a temporary file. `damaged` counts lines that could not be read. With `again`, all rows are
-    asked anew if the recipe is another one.
+    asked anew if the recipe is another one. Without a recipe the file is only read, and no other kernel is kept away.
 
     Raises UsageError for a file that is none of a map, one of a map with another recipe, and one that another kernel or
     map writes; OSError if it cannot be written.
     """
 
-    def __init__(self, path: Path | None, recipe: Recipe, *, again: bool = False) -> None:
+    def __init__(self, path: Path | None, recipe: Recipe | None, *, again: bool = False) -> None:
         self.path = path
         self.ended: dict[str, RowEnded] = {}
         self.doubtful: set[str] = set()
@@ -155,9 +155,17 @@ class MapFile:
         self.damaged = 0
         self._logs: dict[str, tuple[int, int]] = {}
         self._guard = threading.Lock()
+        self._lock: BaseFileLock | None = None
+        self._file: Any = None
+        if recipe is None:
+            assert path is not None  # noqa: S101  (of the caller)
+            self._file = path.open("rb", buffering=0)
+            weakref.finalize(self, self._file.close)
+            if _beginning(path):
+                self._read(path)
+            return
         if path is None:
-            self._lock: BaseFileLock | None = None
-            self._file: Any = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (closed with this object)
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (closed with this object)
             weakref.finalize(self, self._file.close)
             self.write(recipe.line)
             return
@@ -190,7 +198,7 @@ class MapFile:
         with self._guard:
             self._file.seek(place)
             text = self._file.read(size)
-        line = _decoded(text) if size else None
+        line = decoded_line(text) if size else None
         return line.events if isinstance(line, RowLog) else ()
 
     def close(self) -> None:
@@ -206,7 +214,7 @@ class MapFile:
         with path.open("rb") as opened:
             for text in iter(lambda: opened.readline(LONGEST_LINE), b""):
                 log = _LOG.match(text)
-                line = RowLog(log[1].decode(), ()) if log else _decoded(text)
+                line = RowLog(log[1].decode(), ()) if log else decoded_line(text)
                 begun = line if isinstance(line, MapBegun) else begun
                 self._note(line if text.endswith(b"\n") else None, place, len(text))
                 place += len(text)
@@ -262,7 +270,7 @@ def _ends_line(file: Any) -> bool:
     return file.read(1) == b"\n"
 
 
-def _decoded(text: bytes) -> Line | None:
+def decoded_line(text: bytes) -> Line | None:
     """Return a line, or None for what is none."""
     try:
         return _lines().validate_python(json.loads(text))
@@ -277,7 +285,7 @@ def _beginning(path: Path) -> bool:
             text = opened.readline(LONGEST_LINE)
     except FileNotFoundError:
         return False
-    begun = _decoded(text)
+    begun = decoded_line(text)
     if isinstance(begun, MapBegun) and begun.version <= VERSION:
         return True
     if isinstance(begun, MapBegun):

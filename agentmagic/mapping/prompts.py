@@ -78,6 +78,21 @@ class RowPrompts:
             )
 
     @property
+    def whole(self) -> Message:
+        """What all rows are asked: the prompt as it is written, with the pictures of the notebook."""
+        pictures = [one.part for one in self._settled if isinstance(one.part, Media)]
+        return as_prompt(user(self.written, *self._further, *pictures))
+
+    @property
+    def values(self) -> tuple[PromptValue, ...]:
+        """What the values of the notebook became."""
+        return tuple(one.told for one in self._settled)
+
+    @property
+    def _settled(self) -> list[Attachment]:
+        return [piece for piece in self._template.pieces if isinstance(piece, Attachment)]
+
+    @property
     def digest(self) -> str:
         """The digest of what all rows are asked: the words, and the values of the notebook among them."""
         pieces = self._template.pieces

@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.events import MapProgress
-from agentmagic.mapping.driver import Driver, MapWork
+from agentmagic.mapping.driver import Driver
 from agentmagic.mapping.outcomes import MapResult, MapRow
 from agentmagic.mapping.sample import Estimate, total
+from agentmagic.mapping.work import MapWork
 from agentmagic.runtime.engine import Listeners, engine
 from agentmagic.runtime.waiters import Waiters
 

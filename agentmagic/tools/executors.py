@@ -65,6 +65,10 @@ EQUAL_CALLS = (
     "Dask runs two equal calls of {} only once. Make the executor with client.get_executor(pure=False), so that each "
     "call runs."
 )
+ASYNCHRONOUS = (
+    "{} would never run: the client of Dask is asynchronous, on the loop that a cell blocks. Make the client with "
+    "Client(...), without asynchronous=True."
+)
 RETRIES = (
     "This executor runs {} again, up to {} times, if a call fails. Make the executor without retries, or, if a second "
     "run does no harm, declare @tool(executor=..., repeatable=True)."
@@ -139,6 +143,8 @@ def _repeats(name: str, executor: Any, *, repeatable: bool) -> str:
             return ALL_ENGINES.format(name, len(cast("list[Any]", targets)))
         retries = getattr(view, "retries", 0)
     else:
+        if getattr(executor._client, "asynchronous", False):  # noqa: SLF001  (see below)
+            return ASYNCHRONOUS.format(name)
         options: Mapping[str, Any] = executor._kwargs  # noqa: SLF001  (which nothing else tells)
         pure = options.get("pure")
         if pure is None or (pure and not repeatable):
@@ -271,8 +277,6 @@ def _raised(error: BaseException) -> BaseException:
     if type(error).__module__ != "ipyparallel.error" or not (name := getattr(error, "ename", None)):
         return error
     words = str(getattr(error, "evalue", ""))
-    return (
-        TaskComplete(words)
-        if name == "TaskComplete"
-        else ToolError(words if name == "ToolError" else f"{name}: {words}")
-    )
+    if name == "TaskComplete":
+        return TaskComplete(words)
+    return ToolError(words if name == "ToolError" else f"{name}: {words}")

@@ -5,11 +5,13 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import islice
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 from agentmagic.errors import ToolError, said
-from agentmagic.secrets import holds_secret, learn, redact
+from agentmagic.secret_shapes import is_random
+from agentmagic.secrets import holds_secret, is_secret_name, redact
 from agentmagic.text import a_type, clip, one_line
 
 LARGE = 1_000_000
@@ -173,14 +175,14 @@ def _is_secret(name: str, value: Any) -> bool:
                 waiting.append((key, bytes(one[:MOST_TEXT]).decode("utf-8", "replace")))
             case str():
                 text = one[:MOST_TEXT]
-                learn(key, text)
-                if redact(text, name=key) != text:
+                # A name alone is no proof: SORT_KEY = "customer".
+                if (is_secret_name(key) and is_random(text)) or redact(text, stored=True, name=key) != text:
                     return True
             case Mapping():
-                pairs = list(cast("Mapping[Any, Any]", one).items())[:MOST_ITEMS]
+                pairs = islice(cast("Mapping[Any, Any]", one).items(), MOST_ITEMS)
                 waiting += [(str(inner), item) for inner, item in pairs]
             case list() | tuple() | set() | frozenset():
-                waiting += [(key, item) for item in list(cast("list[Any]", one))[:MOST_ITEMS]]
+                waiting += [(key, item) for item in islice(cast("list[Any]", one), MOST_ITEMS)]
             case type() | ModuleType() | FunctionType():
                 pass
             case _:

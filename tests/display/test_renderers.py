@@ -73,6 +73,13 @@ CHANGES = (
 RECEIPT = "Changed in the notebook:\n+ sales: DataFrame (3, 2)\n~ total: int → float\n- old: str"
 VALUED = events.RunResult(RECORDS, (), (), 1, False, "answer", USAGE, value=[1], wrapped_in="value")
 
+RUNNING = events.MapProgress(
+    *("m", 100, 28, 2, 4, 8, Usage(300, 0, 60, 0, 30, cost=0.03), 0.1),
+    *(42.0, 9.0, 100.0, (("<b>refused</b>", 2),)),
+)
+MAPPED = "4 answered before · 2 failed · 8 under way · 42 rows a minute · $0.0300 of about $0.1000 · about 2 min left"
+KEPT = "The answers are kept in l.jsonl. Run this again to go on with the rest."
+
 
 def framed(rows):
     """The HTML of a frame, as pandas writes it."""
@@ -376,6 +383,22 @@ ROWS = {
         "> **Retry:** Rate limited, trying again in 2 s (2 of 5)\n",
         {"text": "Rate limited, trying again in 2 s (2 of 5)"},
     ),
+    "a map under way": (
+        blocks.ProgressBlock,
+        [RUNNING],
+        f"◐ 30 of 100 rows {MAPPED} 2 rows: <b>refused</b>",
+        f"◐ 30 of 100 rows · {MAPPED}\n  2 rows: <b>refused</b>",
+        "> 30 of 100 rows · 4 answered before · 2 failed · 8 under way",
+        {"state": "running", "heading": "30 of 100 rows", "shares": (0.28, 0.02), "errors": ["2 rows: <b>refused</b>"]},
+    ),
+    "a map that was stopped": (
+        blocks.ProgressBlock,
+        [RUNNING, replace(RUNNING, ended="stopped", running=0, errors=(), file="l.jsonl", in_doubt=1)],
+        f"■ Stopped: 30 of 100 rows 4 answered before · 2 failed · 1 in doubt · $0.0300 · 9.0 s {KEPT}",
+        f"■ Stopped: 30 of 100 rows · 4 answered before · 2 failed · 1 in doubt · $0.0300 · 9.0 s\n  {KEPT}",
+        "> Stopped: 30 of 100 rows",
+        {"state": "interrupted", "errors": [], "notices": [KEPT]},
+    ),
     "the figures of a turn": (
         blocks.FooterBlock,
         over("Yes."),
@@ -409,7 +432,8 @@ def test_each_renderer_shows_a_block(kind, log, page, terminal_text, document, f
     alone = Snapshot([block], None)
     assert words_of(html.render(alone, prompt=True)) == page
     assert terminal.render(alone, prompt=True) == terminal_text
-    assert document in to_markdown([turn(*log)])
+    log = [event for event in log if not isinstance(event, events.MapProgress)]  # which no history has
+    assert kind is blocks.ProgressBlock or document in to_markdown([turn(*log)])
     view = block.render(JsonRenderer())
     assert {name: view[name] for name in fields} == fields
 
@@ -444,6 +468,43 @@ def test_each_renderer_shows_a_word_that_it_does_not_know(log):
     assert "\x1b" not in terminal.render(alone, prompt=True)
     assert to_markdown([turn(*log)])
     assert all(block.render(JsonRenderer()) for block in blocks_of_log)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"ended": "done", "total": 30}, ["30 rows", "$0.0300"]),
+        (
+            {"ended": "budget", "notices": ("The budget is used up.",)},
+            ["Stopped at the budget", "used up", "--to FILE"],
+        ),
+        ({"ended": "failed", "answered": 0, "failed": 0}, ["Failed: 0 of 100 rows"]),
+        ({"total": None, "left": None, "projected": None}, ["30 rows", "8 under way"]),
+        ({"errors": (("x\x1b[31m" + "y" * 9_000, 1),)}, ["1 row: xy"]),
+        ({"notices": ("n" * 9_000,) * 99}, ["nnn"]),
+        ({"usage": Usage(9, 0, 1, 0, 1, cost=None)}, ["10 tokens, price unknown"]),
+    ],
+)
+def test_a_map_tells_how_it_ended_in_bounded_words_and_nothing_of_the_clock_if_asked(changes, told):
+    block = blocks.ProgressBlock(replace(RUNNING, **changes))
+    for times in (True, False):
+        shown = terminal.TextRenderer(times=times).progress(block)
+        assert [words for words in told if words not in shown] == []
+        assert len(shown) < 6_000
+        assert "\x1b" not in shown
+        assert times or not any(word in shown for word in ("minute", "left", "9.0 s"))
+        page = html.render(Snapshot([block], None), times=times)
+        assert times or not any(word in page for word in ("minute", "left", "9.0 s"))
+
+
+def test_a_map_goes_on_beside_a_turn_and_keeps_its_block():
+    transcript = Transcript([*started(), RUNNING, *text("An answer.")])
+    transcript.feed(events.StepRetried(1, 1, 2.0, "Rate limited."))
+    transcript.feed(over("Yes.")[-1])
+    transcript.feed(replace(RUNNING, answered=98, ended="done"))
+    transcript.feed(replace(RUNNING, id="another"))
+    maps = [block for block in transcript.blocks if isinstance(block, blocks.ProgressBlock)]
+    assert [(block.progress.answered, block.open) for block in maps] == [(98, False), (28, True)]
 
 
 def test_the_result_of_a_loop_of_ones_own_says_why_it_has_stopped():

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from IPython.core.completer import CompletionContext
 from IPython.core.interactiveshell import InteractiveShell
+from pandas import DataFrame
 from pydantic import create_model
 
 from agentmagic import Agent, ScriptedModel, Session, tool
@@ -41,6 +42,8 @@ VARIABLES = {
     "place": "Rome",
     "Out": {3: 1},
     "In": ["", "x = 1"],
+    "staff": ["Ann", "Ben"],
+    "shops": DataFrame({"city": ["Oslo"]}),
     "_hidden": 1,
 }
 
@@ -58,6 +61,9 @@ def completed(text, variables):
     ("text", "found"),
     [
         ("%%agent --ou", ["--out"]),
+        ("%%agent --map s", ["shops", "staff"]),
+        ("%%agent --on-error ", ["keep", "stop"]),
+        ("%%agent --to lab", ["labels.jsonl"]),
         ("%%agent o", ["other"]),
         ("%%agent -m openai:", ["openai:gpt-5.4"]),
         ("%%agent --permission d", ["deny"]),
@@ -80,7 +86,7 @@ def completed(text, variables):
     ],
 )
 def test_a_word_is_completed_by_what_may_stand_there(text, found, tmp_path, monkeypatch):
-    for path in ("plot.png", ".plot.png", "notes.txt", ".mcp.json", "figures/map.jpg"):
+    for path in ("plot.png", ".plot.png", "notes.txt", ".mcp.json", "labels.jsonl", "figures/map.jpg"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).touch()
     monkeypatch.chdir(tmp_path if "--image" not in text else Path("/"))  # images are those of the notebook's folder

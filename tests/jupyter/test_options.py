@@ -7,16 +7,18 @@ from pathlib import Path
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from agentmagic import ModelSettings
+from agentmagic import Agent, ModelSettings
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.extension import AgentMagics
 from agentmagic.jupyter.magics import options
 from agentmagic.jupyter.magics.agent_commands import _how_to_load, agent_magic
 from agentmagic.jupyter.magics.mcp_commands import mcp_magic
-from agentmagic.jupyter.magics.options import Help, ParsedLine
+from agentmagic.jupyter.magics.options import ParsedLine
+from agentmagic.jupyter.magics.parser import Help
 from agentmagic.jupyter.notebook.file import KnownNotebook
 from agentmagic.jupyter.notebook.namespace import Namespace
 from agentmagic.jupyter.panel.panels import ShellNotebook
+from agentmagic.mapping.options import MapSettings
 
 AGENT, MCP = agent_magic(), mcp_magic()
 PAGE = Path(__file__).parent.parent.parent / "docs" / "magics.md"
@@ -183,3 +185,33 @@ def test_a_panel_refuses_the_subcommands_that_need_a_cell(line):
     notebook = ShellNotebook(namespace, magics.agent, magics.commands)
     with pytest.raises(UsageError, match="works only in a cell"):
         notebook.run_line(namespace.session("agent"), "agent", line)
+
+
+def test_the_options_of_a_map_are_given_to_the_map_and_not_to_each_row():
+    asked = options.parse_ask(
+        "-o labels --map reviews --to l.jsonl --sample 20 --again --batch --concurrency 8 --on-error stop --max-cost 5 "
+        "--timeout 9 --replay live"
+    )
+    assert asked.given(MapSettings) == {
+        "to": "l.jsonl",
+        "sample": 20,
+        "max_cost": 5.0,
+        "concurrency": 8,
+        "batch": True,
+        "again": True,
+        "on_error": "stop",
+        "replay": "live",
+    }
+    assert asked.given(Agent) == {"timeout": 9.0}
+
+
+@pytest.mark.parametrize("flag", ["--to x", "--sample 3", "--again", "--batch", "--concurrency 3", "--on-error stop"])
+def test_an_option_of_maps_needs_a_map(flag):
+    with pytest.raises(UsageError, match=rf"{flag.split()[0]} is about a map\. Add --map NAME\."):
+        options.parse_ask(flag)
+
+
+@pytest.mark.parametrize("flag", ["--plan", "--step", "--drop", "--bg"])
+def test_a_map_refuses_what_its_rows_cannot_do(flag):
+    with pytest.raises(UsageError, match=rf"A map asks its rows without {flag}\."):
+        options.parse_ask(f"--map reviews {flag}")

@@ -18,9 +18,10 @@ from agentmagic.messages import Text, ToolCall, ToolResult
 from agentmagic.serialization import from_json, to_json
 from agentmagic.testing import PATIENCE
 from agentmagic.tools import executors
-from agentmagic.tools.base import STILL_RUNNING
+from agentmagic.tools.base import STILL_RUNNING, Tool
 from agentmagic.tools.calling import checked
 from agentmagic.tools.executors import MAY_HAVE_RUN, ON_WORKER, kind_of
+from agentmagic.tools.functions import ToolOptions, _built
 from agentmagic.undo.states import maker_of
 from tests.tools import heavy
 from tests.turns import SOON, calls, notices, play, results, texts
@@ -38,7 +39,8 @@ class Inline(Executor):
 
     def submit(self, fn, /, *args, **kwargs):
         args = [arg.data if isinstance(arg, Scattered) else arg for arg in args]  # as Dask does
-        self.sent.append(cloudpickle.dumps(partial(fn, *args, **kwargs)))
+        call = cloudpickle.dumps(partial(fn, *args, **kwargs))
+        self.sent.append(call)
         future = Future()
         end = self._ends.pop(0) if self._ends else None
         if end == "cancelled":
@@ -48,7 +50,7 @@ class Inline(Executor):
             future.set_exception(end)
         elif end is None:
             try:
-                future.set_result(pickle.loads(self.sent[-1])())  # noqa: S301  (of this test)
+                future.set_result(pickle.loads(call)())  # noqa: S301  (of this test)
             except BaseException as error:  # noqa: BLE001  (as an executor does)
                 future.set_exception(error)
         return future
@@ -62,6 +64,7 @@ def named(module: str, base: type, name: str = "Double", **members) -> type:
 Dask = named("distributed.cfexecutor", Inline)
 IPyParallel = named("ipyparallel.client.view", Inline)
 KilledWorker = named("distributed.scheduler", Exception, "KilledWorker")
+CommClosedError = named("distributed.comm.core", OSError, "CommClosedError")
 RemoteError = named("ipyparallel.error", Exception, "RemoteError")
 
 
@@ -139,8 +142,17 @@ def once(function, *, arguments=None, times=1, **options):
     return play(*steps, "Done.", tools=[marked])
 
 
+def executor_tool(function, executor) -> Tool:
+    """The tool of a method or partial, which no decorator can mark, on an executor."""
+    return _built(function, ToolOptions(name="work", executor=executor))
+
+
 def add(a: int, b: int = 1) -> int:
     return a + b
+
+
+def add_one() -> int:
+    return 1
 
 
 # -- where it runs -------------------------------------------------------------------------------------------
@@ -244,6 +256,12 @@ def several():
 def with_context(context: ToolContext) -> None: ...
 
 
+def asynchronous():
+    executor = dask()
+    executor._client.asynchronous = True
+    return executor
+
+
 MARKED = [
     (add, object, {}, "executor= takes a concurrent.futures.Executor, and an object is not one."),
     (add, lambda: None, {"repeatable": True}, "repeatable=True means nothing to add without executor=."),
@@ -256,6 +274,7 @@ MARKED = [
     (add, lambda: dask(retries=2), {}, "This executor runs add again, up to 2 times, if a call fails."),
     (add, lambda: ipyparallel(retries=1), {}, "This executor runs add again, up to 1 times, if a call fails."),
     (add, lambda: ipyparallel(view="DirectView", targets=[0, 1]), {}, "This executor runs add on all 2 engines"),
+    (add, asynchronous, {}, "Make the client with Client(...), without asynchronous=True."),
     (lambda: 1, ProcessPoolExecutor, {"name": "one"}, "Move it to the top level of a module."),
 ]
 
@@ -341,6 +360,7 @@ def test_a_scheduler_that_runs_each_call_once_is_asked_once():
 
 LOSSES = [
     (lambda: dask(0, KilledWorker("tcp://10.0.0.1")), "KilledWorker"),
+    (lambda: dask(0, CommClosedError("closed")), "CommClosedError"),
     (lambda: dask(0, "cancelled"), "the executor gave the call up"),
     (lambda: Inline(BrokenExecutor("the node is gone")), "BrokenExecutor"),
     (lambda: ipyparallel(ename="EngineError", evalue="Engine died"), "EngineError"),
@@ -395,6 +415,16 @@ def test_doubt_is_kept_in_a_saved_result_and_left_out_where_there_is_none():
 def test_a_call_that_is_given_up_on_a_worker_says_that_it_goes_on():
     (late,) = results(once(add, arguments={"a": 1}, executor=Inline("never"), timeout=0.05))
     assert (late.status, late.text) == ("timeout", f"work took longer than 0.05 s and was given up. {ON_WORKER}")
+
+
+def test_a_call_that_is_stopped_on_a_worker_says_that_it_goes_on():
+    executor, sent = Inline("never"), threading.Event()
+    executor.sent = SimpleNamespace(append=lambda _call: sent.set())
+    run = Session(Agent(ScriptedModel([calls("work")]), tools=[executor_tool(add_one, executor)])).start("Go.")
+    assert sent.wait(PATIENCE)
+    run.cancel()
+    (stopped,) = results(run.wait())
+    assert (stopped.status, stopped.text) == ("interrupted", f"work was interrupted. {ON_WORKER}")
 
 
 def test_a_call_that_a_process_has_not_begun_is_stopped():
@@ -462,9 +492,40 @@ def test_a_secret_that_no_code_uses_stays_here(executor):
     assert texts(once(notebook_function(CELL, "innocent", KEY=KEY, HIDDEN=KEY), executor=executor())) == ["x"]
 
 
-def test_a_password_is_known_by_its_name():
-    work = notebook_function("def work() -> str: return password", password="Tr0ub4dor&3-staple")
-    assert texts(once(work, executor=Inline()))[0].startswith("work was not run: the global password holds a secret")
+@pytest.mark.parametrize(
+    ("name", "value", "is_secret"),
+    [
+        ("password", "Tr0ub4dor&3-staple", True),
+        ("database", {"password": "hunter2hunter2"}, True),
+        ("ADDRESS", "postgresql://me:s3cretpw99@db/x", True),
+        ("SORT_KEY", "customer_name", False),
+        ("KEY_COLUMNS", ["user_id", "Order Date"], False),
+        ("settings", {"pad_token": "<|endoftext|>", "key": "customer_id"}, False),
+    ],
+)
+def test_a_name_alone_makes_no_secret(name, value, is_secret):
+    work = notebook_function(f"def work() -> str: return str({name})", **{name: value})
+    (text,) = texts(once(work, executor=Inline()))
+    refused = f"work was not run: the global {name} holds a secret"
+    assert text.startswith(refused) if is_secret else text == str(value)
+
+
+class Holder:
+    def __init__(self, key):
+        self.key = key
+
+    def work(self) -> str:
+        return "x"
+
+
+@pytest.mark.parametrize("executor", [Inline, named("concurrent.futures.process", Inline)])
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [(partial(heavy.boom, word=KEY), "the argument word"), (Holder(KEY).work, "its object")],
+)
+def test_the_object_of_a_method_and_the_arguments_of_a_partial_go_along_too(executor, function, place):
+    session = Session(Agent(ScriptedModel([calls("work"), "Done."]), tools=[executor_tool(function, executor())]))
+    assert texts(session.ask("Go."))[0].startswith(f"work was not run: {place} holds a secret")
 
 
 def test_ipyparallel_sends_no_globals_so_a_key_in_one_stays_here():

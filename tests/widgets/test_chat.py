@@ -22,6 +22,7 @@ from agentmagic.testing import Recorder, Stalled, run
 from agentmagic.text import counted
 from agentmagic.widgets.commands import Notebook, choose_model
 from agentmagic.widgets.page_messages import SendPrompt
+from tests.mapping.models import RowModel
 from tests.providers.strict.script import say
 from tests.providers.strict.server import strict
 from tests.turns import calls
@@ -580,3 +581,25 @@ def test_the_html_is_brought_up_to_date_once_a_turn_and_not_while_it_streams():
     outputs.until(lambda last: "word" in last)
     settled()
     assert len(outputs.written) == 2
+
+
+def test_a_panel_shows_the_map_of_its_session_stops_it_and_keeps_its_end():
+    session = Session(Agent(RowModel()))
+    chat = Chat(session, Desk())
+    page = Page(chat.view)
+    run = session.start_map(["a", "b", "c waits"], "Say {row}")
+    page.until(lambda: [block["heading"] for block in page.blocks("progress")] == ["2 of 3 rows"])
+    later = Page(Chat(session, Desk()).view)  # opened while the map runs
+    later.until(lambda: later.blocks("progress"))
+    for _ in range(2):
+        page.act("stop-map")
+    run.wait()
+    for one in (page, later):
+        one.until(lambda one=one: one.blocks("progress")[0]["state"] == "interrupted")
+    page.act("stop-map")
+    session.agent = Agent(ScriptedModel(["An answer."]))
+    session.ask("hello")
+    page.turns(1)
+    assert [block["heading"] for block in page.blocks("progress")] == ["Stopped: 2 of 3 rows"]
+    assert page.problems == []
+    assert session.running_map is None

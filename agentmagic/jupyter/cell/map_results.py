@@ -18,7 +18,7 @@ MOST_COLUMNS = 19
 """Columns that are shown beside the index: a wider table would be shown as a tree."""
 LONGEST_CELL = 80
 """Characters of a value in the table."""
-MOST_DOUBTFUL = 10
+MOST_DOUBTFUL = 5
 
 _Cell = str | int | float | bool | None
 
@@ -87,7 +87,8 @@ def _cell(value: Any) -> _Cell:
         case bool() | int():
             return item
         case float():
-            return float(f"{item:.4g}")
+            rounded = f"{item:.4g}"
+            return f"{item:.6f}" if "e-" in rounded else float(rounded)  # a cost is read without an exponent
         case str():
             return clip(item, LONGEST_CELL)
         case _:

@@ -17,7 +17,8 @@ from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
 from agentmagic.jupyter.frontend import Kind, front_end
 from agentmagic.jupyter.magics import formatting
-from agentmagic.jupyter.magics.options import Arg, Ask, Command, LineMagic, SessionName
+from agentmagic.jupyter.magics.options import Ask, Command, LineMagic, SessionName
+from agentmagic.jupyter.magics.parser import Arg
 from agentmagic.jupyter.magics.sources import conversations, folders, models, sessions, types
 from agentmagic.jupyter.notebook.file import SUFFIX
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace, can_name_session, check_name

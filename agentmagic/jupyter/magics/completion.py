@@ -8,7 +8,8 @@ from typing import Any, cast
 from IPython.core import completer
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult
 
-from agentmagic.jupyter.magics.options import LineMagic, Parser
+from agentmagic.jupyter.magics.options import LineMagic
+from agentmagic.jupyter.magics.parser import Parser
 from agentmagic.jupyter.magics.sources import CursorWord, resources, servers, sessions
 from agentmagic.jupyter.notebook.namespace import Namespace
 

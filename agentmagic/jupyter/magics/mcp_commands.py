@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from agentmagic.errors import ServerError, UsageError
 from agentmagic.jupyter.frontend import agreed
 from agentmagic.jupyter.magics import formatting
-from agentmagic.jupyter.magics.options import Arg, Command, LineMagic, SessionName
+from agentmagic.jupyter.magics.options import Command, LineMagic, SessionName
+from agentmagic.jupyter.magics.parser import Arg
 from agentmagic.jupyter.magics.sources import json_files, prompt_arguments, server_prompts, server_tools, servers
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.messages import Content, Message, Text

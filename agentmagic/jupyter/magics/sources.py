@@ -1,6 +1,6 @@
 """What the words in the line of a magic may be: each source returns names for Tab.
 
-`options.Arg` names the source of each argument.
+`parser.Arg` names the source of each argument.
 """
 
 from collections.abc import Callable, Coroutine, Sequence

@@ -1,0 +1,169 @@
+"""Parsers of the magics' lines, each made from the signature of a command or the fields of a dataclass."""
+
+import argparse
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Never, cast, get_args, get_origin
+
+from IPython.core.magic_arguments import MagicArgumentParser, MagicHelpFormatter
+
+from agentmagic.errors import UsageError
+from agentmagic.jupyter.magics.sources import Source
+from agentmagic.text import did_you_mean
+
+HELP_FLAGS = frozenset({"--help", "-h"})
+
+
+@dataclass(frozen=True)
+class Arg:
+    """How a parameter is written and explained, completed, converted and checked.
+
+    `usage` holds its flags, if it has any, and its placeholder: "-m, --model PROVIDER:MODEL". The parameter's type
+    and default tell the rest: whether it is a switch, a number, one of some words, many words, or can be left out.
+    `check` raises UsageError for a value that cannot be used. `rest` takes all words that follow as they are.
+    An option that is `repeated` has a value each time that it is written.
+    """
+
+    usage: str
+    help: str
+    complete: Source | None = None
+    parse: Callable[[str], Any] | None = None
+    check: Callable[[Any], object] | None = None
+    rest: bool = False
+    repeated: bool = False
+
+    def declare(self, parser: "Parser", parameter: inspect.Parameter) -> None:
+        """Add the argument that a parameter stands for to a parser."""
+        flags = re.findall(r"(?<!\S)--?[a-z-]+", self.usage)
+        placeholder = self.usage.removeprefix(", ".join(flags)).strip()
+        kind = parameter.annotation.__origin__
+        optional = {} if parameter.default is parameter.empty else {"default": parameter.default}
+        written: dict[str, Any] = {"help": self.help, **optional, **({"dest": parameter.name} if flags else {})}
+        if kind is bool:
+            parser.add_argument(*flags, **written, action="store_true")
+            return
+        if self.rest:
+            written["nargs"] = argparse.REMAINDER
+        elif self.repeated:
+            written |= {"action": "append", "default": []}
+        elif get_origin(kind) is tuple:
+            written["nargs"] = "*" if optional and not flags else "+"
+        elif optional and not flags:
+            written["nargs"] = "?"
+        kinds = (kind, *get_args(kind))  # of a union with None, the other member is meant
+        written["choices"] = next((get_args(one) for one in kinds if get_origin(one) is Literal), None)
+        written["type"] = self.parse or next((one for one in kinds if one in (int, float)), None)
+        parser.add_argument(*(flags or [parameter.name]), metavar=placeholder or None, **written)
+
+
+@dataclass(frozen=True)
+class Help:
+    """The help that a line asks for."""
+
+    text: str
+
+
+class _Formatter(MagicHelpFormatter):
+    """IPython's help of magics, without the markup of its manual."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=100)
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = "%") -> None:
+        """Begin with the magic itself."""
+        super().add_usage(usage, actions, groups, prefix or "%")
+
+
+class Parser(MagicArgumentParser):
+    """The parser of one function or dataclass, with errors that say what to do."""
+
+    def __init__(self, prog: str, function: Callable[..., Any]) -> None:
+        start = cast("Any", super()).__init__  # IPython's class is untyped
+        start(prog, description=function.__doc__, formatter_class=_Formatter)
+        self.allow_abbrev = False  # an abbreviation would change its meaning when an option is added
+        self.declared: dict[str, Arg] = {}
+        """The arguments by their parameters' names."""
+        for parameter in inspect.signature(function).parameters.values():
+            for arg in getattr(parameter.annotation, "__metadata__", ()):  # `self` has none
+                self.declared[parameter.name] = arg
+                arg.declare(self, parameter)
+        self.add_argument("--help", action="store_true", help="show this")
+
+    def error(self, message: str) -> Never:
+        """Raise UsageError with argparse's words."""
+        raise UsageError(f"{message[:1].upper()}{message[1:]}. {self._hint}")
+
+    def read(self, words: Sequence[str]) -> dict[str, Any] | Help:
+        """Return the arguments that the words mean, or Help. Raises UsageError."""
+        # Behind its first word, the command line of a server has options of its own, --help among them.
+        takes_rest = any(arg.rest for arg in self.declared.values())
+        if HELP_FLAGS.intersection(words[:1] if takes_rest else words):
+            return Help(self.format_help())
+        if takes_rest:
+            words = self._options_first(words)
+        values, unknown = self.parse_known_args(list(words))
+        if unknown:
+            raise UsageError(self._unknown(unknown[0]))
+        arguments = {name: _frozen(value) for name, value in vars(values).items() if name != "help"}
+        for name, arg in self.declared.items():
+            if arg.check is not None:
+                arg.check(arguments[name])
+        return arguments
+
+    def _options_first(self, words: Sequence[str]) -> list[str]:
+        """Put the options that stand before the second free word first: argparse takes them for the rest behind one."""
+        options: list[str] = []
+        free: list[str] = []
+        left = list(words)
+        while left and len(free) < 2:  # noqa: PLR2004  (the name and the first word of the rest)
+            word = left.pop(0)
+            if (action := self.flags.get(word.partition("=")[0])) is None:
+                free += [word] if word != "--" else []
+            else:
+                takes = 0 if action.nargs == 0 or "=" in word else 1
+                options += [word, *left[:takes]]
+                del left[:takes]
+        return [*options, *free, *left]
+
+    @property
+    def flags(self) -> dict[str, argparse.Action]:
+        """The options by how they are written."""
+        return dict(self._option_string_actions)
+
+    def free_words(self, words: Sequence[str]) -> list[str]:
+        """Return the positional words: those that are neither options nor the values of options."""
+        free: list[str] = []
+        before: argparse.Action | None = None
+        for word in words:
+            if before is None and not word.startswith("-"):
+                free.append(word)
+            action = None if before is not None else self.flags.get(word)
+            before = action if action is not None and action.nargs != 0 else None
+        return free
+
+    def positional(self, place: int) -> argparse.Action | None:
+        """Return the positional argument at a place, counted from 0, or None; the last one may take many words."""
+        known = [action for action in self._actions if not action.option_strings]
+        if place < len(known):
+            return known[place]
+        return known[-1] if known and known[-1].nargs in ("*", "+") else None
+
+    def _unknown(self, word: str) -> str:
+        flags = [flag for flag in self.flags if flag not in HELP_FLAGS]
+        hint = did_you_mean(word.partition("=")[0], flags, cutoff=0.75)
+        if word.startswith("-"):
+            return f"%{self.prog} has no option {word!r}.{hint} {self._hint}"
+        below = " The prompt stands below this line." if self.prog.startswith("%") else ""
+        return f"%{self.prog} cannot place the word {word!r}.{below} {self._hint}"
+
+    @property
+    def _hint(self) -> str:
+        # IPython runs no cell magic without a body, so `%%agent --help` alone would show nothing.
+        ask = "?" if self.prog.startswith("%") else " --help"
+        return f"%{self.prog}{ask} tells the options."
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(cast("list[str]", value)) if isinstance(value, list) else value
