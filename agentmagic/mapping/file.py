@@ -306,6 +306,8 @@ def _locked(path: Path) -> "BaseFileLock":
     try:
         lock.acquire()
     except Timeout:
+        if not Path(lock.lock_file).exists():  # it could not be made, as in /proc
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
         raise UsageError(
             f"Another map writes {path}, in this kernel or another one. Wait until it has ended, or name another file."
         ) from None
