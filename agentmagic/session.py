@@ -137,7 +137,8 @@ class Session:
         """The turn that a replay broke off before its answer; the next turn takes its place."""
         self._dropped: Turn | None = None
         """The turn that left a plan which the user gave up."""
-        self._listeners = Listeners[Event | HistoryCut | MapProgress]()
+        self._listeners = Listeners[Event | HistoryCut]()
+        self._map_listeners = Listeners[MapProgress]()
         self._starting = threading.RLock()
         self._changing = False
         self._connections.close_after(self)
@@ -391,7 +392,7 @@ class Session:
             work = MapWork(turn, given, prompts, chosen, shared, within, self._pay, notices, tape, self._count)
             view = view or installed().map_view(self)
             run = self._map = MapRun(work)
-        run.listen(lambda progress: void(self._listeners.tell(progress)))
+        run.listen(lambda progress: void(self._map_listeners.tell(progress)))
         if view is not None:
             run.view = view
             view.begin(run)
@@ -476,13 +477,20 @@ class Session:
         """
         return self._connections.model(agent or self.agent)
 
-    def listen(self, listener: Callable[[Event | HistoryCut | MapProgress], None]) -> Callable[[], None]:
+    def listen(self, listener: Callable[[Event | HistoryCut], None]) -> Callable[[], None]:
         """Call a function with the events of the session from now on. Returns a function that removes the listener.
 
-        Events of turns, with deltas, and the progress of maps come on the engine's thread. A `HistoryCut` comes on any
-        thread, after turns were forgotten or a saved conversation was loaded: `events` is then another log.
+        Events of turns, with deltas, come on the engine's thread. A `HistoryCut` comes on any thread, after turns
+        were forgotten or a saved conversation was loaded: `events` is then another log.
         """
         return self._listeners.add(listener)
+
+    def listen_to_maps(self, listener: Callable[[MapProgress], None]) -> Callable[[], None]:
+        """Call a function on the engine's thread with the progress of the session's maps from now on.
+
+        Returns a function that removes the listener.
+        """
+        return self._map_listeners.add(listener)
 
     def add_toolset(self, toolset: Toolset) -> None:
         """Offer the tools of a source in every later turn. The caller closes the source."""

@@ -236,7 +236,8 @@ class _BlockHtml:
         figures = Markup(" · ").join(map_words.figures(seen, times=self.times))
         head = Markup(" ").join((glyph, element("b", map_words.heading(seen)), element("small", figures, style=MUTED)))
         errors = [element("small", line, style=f"color:{COLOURS['failed']}") for line in map_words.errors(seen)]
-        notices = [element("small", line, style=MUTED) for line in map_words.notices(seen)]
+        told = [*map_words.notices(seen), *([map_words.UNDER_WAY] if block.open else [])]
+        notices = [element("small", line, style=MUTED) for line in told]
         lines = [element("div", line, style="overflow-wrap:anywhere") for line in (*errors, *notices)]
         return element("div", element("div", head), _shares(seen), *lines, style=f"{CARD};padding:6px 12px")
 

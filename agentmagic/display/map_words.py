@@ -99,5 +99,7 @@ def notices(progress: MapProgress) -> list[str]:
     return told
 
 
+UNDER_WAY = "The map was under way when this was shown."
+"""What HTML says of a map that runs: a notebook may be saved, or its kernel end, before there is other HTML."""
 KEPT = "The answers are kept in {}. Run this again to go on with the rest."
 LOST = "No file keeps the answers (--to FILE, to= in code): run again, this asks all rows again."

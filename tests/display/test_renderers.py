@@ -386,7 +386,7 @@ ROWS = {
     "a map under way": (
         blocks.ProgressBlock,
         [RUNNING],
-        f"◐ 30 of 100 rows {MAPPED} 2 rows: <b>refused</b>",
+        f"◐ 30 of 100 rows {MAPPED} 2 rows: <b>refused</b> The map was under way when this was shown.",
         f"◐ 30 of 100 rows · {MAPPED}\n  2 rows: <b>refused</b>",
         "> 30 of 100 rows · 4 answered before · 2 failed · 8 under way",
         {"state": "running", "heading": "30 of 100 rows", "shares": (0.28, 0.02), "errors": ["2 rows: <b>refused</b>"]},

@@ -11,7 +11,17 @@ import pytest
 from agentmagic import secrets
 from agentmagic.agent import Agent
 from agentmagic.display.transcript import Transcript
-from agentmagic.events import ApprovalAsked, Approve, PartDelta, PartFinished, PartStarted, StepStarted, ToolStarted
+from agentmagic.events import (
+    ApprovalAsked,
+    Approve,
+    MapProgress,
+    PartDelta,
+    PartFinished,
+    PartStarted,
+    StepStarted,
+    ToolStarted,
+)
+from agentmagic.jupyter.cell import screens
 from agentmagic.jupyter.cell.screens import FRAME, LiveHtml, LiveScreen, TerminalScreen
 from agentmagic.messages import Reasoning
 from agentmagic.providers.scripted import ScriptedModel
@@ -119,6 +129,23 @@ def test_a_live_screen_begins_one_output_and_ends_it_with_the_static_form_of_the
     assert "first" not in shown["text/html"]
     assert "✓ add (notebook)" in shown["text/plain"]
     assert [update for _, update in cell.published].count(False) == 2  # the output of the cell is cleared in between
+
+
+@pytest.mark.parametrize(("every", "published"), [(0.0, 2), (60.0, 1)])
+def test_the_html_of_a_map_is_fresh_enough_to_be_saved_while_a_page_shows_the_view(monkeypatch, every, published):
+    monkeypatch.setattr(screens, "SAVED", every)
+    cell = Cell()
+
+    async def main():
+        screen = Html(cell.publish, lambda: True)
+        screen.begin()
+        screen.feed(MapProgress("m", 9, 4))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(finish_updates)
+
+    asyncio.run(main())
+    assert len(cell.published) == published
+    assert ("4 of 9 rows" in cell.published[-1][0]["text/html"]) == (published > 1)
 
 
 def test_what_stands_aside_is_brought_up_to_date_only_when_the_turn_waits_for_the_user():

@@ -134,3 +134,7 @@ def test_a_map_is_a_bar_and_then_a_line_and_an_interrupt_says_what_is_kept(termi
     terminal.expect_exact("■ Stopped: 1 of 2 rows")
     terminal.expect_exact("Interrupted: 1 of 2 rows are answered. Run the cell again to go on.")
     terminal.expect(r"In \[\d+\]: ")
+    terminal.sendline("run = agent.start_map(['a', 'b waits'], 'Say {row}')")
+    terminal.expect(r"In \[\d+\]: ")
+    terminal.sendline("run.stop()")
+    terminal.expect_exact("■ Stopped: ")

@@ -9,7 +9,6 @@ import pytest
 
 from agentmagic import Agent, Session
 from agentmagic.errors import BadRequest
-from agentmagic.events import MapProgress
 from tests.mapping.models import RowModel
 
 
@@ -40,16 +39,16 @@ def test_a_script_draws_a_bar_if_stderr_is_a_terminal(monkeypatch, stream, is_sh
     assert "\x1b[31m" not in drawn
 
 
-def test_who_listens_to_a_session_hears_its_maps_from_where_they_are_to_their_end():
+def test_who_listens_to_the_maps_of_a_session_hears_them_from_where_they_are_to_their_end():
     session = Session(Agent(RowModel()))
     heard, over = [], threading.Event()
 
     def hear(event):
         heard.append(event)
-        if isinstance(event, MapProgress) and event.ended:
+        if event.ended:
             over.set()
 
-    session.listen(hear)
+    session.listen_to_maps(hear)
     run = session.start_map(["a", "b waits"], "Say {row}")
     assert session.running_map is run
     run.stop()

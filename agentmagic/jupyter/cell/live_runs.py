@@ -80,7 +80,8 @@ class LiveRuns:
         """Return a view of a map in the running cell, or None as for a run."""
         if not self._shows():
             return None
-        names = (name for name, value in tuple(self._shell.user_ns.items()) if value is session and name[0] != "_")
+        bound: dict[str, Any] = dict(cast("Any", self._shell).user_ns)
+        names = (name for name, value in bound.items() if value is session and name[0] != "_")
         view = MapCellView(front_end(self._shell), owner=next(names, "session"))
         self._maps.append(view)
         return view

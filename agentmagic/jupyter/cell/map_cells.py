@@ -32,19 +32,28 @@ class BarScreen(TurnScreen):
     """A bar in a terminal while a map runs; at the end its figures are printed."""
 
     def __init__(self) -> None:
-        self.transcript = Transcript()
         self._bar = TerminalBar(sys.stderr) if sys.stderr.isatty() else None
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with an empty transcript."""
+        self.transcript = Transcript()
 
     def feed(self, event: Event | MapProgress) -> None:
         """Draw the progress."""
         self.transcript.feed(event)
-        if self._bar is not None and isinstance(event, MapProgress):
-            self._bar.show(event)
+        if (bar := self._bar) is not None and isinstance(event, MapProgress):
+            bar.show(event)
+
+    def close_bar(self) -> None:
+        """Draw no more: the cell is over, and the next line is that of the prompt."""
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            bar.close()
 
     def finish(self) -> None:
         """Print how the map ended."""
-        if self._bar is not None:
-            self._bar.close()
+        self.close_bar()
         say(terminal.render(self.transcript))
 
 
@@ -55,8 +64,8 @@ class MapCellView(MapView):
         self.run: MapRun | None = None
         self._front = front
         self._owner = owner
-        is_text = front.kind is Kind.TEXT
-        self._screen: TurnScreen = FallbackScreen(BarScreen()) if is_text else screen_of(front, large=large)
+        self._bar = BarScreen() if front.kind is Kind.TEXT else None
+        self._screen = screen_of(front, large=large) if self._bar is None else FallbackScreen(self._bar)
         self._lock = threading.Lock()
         self._over = False
 
@@ -77,6 +86,8 @@ class MapCellView(MapView):
         def over(_settled: object) -> None:
             in_thread(self._leave, "agentmagic-html")  # rendering would delay the engine
 
+        if self._bar is not None:
+            self._bar.close_bar()
         if self.run is not None:
             engine().loop.call_soon_threadsafe(self.run.settled.add_done_callback, over)
 
@@ -109,7 +120,7 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
     typed = prompt_of(body, toolsets, known, evaluate=False, images=command.image)
     for problem in typed.problems:
         say(problem)
-    chosen = MapSettings(**{**command.given(MapSettings), "agent": made.recipe, "as_": made.output})
+    chosen = MapSettings(agent=made.recipe, as_=made.output, **command.given(MapSettings))
     if command.show:
         shown = made.session.fork(0) if command.new else made.session
         seen, values = shown.preview_of_map(rows, typed.prompt, chosen, toolsets)

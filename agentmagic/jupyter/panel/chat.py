@@ -118,7 +118,8 @@ class Chat:
         self.session = session
         self._turns.turn_to(session)
         self._show_log()
-        self._leave = session.listen(self._hear)
+        leave, leave_maps = session.listen(self._hear), session.listen_to_maps(self._hear_map)
+        self._leave = lambda: (leave(), leave_maps())
 
     def _show_log(self) -> None:
         running = self.session.running
@@ -126,7 +127,7 @@ class Chat:
         if (map_run := self.session.running_map) is not None:
             self.view.feed(map_run.progress)
 
-    def _hear(self, event: Event | HistoryCut | MapProgress) -> None:
+    def _hear(self, event: Event | HistoryCut) -> None:
         if isinstance(event, HistoryCut):  # comes in any thread, events of turns on the engine's
             engine().loop.call_soon_threadsafe(self._begin_anew)
             return
@@ -134,10 +135,13 @@ class Chat:
         if isinstance(event, TurnFinished):
             # Later in this step the session takes the turn into its history, which `_turn_over` reads.
             asyncio.get_running_loop().call_soon(self._turn_over)
-        elif isinstance(event, MapProgress) and event.ended:
-            self._turn_over()
         elif isinstance(event, TurnStarted | StepFinished):
             self.refresh()
+
+    def _hear_map(self, progress: MapProgress) -> None:
+        self.view.feed(progress)
+        if progress.ended:
+            self._turn_over()
 
     def _saved_line(self) -> str:
         """Return the line that the output shows instead of the turns, if the session is saved; else ""."""
