@@ -73,11 +73,11 @@ from agentmagic.events import TurnStarted as TurnStarted
 from agentmagic.events import VariablesChanged as VariablesChanged
 from agentmagic.events import Working as Working
 from agentmagic.loop.turn_options import TurnOptions as TurnOptions
-from agentmagic.mapping.driver import MapFailed as MapFailed
 from agentmagic.mapping.options import MapOptions as MapOptions
 from agentmagic.mapping.outcomes import MapResult as MapResult
 from agentmagic.mapping.outcomes import MapRow as MapRow
 from agentmagic.mapping.run import MapRun as MapRun
+from agentmagic.mapping.work import MapFailed as MapFailed
 from agentmagic.messages import Example as Example
 from agentmagic.messages import Media as Media
 from agentmagic.messages import Message as Message

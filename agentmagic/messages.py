@@ -154,7 +154,8 @@ class ToolResult:
 
     `done` is the message of a tool that ended the turn (`TaskComplete`, `Done`), else None.
     `structured` is the JSON value of a result that has one beside its content. `server` is the alias of the
-    MCP server that wrote the content, "" if no server did.
+    MCP server that wrote the content, "" if no server did. `in_doubt` says that the call may have run, wholly or in
+    part: the worker that it ran on was lost.
     """
 
     type: ClassVar[str] = "tool_result"
@@ -165,6 +166,7 @@ class ToolResult:
     structured: Any = None
     done: str | None = None
     server: str = ""
+    in_doubt: bool = False
 
     @property
     def is_error(self) -> bool:

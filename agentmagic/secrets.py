@@ -171,6 +171,11 @@ def redact(text: str, *, stored: bool = False, name: str = "", start: int = 0) -
     return "".join((*pieces, text[done:]))
 
 
+def holds_secret(data: bytes) -> bool:
+    """Return whether a value that certainly is a secret stands in some bytes, as UTF-8; shapes are not looked for."""
+    return any(value.encode("utf-8", "replace") in data for value in _registry.values[True])
+
+
 def held(text: str, start: int = 0) -> int:
     """Return where the end of a growing text begins that may yet become a secret; the length of the text if none may.
 

@@ -184,15 +184,15 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
     """
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
-    if is_dataclass(value) and not isinstance(value, type):
+    if (named := _fields_of(type(value))) is not None:
         data: dict[str, Any] = {"type": cast("Any", value).type}
-        for field in fields(value):
-            content = getattr(value, field.name)
-            derived = isinstance(value, RunResult) and field.name in _DERIVED
-            if isinstance(value, RunResult) and field.name == "value":
+        is_result = isinstance(value, RunResult)
+        for field, default in named:
+            content = getattr(value, field)
+            if is_result and field == "value":
                 content = json_form(content)
-            if not derived and (field.default is MISSING or content != field.default):
-                data[field.name] = to_json(content, leaf)
+            if not (is_result and field in _DERIVED) and (default is MISSING or content != default):
+                data[field] = to_json(content, leaf)
         return data
     if isinstance(value, (list, tuple)):
         return [to_json(item, leaf, name) for item in cast("Sequence[Any]", value)]
@@ -200,6 +200,12 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
         items = ((str(key), item) for key, item in cast("Mapping[Any, Any]", value).items())
         return {leaf(key, ""): to_json(item, leaf, key) for key, item in items}
     return leaf(value, name)
+
+
+@cache
+def _fields_of(kind: type[Any]) -> tuple[tuple[str, Any], ...] | None:
+    """Return the names and defaults of the fields of a data class, None for another class."""
+    return tuple((field.name, field.default) for field in fields(kind)) if is_dataclass(kind) else None
 
 
 def json_form(value: Any) -> Any:
@@ -437,10 +443,11 @@ class _Fit:
                 return replace(value, final_text=self._cut(value.final_text))
             case tuple():
                 return tuple(map(self.value, cast("tuple[Any, ...]", value)))
-            case _ if is_dataclass(value) and not isinstance(value, type):
-                named = [(field.name, getattr(value, field.name)) for field in fields(value)]
-                fit = {name: self._field(name, content) for name, content in named}
-                return replace(value, **{name: fit[name] for name, content in named if fit[name] is not content})
+            case _ if (fields_of := _fields_of(cast("type[Any]", type(value)))) is not None:
+                named = [(name, getattr(value, name)) for name, _default in fields_of]
+                fit = [(name, content, self._field(name, content)) for name, content in named]
+                changed = {name: fitted for name, content, fitted in fit if fitted is not content}
+                return replace(value, **changed) if changed else value
             case _:
                 return value
 

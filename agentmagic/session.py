@@ -42,12 +42,12 @@ from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.loop.turn_options import TurnOptions, TurnSettings, spelled_out
-from agentmagic.mapping.driver import MapWork
 from agentmagic.mapping.options import MapOptions, MapSettings
 from agentmagic.mapping.outcomes import MapResult
 from agentmagic.mapping.prompts import RowPrompts
 from agentmagic.mapping.rows import ROW, Rows, rows_of
 from agentmagic.mapping.run import MapRun
+from agentmagic.mapping.work import MapWork
 from agentmagic.messages import Message, Prompt, ToolCall, ToolDef, ToolKey, ToolResult, Usage, as_prompt
 from agentmagic.plan import Checklist, open_plan
 from agentmagic.prompt.attachments import Attacher
@@ -55,6 +55,7 @@ from agentmagic.providers.base import Model
 from agentmagic.providers.registry import address_of, info
 from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
+from agentmagic.replay.map_tape import MapTape
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners, engine, void
 from agentmagic.settings import Replay, learn_secrets, overrides, schema_only
@@ -367,17 +368,28 @@ class Session:
         given = rows_of(rows)
         with self._starting:
             self._refuse_while_busy()
-            turn, prompts = self._draft_of_map(given, prompt, chosen, toolsets)
+            installed().join(self)
+            learn_secrets()
+            recipe = chosen.recipe(self.agent)
+            tape = self.deck.map(
+                as_prompt(prompt),
+                recipe,
+                partial(self.model, recipe),
+                turns=len(self.turns),
+                cleared=self.cleared > 0,
+                mode=chosen.replay,
+            )
+            turn, prompts = self._draft_of_map(given, prompt, chosen, toolsets, tape)
             turn = replace(turn, history=self.history.fork())
             turn = replace(turn, approvals=self._approvals, noted=self._noted, unreachable=self._unreachable)
-            recipe = turn.agent
             turn = replace(turn, budgets=(_budget("turn", recipe.max_cost, recipe.max_tokens),), watcher=Watcher({}))
             shared = (
                 _budget("session", self.max_cost, self.max_tokens, self._spent),
                 _budget("kernel", None, None, _paid[0]),
             )
             notices = tuple(overrides(turn.model.name))
-            work = MapWork(turn, given, prompts, chosen, shared, self._connections.with_loop, self._pay, notices)
+            within = self._connections.with_loop
+            work = MapWork(turn, given, prompts, chosen, shared, within, self._pay, notices, tape, self._count)
             view = view or installed().map_view(self)
             run = self._map = MapRun(work)
         run.listen(lambda progress: void(self._map_listeners.tell(progress)))
@@ -387,12 +399,19 @@ class Session:
         return run
 
     def _draft_of_map(
-        self, rows: Rows, prompt: Prompt, chosen: MapSettings, toolsets: Sequence[Toolset] | None
+        self,
+        rows: Rows,
+        prompt: Prompt,
+        chosen: MapSettings,
+        toolsets: Sequence[Toolset] | None,
+        tape: MapTape | None = None,
     ) -> tuple[TurnContext, RowPrompts]:
         """Return what each row's turn is made of, and the prompts of the rows."""
         recipe = chosen.recipe(self.agent)
         sources = toolsets if toolsets is not None and chosen.tools is None else self.toolsets(recipe)
-        turn = self._draft(recipe, sources, ROW)
+        if tape is not None:
+            sources = tape.toolsets(sources)
+        turn = self._draft(recipe, sources, ROW, None if tape is None else tape.model)
         attacher = Attacher(lambda: turn.facts, schema_only=schema_only())
         return turn, RowPrompts(prompt, rows, self._watcher.namespace, attacher)
 
@@ -411,8 +430,12 @@ class Session:
 
     def _pay(self, usage: Usage) -> None:
         """Count what was spent outside of the history."""
-        self._spent += usage
+        self._count(usage)
         _paid[0] += usage
+
+    def _count(self, usage: Usage) -> None:
+        """Count what was spent, or was spent when it was recorded, towards the caps of the session."""
+        self._spent += usage
 
     # -- tools, model and listeners ------------------------------------------------------------
 
@@ -706,9 +729,11 @@ class Session:
         recipe = chosen.recipe(self.agent)
         return engine().call(preview(self._draft(recipe, self._sources(recipe, chosen), prompt)))
 
-    def _draft(self, recipe: Agent, sources: Sequence[Toolset], prompt: Prompt) -> TurnContext:
+    def _draft(
+        self, recipe: Agent, sources: Sequence[Toolset], prompt: Prompt, model: Model | None = None
+    ) -> TurnContext:
         """Return what a turn would need that does not begin."""
-        model = self.model(recipe)
+        model = self.model(recipe) if model is None else model
         learn_secrets()
         facts = self._facts_of(model)
         return TurnContext(recipe, model, sources, as_prompt(prompt), history=self.history, facts=facts)
@@ -826,7 +851,7 @@ class Session:
         if is_paid:
             self._pay(outcome.result.usage)
         else:
-            self._spent += outcome.result.usage
+            self._count(outcome.result.usage)
         self._listed = outcome.tools or self._listed
         return outcome
 

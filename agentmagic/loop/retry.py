@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing, nullcontext
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from typing import Any, cast
 
 from tenacity import (
@@ -18,13 +19,23 @@ from tenacity import (
 from tenacity.wait import wait_base
 
 from agentmagic.agent import RetrySettings
-from agentmagic.errors import AgentMagicError, EmptyAnswer, MalformedCall, ProviderError, said
+from agentmagic.context.request_view import tokens_by_part
+from agentmagic.errors import (
+    AgentMagicError,
+    EmptyAnswer,
+    MalformedCall,
+    ProviderError,
+    RateLimited,
+    Unavailable,
+    said,
+)
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Part, Text, ToolCall, Usage, user
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request, Taped
+from agentmagic.providers.gate import gate_of
 from agentmagic.providers.registry import counted
 from agentmagic.providers.traffic import ModelExchange
-from agentmagic.runtime.timeouts import await_with_grace, being_cancelled
+from agentmagic.runtime.timeouts import Deadline, await_with_grace, being_cancelled
 from agentmagic.secrets import redact
 
 REPROMPTS = 2
@@ -32,6 +43,9 @@ REPROMPTS = 2
 
 MENDS = 5
 """How often a request is sent again without a field that the server refused."""
+
+_OVERLOADED = (HTTPStatus.SERVICE_UNAVAILABLE, 529)
+"""Statuses of a server that has too much to do; the second is Anthropic's."""
 
 _REPROMPTS: dict[type[BaseException], str] = {
     EmptyAnswer: "Your last message was empty. Answer in words, or call a tool.",
@@ -48,24 +62,44 @@ OnMend = Callable[[str], None]
 
 
 async def ask(  # noqa: PLR0913  (three of them hear what happens)
-    model: Model, exchange: ModelExchange, settings: RetrySettings, hear: Hear, on_retry: OnRetry, on_mend: OnMend
+    model: Model,
+    exchange: ModelExchange,
+    settings: RetrySettings,
+    hear: Hear,
+    on_retry: OnRetry,
+    on_mend: OnMend,
+    row: Deadline | None = None,
 ) -> ModelFinished:
     """Send a request, with retries as the settings say, and return the model's closing event, its usage with the cost.
 
     `hear` is called with the parts of the response as they come; the exchange keeps those of the last try that are
     whole. A request that the model has mended is sent again at once, which does not count as a try. Raises the
     ProviderError of the last try.
+
+    Every try passes the gate of the model. `row` is the deadline of a turn that is one of many rows: it is paused
+    while the request waits at the gate, and a refusal because of the pace is waited out there and counts as no try.
     """
     failures: list[ProviderError] = []
     mends = 0
+    gate, tokens = gate_of(model), sum(tokens_by_part(exchange.request).values()) if row else 0
+
+    async def admitted(request: Request) -> ModelFinished:
+        async with AsyncExitStack() as stack:
+            with row.paused() if row else nullcontext():
+                ticket = await stack.enter_async_context(gate.admitted(tokens, row=row is not None))
+            finished = await await_with_grace(_stream(model, request, exchange.parts, hear))
+            ticket.used(finished.usage)
+            return finished
 
     async def attempt() -> ModelFinished:
         nonlocal mends
         while True:
             request = _reprompted(exchange.request, failures)
             try:
-                return await await_with_grace(_stream(model, request, exchange.parts, hear))
+                return await admitted(request)
             except ProviderError as error:
+                if row and _waits_at_gate(error) and _may_help(error, failures, settings):
+                    continue
                 if error.mended and mends < MENDS:
                     mends += 1
                     on_mend(redact(error.mended))
@@ -155,6 +189,11 @@ def _may_help(error: BaseException, failures: list[ProviderError], settings: Ret
     if type(error) in _REPROMPTS:
         return retryable and sum(type(one) in _REPROMPTS for one in failures) <= REPROMPTS
     return retryable and (error.retry_after or 0.0) <= settings.longest_retry_after
+
+
+def _waits_at_gate(error: ProviderError) -> bool:
+    """Return whether a request was refused because too many are sent."""
+    return isinstance(error, RateLimited) or (isinstance(error, Unavailable) and error.status in _OVERLOADED)
 
 
 def _backoff(settings: RetrySettings) -> wait_base:

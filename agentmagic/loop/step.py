@@ -73,7 +73,7 @@ class TurnContext:
     responses. `values` describe the values that the prompt names, as the model is sent them. `noted` is what sources of
     tools have said in this session: each is said once. `unreachable` are the problems of servers that the
     user was told of. `watcher` finds out what the tools change. `purse` is asked before each request, and told what it
-    has cost.
+    has cost. `row` says that the turn is one of many, whose requests wait for those of other turns.
     """
 
     agent: Agent
@@ -95,6 +95,7 @@ class TurnContext:
     unreachable: set[str] = field(default_factory=set[str])
     watcher: Watcher = field(default_factory=Watcher)
     purse: Purse = field(default_factory=Purse)
+    row: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,10 +284,12 @@ class Steps:
 
     async def _ask(self, request: Request, hear: Hear, on_retry: OnRetry, purpose: str = "") -> ModelFinished:
         """Ask the model, and count the usage of failed tries too."""
+        row = self._stepper.gate.deadline if self._turn.row and self._stepper is not None else None
+        retry = self._turn.agent.retry
         async with self._turn.purse.paying(request) as payment:
             with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
                 try:
-                    finished = await ask(self._model, exchange, self._turn.agent.retry, hear, on_retry, self._say_mend)
+                    finished = await ask(self._model, exchange, retry, hear, on_retry, self._say_mend, row)
                 except ProviderError as error:
                     payment.usage = error.usage or Usage()
                     self.usage += payment.usage

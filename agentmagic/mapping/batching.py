@@ -4,23 +4,23 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 from agentmagic.errors import ProviderError, Unavailable, UsageError
 from agentmagic.events import Fold
 from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.loop.step import Steps
 from agentmagic.mapping.file import LONGEST_ERROR, BatchSent, RowEnded
+from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.prompts import RowPrompt
+from agentmagic.mapping.purse import Costs, RowPurse
+from agentmagic.mapping.turns import RowTurns
 from agentmagic.messages import Usage
 from agentmagic.providers.base import Request
 from agentmagic.providers.batch import PRICE, BatchAnswer, Batches, Collected, batches_of, split
 from agentmagic.runtime.engine import void
 from agentmagic.secrets import redact
 from agentmagic.text import clip, counted
-
-if TYPE_CHECKING:
-    from agentmagic.mapping.driver import Driver
 
 FIRST_LOOK, LONGEST_WAIT = 5.0, 60.0
 """Seconds until a batch is first looked at, and at most between two looks; a batch takes minutes to hours."""
@@ -34,10 +34,12 @@ class BatchedRows:
     Raises UsageError for a model without batches, and for a map whose batches could not be found again.
     """
 
-    def __init__(self, driver: "Driver", tools: Sequence[str]) -> None:
+    def __init__(self, ledger: Ledger, costs: Costs, turns: RowTurns, tools: Sequence[str]) -> None:
         self.waiting: list[RowPrompt] = []
-        self._driver = driver
-        work = driver.work
+        self._ledger = ledger
+        self._costs = costs
+        self._turns = turns
+        work = ledger.work
         if work.path is None:
             raise UsageError("A batch takes up to a day, and its id is kept in a file. Name one: to=FILE (--to).")
         if tools:
@@ -53,16 +55,19 @@ class BatchedRows:
 
     async def ask(self) -> None:
         """Collect the batches of an earlier run, and send and collect the other rows."""
-        file, rows = self._driver.file, {prompt.key: prompt for prompt in self.waiting}
+        file, rows = self._ledger.file, {prompt.key: prompt for prompt in self.waiting}
         assert file is not None  # noqa: S101  (opened before the rows are read)
         under_way = {name: keys & rows.keys() for name, keys in file.batches.items() if keys & rows.keys()}
         earlier = {key for keys in under_way.values() for key in keys}
         left = [prompt for prompt in self.waiting if prompt.key not in earlier]
         for key in earlier:
-            self._driver.shared.owe(self._worst(rows[key]))
-        if left and not self._driver.measured.is_set():  # under a cap, one row tells how tokens count
-            await self._driver.start(left.pop(0))
-            await self._driver.measured.wait()
+            self._costs.shared.owe(self._worst(rows[key]))
+        if left and not self._costs.measured.is_set():  # under a cap, one row tells how tokens count
+            first = left.pop(0)
+            purse = self._purse(first)
+            await purse.open(self._costs.worst(first))
+            await self._turns.begin(first, purse, self._ledger.work.turn.model)
+            await self._costs.measured.wait()
         try:
             while left or under_way:
                 fitting, words = self._fitting(left)
@@ -70,7 +75,7 @@ class BatchedRows:
                 left = left[len(fitting) :]
                 if not under_way:
                     raise BudgetExhausted(words)
-                self._driver.sent = sum(map(len, under_way.values()))
+                self._ledger.running += sum(map(len, under_way.values()))
                 for name, keys in under_way.items():
                     await self._collect(name, {key: rows[key] for key in keys})
                 under_way = {}
@@ -78,17 +83,20 @@ class BatchedRows:
             self._leave(rows)
             raise
 
+    def _purse(self, prompt: RowPrompt) -> RowPurse:
+        return self._costs.purse(partial(self._ledger.write, self._ledger.asked(prompt)))
+
     def _fitting(self, left: Sequence[RowPrompt]) -> tuple[list[RowPrompt], str]:
         """Return the first rows that the budgets allow, which is set aside for them, and why no more are."""
         fitting: list[RowPrompt] = []
         for prompt in left:
-            if words := self._driver.shared.reserve(self._worst(prompt)):
+            if words := self._costs.shared.reserve(self._worst(prompt)):
                 return fitting, words
             fitting.append(prompt)
         return fitting, ""
 
     def _worst(self, prompt: RowPrompt) -> Usage:
-        worst = self._driver.worst_of_row(prompt)
+        worst = self._costs.worst(prompt)
         return worst if worst.cost is None else replace(worst, cost=worst.cost * PRICE)
 
     async def _send(self, prompts: Sequence[RowPrompt]) -> dict[str, set[str]]:
@@ -97,20 +105,20 @@ class BatchedRows:
         rows = {prompt.key: prompt for prompt in prompts}
         async for piece in split(self._batches, [(prompt.key, self._request(prompt)) for prompt in prompts]):
             keys = tuple(key for key, _ in piece)
-            self._driver.write(*(self._driver.asked(rows[key]) for key in keys))
+            self._ledger.write(*(self._ledger.asked(rows[key]) for key in keys))
             try:
                 name = await self._batches.submit(piece)
             except ProviderError as error:
                 if not error.retryable:  # it was refused, so none of its rows is in doubt
-                    self._driver.write(*(self._failed(rows[key], error) for key in keys))
+                    self._ledger.write(*(self._failed(rows[key], error) for key in keys))
                 raise
-            self._driver.write(BatchSent(name, keys))
+            self._ledger.write(BatchSent(name, keys))
             sent[name] = set(keys)
         return sent
 
     def _request(self, prompt: RowPrompt) -> Request:
         assert prompt.prompt is not None  # noqa: S101  (rows without one are not asked)
-        turn = replace(self._driver.work.turn, prompt=prompt.prompt)
+        turn = replace(self._ledger.work.turn, prompt=prompt.prompt)
         return Steps(turn, {}, Fold(), void).first_request()
 
     async def _collect(self, name: str, rows: dict[str, RowPrompt]) -> None:
@@ -118,13 +126,13 @@ class BatchedRows:
         await self._done(name, len(rows))
         async for key, answer in self._answers(name, rows):
             prompt = rows.pop(key)
-            self._driver.sent -= 1
+            self._ledger.running -= 1
             await self._take(prompt, answer)
 
     async def _done(self, name: str, number: int) -> None:
         """Wait until a batch is done. Raises ProviderError if the provider does not know it."""
         wait = FIRST_LOOK
-        self._driver.tally.notices.append(
+        self._ledger.tally.notices.append(
             f"The batch {name} has {counted(number, 'row')} and may take up to a day. You can stop, or shut the "
             "kernel: running the map again collects it."
         )
@@ -148,22 +156,22 @@ class BatchedRows:
 
     async def _take(self, prompt: RowPrompt, answer: BatchAnswer) -> None:
         if isinstance(answer, ProviderError):
-            self._driver.shared.give_back(self._worst(prompt), answer.usage or Usage())
+            self._costs.shared.give_back(self._worst(prompt), answer.usage or Usage())
             ended = self._failed(prompt, answer)
-            self._driver.write(ended)
-            self._driver.note(prompt, ended)
+            self._ledger.write(ended)
+            self._ledger.note(prompt, ended)
             return
-        purse = self._driver.purse(prompt)
+        purse = self._purse(prompt)
         purse.hold(self._worst(prompt))
-        await self._driver.begin(prompt, purse, Collected(self._driver.work.turn.model, answer))
+        await self._turns.begin(prompt, purse, Collected(self._ledger.work.turn.model, answer))
 
     def _failed(self, prompt: RowPrompt, error: ProviderError) -> RowEnded:
         words = clip(redact(str(error)), LONGEST_ERROR)
-        return RowEnded(prompt.key, self._driver.label(prompt), "failed", error=words)
+        return RowEnded(prompt.key, self._ledger.label(prompt), "failed", error=words)
 
     def _leave(self, rows: dict[str, RowPrompt]) -> None:
         """Say of rows that the provider goes on with that they are in a batch."""
-        file = self._driver.file
+        file = self._ledger.file
         waiting = {key for keys in file.batches.values() for key in keys} if file is not None else set[str]()
         for key in waiting & rows.keys():
-            self._driver.note(rows[key], RowEnded(key, self._driver.label(rows[key]), "in a batch"))
+            self._ledger.note(rows[key], RowEnded(key, self._ledger.label(rows[key]), "in a batch"))

@@ -135,25 +135,37 @@ class MapFile:
     """The file of one map, open for appending, and what it holds for its recipe.
 
     `ended` has the last outcome of each row by its key, `doubtful` the keys of rows that were asked and have none, and
-    `batches` the keys of rows that are in a batch, by its id.
+    `repeated` those that were asked again after that; `batches` has the keys of rows that are in a batch, by its id.
+    `spent` is what all outcomes have cost, and `lost` how many requests of rows may have been paid without one.
     Without a path it is a temporary file. `damaged` counts lines that could not be read. With `again`, all rows are
-    asked anew if the recipe is another one.
+    asked anew if the recipe is another one. Without a recipe the file is only read, and no other kernel is kept away.
 
     Raises UsageError for a file that is none of a map, one of a map with another recipe, and one that another kernel or
     map writes; OSError if it cannot be written.
     """
 
-    def __init__(self, path: Path | None, recipe: Recipe, *, again: bool = False) -> None:
+    def __init__(self, path: Path | None, recipe: Recipe | None, *, again: bool = False) -> None:
         self.path = path
         self.ended: dict[str, RowEnded] = {}
         self.doubtful: set[str] = set()
         self.batches: dict[str, set[str]] = {}
+        self.repeated: set[str] = set()
+        self.spent = Usage()
+        self.lost = 0
         self.damaged = 0
         self._logs: dict[str, tuple[int, int]] = {}
         self._guard = threading.Lock()
+        self._lock: BaseFileLock | None = None
+        self._file: Any = None
+        if recipe is None:
+            assert path is not None  # noqa: S101  (of the caller)
+            self._file = path.open("rb", buffering=0)
+            weakref.finalize(self, self._file.close)
+            if _beginning(path):
+                self._read(path)
+            return
         if path is None:
-            self._lock: BaseFileLock | None = None
-            self._file: Any = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (closed with this object)
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (closed with this object)
             weakref.finalize(self, self._file.close)
             self.write(recipe.line)
             return
@@ -186,7 +198,7 @@ class MapFile:
         with self._guard:
             self._file.seek(place)
             text = self._file.read(size)
-        line = _decoded(text) if size else None
+        line = decoded_line(text) if size else None
         return line.events if isinstance(line, RowLog) else ()
 
     def close(self) -> None:
@@ -202,7 +214,7 @@ class MapFile:
         with path.open("rb") as opened:
             for text in iter(lambda: opened.readline(LONGEST_LINE), b""):
                 log = _LOG.match(text)
-                line = RowLog(log[1].decode(), ()) if log else _decoded(text)
+                line = RowLog(log[1].decode(), ()) if log else decoded_line(text)
                 begun = line if isinstance(line, MapBegun) else begun
                 self._note(line if text.endswith(b"\n") else None, place, len(text))
                 place += len(text)
@@ -214,10 +226,18 @@ class MapFile:
                 self.ended.clear()
                 self.doubtful.clear()
                 self.batches.clear()
+                self.repeated.clear()
+                self.spent, self.lost = Usage(), 0
             case RowAsked():
+                known = self.ended.get(line.key)
+                if line.key in self.doubtful or (known is not None and known.status == "in doubt"):
+                    self.repeated.add(line.key)
+                    self.lost += line.key in self.doubtful
                 self.doubtful.add(line.key)
             case RowEnded():
                 self.ended[line.key] = line
+                self.spent += line.usage
+                self.lost += line.status == "in doubt"
                 self.doubtful.discard(line.key)
                 for keys in self.batches.values():
                     keys.discard(line.key)
@@ -250,7 +270,7 @@ def _ends_line(file: Any) -> bool:
     return file.read(1) == b"\n"
 
 
-def _decoded(text: bytes) -> Line | None:
+def decoded_line(text: bytes) -> Line | None:
     """Return a line, or None for what is none."""
     try:
         return _lines().validate_python(json.loads(text))
@@ -265,7 +285,7 @@ def _beginning(path: Path) -> bool:
             text = opened.readline(LONGEST_LINE)
     except FileNotFoundError:
         return False
-    begun = _decoded(text)
+    begun = decoded_line(text)
     if isinstance(begun, MapBegun) and begun.version <= VERSION:
         return True
     if isinstance(begun, MapBegun):
@@ -286,6 +306,8 @@ def _locked(path: Path) -> "BaseFileLock":
     try:
         lock.acquire()
     except Timeout:
+        if not Path(lock.lock_file).exists():  # it could not be made, as in /proc
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
         raise UsageError(
             f"Another map writes {path}, in this kernel or another one. Wait until it has ended, or name another file."
         ) from None

@@ -113,6 +113,8 @@ class MapResult:
         if not found:
             raise UsageError(f"There is no row {name!r} with an outcome.")
         events = self._file.events(found[0].key) if self._file is not None else ()
+        if not events and found[0].steps:
+            raise UsageError(f"Row {name!r} was replayed: its run is not on the cassette. Ask it live to see its run.")
         if not events:
             raise UsageError(f"Row {name!r} was not asked, so it has no run: {found[0].error or found[0].status}.")
         return _result(events)

@@ -1,6 +1,7 @@
 """The prompts of the rows of a map: one template, filled with the values of each row."""
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ from agentmagic.errors import UsageError, said
 from agentmagic.events import PromptValue
 from agentmagic.mapping.rows import ROW, Rows, Values, is_missing
 from agentmagic.messages import Content, Media, Message, Prompt, Text, as_prompt, user
-from agentmagic.prompt.attachments import Attacher
-from agentmagic.prompt.braces import BracedExpression, Filled, Template, free_names
+from agentmagic.prompt.attachments import Attacher, Attachment
+from agentmagic.prompt.braces import WORD, BracedExpression, Filled, Template, free_names
 from agentmagic.serialization import encode
 from agentmagic.text import did_you_mean, listed, one_line
 
@@ -20,6 +21,8 @@ KEY = 24
 """Hexadecimal digits of the key of a row: 96 bits, so that no two rows of any frame have the same by chance."""
 LONGEST_PROBLEM = 300
 """Characters of what is told of a row that cannot be asked."""
+
+_BRACES = re.compile(r"\{([^{}!:\n]{1,80})[^{}\n]*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,12 @@ class RowPrompts:
         names = {*rows.names, ROW}
         self._namespace = {name: value for name, value in namespace.items() if name not in names}
         template = Template.read(self.written, {**self._namespace, **dict.fromkeys(names)})
-        if template.unbound:
-            raise UsageError(_unbound(template, rows))
+        unbound = [*template.unbound, *_misspelt(self.written, rows)]
+        if unbound and (rows.total or rows.names):
+            raise UsageError(_unbound(unbound[0], rows))
+        if unbound:  # of an empty list no column is known, so these are taken for columns
+            names |= {name for one in unbound for name in WORD.findall(one.partition("}")[0])[:1]}
+            template = Template.read(self.written, {**self._namespace, **dict.fromkeys(names)})
         self._template = template.settled(names, self._namespace, attacher)
         self.used = frozenset(name for one in self._template.expressions for name in free_names(one.tree) & names)
         if not self.used and rows.total != 0:
@@ -69,6 +76,21 @@ class RowPrompts:
                 "The prompt names no column, so every row would be asked the same. Write one in braces: "
                 f"{listed([f'{{{name}}}' for name in rows.names], 5)}."
             )
+
+    @property
+    def whole(self) -> Message:
+        """What all rows are asked: the prompt as it is written, with the pictures of the notebook."""
+        pictures = [one.part for one in self._settled if isinstance(one.part, Media)]
+        return as_prompt(user(self.written, *self._further, *pictures))
+
+    @property
+    def values(self) -> tuple[PromptValue, ...]:
+        """What the values of the notebook became."""
+        return tuple(one.told for one in self._settled)
+
+    @property
+    def _settled(self) -> list[Attachment]:
+        return [piece for piece in self._template.pieces if isinstance(piece, Attachment)]
 
     @property
     def digest(self) -> str:
@@ -99,6 +121,8 @@ class RowPrompts:
         key = digest(*(encode(one.part) for one in own))
         if filled.left:
             return RowPrompt(place, key, None, (), one_line(filled.left[0], LONGEST_PROBLEM))
+        if problem := next((_loss(one) for one in own if one.loss), ""):
+            return RowPrompt(place, key, None, (), problem)
         return RowPrompt(place, key, prompt, tuple(one.told for one in filled.attachments))
 
     def _prompt(self, filled: Filled) -> Message:
@@ -116,9 +140,24 @@ class RowPrompts:
         return ""
 
 
-def _unbound(template: Template, rows: Rows) -> str:
+def _loss(attachment: Attachment) -> str:
+    """Return why a row is not asked whose value the model would not get whole: half a text has no label."""
+    name, advice = attachment.told.written[1:-1], ""
+    if attachment.loss.startswith("is longer"):
+        advice = f" Shorten it first, as {{{name}[:20000]}} does." if name.isidentifier() else " Shorten it first."
+    return f"{attachment.told.written} {attachment.loss}, so nothing was asked.{advice}"
+
+
+def _misspelt(written: str, rows: Rows) -> list[str]:
+    """Return the braces that nearly name a column whose name is no identifier: other text in braces stays as it is."""
+    names = [name for name in rows.names if not name.isidentifier()]
+    braces = [found.strip() for found in _BRACES.findall(written)] if names else []
+    return [f"{{{one}}}" for one in braces if one not in names and not one.isidentifier() and did_you_mean(one, names)]
+
+
+def _unbound(braces: str, rows: Rows) -> str:
     """Return what to do about a name in braces that is no column and no variable."""
-    name = template.unbound[0].partition("}")[0].removeprefix("{")
+    name = braces.partition("}")[0].removeprefix("{")
     hint = did_you_mean(name, rows.names)
     return f"{{{name}}} names no column and no variable.{hint} The columns: {listed(rows.names)}."
 

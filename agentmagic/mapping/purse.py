@@ -1,12 +1,67 @@
-"""Pays for the requests of a row."""
+"""Pays for the requests of rows, within the caps of the map."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from math import ceil
 
-from agentmagic.loop.budgets import Payment, Purse, SharedPurse
+from agentmagic.context.request_view import tokens_by_part
+from agentmagic.loop.budgets import Budget, Payment, Purse, SharedPurse
+from agentmagic.loop.step import TurnContext
+from agentmagic.mapping.prompts import RowPrompt
 from agentmagic.messages import Usage
-from agentmagic.providers.base import Request
+from agentmagic.providers.base import Request, honoured
+from agentmagic.providers.registry import address_of, priced
+
+
+class Costs:
+    """What the requests of a map may cost, and what is set aside for them.
+
+    `shared` pays for all rows. `measured` is set when a row has told how the provider counts tokens, or if no cap makes
+    that matter.
+    """
+
+    def __init__(self, turn: TurnContext, common: int) -> None:
+        self.shared = SharedPurse(())
+        self.measured = asyncio.Event()
+        self._turn = turn
+        self._common = common
+        self._scale = 1.0
+        self._longest = honoured(turn.model, turn.agent.settings).max_output_tokens or turn.facts.output
+
+    def open(self, budgets: Sequence[Budget]) -> str:
+        """Begin to pay within budgets. Return what the user should know of them, "" for nothing."""
+        self.shared = SharedPurse(budgets)
+        if all(budget.max_cost is None and budget.max_tokens is None for budget in budgets):
+            self.measured.set()
+        if budgets[0].max_cost is None or self._longest != (most := self._turn.facts.output):
+            return ""
+        return (
+            f"Without max_output_tokens, the model's own limit of {most:,} tokens is set aside for each request, so "
+            "fewer rows are asked at a time."
+        )
+
+    def worst(self, prompt: RowPrompt) -> Usage:
+        """Return the most that the first request of a row may use."""
+        return self._worst(self._common + prompt.size)
+
+    def purse(self, on_first: Callable[[], None]) -> "RowPurse":
+        """Return what pays for the requests of one row; the function is called before the first is sent."""
+        return RowPurse(self.shared, self._worst_of, on_first, self._paid)
+
+    def _worst_of(self, request: Request) -> Usage:
+        return self._worst(sum(tokens_by_part(request).values()))
+
+    def _worst(self, tokens: int) -> Usage:
+        """Return the most that a request of so many tokens may use, at today's prices."""
+        usage = Usage(input_tokens=ceil(tokens * self._scale), output_tokens=self._longest, requests=1)
+        return priced(self._turn.model.name, usage, address_of(self._turn.model))
+
+    def _paid(self, worst: Usage, usage: Usage) -> None:
+        """Learn how many tokens the provider counts for each that was estimated: some scripts take more than others."""
+        if usage.requests == 1 and worst.input_tokens:
+            self._scale *= max(1.0, usage.input_tokens / worst.input_tokens)
+        self.measured.set()
 
 
 class RowPurse(Purse):
@@ -44,6 +99,7 @@ class RowPurse(Purse):
         aside, self._aside = self._aside, None
         if aside is not None:
             self._shared.give_back(aside, used)
+            self._on_paid(aside, used)
 
     @asynccontextmanager
     async def paying(self, request: Request) -> AsyncGenerator[Payment]:
@@ -56,7 +112,6 @@ class RowPurse(Purse):
                 self._on_first()
                 self.sent = True
             yield payment
-            self._on_paid(self._aside or Usage(), payment.usage)
         except asyncio.CancelledError:
             payment.usage = self._aside or Usage()  # the answer may be paid all the same
             raise

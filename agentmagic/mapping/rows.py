@@ -47,6 +47,8 @@ def rows_of(given: object) -> Rows:
     library = type(given).__module__.partition(".")[0]
     if library in ("pandas", "polars") and is_frame(given) and hasattr(given, "shape"):
         return _FrameRows(given)
+    if type(given).__name__ == "LazyFrame":
+        raise UsageError("rows is a LazyFrame, whose rows are not there yet. Give rows.collect().")
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable) or is_frame(given):
         raise UsageError(
             f"rows is {a_type(cast('object', given))}. Give a data frame of pandas or polars, a list of dicts or of "
@@ -61,7 +63,7 @@ class _FrameRows(Rows):
     def __init__(self, given: Any) -> None:
         self._is_polars = type(given).__module__.startswith("polars")
         if len(given.shape) == 1:
-            given = given.to_frame(given.name or ROW)
+            given = given.to_frame(ROW if given.name in (None, "") else given.name)
         self._frame = given
         names: list[str] = [str(name) for name in given.columns]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -104,9 +106,9 @@ class _ListedRows(Rows):
         self._rest = iter(()) if is_list else iter(given)
         if not self._kept and (first := next(self._rest, self)) is not self:
             self._kept.append(first)
-        first = self._kept[0] if self._kept else None
+        first: Any = self._kept[0] if self._kept else {}
         names = [str(key) for key in cast("Mapping[Any, Any]", first)] if isinstance(first, Mapping) else [ROW]
-        super().__init__(names, len(self._kept) if is_list else None)
+        super().__init__(names, len(self._kept) if is_list or not self._kept else None)
 
     def read(self, names: Iterable[str]) -> Iterator[Values]:  # noqa: ARG002  (each row has what it has)
         yield from map(_values, tuple(self._kept))

@@ -8,9 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.events import MapProgress
-from agentmagic.mapping.driver import Driver, MapWork
+from agentmagic.mapping.driver import Driver
+from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.outcomes import MapResult, MapRow
 from agentmagic.mapping.sample import Estimate, total
+from agentmagic.mapping.work import MapWork
 from agentmagic.runtime.engine import Listeners, engine
 from agentmagic.runtime.waiters import Waiters
 
@@ -29,7 +31,8 @@ class MapRun:
         self.view: MapView | None = None
         self._listeners = Listeners[MapProgress]()
         self._waiters = Waiters()
-        self._driver = Driver(work, self._tell, self._waiters.wake)
+        self._ledger = Ledger(work, self._tell, self._waiters.wake)
+        self._driver = Driver(self._ledger)
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         engine().submit_from_here(self._main())
@@ -42,7 +45,7 @@ class MapRun:
     @property
     def progress(self) -> MapProgress:
         """How far the map has come."""
-        return self._driver.progress()
+        return self._ledger.progress()
 
     @property
     def frame(self) -> Any:
@@ -86,24 +89,24 @@ class MapRun:
 
     def so_far(self) -> MapResult:
         """Return the result with the rows that have an outcome by now."""
-        driver = self._driver
-        rows = tuple(row for _, row in sorted(driver.rows.copy().items()))
-        work = driver.work
+        ledger = self._ledger
+        rows = tuple(row for _, row in sorted(ledger.rows.copy().items()))
+        work = ledger.work
         return MapResult(
             rows,
-            driver.progress(),
-            tuple(sorted(driver.doubtful, key=lambda row: row.place)),
+            ledger.progress(),
+            tuple(sorted(ledger.doubtful, key=lambda row: row.place)),
             self._estimate(rows),
             work.rows,
             work.turn.agent.output_schema,
-            driver.file,
+            ledger.file,
         )
 
     def result(self) -> MapResult:
         """Return the result of a map that is over, or raise the error that ended it."""
         self.settled.result()  # raises if the engine could not run the map at all
         result = self.so_far()
-        if (error := self._driver.error) is not None:
+        if (error := self._ledger.error) is not None:
             error.result = result
             raise error
         return result
@@ -112,7 +115,7 @@ class MapRun:
         return self._join().__await__()
 
     async def __aiter__(self) -> AsyncIterator[MapRow]:
-        rows, position = self._driver.finished, 0
+        rows, position = self._ledger.finished, 0
         while True:
             while position < len(rows):
                 yield rows[position]
@@ -128,18 +131,18 @@ class MapRun:
 
     def _estimate(self, rows: tuple[MapRow, ...]) -> Estimate | None:
         """Return what all rows may take, after a sample."""
-        driver = self._driver
+        ledger = self._ledger
         asked = [row for row in rows if row.usage.requests]
-        if driver.work.settings.sample is None or not asked:
+        if ledger.work.settings.sample is None or not asked:
             return None
-        sizes = driver.sizes
+        sizes = self._driver.reader.sizes
         costs = total(sizes, {row.place: row.usage.cost or 0.0 for row in asked})
         tokens = total(sizes, {row.place: row.usage.input_tokens + row.usage.output_tokens for row in asked})
         mean = sum(row.seconds for row in asked) / len(asked)
-        took = driver.progress().seconds
+        took = ledger.progress().seconds
         at_once = max(1.0, mean * len(asked) / max(took, 0.001))
         # At worst as many are asked at a time as in the sample; at best each row waits for none of the others.
-        bound = driver.work.settings.concurrency or at_once * AT_BEST
+        bound = ledger.work.settings.concurrency or at_once * AT_BEST
         slowest = mean * len(sizes) / at_once
         fastest = mean * max(1.0, len(sizes) / bound)
         return Estimate(len(sizes), len(asked), costs, tokens, (min(slowest, fastest), slowest))
@@ -148,7 +151,7 @@ class MapRun:
         self._listeners.tell(progress)
 
     def _is_more(self, position: int) -> bool:
-        return len(self._driver.finished) > position or self.done
+        return len(self._ledger.finished) > position or self.done
 
     async def _join(self) -> MapResult:
         try:

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from uuid import uuid4
@@ -18,12 +19,13 @@ KINDS_OF_ERROR = 3
 
 @dataclass
 class Tally:
-    """The counts of a map; `kept` rows were answered before, `asked` rows in this run."""
+    """The counts of a map; `kept` rows were answered before, `asked` rows in this run, which has `spent` this."""
 
     total: int | None = None
     kept: int = 0
     asked: int = 0
     usage: Usage = Usage()  # noqa: RUF009  (a frozen value)
+    spent: Usage = Usage()  # noqa: RUF009
     statuses: Counter[str] = field(default_factory=Counter[str])
     errors: Counter[str] = field(default_factory=Counter[str])
     notices: list[str] = field(default_factory=list[str])
@@ -34,22 +36,38 @@ class Tally:
         self._began = time.monotonic()
         self._over = 0.0
         self._recent: deque[float] = deque()
+        self._figures: tuple[float, float] | None = None
 
     def end(self, why: MapEnd) -> None:
         """Stop the clock."""
         self.ended, self._over = why, time.monotonic()
 
+    def settle(self, rows: Iterable[MapRow]) -> None:
+        """Count again in the order of the rows: sums of costs and the first errors are the same in each run then."""
+        self.usage, self.errors = Usage(), Counter()
+        for row in rows:
+            self._add(row)
+
+    def fix(self, kept: int, rate: float, seconds: float) -> None:
+        """Take the figures of a recording: how many rows were kept, and the pace."""
+        self.asked += self.kept - kept
+        self.kept, self._figures = kept, (rate, seconds)
+
     def note(self, row: MapRow, *, kept: bool) -> None:
         """Count a row that has an outcome."""
-        self.usage += row.usage
+        self._add(row)
         self.statuses[row.status] += 1
-        if row.error:
-            self.errors[row.error] += 1
         if kept:
             self.kept += 1
             return
+        self.spent += row.usage
         self.asked += 1
         self._recent.append(time.monotonic())
+
+    def _add(self, row: MapRow) -> None:
+        self.usage += row.usage
+        if row.error:
+            self.errors[row.error] += 1
 
     def progress(self, running: int, file: str) -> MapProgress:
         """Return how far the map has come."""
@@ -58,6 +76,7 @@ class Tally:
             self._recent.popleft()
         seconds = now - self._began
         rate = 60 * len(self._recent) / max(min(seconds, RECENT), 0.001)
+        rate, seconds = self._figures or (rate, seconds)
         done = self.kept + self.asked
         left = None if self.total is None or not rate else 60 * (self.total - done) / rate
         cost = self.usage.cost

@@ -7,7 +7,7 @@ guess must not damage what a model reads.
 import mimetypes
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -38,15 +38,21 @@ UNKNOWN = ModelInfo("the model", None, frozenset(), priced=True)
 _PNG = Media("image/png", b"")
 _UNDERLINES = re.compile(r"(?m)^[ |]*[~^][ ~^]*\n")  # each version of Python underlines other parts of a line
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"r": repr, "s": str, "a": ascii}
+_LEFT_OUT = re.compile(r"… \((?:cut: [\d,]+ in all|[\d,]+ more)\)")
+"""What a repr says in place of what it leaves out."""
 _HUGE = re.compile(r"\d{5,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What a value became: `told` for the user, `part` for the model."""
+    """What a value became: `told` for the user, `part` for the model.
+
+    `loss` says what the model does not get of it, "" if it gets all that the user may expect.
+    """
 
     told: PromptValue
     part: Content
+    loss: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,8 @@ class Attacher:
             kind = "code"
         text = describe(value, rows=rows)
         line = summary(value) if kind != "text" or "\n" in text or len(text) > ONE_LINE else text
-        return _attachment(written, kind, line, name, text, uri)
+        made = _attachment(written, kind, line, name, text, uri)
+        return replace(made, loss=_loss(value, text)) if kind == "text" else made
 
     def output(self, written: str, name: str, text: str, kind: ValueKind = "text") -> Attachment:
         """Return the attachment for the text of a cell, or of its output."""
@@ -162,7 +169,8 @@ class Attacher:
             media, problem = None, str(error)
         if media is None:
             why = f"{summary(value)}, in words: {problem}"
-            return _attachment(written, "text", why, name, f"({why}.)\n{in_words(value)}".rstrip(), uri)
+            made = _attachment(written, "text", why, name, f"({why}.)\n{in_words(value)}".rstrip(), uri)
+            return replace(made, loss=f"is an image: {problem}")
         return _image(written, media, f"{summary(value)} as an image")
 
     def _media(self, written: str, name: str, data: bytes, kind: str, line: str) -> Attachment:
@@ -185,6 +193,13 @@ def _attachment(written: str, kind: ValueKind, line: str, name: str, text: str, 
     part = Resource(uri, name, "text/plain", text) if uri else Text(text)
     told = PromptValue(written, kind, one_line(shown(line), 2 * ONE_LINE), _tokens(part), shown(text))
     return Attachment(told, part)
+
+
+def _loss(value: Any, text: str) -> str:
+    """Return that a text does not hold the whole of a value, "" if it does."""
+    most = BUDGET * CHARACTERS
+    is_cut = len(value) > most if isinstance(value, str) else _LEFT_OUT.search(text) is not None
+    return f"is longer than the {most:,} characters that a prompt takes of one value" if is_cut else ""
 
 
 def _tokens(part: Content) -> int:

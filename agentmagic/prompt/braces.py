@@ -8,6 +8,7 @@ import builtins
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Any
 
 from agentmagic.errors import UsageError, said
@@ -34,6 +35,11 @@ _LOOK_BACK = 100
 
 _SPLIT = re.compile(r"!(?=[rsa]\s*(?::|$))|:(?![\s=])")
 """Where a conversion or a format may begin; `{x: 1}` and `{x:=1}` are other code."""
+_NAMED = (
+    re.compile(r"\s*(.+?)\s*()()"),
+    re.compile(r"\s*(.+?)\s*(?:!([rsa]))?\s*(?::(.*))?"),
+)
+"""A name that is no identifier of Python, as columns of a frame have: the whole, else what a format may follow."""
 _FORMAT = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?\d*[_,]?(?:\.\d+)?[a-zA-Z%]?|schema|.*%.*")
 """What a format looks like, to tell it from CSS and the like when the name before it is not bound."""
 _CODE = re.compile(
@@ -205,11 +211,11 @@ class BracedExpression:
     @classmethod
     def read(cls, source: str, namespace: Mapping[str, Any]) -> "BracedExpression | None":
         """Return the expression over names of a namespace that a text is, or None."""
-        name, _, spec = source.partition(":")
-        if (name := name.strip()) in namespace and not name.isidentifier():  # the column "Review text" of a frame
-            return cls(
-                f"{{{source}}}", ast.Expression(ast.Name(name, ast.Load(), lineno=1, col_offset=0)), name, "", spec
-            )
+        for pattern in _NAMED:  # the column "Review text" of a frame, or "class"
+            name, conversion, spec = found.groups("") if (found := pattern.fullmatch(source)) else ("", "", "")
+            if name in namespace and (not name.isidentifier() or iskeyword(name)):
+                tree = ast.Expression(ast.Name(name, ast.Load(), lineno=1, col_offset=0))
+                return cls(f"{{{source}}}", tree, name, conversion, spec)
         # Most braces hold no name of the notebook: this look-up is far cheaper than parsing each of them.
         if not any(word in namespace for word in WORD.findall(source)):
             return None

@@ -283,7 +283,12 @@ class Metered(Protocol):
 
 @runtime_checkable
 class Taped(Protocol):
-    """A model on tape."""
+    """A model on tape; `real` is the model that is asked, or None if the tape answers."""
+
+    @property
+    def real(self) -> "Model | None":
+        """The model behind the tape."""
+        ...
 
     async def rest(self, seconds: float) -> None:
         """Wait before a request is sent again."""

@@ -157,21 +157,25 @@ class Registered:
     @property
     def price(self) -> "ModelPrice | None":
         """The prices as a row of the price table."""
-        from decimal import Decimal
+        return None if self.prices is None else _price_row(*self.prices)
 
-        from genai_prices.types import ModelPrice
 
-        if self.prices is None:
-            return None
-        sent, written, cached = (Decimal(str(price)) for price in self.prices)
-        kept, kept_1h = (sent * Decimal(factor) for factor in CACHE_WRITES)
-        return ModelPrice(
-            input_mtok=sent,
-            output_mtok=written,
-            cache_read_mtok=cached,
-            cache_write_mtok=kept,
-            cache_write_1h_mtok=kept_1h,
-        )
+@cache
+def _price_row(sent: float, written: float, cached: float) -> "ModelPrice":
+    """Return prices as a row of the price table; each request asks for it."""
+    from decimal import Decimal
+
+    from genai_prices.types import ModelPrice
+
+    sent_mtok, written_mtok, cached_mtok = (Decimal(str(price)) for price in (sent, written, cached))
+    kept, kept_1h = (sent_mtok * Decimal(factor) for factor in CACHE_WRITES)
+    return ModelPrice(
+        input_mtok=sent_mtok,
+        output_mtok=written_mtok,
+        cache_read_mtok=cached_mtok,
+        cache_write_mtok=kept,
+        cache_write_1h_mtok=kept_1h,
+    )
 
 
 _registered: dict[str, Registered] = {}

@@ -5,6 +5,7 @@ of an event loop with the same address, key and options therefore share one clie
 """
 
 import asyncio
+import hashlib
 import json
 import re
 import time
@@ -30,6 +31,7 @@ from agentmagic.providers.failures import (
     usable_url,
 )
 from agentmagic.providers.proxies import RouteFault, async_client, network, sync_client
+from agentmagic.providers.rate_limits import note_limits
 from agentmagic.providers.streams import DONE, read_events, read_json
 from agentmagic.providers.traffic import HttpExchange, answered, note_request
 from agentmagic.providers.wire import object_of, objects_of, text_of
@@ -203,6 +205,15 @@ class RemoteModel(Generic[K, C]):
         """Return the JSON that is sent for a request."""
         raise NotImplementedError
 
+    @property
+    def key_digest(self) -> str:
+        """A digest of the key that is given or set, by which models with the same key are known; "" without one.
+
+        The keyring is not asked, which may take a while and has one key for a name.
+        """
+        key = self._api_key or settings.find_key(self.row.keys, keyring=False) or ""
+        return hashlib.sha256(key.encode(errors="replace")).hexdigest() if key else ""
+
     async def aclose(self) -> None:
         """Close the connections; the next request opens new ones."""
         await self._lease.release()
@@ -351,7 +362,7 @@ def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
     made = async_client(kind, timeout=timeout, limits=limits, follow_redirects=True, **options)
     made.event_hooks["request"] += [_keep_keys, note_request]
-    made.event_hooks["response"].insert(0, _limit)
+    made.event_hooks["response"][:0] = [_limit, note_limits]
     return made
 
 

@@ -85,9 +85,11 @@ class ProxyRoute:
 def proxy_for(url: str) -> ProxyRoute | None:
     """Return the proxy for an address, as the environment or the system names it; none for one of this machine."""
     with suppress(ValueError):  # no address
+        if is_loopback(url):
+            return None
         parts, proxies = urlsplit(url), urllib.request.getproxies()
         host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
-        if is_loopback(url) or _is_direct(host, port, proxies.get("no", "")):
+        if _is_direct(host, port, proxies.get("no", "")):
             return None
         for scheme in (parts.scheme, "all"):
             if given := proxies.get(scheme):

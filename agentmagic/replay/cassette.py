@@ -75,6 +75,11 @@ class Take:
         return bool(self.written) and _kind(self.written[-1]) == _END
 
     @property
+    def is_map(self) -> bool:
+        """Whether it is the recording of a map."""
+        return bool(self.head.get("map"))
+
+    @property
     def where(self) -> str:
         """The file and the prompt, for errors."""
         return f"{self._where}, {self.prompt!r:.60}"
@@ -484,6 +489,8 @@ def _is_cut_off(document: Json) -> bool:
     """Return whether a document, the last of a file, lacks the key that is written last."""
     if kind_of(document) == "answer":
         return ("chunks" if document.keys() & {"error", "stopped"} else "usage") not in document
+    if kind_of(document) == "map":
+        return "keys" not in document
     return isinstance(document.get(_END), str) and "seconds" not in document
 
 

@@ -15,6 +15,7 @@ from agentmagic.errors import CassetteError
 from agentmagic.messages import ResultStatus
 from agentmagic.replay.comparison import LONGEST, Difference, record_line
 from agentmagic.replay.exchange import SAME, Json, kind_of, tool_def
+from agentmagic.secrets import redact
 from agentmagic.text import clip
 
 MEND = "Undo the edit, or record it again."
@@ -71,6 +72,14 @@ def _seconds(value: Any) -> bool:
 
 def _place(value: Any) -> bool:
     return _count(value) or (_list(_count)(value) and len(value) > 1)
+
+
+def _rows(value: Any) -> bool:
+    """Return whether a text has a row of a map in each line."""
+    try:
+        return all(isinstance(json.loads(line)["key"], str) for line in value.split("\n"))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return False
 
 
 def _counts(value: Any) -> bool:
@@ -160,6 +169,7 @@ _HEAD: dict[str, Test] = {
     "address_": _TEXT,
     "advice_": _TEXT,
     "left out_": _list(_TEXT),
+    "map_": _BOOL,
     "recording_": _form(id_=_TEXT, after_=_TEXT, instead_=_list(_TEXT), whole_=_BOOL),
 }
 _FORMS: dict[str, dict[str, Test]] = {
@@ -203,6 +213,19 @@ _FORMS: dict[str, dict[str, Test]] = {
     "inner": {"inner": _TEXT, **_RESULT, "begun_": _count, "unfinished_": _BOOL},
     "result": {"result": _TEXT, **_RESULT},
     "stop": {"stop": _BOOL},
+    "rows": {"rows": _rows},
+    "map": {
+        "map": _count,
+        "spent": _counts,
+        "kept_": _count,
+        "total_": _count,
+        "rate_": _seconds,
+        "doubtful_": _list(_TEXT),
+        "notices_": _list(_TEXT),
+        "file_": _TEXT,
+        "answers_": _TEXT,
+        "keys": _TEXT,
+    },
     "end": {"end": _TEXT, "error_": _TEXT, "steps_": _list(_seconds), "seconds_": _seconds, "check_": _TEXT},
 }
 """The fields of each kind of document, and how each is tested; those with `_` behind the name may be missing."""
@@ -255,6 +278,8 @@ def _disorder(documents: Sequence[Json]) -> Iterator[str]:
         yield "two results have the same place"
     if "end" in kinds[:-1]:
         yield "a document stands behind the end"
+    if "map" in kinds:  # its rows are the answers
+        return
     # The last request has no answer if the process was killed before it came.
     missing = set(range(1, len(requests) + (kinds[-1:] == ["end"]))) - answered
     yield from (f"request {number} has no answer" for number in sorted(missing))
@@ -275,11 +300,14 @@ class Edit:
 def digest_of(document: Json) -> str:
     """Return the digest of a document; for an answer, behind it that of its texts, which a user may edit.
 
-    It is "" for requests, for lists of tools, which they cover, and for the usual end.
+    For rows of a map it is one for each row. It is "" for requests, for lists of tools, which they cover, and for the
+    usual end.
     """
     kept = {name: value for name, value in document.items() if name not in _UNCHECKED}
     if kind_of(document) in ("request", "sources") or kept == {"end": "answer"}:
         return ""
+    if kind_of(document) == "rows":
+        return "".join(map(_digest, document["rows"].split("\n")))
     if kind_of(document) != "answer":
         return _digest(kept)
     parts: list[Json] = kept["parts"]
@@ -332,9 +360,13 @@ def _edit(document: Json, digest: str) -> Edit:
             before = next((one for one in ANSWERS if digest_of({**document, "answer": one}) == digest), before)
         case "result" | "inner":
             field, after = f"results.{name}", document.get("text", after)
+        case "rows":
+            pairs = zip(name.split("\n"), _pieces(digest), strict=True)
+            after, before = next((line, before) for line, before in pairs if _digest(line) != before)
+            field, before = f"rows.{json.loads(after).get('row', '')}", f"(digest {before})"
         case _:
             pass
     step = document.get("step", name if kind == "answer" else 1)
-    after = clip(after if isinstance(after, str) else record_line(after), LONGEST)
+    after = clip(redact(after if isinstance(after, str) else record_line(after)), LONGEST)
     is_minor = kind == "answer" and digest_of(document)[:DIGITS] == digest[:DIGITS]
-    return Edit(step, Difference("edited", field, before, after), is_minor)
+    return Edit(step, Difference("edited", redact(field), before, after), is_minor)

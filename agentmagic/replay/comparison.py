@@ -35,6 +35,7 @@ Cause = Literal[
     "value",
     "prompt",
     "tool result",
+    "row",
 ]
 
 ABSENT = "(absent)"

@@ -20,9 +20,10 @@ from agentmagic.providers.registry import address_of
 from agentmagic.replay import unasked
 from agentmagic.replay.bound_values import lost
 from agentmagic.replay.cassette import Blobs, Cassette, Take, prompt_parts
-from agentmagic.replay.comparison import RequestRecords
+from agentmagic.replay.comparison import Difference, RequestRecords
 from agentmagic.replay.exchange import Json, blanked
-from agentmagic.replay.player import Player, Verdict
+from agentmagic.replay.map_tape import MapTape
+from agentmagic.replay.player import Player, Verdict, mismatch
 from agentmagic.replay.recorder import TurnRecorder
 from agentmagic.replay.recording import Recording, tidy
 from agentmagic.replay.tape import KnownResults, TurnTape
@@ -63,8 +64,8 @@ class Deck:
         self._past: dict[int, tuple[str, int]] = {}
         """The takes of turns in the history, and of turns that were cleared: by their places, the runs of both."""
         self._turns = 0
-        self._recorded: tuple[Take, bool] | None = None
-        """The take that is recorded now, and whether it takes the place of another one."""
+        self._recorded: dict[Take, bool] = {}
+        """The takes that are recorded now, each with whether it takes the place of another one."""
         if path is not None:
             self.insert(path)
         if mode is not None:
@@ -144,20 +145,14 @@ class Deck:
 
         Raises UsageError without a cassette, and CassetteError for one that cannot be used.
         """
-        if mode is not None:
-            _check(mode)
-        self._playing = settings.replay_override() or mode or self.mode
-        if self._playing == "live":
+        if not self._plays(mode):
             return None
         cassette = self._inserted()
         head = self._head(prompt, values)
-        self._claim(cassette, head)
-        self._follow(turns, cleared=cleared)
-        index = self._to_play(cassette, head)
+        index = self._place(cassette, head, turns, cleared=cleared)
+        self._turns += 1
         take = None if index is None else cassette.of_session(self.name)[index]
         real = cache(real)
-        if take is not None and self._playing in ("replay", "replay-model"):
-            unasked.note_played(cassette, take)
 
         def record() -> TurnRecorder:
             if index is not None:  # the turn was played up to a change
@@ -181,6 +176,73 @@ class Deck:
         if index is not None:
             self._use(index)
         return tape
+
+    def map(  # noqa: PLR0913  (what a map is made of)
+        self,
+        prompt: Message,
+        recipe: Agent,
+        real: Callable[[], Model],
+        *,
+        turns: int,
+        cleared: bool,
+        mode: Replay | None = None,
+    ) -> MapTape | None:
+        """Return the next map on tape, None if it is live. It takes a place among the turns, and is none of them.
+
+        Raises UsageError without a cassette and for a mode that a map cannot have, and CassetteError for a cassette
+        that cannot be used.
+        """
+        if not self._plays(mode):
+            return None
+        if self._playing == "replay-tools":
+            raise UsageError(
+                "The mode replay-tools plays no map: the results of its rows' tools are not on the cassette. Choose "
+                'replay, auto or live: session.map(..., replay="live"), %%agent --replay live.'
+            )
+        cassette = self._inserted()
+        head = {**self._head(prompt, ()), "map": True}
+        index = self._place(cassette, head, turns, cleared=cleared)
+        take = None if index is None else cassette.of_session(self.name)[index]
+        real = cache(real)
+
+        def record(values: Sequence[PromptValue]) -> TurnRecorder:
+            own = [] if self._recording is None else self._recording.of_session(self.name)
+            if take in own:  # a turn may have been recorded before it meanwhile
+                self._used.pop(own.index(take), None)
+            described = self._head(prompt, values)
+            return self._record({**described, "map": True}, recipe, real())
+
+        tape = MapTape(
+            mode=self._playing,
+            cassette=cassette,
+            take=take,
+            record=record if self._playing in RECORDS else None,
+            real=real,
+            name=self._model_name(recipe, take, real),
+            prompt=str(head["turn"]),
+            records=self.records,
+            verdicts=self.verdicts,
+            settle=self._settle_take,
+        )
+        if index is not None:
+            self._use(index)
+        return tape
+
+    def _plays(self, mode: Replay | None) -> bool:
+        """Choose the mode of the next turn or map, and return whether that uses the cassette."""
+        if mode is not None:
+            _check(mode)
+        self._playing = settings.replay_override() or mode or self.mode
+        return self._playing != "live"
+
+    def _place(self, cassette: Cassette, head: Json, turns: int, *, cleared: bool) -> int | None:
+        """Return the place of the take to play, None if there is none."""
+        self._claim(cassette, head)
+        self._follow(cassette, turns, cleared=cleared)
+        index = self._to_play(cassette, head)
+        if index is not None and self._playing in ("replay", "replay-model"):
+            unasked.note_played(cassette, cassette.of_session(self.name)[index])
+        return index
 
     def _inserted(self) -> Cassette:
         """Return the cassette as this session records it, or else as the file has it, which is put in order first."""
@@ -212,18 +274,28 @@ class Deck:
             raise CassetteError(f"{what} {self.path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
         if self._playing == "record" or index is None:
             return None
-        goes_live = self._forked or not exact or _is_incomplete(cassette.of_session(self.name)[index])
+        take = cassette.of_session(self.name)[index]
+        if self._playing != "auto" and take.is_map != bool(head.get("map")):
+            kinds = [f"a map: {take.prompt}" if take.is_map else take.prompt]
+            kinds += [f"a map: {head['turn']}" if head.get("map") else str(head["turn"])]
+            raise mismatch(cassette, take, 1, [Difference("prompt", "prompt", *kinds)], str(head["turn"]))
+        # A map compares the conversation itself, and asks again what its recording lacks.
+        goes_live = not exact or (not take.is_map and (self._forked or _is_incomplete(take)))
         return None if self._playing == "auto" and goes_live else index
 
-    def _follow(self, turns: int, *, cleared: bool) -> None:
-        """Go back on the tape if the user has undone turns."""
+    def _follow(self, cassette: Cassette, turns: int, *, cleared: bool) -> None:
+        """Go back on the tape if the user has undone turns, with the maps that came after them."""
+        own, kept, undone = cassette.of_session(self.name), list(self._used), self._turns - turns
+        while kept and undone > 0:
+            undone -= not (kept[-1] < len(own) and own[kept[-1]].is_map)
+            kept.pop()
         if cleared:
             self._past |= self._used
             self._used = {}
-        elif back := list(self._used)[max(len(self._used) - max(self._turns - turns, 0), 0) :]:
+        elif back := list(self._used)[len(kept) :]:
             self._next, self._aligned = back[0], True
             self._used = {index: run for index, run in self._used.items() if index not in back}
-        self._turns = turns + 1
+        self._turns = turns
 
     def _use(self, index: int, *, aligned: bool = True) -> None:
         self._next, self._aligned = index + 1, aligned
@@ -231,19 +303,27 @@ class Deck:
             places.pop(index, None)
         self._used[index] = installed().cell
 
-    def _is_free(self, index: int) -> bool:
-        """Return whether a take can be recorded anew: no turn has it, or its cell runs again after a reset."""
-        (cell, number), (now, run) = self._past.get(index, ("", 0)), installed().cell
+    def _is_free(self, index: int, take: Take) -> bool:
+        """Return whether a take can be recorded anew.
+
+        It can if no turn has it, or if its cell runs again after a reset; a map's cell may run again at any time.
+        """
+        (cell, number), (now, run) = (self._past | self._used).get(index, ("", 0)), installed().cell
         runs_again = cell == now != "" and number != run
-        return index not in self._used and (index not in self._past or runs_again)
+        if index in self._used:
+            return take.is_map and runs_again
+        return index not in self._past or runs_again
 
     def _settle(self, tape: TurnTape) -> None:
         """Put what was recorded of a turn into its place on the cassette."""
         self._forked = self._forked or tape.forked
-        recording = self._recording
-        if tape.recorder is None or self._recorded is None or recording is None:
+        if tape.recorder is not None:
+            self._settle_take(tape.recorder.take)
+
+    def _settle_take(self, take: Take) -> None:
+        recording, aligned = self._recording, self._recorded.pop(take, None)
+        if aligned is None or recording is None:
             return
-        (take, aligned), self._recorded = self._recorded, None
         before = recording.of_session(self.name)
         recording.settle(take)
         unasked.note_recorded(recording, take)
@@ -291,7 +371,7 @@ class Deck:
         own, asked = cassette.of_session(self.name), _asked(head)
         same = [index for index, take in enumerate(own) if _asked_in(take) == asked]
         if self._playing in RECORDS:  # a prompt that comes twice in a conversation has two takes
-            same = [index for index in same if self._is_free(index)]
+            same = [index for index in same if self._is_free(index, own[index])]
         whole = [index for index in same if own[index].ended] or same
         later = [index for index in whole if index >= self._next]
         if whole:
@@ -314,12 +394,12 @@ class Deck:
         instead = [take for take in own if _asked_in(take) == asked and not take.ended]
         gone = [place] if exact or (self._aligned and place < len(own)) else []
         gone += range(self._next, place) if self._aligned else ()
-        instead += [own[at] for at in gone if self._is_free(at)]
+        instead += [own[at] for at in gone if self._is_free(at, own[at])]
         before = [take for take in own[:place] if take not in instead]
         session = {"session": self.name} if self.name else {}
         take = Take({**head, **_facts(recipe, model), **session}, where=recording.path.name)
         chain = recording.begin(take, before[-1] if before else None, instead)
-        self._recorded = take, bool(instead)
+        self._recorded[take] = bool(instead)
         chain.begin(prompt_parts(take.head))
         return TurnRecorder(recording, take, chain)
 
@@ -373,7 +453,8 @@ def _asked(head: Json) -> Json:
     The tape itself tells what became of proposed cells.
     """
     parts = [part for part in prompt_parts(head) if part.get("uri") != FATES]
-    return blanked({"turn": head.get("turn"), "parts": parts})
+    kind = {"map": True} if head.get("map") else {}
+    return blanked({"turn": head.get("turn"), "parts": parts, **kind})
 
 
 def _asked_in(take: Take) -> Json:
@@ -390,4 +471,6 @@ def _is_incomplete(take: Take) -> bool:
 
 
 def _likeness(take: Take, head: Json) -> float:
+    if take.is_map != bool(head.get("map")):
+        return 0.0
     return SequenceMatcher(None, take.prompt[:1000], str(head["turn"])[:1000], autojunk=False).ratio()

@@ -358,7 +358,8 @@ class CassetteModel:
         """Yield the recorded answer. Raises BadRequest if the request is not on the cassette."""
         cassette = Cassette.at(self._path)
         words = next((one.text for one in reversed(request.messages) if one.role == "user"), "")
-        for take in sorted(cassette.takes, key=lambda take: take.prompt != words):
+        turns = [take for take in cassette.takes if not take.is_map]
+        for take in sorted(turns, key=lambda take: take.prompt != words):
             player = Player(cassette, take)
             record = self._records(request, str(take.head.get("model", "")))
             record = replace(record, values=tuple(map(record_line, take.head.get("values", ()))))

@@ -85,7 +85,7 @@ class TurnRecorder:
 
     def __init__(self, recording: Recording, take: Take, chain: Chain) -> None:
         self._recording = recording
-        self._take = take
+        self.take = take
         self._chain = chain
         self._requests = 0
         self._listed = False
@@ -97,7 +97,7 @@ class TurnRecorder:
     def copy(self, documents: Iterable[tuple[Json, Json]]) -> None:
         """Write documents of another take, each with what it stands for in whole."""
         for document, whole in documents:
-            self._write(self._chain.difference(document, whole))
+            self.write(self._chain.difference(document, whole))
             self._requests += "request" in document
 
     def tools(self, sources: Sequence[Json], chosen: Sequence[str] | None) -> None:
@@ -105,24 +105,24 @@ class TurnRecorder:
         if not self._listed:
             self._listed = True
             few = {} if chosen is None else {"chosen": list(chosen)}
-            self._write({"sources": self._chain.listed(sources), **few})
+            self.write({"sources": self._chain.listed(sources), **few})
 
     def request(self, request: Request, digest: str) -> int:
         """Write a request as its difference to the one before, and return its number."""
         self._requests += 1
         difference = self._chain.encode(self._recording.encoder.request(request))
-        self._write({"request": self._requests, "digest": digest, **difference})
+        self.write({"request": self._requests, "digest": digest, **difference})
         return self._requests
 
     def answer(self, document: Json) -> None:
         """Write the answer to a request."""
         document = self._recording.blobs.keep(document)
         self._chain.answered(document)
-        self._write(document)
+        self.write(document)
 
     def waited(self, seconds: float) -> None:
         """Write how long the turn waits before it asks again."""
-        self._write({"wait": seconds})
+        self.write({"wait": seconds})
 
     def aside(self, call_id: str, kind: str, *values: Any) -> None:
         """Keep what a call reports or asks while it runs."""
@@ -132,7 +132,7 @@ class TurnRecorder:
         """Write what the user answered."""
         if isinstance(question, QuestionAsked):
             answer = intent.text if isinstance(intent, Reply) else None
-            self._write({"question": redact(question.text), "answer": answer and redact(answer)})
+            self.write({"question": redact(question.text), "answer": answer and redact(answer)})
             return
         document: Json = {"approval": question.call.name, **_named(place), "answer": "nobody"}
         match intent:
@@ -143,7 +143,7 @@ class TurnRecorder:
                 document |= {"answer": "no"} | ({"reason": redact(intent.reason)} if intent.reason else {})
             case _:
                 pass
-        self._write(document)
+        self.write(document)
 
     def heard(self, event: Event, calls: Calls) -> Event:
         """Write what an event of the turn tells. Return it with the times that are written."""
@@ -159,10 +159,10 @@ class TurnRecorder:
                 result = replace(result, seconds=round(result.seconds, DIGITS))
                 event = TurnFinished(result)
                 if result.stop_reason == "cancelled":
-                    self._write({"stop": True})
+                    self.write({"stop": True})
                 error = {"error": result.error} if result.error else {}
                 document: Json = {"end": result.stop_reason, **error, "steps": self._seconds}
-                self._write({**document, "seconds": result.seconds})
+                self.write({**document, "seconds": result.seconds})
             case _:
                 pass
         return event
@@ -198,7 +198,7 @@ class TurnRecorder:
         document |= {"seconds": event.seconds} if event.seconds else {}
         if not maker:
             self._chain.result(document)
-        self._write(document)
+        self.write(document)
 
     def _made(self, call_id: str, maker: str, calls: Calls) -> Json:
         """Note among what a tool does that a call which it made is over, and return the fields of that call."""
@@ -214,14 +214,14 @@ class TurnRecorder:
     def _unfinished(self, call_id: str, maker: str, calls: Calls) -> None:
         """Write a call that was not over when the tool that had made it was."""
         head = {"inner": calls.inner[maker][call_id].name, **_named(calls.places[call_id])}
-        self._write({**head, **self._made(call_id, maker, calls), "unfinished": True})
+        self.write({**head, **self._made(call_id, maker, calls), "unfinished": True})
 
-    def _write(self, document: Json) -> None:
+    def write(self, document: Json) -> None:
         """Write a document. Raises CassetteError once: after that nothing is written, so that the turn can end."""
         if self._failed:
             return
         try:
-            self._recording.append(self._take, document)
+            self._recording.append(self.take, document)
         except CassetteError:
             self._failed = True
             raise

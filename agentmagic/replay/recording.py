@@ -34,7 +34,9 @@ class Recording(Cassette):
         self.encoder = Encoder(self.blobs.keep)
         self.state = cassette.state
         self._stored: set[str] = set(cassette.blobs)
-        self._open: tuple[Take, Take | None, Collection[Take]] | None = None
+        self._open: dict[Take, tuple[Take | None, Collection[Take]]] = {}
+        self._last = ""
+        """The id of the take whose document was appended last: a map may go on beside a turn."""
         self._chain: tuple[Take | None, Chain] = (None, Chain())
 
     def refresh(self) -> None:
@@ -60,7 +62,8 @@ class Recording(Cassette):
             take.base = None if "whole" in take.mark else after
             self._append(documents.write({**take.head, MARK: take.mark}), goes_on="")
         self._chain = take, chain
-        self._open = (take, after, instead)
+        self._last = take.mark["id"]
+        self._open[take] = after, instead
         return chain
 
     def append(self, take: Take, document: Json) -> None:
@@ -72,10 +75,8 @@ class Recording(Cassette):
 
     def settle(self, take: Take) -> None:
         """Put a take that is over into its place among the others."""
-        if self._open is not None and self._open[0] is take:
-            _, after, instead = self._open
-            self._open = None
-            place(self.takes, take, after, instead)
+        if take in self._open:
+            place(self.takes, take, *self._open.pop(take))
 
     def finish(self) -> None:
         """Put the file in order, if anything was recorded. Raises CassetteError if it cannot be written."""
@@ -113,7 +114,7 @@ class Recording(Cassette):
                 now = state_of(os.fstat(number))
                 if self.state is not None and now[0] != self.state[0]:
                     self._stored = set()  # blobs that no take named were left out
-                if goes_on and now != self.state:
+                if goes_on and (now != self.state or goes_on != self._last):
                     text = documents.write({GOES_ON: goes_on}) + text
                 new = [name for name in dict.fromkeys(named_blobs(text)) if name not in self._stored]
                 self._stored.update(new)
@@ -121,6 +122,7 @@ class Recording(Cassette):
                 while data:
                     data = data[os.write(number, data) :]
                 self.state = state_of(os.fstat(number))
+                self._last = goes_on or self._last
             finally:
                 os.close(number)
         except OSError as error:

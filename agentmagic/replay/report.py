@@ -1,5 +1,6 @@
 """What a person is told of a cassette: its turns, how it differs from another, what is wrong with it, what changes."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
@@ -12,11 +13,12 @@ from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.checks import MEND
 from agentmagic.replay.comparison import compare
 from agentmagic.replay.exchange import Json, kind_of
+from agentmagic.replay.map_tape import rows_of_take
 from agentmagic.replay.player import records
 from agentmagic.replay.recorder import DIGEST
 from agentmagic.replay.recording import locked
 from agentmagic.secrets import redact
-from agentmagic.text import one_line, shown
+from agentmagic.text import counted, one_line, shown
 
 LONGEST = 200
 """Characters of a line."""
@@ -50,10 +52,21 @@ def _told(document: Json) -> Iterator[str]:
             yield f"   approval of {name}: {answer}"
         case {"question": text, "answer": answer}:
             yield f"   {text} {answer}"
+        case {"rows": str() as text}:
+            yield from (f"row {_row(json.loads(line))}" for line in text.split("\n"))
+        case {"map": int() as count}:
+            where = f" in {document['file']}" if "file" in document else ""
+            yield f"map of {counted(count, 'row')}{where}"
         case {"end": reason} if reason not in ("answer", "done"):
             yield f"ended: {reason} {document.get('error', '')}"
         case _:
             pass
+
+
+def _row(row: Json) -> str:
+    """Return what became of a row of a map, in a line."""
+    said = row.get("answer") or row.get("error") or row.get("value")
+    return f"{row.get('row')}: {row.get('status')} {said}"
 
 
 def _returned(document: Json) -> Any:
@@ -91,6 +104,21 @@ def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterato
     for one, other in zip(*answers, strict=False):
         if one != other:
             yield f"answer: {' '.join(one)!r} became {' '.join(other)!r}"
+    if before.is_map and after.is_map:
+        yield from _between_rows(before, after)
+
+
+def _between_rows(before: Take, after: Take) -> Iterator[str]:
+    """Yield how the rows of two maps differ."""
+    one, other = ({key: _row(json.loads(line)) for key, line in rows_of_take(take).items()} for take in (before, after))
+    for key in one | other:
+        if key not in one or key not in other:
+            yield f"{'-' if key in one else '+'} row {one.get(key, other.get(key))}"
+        elif one[key] != other[key]:
+            yield f"row {one[key]!r} became {other[key]!r}"
+    digests = [next((doc.get("answers") for doc in take.documents if "map" in doc), None) for take in (before, after)]
+    if digests[0] != digests[1]:
+        yield f"answers in the file: {digests[0]} became {digests[1]}"
 
 
 def problems(cassette: Cassette) -> Iterator[str]:
@@ -109,6 +137,9 @@ def problems(cassette: Cassette) -> Iterator[str]:
                     yield f"{where}: request {request} is not what was sent. {MEND}"
             if not take.ended:
                 yield f"{where}: the recording breaks off. Record it again."
+            missing = (one["file"] for one in take.documents if kind_of(one) == "map" and "file" in one)
+            if name := next((one for one in missing if not (cassette.path.parent / one).is_file()), ""):
+                yield f"{where}: its rows are in {name}, which is missing. Restore it, or record the cell again."
             if any(redact(text) != text for text in take.text()):
                 name = cassette.path
                 yield f"{where}: it holds a secret. Run: python -m agentmagic cassette scrub {name}"

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.approval.approvals import Ask
@@ -42,22 +41,18 @@ from agentmagic.replay.bound_values import recorded_changes
 from agentmagic.replay.cassette import prompt_parts
 from agentmagic.replay.chunks import Answer
 from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecords, compare_results, is_cosmetic
-from agentmagic.replay.exchange import Json, blanked, tool_def
+from agentmagic.replay.exchange import Json, blanked
 from agentmagic.replay.player import COSMETIC, Player, Verdict, both, mismatch
-from agentmagic.replay.recorder import DIGEST, Calls, TurnRecorder, source_of
+from agentmagic.replay.recorder import DIGEST, Calls, TurnRecorder
+from agentmagic.replay.taped_tools import running, taped
 from agentmagic.secrets import redact
 from agentmagic.serialization import from_json
 from agentmagic.settings import Replay
 from agentmagic.text import clip
 from agentmagic.tools.base import (
-    Choosing,
-    Local,
-    ServersUnreachable,
     Tool,
     ToolContext,
     Toolset,
-    list_source,
-    notices_of,
 )
 from agentmagic.tools.notebook.proposals import FATES, is_told
 
@@ -294,18 +289,7 @@ class TurnTape:
 
     def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
         """Return sources of tools whose lists and calls are on the tape."""
-        numbers = count()
-        recorded = self.player.sources if self.player is not None and self.frozen else []
-        away = iter([one for one in recorded if not one.get("local")])
-
-        def taped(source: Toolset) -> Toolset:
-            if isinstance(source, Choosing):
-                return source.over(list(map(taped, source.sources)))
-            local = isinstance(source, Local)
-            nothing: Json = {}
-            return TapedTools(self, source, next(numbers), None if local or not self.frozen else next(away, nothing))
-
-        return tuple(map(taped, sources))
+        return taped(self, sources, self.player.sources if self.player is not None and self.frozen else None)
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
         """Run a call, or return its recorded result. Raises ReplayMismatch if a frozen tape does not have the call."""
@@ -323,21 +307,11 @@ class TurnTape:
             context.overheard(hear)
             context.watch = partial(recorded_changes, context, context.watch, hear)
         try:
-            return await (await self._running(tool, source)).invoke(call, context)
+            return await (await running(tool, source)).invoke(call, context)
         except ServerError as error:
             if self.recorder is not None:
                 self.recorder.aside(call.id, "gone", said(error))
             raise
-
-    async def _running(self, tool: Tool, source: Toolset) -> Tool:
-        """Return a tool that can run. If the tool was listed from the tape, ask its source for the real one."""
-        if tool.invoke is not on_tape:
-            return tool
-        tools, problems = await list_source(source)
-        found = next((one for one in tools if one.name == tool.name), None)
-        if found is None:
-            raise ServerError(" ".join(problems) or f"There is no tool {tool.name!r} any more.")
-        return found
 
     # -- the user, and what happens ------------------------------------------------------------
 
@@ -403,12 +377,6 @@ class TurnTape:
         return mismatch(player.cassette, player.take, asked, [difference])
 
 
-async def on_tape(_call: ToolCall, _context: ToolContext) -> ToolResult:
-    """Stand for the call of a tool that is known from a tape alone."""
-    message = "The tool is known from its recording alone."
-    raise ServerError(message)
-
-
 class TapedModel:
     """The model of a turn on tape. `real` is the model that is asked, or None if the tape answers."""
 
@@ -419,28 +387,28 @@ class TapedModel:
         self._left_out = cast("Sequence[str]", head.get("left out", ()))
         self._advice = str(head.get("advice", ""))
         self._tape = tape
-        self._real = real
+        self.real = real
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of the settings that the model honours, or honoured when it was recorded."""
-        if self._real is not None:
-            return honoured(self._real, settings).given
+        if self.real is not None:
+            return honoured(self.real, settings).given
         return [name for name in settings.given if name not in self._left_out]
 
     def advice(self) -> str:
         """Return the advice that the model gives, or gave when it was recorded."""
-        if self._real is None:
+        if self.real is None:
             return self._advice
-        return self._real.advice() if isinstance(self._real, Advising) else ""
+        return self.real.advice() if isinstance(self.real, Advising) else ""
 
     def choose(self, tools: Sequence[ToolDef], question: str) -> Sequence[ToolDef]:
         """Return the tools that the model can handle."""
         player = self._tape.player
-        if self._real is None and player is not None:
+        if self.real is None and player is not None:
             return [tool for tool in tools if player.chosen is None or tool.name in player.chosen]
-        if not isinstance(self._real, FewTools):
+        if not isinstance(self.real, FewTools):
             return tools
-        chosen = self._real.choose(tools, question)
+        chosen = self.real.choose(tools, question)
         self._tape.chosen = [tool.name for tool in chosen]
         return chosen
 
@@ -463,57 +431,4 @@ class TapedModel:
 class _PreparedModel(TapedModel):
     async def prepare(self) -> None:
         """Load the model behind."""
-        await cast("Preparing", self._real).prepare()
-
-
-class TapedTools:
-    """A source of tools in a turn on tape. `recorded` is its list of tools if the list comes from the tape too."""
-
-    def __init__(self, tape: TurnTape, source: Toolset, number: int, recorded: Json | None) -> None:
-        self._tape = tape
-        self._source = source
-        self._number = number
-        self._recorded = recorded
-        self.notices: Sequence[str] = ()
-
-    async def tools(self) -> Sequence[Tool]:
-        """Return the tools. Raises ServersUnreachable if some were or are missing."""
-        listed = self._recorded
-        if listed is None:
-            tools, problems = await list_source(self._source)
-            notices = notices_of(self._source)
-            listed = source_of(tools, problems, notices, local=isinstance(self._source, Local))
-        else:
-            tools, problems = _recorded_tools(listed), listed.get("problems", ())
-        self._tape.sources[self._number] = listed
-        self.notices = listed.get("notices", ())
-        taped = [self._taped(tool) for tool in tools]
-        if problems:
-            raise ServersUnreachable(" ".join(problems), taped, problems)
-        return taped
-
-    def _taped(self, tool: Tool) -> Tool:
-        async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
-            return await self._tape.call(tool, self._source, call, context)
-
-        # A tool that two sources offer, the notebook and its agent for example, stays one.
-        return self._tape.taped.setdefault(id(tool), replace(tool, invoke=invoke))
-
-    async def aclose(self) -> None:
-        """Do nothing: the session closes the source."""
-
-
-def _recorded_tools(source: Json) -> list[Tool]:
-    def flag(name: str, tool: Json, usual: object) -> Any:
-        return source.get(name, {}).get(tool["name"], usual)
-
-    return [
-        Tool(
-            tool_def(tool),
-            on_tape,
-            parallel=flag("parallel", tool, True),
-            ask=flag("ask", tool, False),
-            code=flag("code", tool, False),
-        )
-        for tool in source.get("tools", ())
-    ]
+        await cast("Preparing", self.real).prepare()

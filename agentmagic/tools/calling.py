@@ -118,7 +118,9 @@ def checked(call: ToolCall, value: object) -> ToolResult:
     parts = tuple(_part(part) for part in content)
     done = value.done if value.done is None else str(value.done)
     status = value.status if value.status in get_args(ResultStatus) else "error"
-    return replace(value, call_id=call.id, name=call.name, content=parts, status=status, done=done)
+    return replace(
+        value, call_id=call.id, name=call.name, content=parts, status=status, done=done, in_doubt=value.in_doubt is True
+    )
 
 
 def _part(part: object) -> Content:

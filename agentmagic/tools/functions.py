@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,6 +20,7 @@ from agentmagic.messages import Example, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import caller, engine, outcome, void
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.tools.base import STILL_RUNNING, TIMEOUT, Completion, Done, Tool, ToolContext, result
+from agentmagic.tools.executors import Dispatcher, check_executor
 from agentmagic.undo.own import user_variables
 from agentmagic.values.describe import collect, snapshot, to_outputs
 
@@ -55,6 +56,23 @@ class ToolOptions:
     thread_safe: bool = False
     loop: Literal["engine", "caller"] = "engine"
     variables: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    executor: Executor | None = field(default=None, repr=False, compare=False)
+    repeatable: bool = False
+
+
+class _Kept:
+    """What a function keeps in an attribute. A pickle of the function, which may go to a worker, has None there.
+
+    The options hold the executor and the variables of the notebook.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: ToolOptions | Tool) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
 
 
 @overload
@@ -70,6 +88,8 @@ def tool(
     thread_safe: bool = False,
     loop: Literal["engine", "caller"] = "engine",
     variables: Mapping[str, Any] | None = None,
+    executor: Executor | None = None,
+    repeatable: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """Mark a function as a tool that models may call; it stays an ordinary function.
@@ -85,7 +105,11 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     A parameter of a class that JSON cannot carry, a data frame for example, takes the name of a variable of the
     notebook. In a script, give the variables: `@tool(variables=globals())`.
 
-    Raises UsageError for a function with parameters that a model cannot fill in.
+    With `executor` the body of a synchronous function runs there: on threads, on a process pool, or on workers of a
+    cluster. `repeatable` says that a second run of a call does no harm; without it, an executor that may run a call
+    twice is refused.
+
+    Raises UsageError for a function with parameters that a model cannot fill in, or that cannot run on its executor.
     """
     chosen = ToolOptions(**options)
     return partial(tool_with, options=chosen) if function is None else tool_with(function, chosen)
@@ -100,8 +124,8 @@ def tool_with(function: F, options: ToolOptions) -> F:
         name = json_schema.name_of(function)
         raise UsageError(f'{name} is not async, so loop="caller" means nothing to it. Leave it out.')
     try:
-        setattr(function, MARK, options)
-        setattr(function, BUILT, built)
+        setattr(function, MARK, _Kept(options))
+        setattr(function, BUILT, _Kept(built))
         json_schema.set_plain_defaults(function)
     except AttributeError:  # a bound method or a built-in has no attributes of its own
         raise UsageError(
@@ -113,7 +137,12 @@ def tool_with(function: F, options: ToolOptions) -> F:
 def is_tool(value: object) -> bool:
     """Return whether `@tool` marked this function."""
     function = inspect.isroutine(value) or isinstance(value, partial)
-    return function and isinstance(getattr(cast("object", value), MARK, None), ToolOptions)
+    return function and _kept(cast("object", value), MARK) is not None
+
+
+def _kept(function: object, attribute: str) -> Any:
+    kept = getattr(function, attribute, None)
+    return kept.value if isinstance(kept, _Kept) else None
 
 
 def function_tool(function: Function) -> Tool:
@@ -121,15 +150,15 @@ def function_tool(function: Function) -> Tool:
 
     Raises UsageError for a function with parameters that a model cannot fill in.
     """
-    built = getattr(function, BUILT, None)
+    built = _kept(function, BUILT)
     # functools.wraps copies attributes, so a wrapper can have the tool of the function that it wraps.
     if isinstance(built, Tool) and cast("_Invocation", built.invoke).function is function:
         return built
     # A partial of a marked function has its options: the user is asked before it too.
-    marked = (getattr(one, MARK, None) for one in json_schema.layers(function))
-    tool = _built(function, next((one for one in marked if isinstance(one, ToolOptions)), ToolOptions()))
+    marked = (_kept(one, MARK) for one in json_schema.layers(function))
+    tool = _built(function, next((one for one in marked if one is not None), ToolOptions()))
     with suppress(AttributeError):  # see tool_with
-        setattr(function, BUILT, tool)
+        setattr(function, BUILT, _Kept(tool))
     return tool
 
 
@@ -147,7 +176,10 @@ def _built(function: Function, options: ToolOptions) -> Tool:
         signature.parameters,
         examples=tuple(Example(question, arguments) for question, arguments in signature.examples),
     )
-    invoke = _Invocation(function, signature, options)
+    check_executor(function, options.executor, signature.context, repeatable=options.repeatable)
+    executor = options.executor
+    dispatcher = None if executor is None else Dispatcher(function, executor, repeatable=options.repeatable)
+    invoke = _Invocation(function, signature, options, dispatcher)
     now = partial(_definition_now, definition, signature, options) if signature.by_name else None
     return Tool(definition, invoke, options.timeout, options.parallel, options.ask, now=now)
 
@@ -284,13 +316,17 @@ class _Invocation:
     function: Function
     signature: json_schema.Signature
     options: ToolOptions
+    dispatcher: Dispatcher | None = None
 
     async def __call__(self, call: ToolCall, context: ToolContext) -> ToolResult:
         given = json_schema.arguments_for(self.signature, call.arguments)
         arguments = _filled_in(given, self.signature, self.options)
         if _is_async_function(self.function):
             return await self._asynchronously(arguments, context)
-        value = await self._synchronously(arguments, context)
+        if self.dispatcher is not None and self.dispatcher.kind != "threads":
+            value = await self.dispatcher.run(arguments, self.signature.by_name, context)
+        else:
+            value = await self._synchronously(arguments, context)
         return (
             value if isinstance(value, ToolResult) else await _on_user_loop(lambda: _finished(value, context), context)
         )
@@ -318,6 +354,9 @@ class _Invocation:
     async def _synchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         """Return the result of a function that may block, or the awaitable that it returned."""
         loop = asyncio.get_running_loop()
+        run = engine().in_pool if self.options.thread_safe else engine().run_user
+        if self.dispatcher is not None:
+            run = self.dispatcher.run_here
         filled = self._with(arguments, _BlockingContext(context))
 
         def work() -> Any:
@@ -331,13 +370,12 @@ class _Invocation:
         def begin() -> None:
             if threading.current_thread() is not threading.main_thread():
                 context.left = STILL_RUNNING
-                if engine().main.takes_tools and not self.options.thread_safe:
+                if run == engine().run_user and engine().main.takes_tools:
                     context.tell(IN_THREAD)
             loop.call_soon_threadsafe(context.deadline.resume)
 
         # The time limit of a function that waits for the main thread or the pool starts when it runs.
         context.deadline.pause()
-        run = engine().in_pool if self.options.thread_safe else engine().run_user
         return await run(work, begin)
 
     def _with(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:

@@ -13,7 +13,9 @@ _OF_SHELL = re.compile(r"In|Out|exit|quit|open|get_ipython|_+|_i{1,3}|_i?\d+|_[i
 """Names that IPython and Python bind."""
 
 
-OUTSIDE = frozenset({"agentmagic", "IPython", "ipykernel", "logging", "asyncio", "pathlib"})
+OUTSIDE = frozenset({"agentmagic", "IPython", "ipykernel", "logging", "asyncio", "pathlib"}) | {
+    *("concurrent", "distributed", "ipyparallel")  # executors, clients and clusters, which their own threads change
+}
 """Packages whose objects are no data of a notebook, also where they run from a checkout."""
 
 

@@ -118,7 +118,7 @@ def _maker(kind: type[Any]) -> Maker | None:
     if issubclass(kind, ModuleType):
         return code_states.module_state
     for name in (f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__):
-        if name in live_states.NAMED and not kind.__module__.startswith("agentmagic."):
+        if name in live_states.NAMED and not kind.__module__.startswith(("agentmagic.", "ipyparallel.")):
             return live_states.NAMED[name]
     if is_unchanging(kind):
         return None

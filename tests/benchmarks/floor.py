@@ -43,8 +43,8 @@ class Floor:
                 return text
             self.messages.append({"role": "assistant", "content": text or None, "tool_calls": calls})
             for call in calls:
-                arguments = json.loads(call["function"]["arguments"])
-                self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": arguments["text"]})
+                (argument,) = json.loads(call["function"]["arguments"]).values()
+                self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": str(argument)})
 
     async def _step(self) -> tuple[str, list[dict[str, Any]]]:
         pieces: list[str] = []

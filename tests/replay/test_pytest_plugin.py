@@ -36,6 +36,21 @@ agent = Agent(ScriptedModel([]))""",
 )
 
 
+MAPS = (
+    """%load_ext agentmagic
+%agent cassette x.cassette.yaml
+import os
+from agentmagic import Agent, ScriptedModel
+
+records = os.environ["AGENTMAGIC_REPLAY"] == "record"
+agent = Agent(ScriptedModel(["One.", "Two.", "Three.", "Four."] * records))
+rows = [{"review": "good"}, {"review": "bad"}]""",
+    "%%agent --map rows -o moods\nWhich mood? {review}",
+    "moods",
+    "agent.map(rows, 'How short is {review}?')",
+)
+
+
 @pytest.fixture
 def tested(tmp_path):
     """Run pytest with the plugin in a folder with one test."""
@@ -92,3 +107,20 @@ def test_a_run_without_the_fixture_loads_nothing_of_agentmagic(tested, tmp_path)
     )
     done = tested()
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_nbval_passes_a_notebook_with_recorded_maps_whose_model_has_no_answers(tested, tmp_path, monkeypatch):
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("nbval")
+    notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, MAPS)))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for mode in ("record", "replay"):
+        monkeypatch.setenv("AGENTMAGIC_REPLAY", mode)
+        nbclient.NotebookClient(notebook, resources={"metadata": {"path": tmp_path}}, kernel_name="python3").execute()
+    nbformat.write(notebook, tmp_path / "x.ipynb")
+    done = tested("--nbval", "--nbval-current-env", "x.ipynb")
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout
+    assert (tmp_path / "x.cassette.yaml").read_text(encoding="utf-8").count("\nmap: 2\n") == 2

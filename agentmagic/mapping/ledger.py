@@ -1,0 +1,126 @@
+"""What became of the rows of a map: in the result, in its file, and in the reports of its progress."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from agentmagic.errors import AgentMagicError
+from agentmagic.events import MapProgress
+from agentmagic.mapping.file import Line, MapFile, RowAsked, RowEnded
+from agentmagic.mapping.outcomes import MapRow
+from agentmagic.mapping.prompts import RowPrompt, digest
+from agentmagic.mapping.tally import Tally
+from agentmagic.mapping.work import MapFailed, MapWork
+from agentmagic.runtime.engine import void
+from agentmagic.text import clip
+
+INTERVAL = 0.1
+"""Seconds between two reports of progress at least (ten a second)."""
+
+
+class Ledger:
+    """Keeps what became of the rows of a map, on the engine.
+
+    `rows` are those that have an outcome, by place, `finished` the same in the order in which they ended, and
+    `doubtful` those that may have been paid twice. `running` counts rows that are asked now. `error` is why the map has
+    failed, and `main` the task that an error cancels. `request` is a digest of what all rows are asked. `changed` is
+    called when a row has ended, `told` with each report of progress, and `recorded` with each outcome.
+    """
+
+    def __init__(self, work: MapWork, told: Callable[[MapProgress], None], changed: Callable[[], None]) -> None:
+        self.work = work
+        self.rows: dict[int, MapRow] = {}
+        self.finished: list[MapRow] = []
+        self.doubtful: list[MapRow] = []
+        self.tally = Tally(total=work.rows.total, notices=list(work.notices))
+        self.running = 0
+        self.file: MapFile | None = None
+        self.error: AgentMagicError | None = None
+        self.recorded: Callable[[RowEnded], object] = void
+        self._told = told
+        self._changed = changed
+        self._schema = work.turn.agent.output_schema
+        self.main: asyncio.Task[Any] | None = None
+        self.request = ""
+        self._report: asyncio.TimerHandle | None = None
+
+    def keep(self, prompt: RowPrompt, known: RowEnded) -> bool:
+        """Take the answer of an earlier run; return False for one that does not fit the form any more."""
+        value = None
+        if self._schema is not None and known.status == "answered":
+            try:
+                data = {self._schema.wrapped_in: known.value} if self._schema.wrapped_in else known.value
+                value = self._schema.read(known.answer) if known.answer else self._schema.convert(data)
+            except ValueError:
+                return False
+        row = self.note(prompt, known, value, kept=True)
+        if self.file is not None and row.key in self.file.repeated:
+            self.doubtful.append(row)
+        return True
+
+    def note(self, prompt: RowPrompt, ended: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
+        """Take what became of a row into the result."""
+        row = MapRow(
+            prompt.place,
+            self.work.rows.label(prompt.place),
+            ended.key,
+            ended.status,
+            value if self._schema is not None else ended.answer or None,
+            ended.error,
+            ended.usage,
+            ended.steps,
+            ended.seconds,
+        )
+        self.rows[prompt.place] = row
+        self.finished.append(row)
+        self.tally.note(row, kept=kept)
+        self.recorded(ended)
+        self._changed()
+        self.tell_soon()
+        return row
+
+    def label(self, prompt: RowPrompt) -> str:
+        """Return how a row is called, in a text of bounded length."""
+        return clip(str(self.work.rows.label(prompt.place)), 100)
+
+    def asked(self, prompt: RowPrompt) -> RowAsked:
+        """Return the line that says that a row is about to be asked."""
+        return RowAsked(prompt.key, self.label(prompt), digest(self.request, prompt.key))
+
+    def write(self, *lines: Line) -> None:
+        """Append to the file. A file that cannot be written ends the map, and what was answered stays in the result."""
+        assert self.file is not None  # noqa: S101  (opened by `_begin`)
+        try:
+            self.file.write(*lines)
+        except (OSError, ValueError) as error:
+            where = self.work.path or "The temporary file of the map"
+            reason = getattr(error, "strerror", None) or error
+            failed = MapFailed(
+                f"{where} cannot be written: {reason}. No further row is asked; the result has the rows until here. "
+                "Make room, and run the cell again."
+            )
+            self.end(failed)
+            raise
+
+    def end(self, error: AgentMagicError) -> None:
+        """End the map with an error, unless it has one."""
+        if self.error is None:
+            self.error = error
+            if self.main is not None:
+                self.main.cancel()
+
+    def tell_soon(self) -> None:
+        """Have the progress reported, at most ten times a second."""
+        if self._report is None:
+            self._report = asyncio.get_running_loop().call_later(INTERVAL, self.tell)
+
+    def tell(self) -> None:
+        """Report the progress now."""
+        if self._report is not None:
+            self._report.cancel()
+            self._report = None
+        self._told(self.progress())
+
+    def progress(self) -> MapProgress:
+        """Return how far the map has come."""
+        return self.tally.progress(self.running, "" if self.work.path is None else str(self.work.path))

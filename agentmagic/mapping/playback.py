@@ -1,0 +1,176 @@
+"""Plays a map from a cassette, and records it there: its rows, and the figures that it ended with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import cast, get_args
+
+from agentmagic.errors import CassetteError
+from agentmagic.events import MapEnd
+from agentmagic.mapping.file import MapFile, RowEnded, decoded_line
+from agentmagic.mapping.ledger import Ledger
+from agentmagic.mapping.prompts import RowPrompt
+from agentmagic.mapping.reader import RowReader
+from agentmagic.mapping.work import MapFailed, MapWork
+from agentmagic.messages import Usage
+from agentmagic.providers.base import Request
+from agentmagic.replay.map_tape import MapTape, rounded
+from agentmagic.runtime.engine import engine
+from agentmagic.serialization import encode_record, fitting
+from agentmagic.tools.base import Tool
+
+
+class Playback:
+    """Plays a map from its tape, and records it. `rows` are recorded outcomes that hold while others are asked."""
+
+    def __init__(self, ledger: Ledger, reader: RowReader, tape: MapTape) -> None:
+        self.rows: dict[str, RowEnded] = {}
+        self._ledger = ledger
+        self._reader = reader
+        self._tape = tape
+
+    async def play(self, tools: Sequence[Tool]) -> MapEnd:
+        """Take the rows that are on the tape into the result. Return why the map is over, "" if rows are to be asked.
+
+        Raises ReplayMismatch, and CassetteError for what cannot be played.
+        """
+        ledger, tape, turn, prompts = self._ledger, self._tape, self._ledger.work.turn, self._ledger.work.prompts
+        tape.begin(
+            Request(
+                (*turn.history.messages, prompts.whole),
+                turn.agent.instructions,
+                tuple(tool.definition for tool in tools),
+                output=turn.agent.output_schema,
+                settings=turn.agent.settings,
+            ),
+            prompts.values,
+        )
+        if tape.take is None:
+            return ""
+        recorded = await engine().in_pool(partial(_RecordedRows, tape, ledger.work.path))
+        asked: dict[str, tuple[RowPrompt, str]] = {}
+        async for prompt in self._reader.wanted():
+            if len(asked) == tape.count:
+                break
+            asked[prompt.key] = replace(prompt, prompt=None), ledger.label(prompt)
+        if not recorded.has(asked):
+            self.rows = recorded.kept()
+            return ""
+        ledger.file = recorded.file
+        for key in [key for key in recorded.ended if key in asked]:
+            if not ledger.keep(asked[key][0], recorded.ended[key]):
+                raise CassetteError(f"The recorded answer of row {asked[key][1]} does not fit. Record the cell again.")
+        return self._over(tools)
+
+    def _over(self, tools: Sequence[Tool]) -> MapEnd:
+        """Take the recorded figures, and return why the recorded map was over."""
+        ledger, figures, end = self._ledger, self._tape.figures, self._tape.end
+        tally, rows = ledger.tally, {row.key: row for row in ledger.finished}
+        tally.notices = [*ledger.work.notices, *map(str, figures.get("notices", ()))]
+        if tools and self._tape.mode == "replay-model":
+            tally.notices.append("The rows of a map are played as a whole, so their tools do not run.")
+        if end["end"] == "stopped":
+            tally.notices.append("This map was stopped when it was recorded. To ask the other rows: %agent auto.")
+        tally.total = figures.get("total", ledger.work.rows.total)
+        tally.fix(figures.get("kept", 0), figures.get("rate", 0.0), end.get("seconds", 0.0))
+        ledger.doubtful = [rows[key] for key in figures.get("doubtful", ()) if key in rows]
+        ledger.work.replayed(self._tape.spent)
+        if end["end"] == "failed":
+            ledger.error = MapFailed(str(end.get("error", "")))
+        return cast("MapEnd", end["end"] if end["end"] in get_args(MapEnd) else "done")
+
+    def spent(self, file: MapFile) -> Usage:
+        """Return what the recorded rows have cost that are not in the file."""
+        return sum((ended.usage for key, ended in self.rows.items() if key not in file.ended), Usage())
+
+    def live(self) -> MapWork:
+        """Return the work with the model that rows are asked of."""
+        work = self._ledger.work
+        return replace(work, turn=replace(work.turn, model=self._tape.real()))
+
+    def start(self) -> None:
+        """Begin to record, if the mode does. Raises CassetteError."""
+        self._ledger.recorded = self.note
+        self._tape.start(self._ledger.work.path)
+
+    def keep(self, prompt: RowPrompt) -> bool:
+        """Take the recorded outcome of a row, while others are asked; return False if there is none."""
+        ended = self.rows.get(prompt.key)
+        return ended is not None and self._ledger.keep(prompt, ended)
+
+    def note(self, ended: RowEnded) -> None:
+        """Record the outcome of a row. A cassette that cannot be written ends the map."""
+        if self._tape.recorder is None:
+            return
+        try:
+            self._tape.note(line_of(ended))
+        except CassetteError as error:
+            self._ledger.end(error)
+
+    def finish(self) -> None:
+        """Record how the map has ended, and show the figures as they are recorded."""
+        if self._tape.recorder is None:
+            return
+        ledger, tally, seen = self._ledger, self._ledger.tally, self._ledger.progress()
+        rate, seconds = rounded(seen.rate), rounded(seen.seconds)
+        tally.fix(tally.kept, rate, seconds)
+        notices = tally.notices[len(ledger.work.notices) :]  # the others are of today's environment
+        figures = {"kept": tally.kept, "total": tally.total, "rate": rate, "seconds": seconds, "notices": notices}
+        doubtful = [row.key for row in ledger.doubtful]
+        keys = [row.key for _, row in sorted(ledger.rows.items())]
+        error = "" if ledger.error is None else str(ledger.error)
+        try:
+            self._tape.finish(tally.ended, error, keys, tally.spent, **figures, doubtful=doubtful)
+        except CassetteError as failed:
+            ledger.error = ledger.error or failed
+
+
+class _RecordedRows:
+    """The outcomes of the rows of a map that is played, by their keys, in the order in which the rows ended.
+
+    `file` is the file of the map, open for reading, if the rows stand there. Raises CassetteError if that file is
+    missing and nothing can be recorded, or if a row cannot be read.
+    """
+
+    def __init__(self, tape: MapTape, path: Path | None) -> None:
+        self._tape = tape
+        self.file: MapFile | None = None
+        self.ended: dict[str, RowEnded] = {}
+        if tape.file is None:
+            for key, line in tape.lines.items():
+                ended = decoded_line(line.encode())
+                if not isinstance(ended, RowEnded):
+                    raise CassetteError(f"{tape.cassette.path.name}: row {key!r:.40} cannot be read. Record it again.")
+                self.ended[key] = ended
+            return
+        place = path if path is not None and path.is_file() else tape.file
+        if place.is_file():
+            self.file = MapFile(place, None)
+            self.ended = self.file.ended
+        elif tape.record is None:
+            raise CassetteError(
+                f"{place} has the recorded rows of {tape.prompt!r:.60}, and is not there. Restore it, or record the "
+                "cell anew, with %agent record (AGENTMAGIC_REPLAY=record)."
+            )
+
+    def has(self, asked: Mapping[str, tuple[RowPrompt, str]]) -> bool:
+        """Return whether these rows, with their labels, are those of the recording. Raises ReplayMismatch."""
+        if self.file is not None:  # what could not be asked is not in the file
+            lost = {key: (prompt, label) for key, (prompt, label) in asked.items() if prompt.problem}
+            self.ended |= {
+                key: RowEnded(key, label, "failed", error=prompt.problem) for key, (prompt, label) in lost.items()
+            }
+        known = {key: ended.row for key, ended in self.ended.items()}
+        lines = (line_of(self.ended[key]) for key in asked if key in self.ended)
+        return self._tape.has({key: label for key, (_, label) in asked.items()}, known, lines)
+
+    def kept(self) -> dict[str, RowEnded]:
+        """Return the outcomes that hold if other rows are asked: errors too, unless the map was broken off."""
+        statuses = ("answered", "failed") if self._tape.ended == "done" else ("answered",)
+        return {key: ended for key, ended in self.ended.items() if ended.status in statuses}
+
+
+def line_of(ended: RowEnded) -> bytes:
+    """Return the line of an outcome."""
+    return encode_record(fitting(ended)[0])

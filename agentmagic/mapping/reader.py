@@ -1,0 +1,67 @@
+"""Reads the rows of a map: their prompts, and which of them are asked."""
+
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from itertools import islice
+
+from agentmagic.errors import UsageError
+from agentmagic.loop.retry import words_of
+from agentmagic.mapping.prompts import RowPrompt
+from agentmagic.mapping.sample import choose
+from agentmagic.mapping.tally import Tally
+from agentmagic.mapping.work import MapWork
+from agentmagic.runtime.engine import engine
+
+TOGETHER = 64
+"""Rows that are read and described at once, in a thread."""
+
+
+class RowReader:
+    """Reads the rows of a map. `chosen` are the places of a sample, None for all; `sizes` those of all prompts then."""
+
+    def __init__(self, work: MapWork, tally: Tally) -> None:
+        self.sizes: list[int] = []
+        self.chosen: list[int] | None = None
+        self._work = work
+        self._tally = tally
+
+    async def wanted(self) -> AsyncIterator[RowPrompt]:
+        """Yield the prompts of the rows that are asked. Raises UsageError if the rows cannot be read."""
+        if self._work.settings.sample is not None:
+            await self._choose(self._work.settings.sample)
+        wanted = None if self.chosen is None else set(self.chosen)
+        async for prompt in self._prompts():
+            if wanted is None or prompt.place in wanted:
+                yield prompt
+
+    async def _choose(self, number: int) -> None:
+        """Choose the rows of a sample, by how long their prompts are."""
+        if self._work.rows.total is None:
+            raise UsageError("A sample is taken of rows whose number is known. Make a list of the iterable first.")
+        self.sizes = [prompt.size async for prompt in self._prompts()]
+        self.chosen = choose(self.sizes, number, self._work.settings.seed)
+        self._tally.total = len(self.chosen)
+
+    async def _prompts(self) -> AsyncIterator[RowPrompt]:
+        """Yield the prompts of the rows, which are read in a thread: describing a value may be slow."""
+        source = self._work.prompts.read()
+        while True:
+            together, error = await engine().in_pool(partial(_take, source))
+            for prompt in together:
+                yield prompt
+            if error is not None:
+                raise UsageError(f"The rows cannot be read: {words_of(error)}") from error
+            if not together:
+                if self.chosen is None:  # now that all rows were read, it is known
+                    self._tally.total = self._work.rows.total
+                return
+
+
+def _take(source: Iterator[RowPrompt]) -> tuple[list[RowPrompt], Exception | None]:
+    """Return the next prompts, and the error that reading further rows has raised."""
+    taken: list[RowPrompt] = []
+    try:
+        taken.extend(islice(source, TOGETHER))  # which keeps those before an error
+    except Exception as error:  # noqa: BLE001  (an iterator of the user may raise anything)
+        return taken, error
+    return taken, None

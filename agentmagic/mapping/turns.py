@@ -1,0 +1,154 @@
+"""Runs the turns of the rows of a map, each in a task of its own, and notes what became of them."""
+
+import asyncio
+from collections import deque
+from dataclasses import replace
+
+from agentmagic.context.request_view import RequestView
+from agentmagic.errors import AuthenticationFailed, AuthenticationMissing, RateLimited
+from agentmagic.events import Event, ToolFinished, TurnStarted, is_delta
+from agentmagic.loop.turn import Channel, Outcome, run_turn
+from agentmagic.mapping.file import LONGEST_ERROR, RowEnded, RowLog, RowStatus
+from agentmagic.mapping.ledger import Ledger
+from agentmagic.mapping.outcomes import MapRow
+from agentmagic.mapping.prompts import RowPrompt
+from agentmagic.mapping.purse import RowPurse
+from agentmagic.mapping.work import MapFailed
+from agentmagic.messages import Media, Text, as_text
+from agentmagic.providers.base import Model
+from agentmagic.providers.traffic import TurnTraffic
+from agentmagic.serialization import json_form
+from agentmagic.text import clip
+
+MOST = 10_000
+"""Rows that are asked at a time at most, if nothing else bounds them."""
+ALIKE = 10
+"""Rows that may fail with the same error before one was answered; then the others are not asked."""
+HOPELESS = (AuthenticationMissing, AuthenticationFailed)
+"""Errors that every further row would meet."""
+
+
+class RowTurns:
+    """The turns of rows that are under way. `doubts` are the keys of rows that were asked before, without an answer."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.doubts = set[str]()
+        self._ledger = ledger
+        self._work = ledger.work
+        self._schema = ledger.work.turn.agent.output_schema
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._bound = asyncio.Semaphore(self._work.settings.concurrency or _usual_bound(self._work.turn.model.name))
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
+        """Begin to ask a row of a model, when the bound lets it."""
+        await self._bound.acquire()
+        task = asyncio.create_task(self._row(prompt, purse, model))
+        self._tasks.add(task)
+        self._ledger.running += 1
+        self._ledger.tell_soon()
+        task.add_done_callback(self._over)
+
+    async def wait(self) -> None:
+        """Wait for the rows under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def cancel(self) -> None:
+        """Stop the rows under way."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._ledger.running -= 1
+        self._bound.release()
+
+    async def _row(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
+        """Ask one row, in a turn of its own, and write what became of it."""
+        assert prompt.prompt is not None  # noqa: S101  (of the caller)
+        events: list[Event] = []
+
+        def keep(event: Event) -> None:
+            if not is_delta(event):
+                events.append(event)
+
+        turn = replace(
+            self._work.turn,
+            model=model,
+            prompt=prompt.prompt,
+            values=prompt.values,
+            view=RequestView(),
+            traffic=TurnTraffic(),
+            notices=deque(),
+            purse=purse,
+            row=True,
+        )
+        try:
+            outcome = await self._work.within(run_turn(turn, Channel(events, keep)))
+        finally:
+            purse.close()
+        self._work.spent(outcome.result.usage)
+        ended = self._outcome(prompt, outcome, sent=purse.sent)
+        row = self._ledger.note(prompt, ended, outcome.result.value)
+        if prompt.key in self.doubts or ended.status == "in doubt":
+            self._ledger.doubtful.append(row)
+        self._ledger.write(RowLog(prompt.key, tuple(map(_kept, events))), ended)
+        self._judge(row, outcome.error)
+
+    def _outcome(self, prompt: RowPrompt, outcome: Outcome, *, sent: bool) -> RowEnded:
+        result = outcome.result
+        status, error = self._status(outcome, sent=sent)
+        shaped = self._schema is not None and result.value is not None
+        value = json_form(result.value) if shaped else None
+        return RowEnded(
+            prompt.key,
+            self._ledger.label(prompt),
+            status,
+            value,
+            result.final_text if value is None and status == "answered" else "",
+            clip(error, LONGEST_ERROR),
+            result.usage,
+            result.iterations_used,
+            round(result.seconds, 3),
+        )
+
+    def _status(self, outcome: Outcome, *, sent: bool) -> tuple[RowStatus, str]:
+        """Return what became of a row, and why if it has no answer."""
+        result = outcome.result
+        if result.stop_reason == "cancelled":
+            return ("in doubt", "It was stopped while it was asked.") if sent else ("not asked", "")
+        if result.stop_reason == "budget":
+            return "failed" if sent else "not asked", result.error
+        if any(isinstance(event, ToolFinished) and event.result.in_doubt for event in result.events):
+            return "in doubt", result.error or "A worker was lost; what its tool did is not known."
+        if outcome.error is not None or result.stop_reason == "no_tools":
+            return "failed", result.error or "The model called a tool, and there are none."
+        if self._schema is not None and result.value is None:
+            return "failed", "The turn ended without an answer of the form that was asked for."
+        return "answered", ""
+
+    def _judge(self, row: MapRow, error: Exception | None) -> None:
+        """End the map after an error that every further row would meet, or after any if the user wants it so."""
+        if row.status != "failed" or self._ledger.error is not None:
+            return
+        hopeless = isinstance(error, HOPELESS) or (isinstance(error, RateLimited) and not error.retryable)
+        alike = self._ledger.tally.asked >= ALIKE and self._ledger.tally.errors[row.error] == self._ledger.tally.asked
+        if hopeless or alike or self._work.settings.on_error == "stop":
+            why = f"All of the first {ALIKE} rows failed alike. " if alike and not hopeless else ""
+            self._ledger.end(MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}"))
+
+
+def _kept(event: Event) -> Event:
+    """Return an event as the file keeps it: pictures and documents of the prompt, which the rows have, by name only."""
+    if not isinstance(event, TurnStarted) or not any(isinstance(part, Media) for part in event.prompt.parts):
+        return event
+    parts = tuple(Text(as_text(part)) if isinstance(part, Media) else part for part in event.prompt.parts)
+    return replace(event, prompt=replace(event.prompt, parts=parts))
+
+
+def _usual_bound(model: str) -> int:
+    """Return how many rows a model is asked at a time at most: one if it runs in this process."""
+    return 1 if model.partition(":")[0] in ("scripted", "local") else MOST
