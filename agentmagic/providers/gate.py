@@ -212,10 +212,10 @@ class ProviderGate:
         """Take a ticket back; `error` is how its request ended."""
         now = self._now()
         self._under_way -= 1
-        if ticket is self._probe:
-            self._probe = None
         if sent and not self._open_to_all and (error is None or isinstance(error, ProviderError)):
             self._count(ticket, error, now)
+        if ticket is self._probe:
+            self._probe = None
         self._pump()
 
     def hear(self, ticket: Ticket, status: int, limits: Mapping[str, RateLimit]) -> None:
@@ -334,7 +334,7 @@ class ProviderGate:
         asked = min(error.retry_after or 0.0, LONGEST_ASKED)
         too_fast = isinstance(error, RateLimited)
         if self._shut:
-            if self._probe is None and now >= self._shut_until:
+            if self._probe in (None, ticket) and now >= self._shut_until:
                 self._pause = min(self._pause * 2, LONGEST_PAUSE)
                 self._shut_until = now + (asked or self._pause)
         elif (too_fast and self._rate.value == math.inf) or self._all_refused(now):
