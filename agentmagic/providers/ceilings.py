@@ -43,7 +43,7 @@ class Ceiling:
     """
 
     def __init__(self, value: float, least: float) -> None:
-        self.value = value
+        self.value: float = value
         self.least = least
         self.limit = math.inf  # that the server names
         self.binding = False  # whether requests waited for it in this epoch
@@ -54,7 +54,7 @@ class Ceiling:
         self._patience = PATIENCE
         self._before: tuple[float, float, float] | None = None  # before the last cut: the value, the rate, the share
         self._held = 0.0
-        self._pool = 0, 0
+        self._pool: tuple[int, int] = (0, 0)
         self._epoch = 0
         self.restart(0.0)
 
@@ -150,9 +150,12 @@ class Window(Ceiling):
         super().__init__(FIRST_WINDOW, 1)
         self._growing = True
         self._full = False  # whether rows waited for it in this round
-        self._round = (0.0, 0)  # when this round began, and its answers so far
-        self._most = (0.0, float(FIRST_WINDOW))  # answers a second, and the window that brought them
-        self._first = self.value  # at the beginning of the round
+        self._round: tuple[float, int] = (0.0, 0)  # when this round began, and its answers so far
+        self._most: tuple[float, float] = (
+            0.0,
+            float(FIRST_WINDOW),
+        )  # answers a second, and the window that brought them
+        self._first: float = self.value  # at the beginning of the round
         self._usual = math.inf  # how long answers took in that round
         self._times = FASTEST  # by how much it may grow in a round
         self._rounds = 0

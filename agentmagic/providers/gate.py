@@ -69,7 +69,7 @@ class Ticket:
     def __init__(self, gate: "ProviderGate", tokens: int, *, row: bool) -> None:
         self.tokens, self.row = tokens, row
         self.charged: dict[str, float] = {}
-        self.epochs = (0, 0)
+        self.epochs: tuple[int, int] = (0, 0)
         self.sent_at = 0.0
         self.decided = False  # whether it was accepted or refused
         self.blameless = False  # refused although the limits that the server names were not reached
