@@ -7,7 +7,9 @@ FEW = 10
 FIRST_WINDOW = 10
 """Requests under way at first: few enough for any server, and seven doublings from the largest window."""
 LARGEST_WINDOW = 1000
-"""Requests under way at most, each of which takes a socket: 5,000 a minute at 12 s each."""
+"""Requests under way at most: 5,000 a minute at 12 s each."""
+OTHER_FILES = 128
+"""Files that the rest of the process may have open, of those that the system allows it: a request takes a socket."""
 EPOCH, LONGEST_EPOCH = 1.0, 8.0
 """Seconds of sending, at least and at most, after which the share of refusals is looked at; they come much sooner."""
 CLOSE = 0.04
@@ -43,7 +45,7 @@ class Ceiling:
     """
 
     def __init__(self, value: float, least: float) -> None:
-        self.value = value
+        self.value: float = value
         self.least = least
         self.limit = math.inf  # that the server names
         self.binding = False  # whether requests waited for it in this epoch
@@ -54,7 +56,7 @@ class Ceiling:
         self._patience = PATIENCE
         self._before: tuple[float, float, float] | None = None  # before the last cut: the value, the rate, the share
         self._held = 0.0
-        self._pool = 0, 0
+        self._pool: tuple[int, int] = (0, 0)
         self._epoch = 0
         self.restart(0.0)
 
@@ -150,11 +152,15 @@ class Window(Ceiling):
         super().__init__(FIRST_WINDOW, 1)
         self._growing = True
         self._full = False  # whether rows waited for it in this round
-        self._round = (0.0, 0)  # when this round began, and its answers so far
-        self._most = (0.0, float(FIRST_WINDOW))  # answers a second, and the window that brought them
-        self._first = self.value  # at the beginning of the round
+        self._round: tuple[float, int] = (0.0, 0)  # when this round began, and its answers so far
+        self._most: tuple[float, float] = (
+            0.0,
+            float(FIRST_WINDOW),
+        )  # answers a second, and the window that brought them
+        self._first: float = self.value  # at the beginning of the round
         self._usual = math.inf  # how long answers took in that round
         self._times = FASTEST  # by how much it may grow in a round
+        self._largest = _most_sockets()
         self._rounds = 0
 
     def full(self) -> None:
@@ -169,7 +175,7 @@ class Window(Ceiling):
         began, answers = self._round
         self._round = began, answers + 1
         if self._growing and self._full and latency <= self._usual * SLOWER:
-            self.value = max(self.value, min(self.value + 1, self._first * self._times, LARGEST_WINDOW))
+            self.value = max(self.value, min(self.value + 1, self._first * self._times, self._largest))
         if now - began < max(latency, EPOCH) or answers < FEW:
             return
         if self._full and now >= self._held:
@@ -190,3 +196,13 @@ class Window(Ceiling):
             self._growing, self._rounds = True, 0
             self._most = max(rate, best * FADES), self.value
             self._usual = min(latency, self._usual / FADES)
+
+
+def _most_sockets() -> int:
+    """Return how many requests may be under way: each takes a socket, which counts as an open file."""
+    try:
+        import resource
+    except ImportError:  # on Windows, where sockets are no files
+        return LARGEST_WINDOW
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(FIRST_WINDOW, min(LARGEST_WINDOW, allowed - OTHER_FILES)) if allowed > 0 else LARGEST_WINDOW

@@ -11,9 +11,8 @@ import asyncio
 import math
 import weakref
 from collections import deque
-from collections.abc import Generator, Hashable, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from types import TracebackType
 from typing import Self
@@ -41,8 +40,6 @@ LATE = 5.0
 RECENT = 32
 """Gates that are kept while nobody uses them, with what they have learned."""
 
-_bound: ContextVar[asyncio.Semaphore | None] = ContextVar("gate_bound", default=None)
-
 
 class _Pace:
     """When the next request may leave, at `rate` a second of requests or tokens."""
@@ -69,21 +66,14 @@ class Ticket:
     def __init__(self, gate: "ProviderGate", tokens: int, *, row: bool) -> None:
         self.tokens, self.row = tokens, row
         self.charged: dict[str, float] = {}
-        self.epochs = (0, 0)
+        self.epochs: tuple[int, int] = (0, 0)
         self.sent_at = 0.0
         self.decided = False  # whether it was accepted or refused
         self.blameless = False  # refused although the limits that the server names were not reached
         self._gate = gate
-        self._bound = _bound.get() if row else None
 
     async def __aenter__(self) -> Self:
-        if self._bound is not None:
-            await self._bound.acquire()
-        try:
-            await self._gate.enter(self)
-        except BaseException:
-            self._release()
-            raise
+        await self._gate.enter(self)
         self._token = hear.set(self._hear)
         return self
 
@@ -92,11 +82,6 @@ class Ticket:
     ) -> None:
         hear.reset(self._token)
         self._gate.leave(self, error)
-        self._release()
-
-    def _release(self) -> None:
-        if self._bound is not None:
-            self._bound.release()
 
     def used(self, usage: Usage) -> None:
         """Count the tokens that the request has taken in the place of the estimate."""
@@ -171,16 +156,6 @@ class ProviderGate:
         else:
             self._coming.append(now)
 
-    @staticmethod
-    @contextmanager
-    def bound(concurrency: int | None) -> Generator[None]:
-        """Let at most so many requests of rows that begin in the block be under way, at any gate."""
-        token = _bound.set(None if concurrency is None else asyncio.Semaphore(concurrency))
-        try:
-            yield
-        finally:
-            _bound.reset(token)
-
     # -- of tickets ----------------------------------------------------------------------------
 
     async def enter(self, ticket: Ticket) -> None:
@@ -212,10 +187,10 @@ class ProviderGate:
         """Take a ticket back; `error` is how its request ended."""
         now = self._now()
         self._under_way -= 1
-        if ticket is self._probe:
-            self._probe = None
         if sent and not self._open_to_all and (error is None or isinstance(error, ProviderError)):
             self._count(ticket, error, now)
+        if ticket is self._probe:
+            self._probe = None
         self._pump()
 
     def hear(self, ticket: Ticket, status: int, limits: Mapping[str, RateLimit]) -> None:
@@ -334,7 +309,7 @@ class ProviderGate:
         asked = min(error.retry_after or 0.0, LONGEST_ASKED)
         too_fast = isinstance(error, RateLimited)
         if self._shut:
-            if self._probe is None and now >= self._shut_until:
+            if self._probe in (None, ticket) and now >= self._shut_until:
                 self._pause = min(self._pause * 2, LONGEST_PAUSE)
                 self._shut_until = now + (asked or self._pause)
         elif (too_fast and self._rate.value == math.inf) or self._all_refused(now):

@@ -124,13 +124,11 @@ class Server:
         told = {
             "x-ratelimit-limit-requests": f"{self.scene.limit:.0f}",
             "x-ratelimit-remaining-requests": f"{left:.0f}",
-            "x-ratelimit-reset-requests": f"{wait:.3f}s",
         }
         if self.scene.tokens:
             told |= {
                 "x-ratelimit-limit-tokens": f"{self.scene.tokens:.0f}",
                 "x-ratelimit-remaining-tokens": f"{max(self.token_level, 0):.0f}",
-                "x-ratelimit-reset-tokens": f"{wait:.3f}s",
             }
         return told
 
