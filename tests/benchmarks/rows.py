@@ -171,7 +171,7 @@ class Trial:
         began = time.monotonic()
         if kill_at is not None:
             while len(counts(self.address)["answered"]) < kill_at and not is_over(process.pid):
-                time.sleep(0.02)
+                time.sleep(0.2)  # seldom: to write all counts takes the provider a while
             os.kill(worker or process.pid, signal.SIGKILL)
         with process.stdout:
             said = process.stdout.read()
