@@ -184,8 +184,8 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
     """
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
-    if (named := _fields_of(type(value))) is not None:
-        data: dict[str, Any] = {"type": cast("Any", value).type}
+    if (named := _fields_of(cast("type[Any]", type(value)))) is not None:
+        data: dict[str, Any] = {"type": value.type}
         is_result = isinstance(value, RunResult)
         for field, default in named:
             content = getattr(value, field)

@@ -72,7 +72,7 @@ class MapSettings:
             number = getattr(self, name)
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
                 raise UsageError(f"{name} is {number!r}. Give a whole number of rows, at least 1.")
-        if self.to is not None and (not isinstance(self.to, (str, Path)) or not _is_path(str(self.to))):
+        if self.to is not None and not _is_path(self.to):
             raise UsageError(f"to is {self.to!r}. Give the path of a file on this machine, as in 'labels.jsonl'.")
         if self.on_error not in ("keep", "stop"):
             raise UsageError(f'on_error is {self.on_error!r}. Choose "keep" or "stop".')
@@ -91,6 +91,7 @@ class MapSettings:
         return recipe if self.tools is None else replace(recipe, tools=tuple(self.tools), mcp=())
 
 
-def _is_path(text: str) -> bool:
-    """Return whether a text may be the path of a file: a URL would become folders of odd names."""
+def _is_path(given: object) -> bool:
+    """Return whether a value may be the path of a file: a URL would become folders of odd names."""
+    text = str(given) if isinstance(given, (str, Path)) else ""
     return text not in ("", ".") and "\0" not in text and "://" not in text
