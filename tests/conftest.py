@@ -22,6 +22,7 @@ NEEDS = {
     "browser": "playwright",
     "export/test_notebook_html.py": "nbconvert",
     "jupyter": "ipykernel",
+    "mapping": "polars",
     "test_classroom.py": "openai",
     "test_doctor.py": "ipykernel",
     "test_keyring.py": "keyring",

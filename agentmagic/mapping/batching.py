@@ -84,7 +84,7 @@ class BatchedRows:
             raise
 
     def _purse(self, prompt: RowPrompt) -> RowPurse:
-        return self._costs.purse(partial(self._ledger.write, self._ledger.asked(prompt)))
+        return RowPurse(self._costs, partial(self._ledger.write, self._ledger.asked(prompt)))
 
     def _fitting(self, left: Sequence[RowPrompt]) -> tuple[list[RowPrompt], str]:
         """Return the first rows that the budgets allow, which is set aside for them, and why no more are."""

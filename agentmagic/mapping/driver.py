@@ -17,7 +17,7 @@ from agentmagic.mapping.file import MapFile, Recipe, RowEnded
 from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.playback import Playback
 from agentmagic.mapping.prompts import RowPrompt, digest
-from agentmagic.mapping.purse import Costs
+from agentmagic.mapping.purse import Costs, RowPurse
 from agentmagic.mapping.reader import RowReader
 from agentmagic.mapping.turns import RowTurns
 from agentmagic.mapping.work import MapFailed
@@ -142,7 +142,9 @@ class Driver:
             share = lost / len(file.ended)
             cost = None if spent.cost is None else spent.cost * share
             spent += Usage(int(spent.input_tokens * share), 0, int(spent.output_tokens * share), cost=cost)
-        common = tokens_of_tools(work.turn.agent.instructions, [tool.definition for tool in tools])
+        schema = work.turn.agent.output_schema
+        said = work.turn.agent.instructions + ("" if schema is None else f"\n\n{schema.instructions}")
+        common = tokens_of_tools(said, [tool.definition for tool in tools])
         costs = Costs(work.turn, common + sum(map(tokens_of_message, work.turn.history.messages)))
         own = Budget("map", work.settings.max_cost, work.settings.max_tokens, spent)
         if words := costs.open((own, *work.budgets)):
@@ -168,7 +170,7 @@ class Driver:
         if turns:
             await costs.measured.wait()  # the first row tells how the provider counts
         await gate_of(model).room()
-        purse = costs.purse(partial(self._ledger.write, self._ledger.asked(prompt)))
+        purse = RowPurse(costs, partial(self._ledger.write, self._ledger.asked(prompt)))
         await purse.open(costs.worst(prompt))
         await turns.begin(prompt, purse, model)
 

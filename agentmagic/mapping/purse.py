@@ -27,12 +27,14 @@ class Costs:
         self._turn = turn
         self._common = common
         self._scale = 1.0
+        self._is_capped = False
         self._longest = honoured(turn.model, turn.agent.settings).max_output_tokens or turn.facts.output
 
     def open(self, budgets: Sequence[Budget]) -> str:
         """Begin to pay within budgets. Return what the user should know of them, "" for nothing."""
         self.shared = SharedPurse(budgets)
-        if all(budget.max_cost is None and budget.max_tokens is None for budget in budgets):
+        self._is_capped = any(budget.max_cost is not None or budget.max_tokens is not None for budget in budgets)
+        if not self._is_capped:
             self.measured.set()
         if budgets[0].max_cost is None or self._longest != (most := self._turn.facts.output):
             return ""
@@ -45,49 +47,32 @@ class Costs:
         """Return the most that the first request of a row may use."""
         return self._worst(self._common + prompt.size)
 
-    def purse(self, on_first: Callable[[], None]) -> "RowPurse":
-        """Return what pays for the requests of one row; the function is called before the first is sent."""
-        return RowPurse(self.shared, self._worst_of, on_first, self._paid)
+    def worst_of(self, request: Request) -> Usage:
+        """Return the most that a request may use, at today's prices."""
+        return self._worst(_tokens(request))
 
-    def _worst_of(self, request: Request) -> Usage:
-        return self._worst(sum(tokens_by_part(request).values()))
+    def learn(self, request: Request, usage: Usage) -> None:
+        """Learn how many tokens the provider counts for each that was estimated: some scripts take more than others."""
+        if self._is_capped and usage.requests == 1:
+            self._scale = max(self._scale, usage.input_tokens / max(1, _tokens(request)))
 
     def _worst(self, tokens: int) -> Usage:
-        """Return the most that a request of so many tokens may use, at today's prices."""
         usage = Usage(input_tokens=ceil(tokens * self._scale), output_tokens=self._longest, requests=1)
         return priced(self._turn.model.name, usage, address_of(self._turn.model))
 
-    def _paid(self, worst: Usage, usage: Usage) -> None:
-        """Learn how many tokens the provider counts for each that was estimated: some scripts take more than others."""
-        if usage.requests == 1 and worst.input_tokens:
-            self._scale *= max(1.0, usage.input_tokens / worst.input_tokens)
-        self.measured.set()
-
 
 class RowPurse(Purse):
-    """Pays for the requests of one row out of a shared purse.
+    """Pays for the requests of one row; `on_first` is called before the first of them is sent."""
 
-    `worst` tells the most that a request may use, `on_first` is called before the first request is sent, and `on_paid`
-    with what was set aside for a request and what it has used.
-    """
-
-    def __init__(
-        self,
-        shared: SharedPurse,
-        worst: Callable[[Request], Usage],
-        on_first: Callable[[], None],
-        on_paid: Callable[[Usage, Usage], None],
-    ) -> None:
+    def __init__(self, costs: Costs, on_first: Callable[[], None]) -> None:
         self.sent = False
-        self._shared = shared
-        self._worst = worst
+        self._costs = costs
         self._on_first = on_first
-        self._on_paid = on_paid
         self._aside: Usage | None = None
 
     async def open(self, worst: Usage) -> None:
         """Set aside what the first request may use. Raises BudgetExhausted."""
-        await self._shared.set_aside(worst)
+        await self._costs.shared.set_aside(worst)
         self._aside = worst
 
     def hold(self, worst: Usage) -> None:
@@ -98,14 +83,14 @@ class RowPurse(Purse):
         """Free what is set aside."""
         aside, self._aside = self._aside, None
         if aside is not None:
-            self._shared.give_back(aside, used)
-            self._on_paid(aside, used)
+            self._costs.shared.give_back(aside, used)
+            self._costs.measured.set()
 
     @asynccontextmanager
     async def paying(self, request: Request) -> AsyncGenerator[Payment]:
         """Pay for a request of the row."""
         if self._aside is None:
-            await self.open(self._worst(request))
+            await self.open(self._costs.worst_of(request))
         payment = Payment()
         try:
             if not self.sent:
@@ -115,5 +100,11 @@ class RowPurse(Purse):
         except asyncio.CancelledError:
             payment.usage = self._aside or Usage()  # the answer may be paid all the same
             raise
+        else:
+            self._costs.learn(request, payment.usage)
         finally:
             self.close(payment.usage)
+
+
+def _tokens(request: Request) -> int:
+    return sum(tokens_by_part(request).values())

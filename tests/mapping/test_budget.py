@@ -67,6 +67,11 @@ def test_without_a_limit_of_output_the_models_own_is_set_aside(priced):
     assert last.startswith("A request may cost $3.2001, and $3.0000 are left of max_cost.")
 
 
+def test_rows_that_fail_first_do_not_make_the_estimates_of_others_grow(priced):
+    result, _ = mapped(["fails", *ROWS], max_cost=0.3)
+    assert result.usage.cost > 0.3 - 2 * 0.003
+
+
 @pytest.mark.parametrize("under_way", [1, 5])
 def test_a_purse_has_a_request_wait_for_what_others_give_back(under_way):
     async def main():

@@ -119,9 +119,11 @@ def test_what_is_written_to_a_cache_costs_more_and_more_for_an_hour():
 def test_the_later_of_two_registrations_counts_and_what_it_leaves_out_stays_as_it_was():
     before = info("gemini:gemini-3.5-flash")
     register_model("gemini:gemini-3.5-flash", window=50_000, audio=False)
-    assert info("gemini:gemini-3.5-flash") == replace(before, window=50_000, takes=before.takes - {"audio"})
+    assert info("gemini:gemini-3.5-flash") == replace(
+        before, window=50_000, output=50_000, takes=before.takes - {"audio"}
+    )
     register_model("gemini:*", window=8_000, audio=True)
-    assert info("gemini:gemini-3.5-flash") == replace(before, window=8_000)
+    assert info("gemini:gemini-3.5-flash") == replace(before, window=8_000, output=8_000)
     register_model("gemini:gemini-3.5-flash", window=100_000)
     assert (info("gemini:gemini-3.5-flash").window, info("gemini:other").window) == (100_000, 8_000)
 

@@ -301,6 +301,7 @@ def test_a_repeatable_tool_and_a_view_of_one_engine_are_taken(executor, options)
 
 def test_a_function_of_a_notebook_is_refused_on_a_process_pool(monkeypatch):
     work = notebook_function("def work() -> int: return 1")
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__="heavy.py"))
     with ProcessPoolExecutor(1) as executor:
         assert tool(executor=executor)(work) is work  # in a script, whose file the processes import
         monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace())
