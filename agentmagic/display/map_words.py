@@ -85,8 +85,11 @@ def shares(progress: MapProgress) -> tuple[float, float] | None:
 
 
 def errors(progress: MapProgress) -> list[str]:
-    """Return the kinds of error, each with the number of its rows."""
-    return [f"{counted(number, 'row')}: {one_line(shown(error), LONGEST_ERROR)}" for error, number in progress.errors]
+    """Return the first kinds of error, each with the number of its rows, and how many rows have other ones."""
+    others = progress.failed + progress.in_doubt - sum(number for _, number in progress.errors)
+    more = [f"{counted(others, 'row')}: other errors"] if progress.errors and others > 0 else []
+    told = [f"{counted(number, 'row')}: {one_line(shown(error), LONGEST_ERROR)}" for error, number in progress.errors]
+    return [*told, *more]
 
 
 def notices(progress: MapProgress) -> list[str]:

@@ -482,6 +482,7 @@ def test_each_renderer_shows_a_word_that_it_does_not_know(log):
         ({"total": None, "left": None, "projected": None}, ["30 rows", "8 under way"]),
         ({"errors": (("x\x1b[31m" + "y" * 9_000, 1),)}, ["1 row: xy"]),
         ({"notices": ("n" * 9_000,) * 99}, ["nnn"]),
+        ({"failed": 9, "in_doubt": 1}, ["2 rows: <b>refused</b>", "8 rows: other errors"]),
         ({"usage": Usage(9, 0, 1, 0, 1, cost=None)}, ["10 tokens, price unknown"]),
     ],
 )

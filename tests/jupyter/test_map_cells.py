@@ -128,7 +128,7 @@ def test_a_sample_tells_what_all_rows_may_cost_below_the_bar(mapping):
     ("line", "told"),
     [
         ("-o labels --to labels.jsonl", "3 of 9 rows are answered. Run the cell again to go on."),
-        ("-o labels", "3 of 9 rows are answered. Without --to"),
+        ("-o labels", "3 of 9 rows are answered. No file keeps them without --to"),
     ],
 )
 def test_an_interrupt_binds_the_rows_so_far_and_says_how_to_go_on(mapping, line, told):

@@ -180,7 +180,6 @@ def _give_up(view: MapCellView, made: CellSetup) -> str:
         _bind(made.answer, result)
     seen = result.progress
     of = "" if seen.total is None else f" of {seen.total:,}"
-    kept = (
-        "Run the cell again to go on." if seen.file else "Without --to they are kept in this session's last_map only."
-    )
+    lost = "No file keeps them without --to: run again, the cell asks all rows."
+    kept = "Run the cell again to go on." if seen.file else lost
     return f"{seen.answered:,}{of} rows are answered. {kept}"
