@@ -336,3 +336,25 @@ def test_a_cap_that_one_request_may_pass_sends_nothing_and_names_what_makes_a_re
     assert "With a smaller max_output_tokens, a request takes less of it." in result.progress.notices[-1]
     small = {"settings": ModelSettings(max_output_tokens=100)}
     assert mapped(frame("a"), max_cost=0.01, agent=small)[1] == ["a"]
+
+
+def test_what_rows_in_doubt_may_have_cost_counts_against_the_cap(monkeypatch, tmp_path):
+    monkeypatch.setattr(catalog, "_registered", {})
+    register_model(MODEL, **PRICES)
+    rows = [f"row number {number} of ten" for number in range(10)]
+    options = {"to": tmp_path / "a.jsonl", "concurrency": 1, "agent": {"settings": ModelSettings(max_output_tokens=5)}}
+    result, _ = mapped(rows, "{row}", **options)
+    each = result.usage.cost / 10
+    lines = options["to"].read_bytes().splitlines(keepends=True)
+    answered = {row.key.encode() for row in result.rows[:5]}
+    options["to"].write_bytes(
+        b"".join(
+            line
+            for line in lines
+            if b'"row_' not in line or b"row_asked" in line or any(key in line for key in answered)
+        )
+    )
+    again, asked = mapped(rows, "{row}", max_cost=13 * each, **options)
+    assert again.progress.kept == 5
+    assert 1 <= len(asked) <= 3  # ten rows were paid, as far as is known
+    assert again.progress.ended == "budget"
