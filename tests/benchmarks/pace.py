@@ -164,7 +164,7 @@ class Server:
             self.under_way -= 1
 
 
-Client = Callable[[Server, float], Awaitable[None]]
+Client = Callable[[Server], Awaitable[None]]
 
 
 def rows() -> Iterator[Usage]:

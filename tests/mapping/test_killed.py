@@ -18,7 +18,7 @@ def test_rows_are_paid_once_but_for_those_in_doubt_when_the_process_is_killed(tm
     assert trial.asked_again == 0
     twice = {row for row, count in (seen["answered"] | trial.notes).items() if count > 1}
     assert twice <= {*trial.last["doubtful"]}
-    assert len(trial.last["doubtful"]) <= 2 * trial.concurrency
+    assert len(trial.last["doubtful"]) <= 2 * (trial.concurrency or 0)
     assert trial.last["answered"] == ROWS
     assert 0 < trial.last["kept"] < ROWS
     assert trial.last["cost"] <= seen["cost"] <= 10.0
