@@ -48,7 +48,17 @@ from agentmagic.mapping.prompts import RowPrompts
 from agentmagic.mapping.rows import ROW, Rows, rows_of
 from agentmagic.mapping.run import MapRun
 from agentmagic.mapping.work import MapWork
-from agentmagic.messages import Message, Prompt, ToolCall, ToolDef, ToolKey, ToolResult, Usage, as_prompt
+from agentmagic.messages import (
+    LONGEST_PROMPT,
+    Message,
+    Prompt,
+    ToolCall,
+    ToolDef,
+    ToolKey,
+    ToolResult,
+    Usage,
+    as_prompt,
+)
 from agentmagic.plan import Checklist, open_plan
 from agentmagic.prompt.attachments import Attacher
 from agentmagic.providers.base import Model
@@ -64,6 +74,7 @@ from agentmagic.tools.base import Toolset, list_sources, not_told
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
 from agentmagic.undo.stack import Undone, put_back
 from agentmagic.undo.watcher import Watcher
+from agentmagic.values.describe import CHARACTERS
 
 if TYPE_CHECKING:
     from agentmagic.providers.catalog import ModelInfo
@@ -412,7 +423,9 @@ class Session:
         if tape is not None:
             sources = tape.toolsets(sources)
         turn = self._draft(recipe, sources, ROW, None if tape is None else tape.model)
-        attacher = Attacher(lambda: turn.facts, schema_only=schema_only())
+        # A row may be a long document: its values are sent whole, as far as the model's window goes.
+        room = min(turn.facts.window or LONGEST_PROMPT, LONGEST_PROMPT // CHARACTERS)
+        attacher = Attacher(lambda: turn.facts, schema_only(), room)
         return turn, RowPrompts(prompt, rows, self._watcher.namespace, attacher)
 
     def preview_of_map(

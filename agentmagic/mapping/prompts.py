@@ -16,6 +16,7 @@ from agentmagic.prompt.attachments import Attacher, Attachment
 from agentmagic.prompt.braces import WORD, BracedExpression, Filled, Template, free_names
 from agentmagic.serialization import encode
 from agentmagic.text import did_you_mean, listed, one_line
+from agentmagic.values.describe import CHARACTERS
 
 KEY = 24
 """Hexadecimal digits of the key of a row: 96 bits, so that no two rows of any frame have the same by chance."""
@@ -121,7 +122,7 @@ class RowPrompts:
         key = digest(*(encode(one.part) for one in own))
         if filled.left:
             return RowPrompt(place, key, None, (), one_line(filled.left[0], LONGEST_PROBLEM))
-        if problem := next((_loss(one) for one in own if one.loss), ""):
+        if problem := next((self._loss(one) for one in own if one.loss), ""):
             return RowPrompt(place, key, None, (), problem)
         return RowPrompt(place, key, prompt, tuple(one.told for one in filled.attachments))
 
@@ -139,13 +140,13 @@ class RowPrompts:
                 return f"{one.source} is missing in this row, so nothing was asked. Fill it, or leave the row out."
         return ""
 
-
-def _loss(attachment: Attachment) -> str:
-    """Return why a row is not asked whose value the model would not get whole: half a text has no label."""
-    name, advice = attachment.told.written[1:-1], ""
-    if attachment.loss.startswith("is longer"):
-        advice = f" Shorten it first, as {{{name}[:20000]}} does." if name.isidentifier() else " Shorten it first."
-    return f"{attachment.told.written} {attachment.loss}, so nothing was asked.{advice}"
+    def _loss(self, attachment: Attachment) -> str:
+        """Return why a row is not asked whose value the model would not get whole: half a text has no label."""
+        name, advice = attachment.told.written[1:-1], ""
+        if attachment.loss.startswith("is longer"):
+            most = self._attacher.budget * CHARACTERS
+            advice = f" Shorten it first, as {{{name}[:{most}]}} does." if name.isidentifier() else " Shorten it first."
+        return f"{attachment.told.written} {attachment.loss}, so nothing was asked.{advice}"
 
 
 def _misspelt(written: str, rows: Rows) -> list[str]:

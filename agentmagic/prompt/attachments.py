@@ -59,11 +59,13 @@ class Attachment:
 class Attacher:
     """Makes attachments for a model; `schema_only` says that no value leaves the kernel.
 
-    `model` returns what is known of the model: it is asked when an image is attached.
+    `model` returns what is known of the model: it is asked when an image is attached. A value takes at most about
+    `budget` tokens of the prompt.
     """
 
     model: Callable[[], ModelInfo]
     schema_only: bool = False
+    budget: int = BUDGET
 
     def formatted(self, written: str, name: str, value: Any, conversion: str, spec: str) -> Attachment:
         """Return the attachment for `{expression!conversion:spec}`. Raises UsageError, and what a format raises."""
@@ -105,10 +107,10 @@ class Attacher:
             kind = "table"
         elif isinstance(value, type) or callable(value):
             kind = "code"
-        text = describe(value, rows=rows)
+        text = describe(value, self.budget, rows=rows)
         line = summary(value) if kind != "text" or "\n" in text or len(text) > ONE_LINE else text
         made = _attachment(written, kind, line, name, text, uri)
-        return replace(made, loss=_loss(value, text)) if kind == "text" else made
+        return replace(made, loss=_loss(value, text, self.budget * CHARACTERS)) if kind == "text" else made
 
     def output(self, written: str, name: str, text: str, kind: ValueKind = "text") -> Attachment:
         """Return the attachment for the text of a cell, or of its output."""
@@ -195,9 +197,8 @@ def _attachment(written: str, kind: ValueKind, line: str, name: str, text: str, 
     return Attachment(told, part)
 
 
-def _loss(value: Any, text: str) -> str:
+def _loss(value: Any, text: str, most: int) -> str:
     """Return that a text does not hold the whole of a value, "" if it does."""
-    most = BUDGET * CHARACTERS
     is_cut = len(value) > most if isinstance(value, str) else _LEFT_OUT.search(text) is not None
     return f"is longer than the {most:,} characters that a prompt takes of one value" if is_cut else ""
 

@@ -19,8 +19,8 @@ from tests.mapping.metered import MODEL, PRICES, Metered
 META = ["_status", "_error", "_cost", "_tokens", "_steps", "_run"]
 MISSING = "review is missing in this row, so nothing was asked. Fill it, or leave the row out."
 TOO_LONG = (
-    "{review} is longer than the 20,000 characters that a prompt takes of one value, so nothing was asked. "
-    "Shorten it first, as {review[:20000]} does."
+    "{review} is longer than the 128,000 characters that a prompt takes of one value, so nothing was asked. "
+    "Shorten it first, as {review[:128000]} does."
 )
 UNSEEN = f"{{review}} is an image: {MODEL} sees no images, so nothing was asked."
 
@@ -129,7 +129,7 @@ def test_rows_of_one_index_are_told_apart_by_their_place():
         (pd.DataFrame({"review": pd.array(["a", None], dtype="string[pyarrow]")}), MISSING),
         ([{"review": "a"}, {"text": "b"}, "c", None], "The row has no review."),
         (frame("a", "word " * 1_000_000), TOO_LONG),
-        (frame("a", "x" * 20_001), TOO_LONG),
+        (frame("a", "x" * 128_001), TOO_LONG),
         ([{"review": "a"}, {"review": ["word"] * 100_000}], TOO_LONG),
         ([{"review": "a"}, {"review": Image.new("RGB", (4, 4))}], UNSEEN),
         ([{"review": "a"}, {"review": Figure()}], UNSEEN),
@@ -149,8 +149,8 @@ def test_a_row_that_cannot_be_asked_fails_with_a_sentence_and_the_others_are_ask
 
 
 def test_what_a_failed_row_advises_lets_it_be_asked():
-    result, (asked,) = mapped(frame("word " * 1_000_000), "{review[:20000]}")
-    assert (len(asked), [row.status for row in result]) == (20_000, ["answered"])
+    result, (asked,) = mapped(frame("word " * 1_000_000), "{review[:128000]}")
+    assert (len(asked), [row.status for row in result]) == (128_000, ["answered"])
 
 
 def test_a_model_that_sees_images_is_sent_them(monkeypatch):
