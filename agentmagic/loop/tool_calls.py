@@ -95,7 +95,8 @@ class ToolExecutor:
     `gate` decides which calls run, `sample` has the model answer a tool that asks it. `deps` is passed to the tools.
     `stepper` pauses before the calls that run without a question.
     A call that was made `max_repeats` times in a row is still carried out, and its result says so (LOOP-18).
-    `watcher` finds out what the tools change, None if no one asks; `changes` are those of this turn.
+    `watcher` finds out what the tools change, None if no one asks; `changes` are those of this turn. In a `row`
+    of many, the time that a tool waits for its turn does not count for the deadline.
     """
 
     tools: Mapping[str, Tool]
@@ -106,6 +107,7 @@ class ToolExecutor:
     sample: Sample | None = None
     stepper: Stepper | None = None
     watcher: Watcher | None = None
+    row: bool = False
     changes: list[Changes] = field(default_factory=list[Changes])
     _inner: dict[str, list[asyncio.Task[Any]]] = field(default_factory=dict[str, list[asyncio.Task[Any]]])
     _done: str | None = None
@@ -277,7 +279,7 @@ class ToolExecutor:
             else:
                 loop.call_soon_threadsafe(self._tell, call, event)
 
-        return ToolContext(
+        made = ToolContext(
             call,
             deps=self.deps,
             ask=self._question,
@@ -289,6 +291,8 @@ class ToolExecutor:
             tools=tuple(tool.definition for name, tool in self.tools.items() if not tool.code and name != READER),
             watch=self._watch(call),
         )
+        made.outer = self.gate.deadline if self.row else None
+        return made
 
     def _watch(self, call: ToolCall) -> Watch:
         watcher = self.watcher

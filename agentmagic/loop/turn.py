@@ -121,7 +121,7 @@ class _TurnLoop:
         sample = self.steps.sample
         watcher = self.turn.watcher
         self.executor = ToolExecutor(
-            self.tools, gate, agent.deps, self.emit, agent.max_repeats, sample, stepper, watcher
+            self.tools, gate, agent.deps, self.emit, agent.max_repeats, sample, stepper, watcher, self.turn.row
         )
 
     async def run(self) -> Outcome:

@@ -49,11 +49,12 @@ def look_at(future: "asyncio.Future[Any]") -> None:
 class Deadline:
     """An `asyncio.timeout` that can be paused. Leaving the block after the time ran out raises `TimeoutError`.
 
-    `seconds` may be None for no limit. Pauses may nest and overlap.
+    `seconds` may be None for no limit. Pauses may nest and overlap; those of `outer`, if there is one, are the same.
     """
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, seconds: float | None, outer: "Deadline | None" = None) -> None:
         self._seconds = seconds
+        self._outer = outer
         self._timeout = asyncio.Timeout(None)
         self._pauses = 0
         self._over = False
@@ -85,6 +86,8 @@ class Deadline:
 
     def pause(self) -> None:
         """Stop the clock. Call it on the deadline's own event loop."""
+        if self._outer is not None:
+            self._outer.pause()
         when = self._timeout.when()
         if self._pauses == 0:
             self._paused_at = asyncio.get_running_loop().time()
@@ -95,6 +98,8 @@ class Deadline:
 
     def resume(self) -> None:
         """End one pause. The clock runs again when the last one has ended."""
+        if self._outer is not None:
+            self._outer.resume()
         self._pauses -= 1
         if self._pauses == 0:
             self._paused_for += asyncio.get_running_loop().time() - self._paused_at

@@ -77,8 +77,8 @@ class ToolContext:
     notices, `propose` a cell. `left` is a sentence on work that goes on after its call was cancelled, else "".
     `error` is what the tool raised, `value` what its function returned, `exited` whether it ended by `exit` or
     `sys.exit`. `capture` takes what the tool prints, displays and plots; it is None if that cannot be told from other
-    output. `reached` is the progress reported last, with its total. `watch` returns what
-    is entered around a function of the user.
+    output. `reached` is the progress reported last, with its total. `watch` returns what is entered around a function
+    of the user. `outer` is a deadline that waits while the tool waits for its turn.
     `rich` is the HTML that the user sees in place of each part of the result, "" for none.
     """
 
@@ -108,6 +108,7 @@ class ToolContext:
         self.tell = tell
         self.propose = propose
         self.deadline = Deadline(None)
+        self.outer: Deadline | None = None
         self.left = ""
         self.error: BaseException | None = None
         self.exited = False

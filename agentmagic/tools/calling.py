@@ -50,7 +50,7 @@ def with_output(result: ToolResult, context: ToolContext) -> ToolResult:
 
 async def _carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
     call = replace(call, arguments=_without_refused_nulls(tool.definition, call.arguments))
-    context.deadline = Deadline(tool.timeout)
+    context.deadline = Deadline(tool.timeout, context.outer)
     try:
         async with context.deadline:
             return checked(call, await tool.invoke(call, context))

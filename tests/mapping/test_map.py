@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from dataclasses import replace
 
 import pandas as pd
@@ -11,10 +12,11 @@ import pytest
 from pydantic import BaseModel
 
 from agentmagic import Agent, MapFailed, ModelSettings, RetrySettings, Session, SessionBusy, Stop, tool
+from agentmagic.host import ScriptHost
 from agentmagic.messages import Usage
 from agentmagic.testing import PATIENCE, Stalled
 from tests.mapping.models import RowModel
-from tests.turns import script
+from tests.turns import SOON, hosted, script
 
 ONCE = RetrySettings(tries=1)
 
@@ -132,6 +134,22 @@ def test_a_row_calls_tools_and_its_run_can_be_opened(session):
     assert [call.name for message in run.history_delta for call in message.calls] == ["look_up"]
     assert [type(event).__name__ for event in run.events].count("ToolFinished") == 1
     assert session.map(["x"], "{row}", tools=[look_up]).run(0).final_text == '{"length": 1}'
+
+
+def test_rows_whose_tools_wait_for_the_main_thread_do_not_run_out_of_time(session):
+    class Kernel(ScriptHost):
+        takes_tools = True
+
+    @tool
+    def look_up(line: str) -> str:
+        """Work for a while, one call after the other."""
+        time.sleep(0.3)
+        return line
+
+    session.agent = replace(session.agent, timeout=SOON)
+    with hosted(Kernel()):
+        result = session.map([f"{number} calls" for number in range(6)], "{row}", tools=[look_up])
+    assert [row.status for row in result] == ["answered"] * 6
 
 
 def test_what_would_be_asked_about_is_denied_in_a_row_and_told_before(session):
