@@ -9,6 +9,7 @@ from agentmagic.errors import Unavailable
 from agentmagic.events import PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
+from agentmagic.runtime.engine import engine
 
 MODEL = "testing:rows"
 
@@ -16,7 +17,7 @@ MODEL = "testing:rows"
 class RowModel:
     """A model that answers the last line of a prompt with its length, as JSON; `asked` counts the prompts.
 
-    A line with "fails" is an error, one with "waits" sets `waits` and has no answer until `go_on` is set, and one with
+    A line with "fails" is an error, one with "waits" sets `waits` and has no answer until `go_on` is called, one with
     "calls" calls the tool `look_up` first. `under_way` is the number of requests at a time, `most` the largest.
     """
 
@@ -27,7 +28,7 @@ class RowModel:
         self.requests = []
         self.under_way = self.most = 0
         self.waits = threading.Event()
-        self.go_on = asyncio.Event()
+        self._go_on = asyncio.Event()
         self._output = output_tokens
 
     async def stream(self, request):
@@ -40,7 +41,7 @@ class RowModel:
         try:
             if "waits" in line:
                 self.waits.set()
-                await self.go_on.wait()
+                await self._go_on.wait()
             await asyncio.sleep(0)
             if "fails" in line:
                 message = f"{line} is down"
@@ -52,6 +53,10 @@ class RowModel:
             yield ModelFinished(Usage(100, 0, self._output, cost=None), "stop")
         finally:
             self.under_way -= 1
+
+    def go_on(self):
+        """Have the lines with "waits" answered."""
+        engine().loop.call_soon_threadsafe(self._go_on.set)
 
     def honours(self, settings):
         return settings.given

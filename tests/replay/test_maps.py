@@ -157,7 +157,7 @@ def test_rows_end_in_a_replay_in_the_order_in_which_they_ended(begun):
         async for row in run:
             found.append(row.place)
             if len(found) == 2:
-                model.go_on.set()
+                model.go_on()
         await session.aclose()
         return found
 
@@ -276,7 +276,7 @@ def test_a_map_that_was_stopped_is_replayed_as_far_as_it_came_and_auto_asks_the_
     assert (result.rows, result.progress.ended) == (stopped.rows, "stopped")
     assert "This map was stopped when it was recorded" in result.progress.notices[-1]
     model = RowModel()
-    model.go_on.set()
+    model.go_on()
     result, asked = mapped("auto", ["a", "waits", "c"], model=model)
     assert asked == ["waits", "c"]
     assert result.progress.answered == 3
@@ -301,7 +301,7 @@ def test_a_cassette_that_cannot_be_written_ends_the_map_with_its_rows(path, tmp_
     run = session.start_map(["a", "waits"], PROMPT, as_=Line)
     assert model.waits.wait(PATIENCE)
     shutil.rmtree(folder)
-    model.go_on.set()
+    model.go_on()
     with pytest.raises(CassetteError, match="cannot be written") as found:
         run.wait()
     assert [row.status for row in found.value.result] == ["answered", "answered"]
@@ -385,7 +385,7 @@ def test_a_turn_and_another_map_are_recorded_while_a_map_runs(begun, path):
     assert model.waits.wait(PATIENCE)
     session.map(["c", "d"], "Again:\n{row}")
     session.ask("Between?")
-    model.go_on.set()
+    model.go_on()
     first.wait()
     session.close()
     session, model = begun("replay")
