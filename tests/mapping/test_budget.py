@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agentmagic import Agent, ModelSettings, Session, register_model
+from agentmagic import Agent, ModelSettings, RetrySettings, Session, register_model
 from agentmagic.loop.budgets import Budget, BudgetExhausted, SharedPurse
 from agentmagic.messages import Usage
 from agentmagic.providers import catalog
@@ -21,7 +21,8 @@ def priced(monkeypatch):
 
 def mapped(rows=ROWS, *, settings=None, **options):
     model = RowModel()
-    session = Session(Agent(model, settings=settings or ModelSettings(max_output_tokens=20)), namespace={})
+    settings = settings or ModelSettings(max_output_tokens=20)
+    session = Session(Agent(model, settings=settings, retry=RetrySettings(tries=1)), namespace={})
     try:
         return session.map(rows, "{row}", concurrency=16, **options), model
     finally:
