@@ -156,6 +156,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def about_seconds(seconds: float) -> str:
+    """Return about how long something takes, in whole seconds, minutes or hours."""
+    if seconds < 90:  # noqa: PLR2004  (a minute and a half is told in seconds, an hour and a half in minutes)
+        return f"{max(1, round(seconds))} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"  # noqa: PLR2004
+
+
 def one_line(text: str, most: int) -> str:
     """Return the text clean and on one line of at most `most` characters, with an ellipsis if it is cut."""
     line = " ".join(clean(text[: 4 * most]).split())

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from agentmagic.display import words
 from agentmagic.display.blocks import State
 from agentmagic.events import MapEnd, MapProgress
-from agentmagic.text import counted, one_line, shown
+from agentmagic.text import about_seconds, counted, one_line, shown
 
 LONGEST_ERROR = 200
 """Characters of an error that stands beside its count."""
 MOST_NOTICES = 10
-LONG = 90
-"""Seconds, and minutes, from which on the next larger unit is used."""
 LONGEST_NOTICE = 500
 
 STATES: dict[MapEnd, State] = {
@@ -54,17 +52,9 @@ def figures(progress: MapProgress, *, times: bool) -> Iterator[str]:
     if progress.usage.requests:
         yield _cost(progress)
     if times and not progress.ended and progress.left is not None and progress.done < (progress.total or 0):
-        yield f"about {_about(progress.left)} left"
+        yield f"about {about_seconds(progress.left)} left"
     if times and progress.ended and progress.seconds:
         yield words.duration(progress.seconds)
-
-
-def _about(seconds: float) -> str:
-    """Say how long something may take, in whole seconds, minutes or hours."""
-    if seconds < LONG:
-        return f"{max(1, round(seconds))} s"
-    minutes = seconds / words.SECONDS_A_MINUTE
-    return f"{minutes:.0f} min" if minutes < LONG else f"{minutes / 60:.1f} h"
 
 
 def _cost(progress: MapProgress) -> str:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import sqrt
 from statistics import linear_regression
 
-from agentmagic.text import counted
+from agentmagic.text import about_seconds, counted
 
 STUDENT = (63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17)
 """The 99.5 % quantiles of Student's t for 1 to 10 degrees of freedom; for more, the last one is a little too wide."""
@@ -35,7 +35,7 @@ class Estimate:
         figures, unit = ((low, middle, high), "$") if high else (self.tokens, "")
         low, middle, high = (_figure(one, unit) for one in figures)
         what = f"{middle} ({low} to {high})" + ("" if unit else " tokens")
-        shortest, longest = (_duration(one) for one in self.seconds)
+        shortest, longest = (about_seconds(one) for one in self.seconds)
         time = f"about {longest}" if shortest == longest else f"{shortest} to {longest}"
         took = f" and take {time}" if times else ""
         return f"All {counted(self.rows, 'row')} may cost {what}{took}, as {self.asked} of them tell."
@@ -45,13 +45,6 @@ def _figure(number: float, unit: str) -> str:
     if not unit:
         return f"{number:,.0f}"
     return f"{unit}{number:,.2f}" if number >= 1 else f"{unit}{number:.2g}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:  # noqa: PLR2004  (a minute and a half is told in seconds)
-        return f"{max(1, round(seconds))} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"  # noqa: PLR2004
 
 
 def choose(sizes: Sequence[int], number: int, seed: int) -> list[int]:

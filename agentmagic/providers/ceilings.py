@@ -153,10 +153,7 @@ class Window(Ceiling):
         self._growing = True
         self._full = False  # whether rows waited for it in this round
         self._round: tuple[float, int] = (0.0, 0)  # when this round began, and its answers so far
-        self._most: tuple[float, float] = (
-            0.0,
-            float(FIRST_WINDOW),
-        )  # answers a second, and the window that brought them
+        self._most: tuple[float, float] = 0.0, float(FIRST_WINDOW)  # answers a second, and the window that brought them
         self._first: float = self.value  # at the beginning of the round
         self._usual = math.inf  # how long answers took in that round
         self._times = FASTEST  # by how much it may grow in a round
