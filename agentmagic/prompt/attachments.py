@@ -36,6 +36,8 @@ UNKNOWN = ModelInfo("the model", None, frozenset(), priced=True)
 """Stands for the model if no model is asked."""
 
 _PNG = Media("image/png", b"")
+_SIGNATURES = {b"%PDF-": "application/pdf", b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
+"""How the bytes of documents and images begin, with their media types."""
 _UNDERLINES = re.compile(r"(?m)^[ |]*[~^][ ~^]*\n")  # each version of Python underlines other parts of a line
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"r": repr, "s": str, "a": ascii}
 _LEFT_OUT = re.compile(r"… \((?:cut: [\d,]+ in all|[\d,]+ more)\)")
@@ -102,6 +104,9 @@ class Attacher:
             return _attachment(written, "error", type(value).__name__, name, _traceback(value), uri)
         if is_picture(value):
             return self._picture(written, name, value, uri)
+        if (media := _media_of(value)) is not None:
+            line = f"{media.media_type}, {counted(len(media.data), 'byte')}"
+            return self._media(written, media.name or name, media.data, media.media_type, line, uri=uri)
         kind: ValueKind = "text"
         if frames.is_frame(value) or labelled_arrays.is_labelled(value):
             kind = "table"
@@ -175,11 +180,14 @@ class Attacher:
             return replace(made, loss=f"is an image: {problem}")
         return _image(written, media, f"{summary(value)} as an image")
 
-    def _media(self, written: str, name: str, data: bytes, kind: str, line: str) -> Attachment:
+    def _media(  # noqa: PLR0913  (what it is, and how it is named)
+        self, written: str, name: str, data: bytes, kind: str, line: str, *, uri: str | None = None
+    ) -> Attachment:
         media = Media(kind, data, name)
         if not self.model().accepts(media):
             why = f"{line}, not sent: {self.model().name} does not read it"
-            return _attachment(written, "text", why, name, f"({why}.)", f"file:{name}")
+            made = _attachment(written, "text", why, name, f"({why}.)", f"file:{name}" if uri is None else uri)
+            return replace(made, loss=f"is {kind}, which {self.model().name} does not read")
         if kind.startswith("image/"):
             try:
                 media = in_time(lambda: fitted(data, name), seconds=10)
@@ -195,6 +203,15 @@ def _attachment(written: str, kind: ValueKind, line: str, name: str, text: str, 
     part = Resource(uri, name, "text/plain", text) if uri else Text(text)
     told = PromptValue(written, kind, one_line(shown(line), 2 * ONE_LINE), _tokens(part), shown(text))
     return Attachment(told, part)
+
+
+def _media_of(value: Any) -> Media | None:
+    """Return a part with an image or a document, or bytes that are one; None for another value."""
+    if isinstance(value, Media):
+        return value
+    kinds = (kind for start, kind in _SIGNATURES.items() if isinstance(value, bytes) and value.startswith(start))
+    kind = next(kinds, None)
+    return None if kind is None else Media(kind, value)
 
 
 def _loss(value: Any, text: str, most: int) -> str:

@@ -147,8 +147,10 @@ class Template:
 
 def _in_place(attachment: Attachment, before: str, following: "str | BracedExpression | Attachment") -> str:
     """Return what stands in the place of the braces: a text, on lines of its own if it is laid out, or a label."""
+    if isinstance(part := attachment.part, Media):
+        return f"[{'image' if part.media_type.startswith('image/') else 'document'}: {part.name}]"
     if not isinstance(attachment.part, Text):
-        return f"[image: {attachment.part.name}]" if isinstance(attachment.part, Media) else ""
+        return ""
     text = attachment.part.text
     if attachment.told.kind == "text" or "\n" not in text:
         return text

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from agentmagic import Agent, ModelSettings, Session, UsageError, register_model
+from agentmagic import Agent, Media, ModelSettings, Session, UsageError, register_model
 from agentmagic.providers import catalog
 from agentmagic.testing import PATIENCE, Stalled
 from tests.mapping.metered import MODEL, PRICES, Metered
@@ -158,6 +158,20 @@ def test_a_model_that_sees_images_is_sent_them(monkeypatch):
     register_model(MODEL, images=True)
     result, _ = mapped([{"review": Image.new("RGB", (4, 4))}, {"review": plt.figure()}])
     assert [row.status for row in result] == ["answered", "answered"]
+
+
+PDF = b"%PDF-1.7 of a contract"
+
+
+@pytest.mark.parametrize("value", [PDF, Media("application/pdf", PDF)], ids=["bytes", "part"])
+def test_documents_in_rows_are_sent_to_a_model_that_reads_them_and_else_not_asked(monkeypatch, value):
+    monkeypatch.setattr(catalog, "_registered", {})
+    (unread,), asked = mapped([{"review": value}])
+    assert (unread.status, list(asked)) == ("failed", [])
+    assert unread.error == f"{{review}} is application/pdf, which {MODEL} does not read, so nothing was asked."
+    register_model(MODEL, documents=True)
+    (read,), (asked,) = mapped([{"review": value}], "Whose contract? {review}")
+    assert (read.status, asked) == ("answered", "Whose contract? [document: review]")
 
 
 @pytest.mark.parametrize(
