@@ -94,6 +94,7 @@ def test_the_page_shows_what_would_run():
     assert [tag for tag, _ in running(notebook)] == ["script", "a"]
 
 
+@pytest.mark.slow
 def test_no_text_of_an_exported_notebook_runs_in_its_page():
     calls = [turn(*one_call(ToolCall("c", "f", {"text": payload}), Text(payload))) for payload in (SCRIPT, *MORE)]
     assert running(to_notebook([*(turn(*everywhere(payload)) for payload in (*PAYLOADS, *MORE)), *calls])) == []

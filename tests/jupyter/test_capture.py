@@ -152,8 +152,8 @@ def test_figures_are_sent_as_often_as_they_are_drawn_and_as_a_plain_cell_shows_t
 @pytest.mark.parametrize(
     "setting",
     [
-        "inline.figure_formats = {'retina'}",
-        "inline.figure_formats = {'jpeg'}",
+        pytest.param("inline.figure_formats = {'retina'}", marks=pytest.mark.slow),
+        pytest.param("inline.figure_formats = {'jpeg'}", marks=pytest.mark.slow),
         "inline.figure_formats = {'svg'}",  # which models do not read: it is sent as PNG
         "inline.print_figure_kwargs = {'bbox_inches': None, 'facecolor': 'yellow'}",
         "plt.rcParams.update({'figure.dpi': 60, 'savefig.dpi': 300, 'savefig.transparent': True})",

@@ -107,7 +107,7 @@ def test_a_row_that_was_asked_and_not_answered_is_in_doubt_and_asked_again(ask, 
     assert [row.index for row in ask(["a", "b", "c"])[0].doubtful] == [1]
 
 
-@pytest.mark.parametrize("cut", range(1, 40))
+@pytest.mark.parametrize("cut", range(1, 40, 5))
 def test_a_last_line_that_was_cut_is_asked_again_and_harms_no_other(ask, path, cut):
     ask(["a", "b"], concurrency=1)
     path.write_bytes(path.read_bytes()[:-cut])

@@ -76,6 +76,7 @@ def test_a_sample_is_kept_and_tells_what_all_rows_may_cost(tmp_path):
     assert whole.estimate is None
 
 
+@pytest.mark.slow
 def test_the_same_seed_chooses_the_same_rows_and_another_one_others():
     rows, model = reviews(1, *KINDS["by both"])
     chosen = [{row.place for row in sampled(rows, model, sample=10, seed=seed)} for seed in (1, 1, 2)]

@@ -261,6 +261,7 @@ def test_lines_that_nobody_asked_for_or_nobody_can_read_spoil_only_themselves(na
         assert str(failure_of(answers[key])).endswith("the results of its batch do not name it. Ask it again.")
 
 
+@pytest.mark.slow
 @apis
 def test_a_line_of_the_wrong_shape_is_an_error_of_its_row(name):
     line = APIS[name].answered("b", GLAD)
@@ -273,6 +274,7 @@ def test_a_line_of_the_wrong_shape_is_an_error_of_its_row(name):
             assert isinstance(answer, list if no_error else ProviderError)
 
 
+@pytest.mark.slow
 @apis
 def test_of_spoiled_lines_each_row_has_a_whole_answer_or_an_error(name):
     lines = [APIS[name].answered("a", GLAD), APIS[name].refused("b"), APIS[name].expired("c")]
@@ -317,6 +319,7 @@ def test_results_may_be_longer_than_any_other_response(monkeypatch):
     assert isinstance(answer, list)
 
 
+@pytest.mark.slow
 @apis
 def test_ids_that_lead_elsewhere_are_not_used(name):
     strange = ["../models", "", 7, None, ["x"], "a b", "x" * 500, "?a=1", "a/b/c", "http://x"]

