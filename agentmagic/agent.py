@@ -159,6 +159,12 @@ class Agent:
         """The schema of answers, made of `output` once."""
         return None if self.output is None else output_schema(self.output)
 
+    @property
+    def whole_instructions(self) -> str:
+        """The instructions, with the form of the answer in words if it has one."""
+        schema, said = self.output_schema, self.instructions
+        return said if schema is None else f"{said}\n\n{schema.instructions}".lstrip()
+
     def own_tools(self) -> list[Tool]:
         """Return the functions and `Tool`s of the recipe as tools; toolsets and servers are not among them."""
         single = [source for source in self.tools if not isinstance(source, Toolset)]

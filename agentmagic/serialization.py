@@ -318,13 +318,17 @@ def _blob(data: Any) -> bytes:
 
 def header() -> bytes:
     """Return the first line of a journal."""
+    return _line({"type": "journal", "version": VERSION, "agentmagic": own_version()})
+
+
+def own_version() -> str:
+    """Return the version of agentmagic that writes a file."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        ours = version("agentmagic")
+        return version("agentmagic")
     except PackageNotFoundError:  # run from its source
-        ours = "unknown"
-    return _line({"type": "journal", "version": VERSION, "agentmagic": ours})
+        return "unknown"
 
 
 def begins_journal(path: Path, line: bytes) -> bool:

@@ -375,7 +375,11 @@ class Session:
         toolsets: Sequence[Toolset] | None = None,
         view: MapView | None = None,
     ) -> MapRun:
-        """Begin a map as `start_map` does, for a front end. `view` shows it; without one, that of the host does."""
+        """Begin a map as `start_map` does, for a front end.
+
+        `toolsets` are the sources of tools in place of the recipe's. `view` shows the map; without one, that of the
+        host does.
+        """
         given = rows_of(rows)
         with self._starting:
             self._refuse_while_busy()
@@ -390,17 +394,19 @@ class Session:
                 cleared=self.cleared > 0,
                 mode=chosen.replay,
             )
-            turn, prompts = self._draft_of_map(given, prompt, chosen, toolsets, tape)
-            turn = replace(turn, history=self.history.fork())
-            turn = replace(turn, approvals=self._approvals, noted=self._noted, unreachable=self._unreachable)
-            turn = replace(turn, budgets=(_budget("turn", recipe.max_cost, recipe.max_tokens),), watcher=Watcher({}))
-            shared = (
-                _budget("session", self.max_cost, self.max_tokens, self._spent),
-                _budget("kernel", None, None, _paid[0]),
+            turn, prompts = self._draft_of_map(given, prompt, recipe, toolsets, tape)
+            turn = replace(
+                turn,
+                history=self.history.fork(),
+                approvals=self._approvals,
+                noted=self._noted,
+                unreachable=self._unreachable,
+                budgets=(_budget("turn", recipe.max_cost, recipe.max_tokens),),
+                watcher=Watcher({}),
             )
             notices = tuple(overrides(turn.model.name))
             within = self._connections.with_loop
-            work = MapWork(turn, given, prompts, chosen, shared, within, self._pay, notices, tape, self._count)
+            work = MapWork(turn, given, prompts, chosen, self._caps(), within, self._pay, notices, tape, self._count)
             view = view or installed().map_view(self)
             run = self._map = MapRun(work)
         run.listen(lambda progress: void(self._map_listeners.tell(progress)))
@@ -413,13 +419,12 @@ class Session:
         self,
         rows: Rows,
         prompt: Prompt,
-        chosen: MapSettings,
+        recipe: Agent,
         toolsets: Sequence[Toolset] | None,
         tape: MapTape | None = None,
     ) -> tuple[TurnContext, RowPrompts]:
         """Return what each row's turn is made of, and the prompts of the rows."""
-        recipe = chosen.recipe(self.agent)
-        sources = toolsets if toolsets is not None and chosen.tools is None else self.toolsets(recipe)
+        sources = self.toolsets(recipe) if toolsets is None else toolsets
         if tape is not None:
             sources = tape.toolsets(sources)
         turn = self._draft(recipe, sources, ROW, None if tape is None else tape.model)
@@ -435,11 +440,16 @@ class Session:
 
         Raises UsageError if there is no row, or if the first one cannot be asked.
         """
-        turn, prompts = self._draft_of_map(rows_of(rows), prompt, chosen, toolsets)
+        turn, prompts = self._draft_of_map(rows_of(rows), prompt, chosen.recipe(self.agent), toolsets)
         first = next(prompts.read(), None)
         if first is None or first.prompt is None:
             raise UsageError(first.problem if first is not None else "There are no rows, so nothing would be sent.")
         return engine().call(preview(replace(turn, prompt=first.prompt))), first.values
+
+    def _caps(self) -> tuple[Budget, Budget]:
+        """Return the caps on all that the session, and that the kernel of a class, spends."""
+        session = _budget("session", self.max_cost, self.max_tokens, self._spent)
+        return session, _budget("kernel", None, None, _paid[0])
 
     def _pay(self, usage: Usage) -> None:
         """Count what was spent outside of the history."""
@@ -820,8 +830,7 @@ class Session:
         facts = self._facts_of(model)
         budgets = (  # before the notices are queued: a turn that is refused for its budget leaves none behind
             _budget("turn", recipe.max_cost, recipe.max_tokens),
-            _budget("session", self.max_cost, self.max_tokens, self._spent),
-            _budget("kernel", None, None, _paid[0]),
+            *self._caps(),
         )
         infos = (*overrides(model.name), *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in infos)

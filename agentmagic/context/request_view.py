@@ -217,6 +217,11 @@ def tokens_of_tools(instructions: str, tools: Sequence[ToolDef]) -> int:
     return tokens_of_text(instructions) + sum(listed)
 
 
+def tokens_of_request(request: Request) -> int:
+    """Return the tokens of a request."""
+    return sum(tokens_by_part(request).values())
+
+
 def tokens_by_part(request: Request) -> dict[str, int]:
     """Return the tokens of a request by what they are for, in the order in which they are sent.
 

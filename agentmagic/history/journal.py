@@ -98,10 +98,10 @@ class Journal:
                 raise JournalError(message) from error
             raise self._not_written(error) from error
         try:
-            _append(file, header())
+            append(file, header())
             for record in records:
                 if not is_delta(record):
-                    _append(file, self._line(record))
+                    append(file, self._line(record))
             os.fsync(file)
             self._left_at = os.fstat(file).st_size
         except OSError as error:
@@ -252,7 +252,7 @@ class _File:
 
     def append(self, line: bytes) -> None:
         """Append in one write, so that lines never mix and no line waits in a buffer."""
-        _append(self._number, line)
+        append(self._number, line)
 
     def sync(self) -> None:
         """Request a sync to the disk, without waiting for it."""
@@ -315,7 +315,8 @@ def file_lock(path: Path, wait: float = 0) -> "BaseFileLock":
     return FileLock(f"{path}.lock", timeout=wait, poll_interval=0.01, thread_local=False)
 
 
-def _append(file: int, line: bytes) -> None:
+def append(file: int, line: bytes) -> None:
+    """Write a line in one write. Raises OSError if the disk takes only a part of it."""
     if os.write(file, line) < len(line):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

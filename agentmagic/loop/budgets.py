@@ -50,9 +50,8 @@ class Budget:
         if words := self.exhausted(usage):
             return words
         spent = self.before + usage
-        if self.max_tokens is not None and tokens > (
-            left := self.max_tokens - spent.input_tokens - spent.output_tokens
-        ):
+        taken = spent.input_tokens + spent.output_tokens
+        if self.max_tokens is not None and tokens > (left := self.max_tokens - taken):
             return f"A request may take {tokens:,} tokens, and {left:,} are left of max_tokens. {self._advice} {LESS}"
         if self.max_cost is not None and cost > (rest := self.max_cost - (spent.cost or 0.0)):
             return f"A request may cost ${cost:.4f}, and ${rest:.4f} are left of max_cost. {self._advice} {LESS}"

@@ -19,7 +19,7 @@ from tenacity import (
 from tenacity.wait import wait_base
 
 from agentmagic.agent import RetrySettings
-from agentmagic.context.request_view import tokens_by_part
+from agentmagic.context.request_view import tokens_of_request
 from agentmagic.errors import (
     AgentMagicError,
     EmptyAnswer,
@@ -81,7 +81,7 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
     """
     failures: list[ProviderError] = []
     mends = 0
-    gate, tokens = gate_of(model), sum(tokens_by_part(exchange.request).values()) if row else 0
+    gate, tokens = gate_of(model), tokens_of_request(exchange.request) if row else 0
 
     async def admitted(request: Request) -> ModelFinished:
         async with AsyncExitStack() as stack:

@@ -151,14 +151,13 @@ class Steps:
         self.unreported = Usage()
         self._turn = turn
         self._model = turn.model
-        self._schema = schema = turn.agent.output_schema
+        self._schema = turn.agent.output_schema
         self._tools = tools
         self._fold = fold
         self._emit = emit
         self._stepper = stepper
         self._call_ids: set[str] = set()
-        said = turn.agent.instructions
-        self._instructions = said if schema is None else f"{said}\n\n{schema.instructions}".lstrip()
+        self._instructions = turn.agent.whole_instructions
         self._settings = honoured(turn.model, turn.agent.settings)
         self._limits = Limits(turn.facts.window, turn.agent.compact_at, turn.agent.max_result)
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 from agentmagic.errors import ProviderError, Unavailable, UsageError
 from agentmagic.events import Fold
@@ -13,7 +12,7 @@ from agentmagic.loop.step import Steps
 from agentmagic.mapping.file import LONGEST_ERROR, BatchSent, RowEnded
 from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.prompts import RowPrompt
-from agentmagic.mapping.purse import Costs, RowPurse
+from agentmagic.mapping.purse import Costs
 from agentmagic.mapping.turns import RowTurns
 from agentmagic.messages import Usage
 from agentmagic.providers.base import Request
@@ -39,6 +38,8 @@ class BatchedRows:
         self._ledger = ledger
         self._costs = costs
         self._turns = turns
+        self._aside: dict[str, Usage] = {}
+        """What is set aside for the rows in batches, by their keys."""
         work = ledger.work
         if work.path is None:
             raise UsageError("A batch takes up to a day, and its id is kept in a file. Name one: to=FILE (--to).")
@@ -61,12 +62,10 @@ class BatchedRows:
         earlier = {key for keys in under_way.values() for key in keys}
         left = [prompt for prompt in self.waiting if prompt.key not in earlier]
         for key in earlier:
-            self._costs.shared.owe(self._worst(rows[key]))
+            self._aside[key] = self._worst(rows[key])
+            self._costs.shared.owe(self._aside[key])
         if left and not self._costs.measured.is_set():  # under a cap, one row tells how tokens count
-            first = left.pop(0)
-            purse = self._purse(first)
-            await purse.open(self._costs.worst(first))
-            await self._turns.begin(first, purse, self._ledger.work.turn.model)
+            await self._turns.start(left.pop(0))
             await self._costs.measured.wait()
         try:
             while left or under_way:
@@ -83,15 +82,14 @@ class BatchedRows:
             self._leave(rows)
             raise
 
-    def _purse(self, prompt: RowPrompt) -> RowPurse:
-        return RowPurse(self._costs, partial(self._ledger.write, self._ledger.asked(prompt)))
-
     def _fitting(self, left: Sequence[RowPrompt]) -> tuple[list[RowPrompt], str]:
         """Return the first rows that the budgets allow, which is set aside for them, and why no more are."""
         fitting: list[RowPrompt] = []
         for prompt in left:
-            if words := self._costs.shared.reserve(self._worst(prompt)):
+            worst = self._worst(prompt)
+            if words := self._costs.shared.reserve(worst):
                 return fitting, words
+            self._aside[prompt.key] = worst
             fitting.append(prompt)
         return fitting, ""
 
@@ -155,14 +153,15 @@ class BatchedRows:
                 wait = min(LONGEST_WAIT, wait * PATIENT)
 
     async def _take(self, prompt: RowPrompt, answer: BatchAnswer) -> None:
+        worst = self._aside.pop(prompt.key)
         if isinstance(answer, ProviderError):
-            self._costs.shared.give_back(self._worst(prompt), answer.usage or Usage())
+            self._costs.shared.give_back(worst, answer.usage or Usage())
             ended = self._failed(prompt, answer)
             self._ledger.write(ended)
             self._ledger.note(prompt, ended)
             return
-        purse = self._purse(prompt)
-        purse.hold(self._worst(prompt))
+        purse = self._turns.purse(prompt)
+        purse.hold(worst)
         await self._turns.begin(prompt, purse, Collected(self._ledger.work.turn.model, answer))
 
     def _failed(self, prompt: RowPrompt, error: ProviderError) -> RowEnded:
@@ -172,6 +171,6 @@ class BatchedRows:
     def _leave(self, rows: dict[str, RowPrompt]) -> None:
         """Say of rows that the provider goes on with that they are in a batch."""
         file = self._ledger.file
-        waiting = {key for keys in file.batches.values() for key in keys} if file is not None else set[str]()
-        for key in waiting & rows.keys():
+        sent = {key for keys in file.batches.values() for key in keys} if file is not None else set[str]()
+        for key in sent & self._aside.keys():  # those whose answer was taken have a turn of their own
             self._ledger.note(rows[key], RowEnded(key, self._ledger.label(rows[key]), "in a batch"))

@@ -17,12 +17,11 @@ from agentmagic.mapping.file import MapFile, Recipe, RowEnded
 from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.playback import Playback
 from agentmagic.mapping.prompts import RowPrompt, digest
-from agentmagic.mapping.purse import Costs, RowPurse
+from agentmagic.mapping.purse import Costs
 from agentmagic.mapping.reader import RowReader
 from agentmagic.mapping.turns import RowTurns
 from agentmagic.mapping.work import MapFailed
 from agentmagic.messages import Usage
-from agentmagic.providers.gate import gate_of
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
 from agentmagic.serialization import encode
@@ -95,9 +94,9 @@ class Driver:
             ledger.work = self._tape.live()
         work = ledger.work
         file = await self._open(tools)
-        turns = self._turns = RowTurns(ledger)
-        turns.doubts |= file.doubtful | file.repeated
         costs = self._costs(file, tools)
+        turns = self._turns = RowTurns(ledger, costs)
+        turns.doubts |= file.doubtful | file.repeated
         batched = BatchedRows(ledger, costs, turns, [tool.name for tool in tools]) if work.settings.batch else None
         if self._tape is not None:
             self._tape.start()
@@ -107,7 +106,7 @@ class Driver:
                 if self._is_known(prompt, file):
                     continue
                 if batched is None:
-                    await self._start(prompt, costs, turns)
+                    await turns.start(prompt)
                 else:
                     batched.waiting.append(prompt)
         except UsageError as error:  # the rows that were read keep their answers
@@ -142,13 +141,12 @@ class Driver:
             share = lost / len(file.ended)
             cost = None if spent.cost is None else spent.cost * share
             spent += Usage(int(spent.input_tokens * share), 0, int(spent.output_tokens * share), cost=cost)
-        schema = work.turn.agent.output_schema
-        said = work.turn.agent.instructions + ("" if schema is None else f"\n\n{schema.instructions}")
-        common = tokens_of_tools(said, [tool.definition for tool in tools])
-        costs = Costs(work.turn, common + sum(map(tokens_of_message, work.turn.history.messages)))
+        common = tokens_of_tools(work.turn.agent.whole_instructions, [tool.definition for tool in tools])
+        common += sum(map(tokens_of_message, work.turn.history.messages))
         own = Budget("map", work.settings.max_cost, work.settings.max_tokens, spent)
-        if words := costs.open((own, *work.budgets)):
-            self._ledger.tally.notices.append(words)
+        costs = Costs(work.turn, common, (own, *work.budgets))
+        if costs.notice:
+            self._ledger.tally.notices.append(costs.notice)
         return costs
 
     def _is_known(self, prompt: RowPrompt, file: MapFile) -> bool:
@@ -163,16 +161,6 @@ class Driver:
         elif known is not None and known.status == "in doubt" and self._turns is not None:
             self._turns.doubts.add(prompt.key)
         return prompt.prompt is None
-
-    async def _start(self, prompt: RowPrompt, costs: Costs, turns: RowTurns) -> None:
-        """Begin to ask a row, when the bound, the pace and the budgets let it."""
-        model = self._ledger.work.turn.model
-        if turns:
-            await costs.measured.wait()  # the first row tells how the provider counts
-        await gate_of(model).room()
-        purse = RowPurse(costs, partial(self._ledger.write, self._ledger.asked(prompt)))
-        await purse.open(costs.worst(prompt))
-        await turns.begin(prompt, purse, model)
 
     def _recipe(self, tools: Sequence[Tool]) -> Recipe:
         """Return what all rows are asked, and a digest of each part of it."""

@@ -15,15 +15,14 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agentmagic.errors import UsageError
 from agentmagic.events import Event
-from agentmagic.history.journal import file_lock
+from agentmagic.history.journal import append, file_lock
 from agentmagic.messages import Usage
-from agentmagic.serialization import LONGEST_LINE, decoder, encode_record, fitting
+from agentmagic.serialization import LONGEST_LINE, decoder, encode_record, fitting, own_version
 from agentmagic.text import listed
 
 if TYPE_CHECKING:
@@ -119,11 +118,7 @@ class Recipe:
     @property
     def line(self) -> MapBegun:
         """The first line of the file of a map."""
-        try:
-            ours = version("agentmagic")
-        except PackageNotFoundError:  # run from its source
-            ours = "unknown"
-        return MapBegun(VERSION, ours, self.prompt, self.model, dict(self.parts))
+        return MapBegun(VERSION, own_version(), self.prompt, self.model, dict(self.parts))
 
     def changes(self, begun: MapBegun) -> list[str]:
         """Return which parts of it are not as they were."""
@@ -159,26 +154,28 @@ class MapFile:
         self._file: Any = None
         if recipe is None:
             assert path is not None  # noqa: S101  (of the caller)
-            self._file = path.open("rb", buffering=0)
-            weakref.finalize(self, self._file.close)
+            self._hold(path.open("rb", buffering=0))
             if _beginning(path):
                 self._read(path)
             return
         if path is None:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (closed with this object)
-            weakref.finalize(self, self._file.close)
+            self._hold(tempfile.TemporaryFile(buffering=0))  # noqa: SIM115  (see there)
             self.write(recipe.line)
             return
         begun = _beginning(path)
         self._lock = _locked(path)
         try:
             begun = self._read(path) if begun else None
-            self._file = path.open("ab+", buffering=0)
-            weakref.finalize(self, self._file.close)
+            self._hold(path.open("ab+", buffering=0))
             self._go_on(begun, recipe, again=again)
         except BaseException:
             self.close()
             raise
+
+    def _hold(self, file: Any) -> None:
+        """Keep a file open as long as this object is there: its events can be read when the map is over."""
+        self._file = file
+        weakref.finalize(self, file.close)
 
     def write(self, *lines: Line) -> None:
         """Append lines, which the operating system has before this returns. Raises OSError."""
@@ -186,8 +183,7 @@ class MapFile:
         whole = b"".join(written)
         with self._guard:
             place = self._file.seek(0, os.SEEK_END)
-            if self._file.write(whole) < len(whole):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            append(self._file.fileno(), whole)
         for line, text in zip(lines, written, strict=True):
             self._note(line, place, len(text))
             place += len(text)

@@ -89,7 +89,7 @@ class Ledger:
 
     def write(self, *lines: Line) -> None:
         """Append to the file. A file that cannot be written ends the map, and what was answered stays in the result."""
-        assert self.file is not None  # noqa: S101  (opened by `_begin`)
+        assert self.file is not None  # noqa: S101  (opened by the driver before rows are asked)
         try:
             self.file.write(*lines)
         except (OSError, ValueError) as error:

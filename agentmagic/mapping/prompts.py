@@ -62,7 +62,8 @@ class RowPrompts:
         self._attacher = attacher
         self._further: list[Content] = [part for part in further if isinstance(part, Content)]
         names = {*rows.names, ROW}
-        self._namespace = {name: value for name, value in namespace.items() if name not in names}
+        words = {*WORD.findall(self.written)} - names  # no other name can be meant, and each row copies them
+        self._namespace = {name: namespace[name] for name in words if name in namespace}
         template = Template.read(self.written, {**self._namespace, **dict.fromkeys(names)})
         unbound = [*template.unbound, *_misspelt(self.written, rows)]
         if unbound and (rows.total or rows.names):

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from math import ceil
 
-from agentmagic.context.request_view import tokens_by_part
+from agentmagic.context.request_view import tokens_of_request
 from agentmagic.loop.budgets import Budget, Payment, Purse, SharedPurse
 from agentmagic.loop.step import TurnContext
 from agentmagic.mapping.prompts import RowPrompt
@@ -17,26 +17,27 @@ from agentmagic.providers.registry import address_of, priced
 class Costs:
     """What the requests of a map may cost, and what is set aside for them.
 
+    The first of the `budgets` is the map's own, and `common` are the tokens that each request has beside the row's.
     `shared` pays for all rows. `measured` is set when a row has told how the provider counts tokens, or if no cap makes
     that matter.
     """
 
-    def __init__(self, turn: TurnContext, common: int) -> None:
-        self.shared = SharedPurse(())
+    def __init__(self, turn: TurnContext, common: int, budgets: Sequence[Budget]) -> None:
+        self.shared = SharedPurse(budgets)
         self.measured = asyncio.Event()
         self._turn = turn
         self._common = common
         self._scale = 1.0
-        self._is_capped = False
-        self._longest = honoured(turn.model, turn.agent.settings).max_output_tokens or turn.facts.output
-
-    def open(self, budgets: Sequence[Budget]) -> str:
-        """Begin to pay within budgets. Return what the user should know of them, "" for nothing."""
-        self.shared = SharedPurse(budgets)
+        self._has_cost_cap = budgets[0].max_cost is not None
         self._is_capped = any(budget.max_cost is not None or budget.max_tokens is not None for budget in budgets)
         if not self._is_capped:
             self.measured.set()
-        if budgets[0].max_cost is None or self._longest != (most := self._turn.facts.output):
+        self._longest = honoured(turn.model, turn.agent.settings).max_output_tokens or turn.facts.output
+
+    @property
+    def notice(self) -> str:
+        """What the user should know of the cap of the map, "" for nothing."""
+        if not self._has_cost_cap or self._longest != (most := self._turn.facts.output):
             return ""
         return (
             f"Without max_output_tokens, the model's own limit of {most:,} tokens is set aside for each request, so "
@@ -49,12 +50,12 @@ class Costs:
 
     def worst_of(self, request: Request) -> Usage:
         """Return the most that a request may use, at today's prices."""
-        return self._worst(_tokens(request))
+        return self._worst(tokens_of_request(request))
 
     def learn(self, request: Request, usage: Usage) -> None:
         """Learn how many tokens the provider counts for each that was estimated: some scripts take more than others."""
         if self._is_capped and usage.requests == 1:
-            self._scale = max(self._scale, usage.input_tokens / max(1, _tokens(request)))
+            self._scale = max(self._scale, usage.input_tokens / max(1, tokens_of_request(request)))
 
     def _worst(self, tokens: int) -> Usage:
         usage = Usage(input_tokens=ceil(tokens * self._scale), output_tokens=self._longest, requests=1)
@@ -104,7 +105,3 @@ class RowPurse(Purse):
             self._costs.learn(request, payment.usage)
         finally:
             self.close(payment.usage)
-
-
-def _tokens(request: Request) -> int:
-    return sum(tokens_by_part(request).values())

@@ -19,6 +19,9 @@ from agentmagic.runtime.waiters import Waiters
 if TYPE_CHECKING:
     from agentmagic.host import MapView
 
+AT_BEST = 10
+"""How many times as fast as its sample a map may be: a sample of 20 rows never fills the pace of a provider."""
+
 
 class MapRun:
     """A map under way: await it, iterate over its rows as they end, stop it, look at its frame so far.
@@ -182,7 +185,3 @@ class MapRun:
     def _cancel(self) -> None:
         if self._task is not None and not self.done:
             self._task.cancel()
-
-
-AT_BEST = 10
-"""How many times as fast as its sample a map may be: a sample of 20 rows never fills the pace of a provider."""

@@ -49,11 +49,15 @@ def _figure(number: float, unit: str) -> str:
 
 def choose(sizes: Sequence[int], number: int, seed: int) -> list[int]:
     """Return the places of some rows: one at random of each of as many groups of rows that are about as long."""
-    order = sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
+    order = _by_size(sizes)
     number = min(number, len(order))
     chance = random.Random(seed)  # noqa: S311  (a sample, not a secret)
     cuts = [len(order) * one // number for one in range(number + 1)] if number else []
     return sorted(order[chance.randrange(start, end)] for start, end in pairwise(cuts))
+
+
+def _by_size(sizes: Sequence[int]) -> list[int]:
+    return sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
 
 
 def total(sizes: Sequence[int], known: Mapping[int, float]) -> tuple[float, float, float]:
@@ -77,7 +81,7 @@ def _slope(sizes: Sequence[int], figures: Sequence[float]) -> float:
 
 
 def _total(sizes: Sequence[int], known: Mapping[int, float]) -> tuple[float, float, float]:
-    order = sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
+    order = _by_size(sizes)
     found = [rank for rank, place in enumerate(order) if place in known]
     if not found:
         return 0.0, 0.0, 0.0

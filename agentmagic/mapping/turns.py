@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from dataclasses import replace
+from functools import partial
 
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import AuthenticationFailed, AuthenticationMissing, RateLimited
@@ -12,10 +13,11 @@ from agentmagic.mapping.file import LONGEST_ERROR, RowEnded, RowLog, RowStatus
 from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.outcomes import MapRow
 from agentmagic.mapping.prompts import RowPrompt
-from agentmagic.mapping.purse import RowPurse
+from agentmagic.mapping.purse import Costs, RowPurse
 from agentmagic.mapping.work import MapFailed
 from agentmagic.messages import Media, Text, as_text
 from agentmagic.providers.base import Model
+from agentmagic.providers.gate import gate_of
 from agentmagic.providers.traffic import TurnTraffic
 from agentmagic.serialization import json_form
 from agentmagic.text import clip
@@ -31,9 +33,10 @@ HOPELESS = (AuthenticationMissing, AuthenticationFailed)
 class RowTurns:
     """The turns of rows that are under way. `doubts` are the keys of rows that were asked before, without an answer."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, costs: Costs) -> None:
         self.doubts = set[str]()
         self._ledger = ledger
+        self._costs = costs
         self._work = ledger.work
         self._schema = ledger.work.turn.agent.output_schema
         self._tasks: set[asyncio.Task[None]] = set()
@@ -41,6 +44,20 @@ class RowTurns:
 
     def __bool__(self) -> bool:
         return bool(self._tasks)
+
+    async def start(self, prompt: RowPrompt) -> None:
+        """Begin to ask a row, when the bound, the pace and the budgets let it."""
+        model = self._work.turn.model
+        if self._tasks:
+            await self._costs.measured.wait()  # the first row tells how the provider counts
+        await gate_of(model).room()
+        purse = self.purse(prompt)
+        await purse.open(self._costs.worst(prompt))
+        await self.begin(prompt, purse, model)
+
+    def purse(self, prompt: RowPrompt) -> RowPurse:
+        """Return what pays for the requests of a row, which notes in the file that the first is about to be sent."""
+        return RowPurse(self._costs, partial(self._ledger.write, self._ledger.asked(prompt)))
 
     async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
         """Begin to ask a row of a model, when the bound lets it."""

@@ -149,9 +149,8 @@ class Deck:
             return None
         cassette = self._inserted()
         head = self._head(prompt, values)
-        index = self._place(cassette, head, turns, cleared=cleared)
+        index, take = self._place(cassette, head, turns, cleared=cleared)
         self._turns += 1
-        take = None if index is None else cassette.of_session(self.name)[index]
         real = cache(real)
 
         def record() -> TurnRecorder:
@@ -201,8 +200,7 @@ class Deck:
             )
         cassette = self._inserted()
         head = {**self._head(prompt, ()), "map": True}
-        index = self._place(cassette, head, turns, cleared=cleared)
-        take = None if index is None else cassette.of_session(self.name)[index]
+        index, take = self._place(cassette, head, turns, cleared=cleared)
         real = cache(real)
 
         def record(values: Sequence[PromptValue]) -> TurnRecorder:
@@ -235,14 +233,19 @@ class Deck:
         self._playing = settings.replay_override() or mode or self.mode
         return self._playing != "live"
 
-    def _place(self, cassette: Cassette, head: Json, turns: int, *, cleared: bool) -> int | None:
-        """Return the place of the take to play, None if there is none."""
+    def _place(
+        self, cassette: Cassette, head: Json, turns: int, *, cleared: bool
+    ) -> tuple[int, Take] | tuple[None, None]:
+        """Return the place of the take to play, and the take; None if there is none."""
         self._claim(cassette, head)
         self._follow(cassette, turns, cleared=cleared)
         index = self._to_play(cassette, head)
-        if index is not None and self._playing in ("replay", "replay-model"):
-            unasked.note_played(cassette, cassette.of_session(self.name)[index])
-        return index
+        if index is None:
+            return None, None
+        take = cassette.of_session(self.name)[index]
+        if self._playing in ("replay", "replay-model"):
+            unasked.note_played(cassette, take)
+        return index, take
 
     def _inserted(self) -> Cassette:
         """Return the cassette as this session records it, or else as the file has it, which is put in order first."""

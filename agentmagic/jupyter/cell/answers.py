@@ -4,7 +4,7 @@ import ast
 import builtins
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
@@ -14,6 +14,7 @@ from agentmagic.errors import UsageError
 from agentmagic.events import RunResult
 from agentmagic.jupyter.frontend import say
 from agentmagic.jupyter.notebook.namespace import Variables
+from agentmagic.mapping.outcomes import record
 from agentmagic.session import Session
 from agentmagic.text import did_you_mean
 from agentmagic.undo.variables import kind_of
@@ -100,7 +101,7 @@ def framed(value: object, schema: Mapping[str, Any]) -> tuple[object, str]:
         return cast("object", value), ""
     if find_spec("pandas") is None:
         return records, " pandas, which would make a data frame of it, is not installed."
-    return cast("Any", import_module("pandas")).DataFrame(list(map(_record, records)), columns=columns or None), ""
+    return cast("Any", import_module("pandas")).DataFrame(list(map(record, records)), columns=columns or None), ""
 
 
 def _columns(schema: Mapping[str, Any]) -> list[str] | None:
@@ -110,10 +111,3 @@ def _columns(schema: Mapping[str, Any]) -> list[str] | None:
     name = str(items.get("$ref", "")).rpartition("/")[2]
     items = next((schema[key][name] for key in ("$defs", "definitions") if name in schema.get(key, ())), items)
     return list(items.get("properties", ())) if items.get("type") == "object" else None
-
-
-def _record(item: Any) -> Any:
-    dump: Callable[[], Any] | None = getattr(item, "model_dump", None)
-    if dump is not None:
-        return dump()
-    return dataclasses.asdict(item) if dataclasses.is_dataclass(item) and not isinstance(item, type) else item
