@@ -23,13 +23,14 @@ class RowModel:
 
     name = MODEL
 
-    def __init__(self, *, output_tokens=20):
+    def __init__(self, *, output_tokens=20, grows=1):
         self.asked = Counter()
         self.requests = []
         self.under_way = self.most = 0
         self.waits = threading.Event()
         self._go_on = asyncio.Event()
         self._output = output_tokens
+        self._input, self._grows = 100, grows  # each request takes so many times the tokens of the one before
 
     async def stream(self, request):
         prompt = next(message.text for message in reversed(request.messages) if message.role == "user")
@@ -50,7 +51,8 @@ class RowModel:
             part = ToolCall("c1", "look_up", {"line": line}) if calls else Text(json.dumps({"length": len(line)}))
             yield PartStarted(0, "text")
             yield PartFinished(0, part)
-            yield ModelFinished(Usage(100, 0, self._output, cost=None), "stop")
+            yield ModelFinished(Usage(self._input, 0, self._output, cost=None), "stop")
+            self._input *= self._grows
         finally:
             self.under_way -= 1
 

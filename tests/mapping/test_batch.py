@@ -1,5 +1,6 @@
 """Rows in the provider's batches: sent once, collected by any kernel, at half the price."""
 
+import asyncio
 import json
 import threading
 
@@ -9,7 +10,8 @@ from pydantic import BaseModel
 from agentmagic import Agent, ModelSettings, RetrySettings, Session, UsageError, register_model, tool
 from agentmagic.errors import BadRequest, Unavailable
 from agentmagic.events import PartFinished, PartStarted
-from agentmagic.mapping import batching
+from agentmagic.loop.budgets import SharedPurse
+from agentmagic.mapping import batching, purse
 from agentmagic.messages import Text, Usage
 from agentmagic.providers import catalog
 from agentmagic.providers.base import ModelFinished
@@ -33,6 +35,7 @@ class Provider:
         self.looked = threading.Event()
         self.done = True
         self.refuses = None
+        self.go_on = asyncio.Event()  # before which no late row has its answer
         self._expired = set()
 
     def line(self, key, request):
@@ -54,8 +57,10 @@ class Provider:
         return BatchState("running", done=self.done)
 
     async def results(self, name, keys):
-        for key in keys:
+        for key in sorted(keys, key=lambda key: "late" in self.sent[name][key]):
             text = self.sent[name][key]
+            if "late" in text:
+                await self.go_on.wait()
             if "expires" in text and text not in self._expired:
                 self._expired.add(text)
                 yield key, Unavailable("its batch expired first")
@@ -85,8 +90,8 @@ def ask(provider, tmp_path):
 
     sessions = []
 
-    def start(rows, **options):
-        model = BatchModel()
+    def start(rows, *, grows=1, **options):
+        model = BatchModel(grows=grows)
         agent = Agent(model, retry=RetrySettings(tries=1), settings=ModelSettings(max_output_tokens=20))
         session = Session(agent, namespace={})
         sessions.append(session)
@@ -159,6 +164,23 @@ def test_a_cap_is_kept_in_rounds(ask, provider):
     assert result.progress.ended == "budget"
     assert result.usage.cost <= 0.03
     assert result.usage.cost > 0.03 - 2 * 0.0015
+
+
+def test_what_is_given_back_is_what_was_set_aside_whatever_is_learned_meanwhile(ask, provider, monkeypatch):
+    left = []
+
+    class Watched(SharedPurse):
+        def give_back(self, worst, used):
+            super().give_back(worst, used)
+            left.append(self._tokens)
+            if len(left) == 4:  # the first row, two of the batch, and the repair
+                provider.go_on.set()
+
+    monkeypatch.setattr(purse, "SharedPurse", Watched)
+    run, model = ask(["first", "odd", "a", "late"], grows=20, max_cost=5.0)
+    assert [row.status for row in run.wait()] == ["answered"] * 4
+    assert sum(model.asked.values()) == 2  # the first row, and the repair that tells of more tokens
+    assert (min(left), left[-1]) == (0, 0)
 
 
 @tool
