@@ -149,7 +149,7 @@ CALLED = {
     "failed": ("faulty", {}, "the gears are stuck"),
     "denied": ("careful", {}, "the user denied it"),
     "of no tool": ("clokc", {"zone": "UTC"}, "There is no tool"),
-    "with odd arguments": ("clock", {"zone": "\ud800", "": float("inf")}, "clock"),
+    "with odd arguments": ("clock", {"zone": "\ud800", "": float("inf")}, "noon in"),
 }
 
 

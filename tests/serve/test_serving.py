@@ -13,11 +13,12 @@ from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.export.cells import to_notebook
 from agentmagic.export.document import to_markdown
 from agentmagic.host import installed
-from agentmagic.messages import Usage
+from agentmagic.messages import ToolDef, Usage
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.serve import kernels
 from agentmagic.testing import PATIENCE, invalid_history, run
+from agentmagic.tools.base import Tool, result
 from tests.serve.desks import Client, Office, listening_nowhere, served
 from tests.turns import approve, hosted
 
@@ -223,3 +224,93 @@ def test_exports_tell_who_called(server):
     assert "double(number=21)" in str(cells)
     assert "mcp:claude-code" in terminal.render(Transcript(session.events))
     assert "unknown" not in document + terminal.render(Transcript(session.events))
+
+
+# -- code --------------------------------------------------------------------------------------------
+
+
+class Sheet:
+    """A notebook without cells that runs programs."""
+
+    def __init__(self):
+        self.namespace = {"rows": [1, 2]}
+
+    def run(self, code):
+        exec(compile(code, "program", "exec"), self.namespace)  # noqa: S102
+
+    def cells(self):
+        return (), "No cells."
+
+    def stage(self, proposed):
+        return proposed
+
+    def fate(self, _proposed):
+        return None
+
+
+class Kernel(Office):
+    """A kernel whose main thread carries out calls while a test waits for them."""
+
+    takes_tools = True
+
+
+@pytest.fixture
+def kernel():
+    sheet = Sheet()
+    with hosted(Kernel(approve, notebook=sheet)), listening_nowhere() as made:
+        session = session_of(careful, namespace=sheet.namespace, answers=("Fine.", "Told."))
+        session.serve(tools=True)
+        yield Client(made.desk, session=session)
+        session.close()
+
+
+def carried_out(call):
+    """The result of a call, for which the main thread works until it is over."""
+    engine().wait(call, call.cancel)
+    return call.result()
+
+
+def test_a_program_of_a_client_calls_the_tools_as_functions_and_is_undone_with_a_receipt(kernel):
+    assert {"run_python", "read_cells", "propose_cell", "view_figure", "double"} <= {*kernel.tools()}
+    code = "rows.append(tools.double(number=21)); tools.careful()"
+    assert not carried_out(kernel.start("run_python", code=code)).is_error
+    space, (turn,) = kernel.session._watcher.namespace, kernel.session.turns
+    assert space["rows"] == [1, 2, 42]
+    assert [event.call.name for event in turn.events if event.type == "inner_call"] == ["double", "careful"]
+    assert [event.call.name for event in turn.events if event.type == "approval_asked"] == ["run_python", "careful"]
+    (changed,) = [event for event in turn.events if event.type == "variables_changed"]
+    assert "rows" in str(changed)
+    kernel.session.undo()
+    assert space["rows"] == [1, 2]
+    kernel.session.redo()
+    assert space["rows"] == [1, 2, 42]
+
+
+def test_a_cell_that_a_client_proposes_is_settled_and_its_fate_is_told_to_the_model(kernel):
+    assert not carried_out(kernel.start("propose_cell", source="a = 1", why="Sets a.")).is_error
+    (proposed,) = kernel.session.proposals
+    assert kernel.session.settle(proposed.id, "discarded")
+    engine().call(_nothing())
+    assert kernel.session.ask("What became of it?").final_text == "Fine."
+    assert "discarded" in str(kernel.session.turns[-1].prompt.parts)
+
+
+def test_the_servers_of_a_session_are_served_with_its_tools(server):
+    class Files:
+        """The tool of a server."""
+
+        async def tools(self):
+            async def read(call, _context):
+                return result(call, "the text")
+
+            return [Tool(ToolDef("read", "Read.", {"type": "object", "properties": {}}, server="files"), read)]
+
+        async def aclose(self):
+            pass
+
+    session = session_of()
+    session.add_toolset(Files())
+    session.serve(tools=True)
+    client = Client(server.desk)
+    assert "read" in client.tools()
+    assert client.call("read").text == "the text"
