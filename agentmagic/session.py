@@ -84,6 +84,8 @@ from agentmagic.values.describe import CHARACTERS
 COMPACT = "(compact)"
 """Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
+CLIENT_FACTS = ModelInfo("", None, KINDS, priced=True)
+"""What is known of a client: it takes all, and costs nothing. One value: for another one, a view is made anew."""
 _paid = [Usage()]
 """What all sessions of this process have spent, replays apart: another session has no budget of a class of its own."""
 
@@ -908,7 +910,7 @@ class Session:
     ) -> TurnContext:
         """Return what a turn needs, and queue the notices that it begins with."""
         driver = chosen.driver
-        facts = self._facts_of(model) if driver is None else ModelInfo(model.name, None, KINDS, priced=True)
+        facts = self._facts_of(model) if driver is None else CLIENT_FACTS
         budgets = (  # before the notices are queued: a turn that is refused for its budget leaves none behind
             (_budget("turn", recipe.max_cost, recipe.max_tokens), *self._caps())
             if driver is None
@@ -978,7 +980,10 @@ class Session:
             self._serving.play_recorded()
 
     def _refuse_while_busy(self) -> None:
-        if self.running or self._changing:
+        run = self.running
+        if run is not None and _is_served(run):
+            raise SessionBusy("A call of a client is under way. Decide about its card, or wait for it, and try again.")
+        if run is not None or self._changing:
             what = "The history is being changed" if self._changing else "A turn is running"
             raise SessionBusy(f"{what}. Wait for it, or cancel it, and try again.")
 
@@ -1000,9 +1005,9 @@ def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
     return turn.prompt, begun.values if isinstance(begun, TurnStarted) else ()
 
 
-def _is_served(turn: Turn) -> bool:
+def _is_served(turn: Turn | Run) -> bool:
     """Return whether a turn is a call of a client of the served notebook."""
-    begun = turn.events[0]
+    begun = next(iter(turn.events), None)
     return isinstance(begun, TurnStarted) and begun.model.startswith(SERVED)
 
 

@@ -186,13 +186,19 @@ class Serving:
 
     def start(self, prompt: str, driver: Driver) -> ServedTurn:
         """Begin a turn that a client drives, and show it. Raises SessionBusy, and UsageError."""
+        if self.ended:
+            raise UsageError("The notebook is no longer served. %agent serve in it begins that again.")
         view = self._view
         attended = view is not None and view.attended
         begin, sources = self._session.begin_served, self.sources()
         # What the turn shows belongs to the cell that serves, wherever the call came in.
         turn = self._cell.copy().run(lambda: begin(prompt, driver, sources, attended=attended))
-        if view is not None:
-            view.begin(turn)
+        try:
+            if view is not None:
+                view.begin(turn)
+        except BaseException:
+            turn.cancel()  # no one would see what it asks
+            raise
         return turn
 
     def sources(self) -> Sequence[Toolset]:

@@ -173,12 +173,12 @@ class SessionDesk(Desk):
             watch = _Watch(turn, exchange, say)
             turn.listen(watch.feed)
             try:
-                outcome = await asyncio.shield(asyncio.wrap_future(turn.settled))
+                await _settled(turn)
             except asyncio.CancelledError:
                 watch.give_up()
                 await _settled(turn)
                 raise
-            return _answer(call, outcome)
+            return _answer(call, turn.settled.result())
 
     async def _begin(self, prompt: str, driver: Driver, say: Callable[[str], None]) -> ServedTurn:
         """Begin a turn as soon as the session has no other one."""

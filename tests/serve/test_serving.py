@@ -101,12 +101,15 @@ def test_a_session_that_is_closed_is_served_no_longer_and_its_open_call_ends(clo
     with served(session_of(careful)) as client:
         waiting = client.start("careful")
         client.waits_for("asked")
+        queued = Client(client.desk, "other").start("double", number=2)
         session = client.session
         if close == "close":
             session.close()
         else:
             engine().call(session.aclose())
         assert waiting.result(PATIENCE).is_error
+        assert "no longer served" in queued.result(PATIENCE).text
+        assert len(session.turns) == 1
         assert (session.serving, session.running, kernels.find_all()) == (None, None, [])
         session.close()
 
@@ -314,3 +317,36 @@ def test_the_servers_of_a_session_are_served_with_its_tools(server):
     client = Client(server.desk)
     assert "read" in client.tools()
     assert client.call("read").text == "the text"
+
+
+def test_a_call_that_cannot_be_shown_is_ended(server):
+    def broken(_run):
+        raise ValueError("no screen")
+
+    session = session_of(careful)
+    session.serve(tools=True)
+    view = installed().view_of_calls
+    view.begin = broken
+    with pytest.raises(ValueError, match="no screen"):
+        Client(server.desk).call("careful")
+    del view.begin
+    assert Client(server.desk).call("double", number=2).text == "4"
+    assert session.turns[0].result.stop_reason == "cancelled"
+
+
+def test_a_conversation_with_calls_is_compacted_and_both_sides_go_on(server):
+    @tool
+    def long() -> str:
+        """Write much."""
+        return "begin " + "x" * 15_000 + " end"
+
+    session = session_of(long, answers=("Fine.", "Fine."))
+    session.serve(tools=True)
+    client = Client(server.desk)
+    for _ in range(8):
+        assert not client.call("long").is_error
+    assert session.compact() is not None
+    assert client.call("double", number=2).text == "4"
+    assert session.ask("Go on?").final_text == "Fine."
+    assert invalid_history(session.messages) is None
+    assert session.undo().text == "Go on?"

@@ -272,7 +272,7 @@ def test_calls_of_two_clients_run_one_after_the_other_and_the_limits_of_both_are
         assert slow.begun.wait(PATIENCE)
         other.waits_for(session_desk.QUEUED)
         assert client.call("slow").text == "4 calls of fastmcp wait already. Call again when they end."
-        with pytest.raises(SessionBusy):
+        with pytest.raises(SessionBusy, match="A call of a client is under way"):
             client.session.clear()
         slow.go.set()
         assert [one.result(PATIENCE).text for one in waiting] == ["slow"] * 8
