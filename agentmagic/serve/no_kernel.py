@@ -42,7 +42,8 @@ def handshake(params: Mapping[str, Any], reason: str) -> dict[str, Any]:
 
 def with_changes(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result of `initialize` with what the bridge itself sends: log messages, and that tools changed."""
-    capabilities: dict[str, Any] = {"logging": {}} | _mapping(result.get("capabilities"))
+    logging: dict[str, Any] = {}
+    capabilities = {"logging": logging, **_mapping(result.get("capabilities"))}
     tools = _mapping(capabilities.get("tools")) | {"listChanged": True}
     return {**result, "capabilities": capabilities | {"tools": tools}}
 

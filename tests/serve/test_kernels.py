@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from agentmagic.__main__ import main
 from agentmagic.errors import UsageError
-from agentmagic.serve import kernels
+from agentmagic.serve import bridge, kernels
 from agentmagic.serve.kernels import ServedKernel
 from agentmagic.serve.selection import choose, lines
 
@@ -165,3 +166,19 @@ def test_the_kernel_that_is_meant_is_chosen(served, notebook, here, expected):
 def test_a_line_of_the_list_hides_nothing_and_needs_no_valid_time():
     (line,) = lines([kernel("a\u202e\n.ipynb", "/work", process=7, begun=1e30)])
     assert line == "/work/a\\u202e\\n.ipynb  (process 7, since an unknown time)"
+
+
+def test_the_command_lists_the_kernels(capsys):
+    assert main(["bridge", "--list"]) == 0
+    kernels.write(kernel())
+    assert main(["bridge", "--list"]) == 0
+    none, one = capsys.readouterr().out.splitlines()
+    assert none == "No kernel is served. Run %agent serve in a notebook."
+    assert one.startswith(f"/work/a.ipynb  (process {os.getpid()}, since 20")
+    assert TOKEN not in one
+
+
+def test_without_its_package_the_bridge_names_the_command(capsys, monkeypatch):
+    monkeypatch.setattr(bridge, "find_spec", lambda name: None)
+    assert main(["bridge"]) == 2
+    assert "The bridge needs a package that is not installed. Run: pip install" in capsys.readouterr().err
