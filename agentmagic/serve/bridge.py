@@ -348,7 +348,7 @@ class Bridge:
     async def _fail(self, passage: Passage, error: LinkBroken) -> None:
         """Answer a request whose answer did not come, with what became of the kernel."""
         link = passage.link
-        if error.kind in ("lost", "ended") and await self._has_ended(link.kernel):
+        if error.kind != "dropped" and await self._has_ended(link.kernel):
             await self._lose(link, _ending(link.kernel))
         elif error.kind in ("ended", "refused"):
             self._refusing = link.kernel if error.kind == "refused" else None

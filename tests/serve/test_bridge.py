@@ -176,17 +176,24 @@ def test_a_call_in_a_kernel_that_dies_gets_an_error_once_and_the_next_kernel_is_
     assert (world.folder / "work" / "notes").read_text() == "dies\n"
 
 
+def close(world, process):
+    """Do what `%agent serve stop` does to the file of a kernel."""
+    (path,) = (world.folder / "state").rglob(f"{process.pid}-*.json")
+    path.unlink()
+
+
 @pytest.mark.slow
-def test_a_kernel_that_ends_between_calls_is_missed_and_another_notebook_is_not_joined(world):
+@pytest.mark.parametrize(("end", "fate"), [(World.end, "has ended"), (close, "is no longer served")])
+def test_a_kernel_that_ends_between_calls_is_missed_and_another_notebook_is_not_joined(world, end, fate):
     first = world.kernel()
 
     async def main():
         async with world.client() as client:
             await joined(client)
-            world.end(first)
-            await world.hears("notifications/message", "has ended")
+            end(world, first)
+            await world.hears("notifications/message", f"The kernel of analysis.ipynb {fate}. Run %agent serve")
             world.kernel("other.ipynb")
-            with pytest.raises(MCPError, match=r"analysis.ipynb has ended"):
+            with pytest.raises(MCPError, match=rf"analysis.ipynb {fate}"):
                 await client.call_tool("process")
             second = world.kernel()
             await world.hears("notifications/tools/list_changed")
