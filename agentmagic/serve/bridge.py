@@ -205,7 +205,7 @@ class Bridge:
 
     async def _listen(self, link: KernelLink) -> None:
         """Pass on what the kernel sends without being asked."""
-        while True:
+        while not link.is_closed:
             with suppress(LinkBroken):
                 async for message in link.listen():
                     await self._deliver(link, message)
