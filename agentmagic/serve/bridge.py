@@ -196,15 +196,16 @@ class Bridge:
         """Tell a kernel that the handshake is complete, and listen to it. Raises LinkBroken."""
         link.is_open = True
         await link.tell(make(method="notifications/initialized"))
-        for number, request in enumerate(list(self._client.settings.values())):
-            with suppress(LinkBroken):
-                async for _ in link.ask(request.changed(id=f"bridge-{number}")):
-                    pass
+        with suppress(LinkBroken, TimeoutError):
+            async with asyncio.timeout(HANDSHAKE):
+                for number, request in enumerate(list(self._client.settings.values())):
+                    async for _ in link.ask(request.changed(id=f"bridge-{number}")):
+                        pass
         link.listener = self._tasks.create_task(self._listen(link))
 
     async def _listen(self, link: KernelLink) -> None:
         """Pass on what the kernel sends without being asked."""
-        while True:
+        while not link.is_closed:
             with suppress(LinkBroken):
                 async for message in link.listen():
                     await self._deliver(link, message)
@@ -217,17 +218,19 @@ class Bridge:
             return
         self._link, self._reason = None, why
         _note(why)
-        for number, passage in list(self._passages.items()):
-            if passage.link is link:
-                del self._passages[number]
-                if passage.task is not None and passage.task is not asyncio.current_task():
-                    passage.task.cancel()
-                if number not in self._client.listening:
-                    await self._send(failure(number, why))
-        for number, (asking, _) in list(self._questions.items()):
-            if asking is link:
-                del self._questions[number]
-                await self._send(make(method="notifications/cancelled", params={"requestId": number, "reason": why}))
+        # All are taken out before the first await, in which others would still find them.
+        lost = {number: passage for number, passage in self._passages.items() if passage.link is link}
+        asked = [number for number, (asking, _) in self._questions.items() if asking is link]
+        for number, passage in lost.items():
+            del self._passages[number]
+            if passage.task is not None:
+                passage.task.cancel()
+        for number in asked:
+            del self._questions[number]
+        for number in (one for one in lost if one not in self._client.listening):
+            await self._send(failure(number, why))
+        for number in asked:
+            await self._send(make(method="notifications/cancelled", params={"requestId": number, "reason": why}))
         await self._log("warning", why)
         self._tasks.create_task(link.aclose())
 
@@ -347,12 +350,13 @@ class Bridge:
 
     async def _fail(self, passage: Passage, error: LinkBroken) -> None:
         """Answer a request whose answer did not come, with what became of the kernel."""
-        link = passage.link
+        link, why = passage.link, ""
         if error.kind != "dropped" and await self._has_ended(link.kernel):
-            await self._lose(link, _ending(link.kernel))
+            why = _ending(link.kernel)
         elif error.kind in ("ended", "refused"):
-            self._refusing = link.kernel if error.kind == "refused" else None
-            await self._lose(link, str(error))
+            self._refusing, why = link.kernel if error.kind == "refused" else None, str(error)
+        if why:  # in a task of its own, which goes on if the client cancels this request
+            await asyncio.shield(self._tasks.create_task(self._lose(link, why)))
         await self._settle(passage, failure(cast("RequestId", passage.request.id), str(error)))
 
     async def _has_ended(self, kernel: ServedKernel) -> bool:

@@ -52,12 +52,19 @@ class KernelLink:
             headers={
                 "authorization": f"Bearer {kernel.token}",
                 "accept": "application/json, text/event-stream",
+                "accept-encoding": "identity",
                 "content-type": "application/json",
             },
             timeout=httpx2.Timeout(SECONDS, read=None, pool=None),
-            limits=httpx2.Limits(max_connections=None),
+            # A connection is not used again at the time when the server, uvicorn, closes it: after 5 seconds.
+            limits=httpx2.Limits(max_connections=None, keepalive_expiry=2.0),
             trust_env=False,  # no proxy stands before this machine
         )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection has been given up."""
+        return self._http.is_closed
 
     async def ask(self, request: Envelope) -> AsyncIterator[Envelope]:
         """Send a request, and yield what the kernel sends until it has answered. Raises LinkBroken."""
@@ -128,6 +135,8 @@ class KernelLink:
     async def _sent(self, method: str, **options: Any) -> "AsyncGenerator[httpx2.Response]":
         import httpx2
 
+        if self.is_closed:
+            raise LinkBroken(self._lost("is closed"), "ended")
         try:
             async with self._http.stream(method, self.kernel.url, **options) as response:
                 if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):

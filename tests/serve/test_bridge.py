@@ -46,7 +46,7 @@ class World:
 
     def bridge(self):
         """Start a bridge whose pipes the test holds."""
-        return self.start(BRIDGE, self.folder, stderr=subprocess.PIPE)
+        return self.start(BRIDGE, self.folder, stderr=subprocess.DEVNULL)
 
     def end(self, *processes):
         for process in processes:
@@ -361,6 +361,31 @@ def test_a_client_that_begins_anew_and_a_session_that_the_kernel_has_closed_get_
     while read(bridge, "method")["method"] != "notifications/tools/list_changed":
         pass
     assert call("process", 4)["result"]["content"][0]["text"] == str(process.pid)
+
+
+@pytest.mark.slow
+def test_each_call_that_is_under_way_when_a_kernel_dies_gets_one_error(world):
+    process = world.kernel()
+    bridge = world.bridge()
+    waits = [
+        line("tools/call", number, name="wait", arguments={}, _meta={"progressToken": number})
+        for number in range(1, 31)
+    ]
+    for sent in (HELLO, line("notifications/initialized"), *waits):
+        bridge.stdin.write(sent)
+    bridge.stdin.flush()
+    for _ in waits:
+        assert read(bridge, "method")["params"]["message"] == "begun"
+    world.end(process)
+    bridge.stdin.write(line("notifications/cancelled", requestId=1) + line("ping", "last"))
+    bridge.stdin.flush()
+    answered = {}
+    while not answered.keys() >= {"last", *range(2, 31)}:
+        answer = read(bridge, "error", "result")
+        assert answer["id"] not in answered
+        answered[answer["id"]] = answer.get("error", {}).get("message")
+    ended = "The kernel of analysis.ipynb has ended. Run %agent serve in it again."
+    assert {number: answered[number] for number in range(2, 31)} == dict.fromkeys(range(2, 31), ended)
 
 
 @pytest.mark.slow

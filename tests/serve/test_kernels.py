@@ -63,13 +63,21 @@ def test_a_kernel_is_found_in_a_file_that_only_the_user_can_read_until_it_is_rem
     assert kernels.find_all() == []
 
 
-@pytest.mark.parametrize(("end", "is_left"), [("", False), ("os.kill(os.getpid(), 9)", True)])
-def test_the_file_of_an_ended_process_is_gone_or_removed_by_who_looks(end, is_left):
+@pytest.mark.parametrize(
+    ("end", "status", "is_left"),
+    [
+        ("", 0, False),
+        ("child = os.fork(); child and (os.waitpid(child, 0), 1 / len(k.find_all()))", 0, False),
+        ("os.kill(os.getpid(), 9)", -9, True),
+    ],
+)
+def test_the_file_is_removed_by_its_own_process_as_it_ends_or_by_who_looks(end, status, is_left):
     code = (
         "import os; from agentmagic.serve import kernels as k\n"
         f"k.write(k.ServedKernel.here('http://127.0.0.1:1/mcp', '{TOKEN}', 'a.ipynb', '.')); {end}"
     )
-    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False)
+    assert done.returncode == status
     assert bool(list(kernels.folder().iterdir())) == is_left
     assert kernels.find_all() == []
     assert list(kernels.folder().iterdir()) == []
@@ -82,7 +90,9 @@ def test_the_file_of_an_ended_process_is_gone_or_removed_by_who_looks(end, is_le
         ({"process_start": ""}, {}, True, True),
         ({"process_start": "1"}, {}, False, False),  # its process id is used again
         ({"process": 2**22 + 1}, {}, False, False),  # over the largest process id of Linux
-        ({"host": "elsewhere"}, {}, False, True),
+        ({"host": "elsewhere"}, {}, True, True),  # the name of this machine has changed
+        ({"host": "elsewhere", "process_start": "1"}, {}, False, True),
+        ({"host": "elsewhere", "process_start": ""}, {}, False, True),
         ({"url": "http://example.org:1/mcp"}, {}, False, True),
         ({"url": "http://127.0.0.1.example.org:1/mcp"}, {}, False, True),
         ({"url": "http://[::1"}, {}, False, True),
