@@ -12,9 +12,9 @@ import pytest
 
 from agentmagic.__main__ import main
 from agentmagic.errors import UsageError
-from agentmagic.serve import bridge, kernels
+from agentmagic.serve import kernels
+from agentmagic.serve.bridge.selection import choose, lines
 from agentmagic.serve.kernels import ServedKernel
-from agentmagic.serve.selection import choose, lines
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "t0ken-of-a-kernel"
