@@ -10,6 +10,7 @@ IDLE = 24 * 3600.0  # seconds after which a session without a request is forgott
 CLIENTS = 32  # names that are told apart; each has its own approvals
 WAITING = 32  # calls of one client that are not answered yet
 NAME = 40  # characters of a client's name
+TOOL_NAME = 128  # characters of the name of a tool that is called
 PAGE_TEXT = 400_000  # characters of a resource, the last ones
 PROGRESS_TEXT = 500  # characters
 PROGRESS_SECONDS = 0.1  # between two notices of progress of one call at least
