@@ -42,7 +42,7 @@ from agentmagic.loop.budgets import Budget, BudgetExhausted
 from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
-from agentmagic.loop.turn_options import Driver, PlayTurn, TurnOptions, TurnSettings, spelled_out
+from agentmagic.loop.turn_options import TurnDriver, PlayTurn, TurnOptions, TurnSettings, spelled_out
 from agentmagic.mapping.options import MapOptions, MapSettings
 from agentmagic.mapping.outcomes import MapResult
 from agentmagic.mapping.prompts import RowPrompts
@@ -492,7 +492,7 @@ class Session:
         """What `serve` has returned, None if it was not called or is over."""
         return None if self._serving is None or self._serving.ended else self._serving
 
-    def begin_served(self, prompt: str, driver: Driver, toolsets: Sequence[Toolset], *, attended: bool) -> Run:
+    def begin_served(self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool) -> Run:
         """Begin a turn whose calls a client makes. Raises SessionBusy, and UsageError."""
         driver.approvals.in_doubt = self.in_doubt
         recipe = replace(

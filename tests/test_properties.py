@@ -21,7 +21,7 @@ from agentmagic.context.request_view import RequestView
 from agentmagic.errors import AgentMagicError, BadRequest, ContextTooLong, MalformedCall, RateLimited, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted, ToolFinished, fold
 from agentmagic.loop import retry
-from agentmagic.loop.turn_options import Driver
+from agentmagic.loop.turn_options import TurnDriver
 from agentmagic.messages import Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.gemini import model as gemini_model
@@ -177,7 +177,7 @@ def _serve(session, script):
     """Have a client make the calls of a script, each in a turn of its own."""
     for call in (part for response in script for part in response.parts if isinstance(part, ToolCall)):
         model = ClientModel("a client", replace(call, id=call.id or "its own"))
-        driver = Driver(model, Approvals(), RequestView(), ask_no_one)
+        driver = TurnDriver(model, Approvals(), RequestView(), ask_no_one)
         _check_run(session.begin_served(f"a client calls {call.name}", driver, session.toolsets(), attended=False))
         _check_session(session)
 

@@ -13,7 +13,7 @@ from agentmagic.approval.approvals import Approvals
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import AgentMagicError, CassetteError, ReplayMismatch, UsageError
 from agentmagic.host import ServedView, installed
-from agentmagic.loop.turn_options import Driver
+from agentmagic.loop.turn_options import TurnDriver
 from agentmagic.messages import ToolCall
 from agentmagic.runtime.engine import Caller, caller, engine
 from agentmagic.serve import kernels, limits
@@ -47,7 +47,9 @@ class ServedSession(Protocol):
         """Return its own sources of tools."""
         ...
 
-    def begin_served(self, prompt: str, driver: Driver, toolsets: Sequence[Toolset], *, attended: bool) -> ServedTurn:
+    def begin_served(
+        self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool
+    ) -> ServedTurn:
         """Begin a turn that a client drives. Raises SessionBusy, and UsageError."""
         ...
 
@@ -169,7 +171,7 @@ class Serving:
 
     def _play(self, prompt: str, call: ToolCall | None) -> None:
         model = ClientModel(prompt.rpartition(CALLS)[0], call)
-        turn = self.start(prompt, Driver(model, Approvals(), RequestView(), _ask_no_one, recorded=True))
+        turn = self.start(prompt, TurnDriver(model, Approvals(), RequestView(), _ask_no_one, recorded=True))
         try:
             turn.wait()
         except (ReplayMismatch, CassetteError):
@@ -184,7 +186,7 @@ class Serving:
         """The turn that is under way in the session."""
         return self._session.running
 
-    def start(self, prompt: str, driver: Driver) -> ServedTurn:
+    def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
         """Begin a turn that a client drives, and show it. Raises SessionBusy, and UsageError."""
         if self.ended:
             raise UsageError("The notebook is no longer served. %agent serve in it begins that again.")

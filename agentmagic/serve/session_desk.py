@@ -24,7 +24,7 @@ from agentmagic.events import (
     ToolStarted,
 )
 from agentmagic.loop.turn import Outcome
-from agentmagic.loop.turn_options import Driver
+from agentmagic.loop.turn_options import TurnDriver
 from agentmagic.messages import ToolCall, ToolDef, ToolResult
 from agentmagic.providers.wire import clean
 from agentmagic.runtime.engine import engine
@@ -97,7 +97,7 @@ class TurnStarter(Protocol):
         """Return the sources of the tools that are served."""
         ...
 
-    def start(self, prompt: str, driver: Driver) -> ServedTurn:
+    def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
         """Begin a turn that a client drives, in a thread of the pool. Raises SessionBusy, and UsageError."""
         ...
 
@@ -165,7 +165,7 @@ class SessionDesk(Desk):
         if self._one.locked():
             say(QUEUED)
         async with self._one:
-            driver = Driver(ClientModel(exchange.client, call), client.approvals, client.view, exchange.ask)
+            driver = TurnDriver(ClientModel(exchange.client, call), client.approvals, client.view, exchange.ask)
             try:
                 turn = await self._begin(f"{exchange.client}{CALLS}{call.name}", driver, say)
             except AgentMagicError as error:
@@ -180,7 +180,7 @@ class SessionDesk(Desk):
                 raise
             return _answer(call, turn.settled.result())
 
-    async def _begin(self, prompt: str, driver: Driver, say: Callable[[str], None]) -> ServedTurn:
+    async def _begin(self, prompt: str, driver: TurnDriver, say: Callable[[str], None]) -> ServedTurn:
         """Begin a turn as soon as the session has no other one."""
         while True:
             beginning = asyncio.ensure_future(engine().in_pool(lambda: self._session.start(prompt, driver)))
