@@ -42,7 +42,7 @@ from agentmagic.loop.budgets import Budget, BudgetExhausted
 from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
-from agentmagic.loop.turn_options import TurnDriver, PlayTurn, TurnOptions, TurnSettings, spelled_out
+from agentmagic.loop.turn_options import PlayTurn, TurnDriver, TurnOptions, TurnSettings, spelled_out
 from agentmagic.mapping.options import MapOptions, MapSettings
 from agentmagic.mapping.outcomes import MapResult
 from agentmagic.mapping.prompts import RowPrompts
@@ -663,7 +663,7 @@ class Session:
 
         Return what it came to, None if there is nothing to undo or redo.
         """
-        with self._between_turns():
+        with self._between_turns(calls=False):
             prompt = self.history.redo() if redo else self.history.undo()
             change = self.history.changes.moved
             self.undone = None
@@ -963,9 +963,13 @@ class Session:
         return outcome
 
     @contextmanager
-    def _between_turns(self) -> Generator[None]:
-        """Keep turns from beginning in the block, which changes or reads the history. Raises SessionBusy."""
-        self._play_served()
+    def _between_turns(self, *, calls: bool = True) -> Generator[None]:
+        """Keep turns from beginning in the block, which changes or reads the history. Raises SessionBusy.
+
+        In a replay, `calls` of clients that come next are played first; what was undone is not on the tape.
+        """
+        if calls:
+            self._play_served()
         with self._starting:
             self._refuse_while_busy()
             self._changing = True

@@ -114,7 +114,9 @@ class Serving:
 
     def begin(self) -> None:
         """Show the calls in the running cell from now on, and serve the session, or play its recorded calls."""
-        self._view = installed().serve_view(self._session)
+        before, self._view = self._view, installed().serve_view(self._session)
+        if before is not None:
+            before.finish()
         self._cell = copy_context()
         self._cell.run(caller.set, Caller.here())  # else a tool of a call would not wait while a cell runs
         self.play_recorded()

@@ -326,3 +326,16 @@ def test_the_notebook_that_is_run_again_from_its_top_plays_the_calls_again(tape)
         session.clear()
     notebook(session)
     assert prompts(session) == WHOLE
+
+
+def test_a_turn_is_undone_in_a_replay_and_not_the_call_after_it(tape):
+    record(tape)
+    session = scripted_on(tape, "replay", answers=())
+    with hosted(Office()), listening_nowhere():
+        session.serve(tools=True)
+        session.ask("One?")
+        assert session.undo().text == "One?"
+        session.ask("One?")
+        session.ask("Two?")
+        session.close()
+    assert prompts(session) == WHOLE[:-1]

@@ -13,11 +13,11 @@ from agentmagic.agent import MAX_RESULT
 from agentmagic.classroom import class_settings
 from agentmagic.errors import SessionBusy, UsageError
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Reply, ToolFinished
-from agentmagic.messages import Media, ToolDef
+from agentmagic.messages import Media, ToolDef, user
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.main_thread import TICK
 from agentmagic.serve import limits, session_desk
-from agentmagic.testing import PATIENCE, Stalled, invalid_history
+from agentmagic.testing import PATIENCE, Faulty, Stalled, invalid_history
 from agentmagic.tools.base import Tool, result
 from tests.contracts.conversing import PIXEL
 from tests.serve.desks import Client, Office, gone, served
@@ -169,6 +169,30 @@ def test_a_client_is_not_asked_for_its_own_permission_and_is_asked_what_no_one_a
         assert "No one is there" in client.call("ask_user", question="Sure?").text
     with served(session_of(), Office(lambda event: Reply(event.id, "net"))) as client:
         assert (client.call("ask_user", question="Net?").text, client.asked) == ("net", [])
+
+
+def test_a_tool_that_was_cut_off_by_the_end_of_a_kernel_is_asked_about():
+    session = session_of()
+    with served(session, Office(attended=False)) as client:
+        session.in_doubt.add(("notebook", "double"))
+        assert "was not run" in client.call("double", number=2).text
+    session = session_of()
+    with served(session, Office(approve)) as client:
+        session.in_doubt.add(("notebook", "double"))
+        assert [client.call("double", number=2).text for _ in range(2)] == ["4", "4"]
+        assert [event.type for event in session.events].count("approval_asked") == 1
+
+
+def test_the_model_of_the_session_answers_no_tool_for_a_client():
+    @tool
+    async def consult(context: ToolContext) -> str:
+        """Ask the model."""
+        return (await context.complete([user("Which?")], max_tokens=10)).text
+
+    model = Faulty()
+    with served(Session(Agent(model, tools=[consult]))) as client:
+        assert "answers no questions" in client.call("consult").text
+        assert model.requests == []
 
 
 def test_the_audit_names_the_client(caplog):
