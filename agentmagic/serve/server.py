@@ -54,7 +54,7 @@ class Server:
     """
 
     def __init__(self) -> None:
-        self._desks: dict[str, _OpenDesk] = {}
+        self._desks: list[_OpenDesk] = []
         self._socket: socket.socket | None = None
         self._http: Any = None
         self._serving: asyncio.Task[None] | None = None
@@ -72,7 +72,8 @@ class Server:
         token = secrets.token_urlsafe(32)
         register_secret(token)
         manager = _manager(protocol(desk), self.url)
-        opened = self._desks[token] = _OpenDesk(token, manager, asyncio.Event())
+        opened = _OpenDesk(token, manager, asyncio.Event())
+        self._desks.append(opened)
         ready = asyncio.Event()
         opened.task = asyncio.create_task(_keep_open(opened, ready))
         await ready.wait()
@@ -80,15 +81,16 @@ class Server:
 
     async def close(self, token: str) -> None:
         """Close a desk: its calls end, and its token opens nothing any more."""
-        opened = self._desks.pop(token, None)
+        opened = next((one for one in self._desks if one.token == token), None)
         if opened is not None and opened.task is not None:
+            self._desks.remove(opened)
             opened.end.set()
             await asyncio.wait([opened.task], timeout=limits.CLOSING)
 
     async def aclose(self) -> None:
         """Close every desk, and listen no longer; may be called twice."""
-        for token in tuple(self._desks):
-            await self.close(token)
+        for opened in tuple(self._desks):
+            await self.close(opened.token)
         serving, self._serving = self._serving, None
         if serving is not None:
             self._http.should_exit = True
@@ -181,8 +183,8 @@ class Server:
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         kind, _, token = given.partition(b" ")
         found = None
-        for known, desk in self._desks.items():  # all of them, so that the time tells nothing
-            if kind.lower() == b"bearer" and hmac.compare_digest(known.encode(), token.strip()):
+        for desk in self._desks:  # all of them, so that the time tells nothing
+            if kind.lower() == b"bearer" and hmac.compare_digest(desk.token.encode(), token.strip()):
                 found = desk
         return found
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import queue
 import socket
 import threading
 import time
@@ -29,7 +30,7 @@ class Workshop:
 
         self.pages = [Page("test://notes", "Notes", "Notes.", "text/markdown", read)]
         self.called = []
-        self.ended = []
+        self.ended = queue.Queue()
         self.waiting = threading.Event()
         self.go_on = asyncio.Event()
 
@@ -41,7 +42,7 @@ class Workshop:
         try:
             return ToolResult("call", name, tuple([part async for part in self.work(exchange, name, arguments)]))
         finally:
-            self.ended.append(name)
+            self.ended.put(name)
 
     async def work(self, exchange, name, arguments):
         match name:
