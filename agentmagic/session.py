@@ -71,7 +71,6 @@ from agentmagic.replay.deck import Deck
 from agentmagic.replay.map_tape import MapTape
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners, engine, void
-from agentmagic.serve.client_model import SERVED
 from agentmagic.serve.serving import Serving
 from agentmagic.settings import Replay, learn_secrets, overrides, schema_only
 from agentmagic.text import clip, counted
@@ -974,7 +973,7 @@ def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
 def _is_served(turn: Turn) -> bool:
     """Return whether a turn is a call of a client of the served notebook."""
     begun = turn.events[0]
-    return isinstance(begun, TurnStarted) and begun.model.startswith(SERVED)
+    return isinstance(begun, TurnStarted) and begun.client != ""
 
 
 def _size_of(event: Event) -> int:

@@ -73,20 +73,23 @@ class Driver:
 
     `model` stands for it: no variable and no class replaces it. `approvals` are what the user has approved for this
     program, and `view` is what it was sent of the history. `ask` puts a question to its own user, for when no one is
-    at the notebook, and returns the answer or None; a permission is never asked there.
+    at the notebook, and returns the answer or None; a permission is never asked there. `attended` finds out whether
+    someone is, each time that something is asked.
     """
 
     model: Model
     approvals: Approvals
     view: RequestView
     ask: Callable[[str], Awaitable[str | None]]
+    attended: Callable[[], Awaitable[bool]] | None = None
 
     def asks_in(self, play: PlayTurn) -> PlayTurn:
         """Return what plays a turn and asks the program's own user what no one at the notebook answers."""
 
         async def played(turn: TurnContext, channel: Channel) -> Outcome:
             async def ask_both(question: ApprovalAsked | QuestionAsked) -> Intent | None:
-                intent = await channel.ask(question)
+                is_there = self.attended is None or await self.attended()
+                intent = await channel.ask(question) if is_there else None
                 if intent is not None or not isinstance(question, QuestionAsked):
                     return intent
                 answer = await self.ask(question.text)

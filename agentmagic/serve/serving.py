@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +26,9 @@ from agentmagic.tools.notebook.cells import read_cells
 
 CELLS = "notebook://cells"
 CONVERSATION = "notebook://conversation"
+MOVED = "The calls are shown in another cell now, in which the notebook was served again."
+STOPPED = "The notebook is no longer served."
+"""Why a cell shows no more calls."""
 
 
 class ServedSession(Protocol):
@@ -75,6 +79,8 @@ class Serving:
         self._desk = SessionDesk(self, pages)
         self._token = ""
         self._view: ServedView | None = None
+        self._turn: ServedTurn | None = None
+        self._showing = threading.Lock()
         self._cell = copy_context()
         self._over: Future[None] = Future()
         self._playing = threading.Lock()
@@ -109,12 +115,23 @@ class Serving:
 
     def begin(self) -> None:
         """Show the calls in the running cell from now on, and serve the session, or play its recorded calls."""
-        self._view = installed().serve_view(self._session)
-        self._cell = copy_context()
-        if not self._token:
+        is_on_tape = not self._token and self._session.is_on_tape
+        if is_on_tape or (not self._token and self._session.next_served() is not None):
+            self._show_recorded()
             self.play_recorded()
-        if not self._token and not self._session.is_on_tape:
-            engine().call(self._open())
+        if is_on_tape:
+            return
+        with self._showing:  # a call that comes meanwhile is shown in this cell
+            before, self._view = self._view, installed().serve_view(self._session)
+            if not self._token:
+                engine().call(self._open())
+            self._cell = copy_context()
+            if before is not None:
+                before.close(MOVED)
+            if self._view is not None:
+                self._view.show(recorded=False)
+                if self._turn is not None and not self._turn.settled.done():
+                    self._view.begin(self._turn)
 
     def wait(self) -> None:
         """Wait in synchronous code until it is stopped; the main thread carries out the calls meanwhile."""
@@ -130,13 +147,12 @@ class Serving:
             engine().submit(self._close())
         elif not self._over.done():
             self._over.set_result(None)
-        if self._view is not None:
-            self._view.finish()
+        self._close_view(STOPPED)
 
     # -- for the session and the desk ----------------------------------------------------------
 
     def play_recorded(self) -> None:
-        """In a replay, play the calls of clients that come next on the tape.
+        """In a replay, play the calls of clients that come next on the tape, and show them in the running cell.
 
         Raises what a replayed turn raises.
         """
@@ -144,10 +160,11 @@ class Serving:
             return
         try:
             while (prompt := self._session.next_served()) is not None:
+                if self._view is None:
+                    self._show_recorded()
                 driver = Driver(ClientModel(prompt.rpartition(CALLS)[0]), Approvals(), RequestView(), _ask_no_one)
                 self.start(prompt, driver).wait()
-            if self._view is not None:
-                self._view.finish()
+            self._close_view("")
         finally:
             self._playing.release()
 
@@ -158,13 +175,14 @@ class Serving:
 
     def start(self, prompt: str, driver: Driver) -> ServedTurn:
         """Begin a turn that a client drives, and show it. Raises SessionBusy, and UsageError."""
-        view = self._view
-        attended = view is not None and view.attended and bool(self._token)
         begin, sources = self._session.begin_served, self.sources()
-        # What the turn shows belongs to the cell that serves, wherever the call came in.
-        turn = self._cell.copy().run(lambda: begin(prompt, driver, sources, attended=attended))
-        if view is not None:
-            view.begin(turn)
+        driver = replace(driver, attended=lambda: engine().in_pool(self._is_attended))
+        with self._showing:
+            # What the turn shows belongs to the cell that serves, wherever the call came in.
+            cell, view = self._cell.copy(), self._view
+            turn = self._turn = cell.run(lambda: begin(prompt, driver, sources, attended=bool(self._token)))
+            if view is not None:
+                cell.run(lambda: view.begin(turn))
         return turn
 
     def sources(self) -> Sequence[Toolset]:
@@ -172,6 +190,21 @@ class Serving:
         own = self._session.toolsets() if self._tools else ()
         has_notebook = installed().notebook is not None and not any(isinstance(one, NotebookTools) for one in own)
         return (*((NotebookTools(),) if has_notebook else ()), Asking(), *own)
+
+    def _is_attended(self) -> bool:
+        view = self._view
+        return view is not None and bool(self._token) and view.attended
+
+    def _show_recorded(self) -> None:
+        """Show the calls that are played in the running cell."""
+        self._view, self._cell = installed().serve_view(self._session), copy_context()
+        if self._view is not None:
+            self._view.show(recorded=True)
+
+    def _close_view(self, why: str) -> None:
+        view, self._view = self._view, None
+        if view is not None:
+            view.close(why)
 
     async def _open(self) -> None:
         token = await _server().open(self._desk)

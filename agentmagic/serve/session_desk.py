@@ -5,11 +5,11 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from agentmagic.agent import MAX_RESULT
-from agentmagic.approval.approvals import Approvals
+from agentmagic.approval.approvals import NO_ONE, Approvals
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import AgentMagicError, SessionBusy, said
 from agentmagic.events import (
@@ -25,7 +25,7 @@ from agentmagic.events import (
 )
 from agentmagic.loop.turn import Outcome
 from agentmagic.loop.turn_options import Driver
-from agentmagic.messages import ToolCall, ToolDef, ToolResult
+from agentmagic.messages import Text, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import engine
 from agentmagic.serve import limits
 from agentmagic.serve.client_model import ClientModel
@@ -47,6 +47,8 @@ QUEUED = "Another call is under way. This one waits for its end."
 WAITS = "The person at the notebook is asked. The call waits for the answer."
 RUNS = "The call runs. If a cell of the notebook is running, it waits for the end of that."
 GONE = "the client no longer waits for the answer"
+ABSENT = "Or have the user open the notebook in JupyterLab (in a terminal: run %agent serve --wait), and call again."
+"""What else helps if no one is at the notebook to approve a call."""
 STOPPED = "The call was stopped by the person at the notebook."
 POLL = 0.05
 """Seconds between two tries to begin a turn while the history is being changed."""
@@ -167,10 +169,12 @@ class SessionDesk(Desk):
                 watch.give_up()
                 await asyncio.wait([asyncio.wrap_future(turn.settled)])
                 raise
-            return _answer(call, outcome)
+            answer = _answer(call, outcome)
+            return replace(answer, content=(*answer.content, Text(ABSENT))) if watch.absent else answer
 
     async def _begin(self, prompt: str, driver: Driver, say: Callable[[str], None]) -> ServedTurn:
         """Begin a turn as soon as the session has no other one."""
+        say(RUNS)
         while True:
             try:
                 return await engine().in_pool(lambda: self._session.start(prompt, driver))
@@ -190,6 +194,8 @@ class _Watch:
         self._exchange = exchange
         self._say = say
         self._open: set[str] = set()
+        self.absent = False
+        """Whether no one was there to approve the call."""
 
     def feed(self, event: Event) -> None:
         """Take an event of the turn."""
@@ -199,6 +205,7 @@ class _Watch:
                 self._say(WAITS)
             case ApprovalGiven() | QuestionAnswered():
                 self._open.discard(event.id)
+                self.absent |= isinstance(event, ApprovalGiven) and event.reason == NO_ONE
             case ToolStarted():
                 self._say(RUNS)
             case ToolProgress():
