@@ -59,8 +59,9 @@ class Outside:
     def leave(self) -> None:
         """End the process, as a terminal that is closed does."""
         self._process.kill()
-        self._process.wait()
         self._reader.join()
+        with self._process:  # closes its pipes
+            pass
 
     def __enter__(self) -> Self:
         return self

@@ -125,12 +125,14 @@ class ServedCellView(ServedView):
             text = " ".join(filter(None, (first, called)))
             return {"text/html": _div(element("p", text, style=MUTED)), "text/plain": text}
         rows = list(client_lines(self.place[0]))
-        last = f"{called or NO_ONE} {END}"
-        text = "\n".join((f"{first} {PASTE} {CARDS}", *(f"{name}:\n{line}" for name, line in rows), last))
+        text = "\n".join((f"{first} {PASTE} {CARDS}", *(f"{name}:\n{line}" for name, line in rows), f"{NO_ONE} {END}"))
         grid = element("div", *_cells(rows), style=ROWS)
-        how = fold("Join with another agent", grid, look=f"cursor:pointer;{MUTED}") if self._clients else grid
-        head = element("p", element("b", first), *(() if self._clients else (f" {PASTE} {CARDS}",)))
-        return {"text/html": _div(head, how, element("p", element("small", last), style=MUTED)), "text/plain": text}
+        if not self._clients:
+            head = element("p", element("b", first), f" {PASTE} {CARDS}", style="margin:4px 0")
+            return {"text/html": _div(head, grid, _small(f"{NO_ONE} {END}")), "text/plain": text}
+        head = element("p", element("b", first), f" {called} ", _small(END), style="margin:4px 0")
+        how = fold(element("small", "Join with another agent"), grid, look=f"cursor:pointer;{MUTED}")
+        return {"text/html": _div(head, how), "text/plain": f"{first} {called} {END}"}
 
     def _first(self) -> str:
         if self._recorded or not self._front.attended:
@@ -141,8 +143,12 @@ class ServedCellView(ServedView):
 
 def _cells(rows: list[tuple[str, str]]) -> Iterator[Markup]:
     for name, line in rows:
-        yield element("small", name, style=MUTED)
+        yield _small(name)
         yield element("code", shown(line), style=LINE)
+
+
+def _small(text: str) -> Markup:
+    return element("small", text, style=MUTED)
 
 
 def _div(*content: Markup) -> Markup:
