@@ -111,10 +111,10 @@ def test_serving_again_moves_the_calls_to_the_cell_and_stopping_ends_what_is_und
     kernel.wait_for_text(second, "two")
     assert "one" in str(first.displays)
     assert "two" not in str(first.displays)
-    assert first.displays[0]["text/plain"].startswith("The calls are shown in another cell now")
+    assert "The calls are shown in another cell now" in str(second.messages)
     stop = kernel.run("%agent serve stop", **LAB)
     assert stop.stream == "The notebook is no longer served. Clients that called: codex.\n"
-    kernel.wait_for_text(second, "The notebook is no longer served.")
+    assert "The notebook is no longer served. Called by codex." in str(stop.messages)
     assert files(kernel) == []
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
-from agentmagic.serve.client_state import wanted
-from agentmagic.serve.envelope import (
+from agentmagic.serve.bridge.client_state import wanted
+from agentmagic.serve.bridge.envelope import (
     LISTEN,
     STATELESS_VERSIONS,
     VERSIONS,
@@ -23,7 +23,11 @@ _LISTS = {
     "prompts/list": "prompts",
 }
 # What the kernel will have: a client asks for nothing that the first answer does not name.
-_CAPABILITIES = {"logging": {}, "tools": {"listChanged": True}, "resources": {"listChanged": True, "subscribe": True}}
+_CAPABILITIES: dict[str, Any] = {
+    "logging": {},
+    "tools": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+}
 
 
 def handshake(params: Mapping[str, Any], reason: str) -> dict[str, Any]:
@@ -38,7 +42,8 @@ def handshake(params: Mapping[str, Any], reason: str) -> dict[str, Any]:
 
 def with_changes(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result of `initialize` with what the bridge itself sends: log messages, and that tools changed."""
-    capabilities = {"logging": {}} | _mapping(result.get("capabilities"))
+    logging: dict[str, Any] = {}
+    capabilities = {"logging": logging, **_mapping(result.get("capabilities"))}
     tools = _mapping(capabilities.get("tools")) | {"listChanged": True}
     return {**result, "capabilities": capabilities | {"tools": tools}}
 
