@@ -28,7 +28,7 @@ EXCERPT = 200
 SDKS = ("openai", "anthropic", "google_genai", "httpx2", "mcp")
 """The loggers of the SDKs. Their records are kept only if `keep` is called with `detailed`."""
 
-HELPERS = ("httpcore2", "markdown_it")
+HELPERS = ("httpcore2", "markdown_it", "uvicorn")
 """The loggers of further libraries that log, below WARNING, what they do for us."""
 
 _MILESTONES = (events.TurnStarted, events.StepRetried, events.Notice, events.TurnFinished)

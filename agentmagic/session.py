@@ -42,7 +42,7 @@ from agentmagic.loop.budgets import Budget, BudgetExhausted
 from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
-from agentmagic.loop.turn_options import Driver, PlayTurn, TurnOptions, TurnSettings, spelled_out
+from agentmagic.loop.turn_options import PlayTurn, TurnDriver, TurnOptions, TurnSettings, spelled_out
 from agentmagic.mapping.options import MapOptions, MapSettings
 from agentmagic.mapping.outcomes import MapResult
 from agentmagic.mapping.prompts import RowPrompts
@@ -83,6 +83,8 @@ from agentmagic.values.describe import CHARACTERS
 COMPACT = "(compact)"
 """Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
+CLIENT_FACTS = ModelInfo("", None, KINDS, priced=True)
+"""What is known of a client: it takes all, and costs nothing. One value: for another one, a view is made anew."""
 _paid = [Usage()]
 """What all sessions of this process have spent, replays apart: another session has no budget of a class of its own."""
 
@@ -489,7 +491,7 @@ class Session:
         """What `serve` has returned, None if it was not called or is over."""
         return None if self._serving is None or self._serving.ended else self._serving
 
-    def begin_served(self, prompt: str, driver: Driver, toolsets: Sequence[Toolset], *, attended: bool) -> Run:
+    def begin_served(self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool) -> Run:
         """Begin a turn whose calls a client makes. Raises SessionBusy, and UsageError."""
         driver.approvals.in_doubt = self.in_doubt
         recipe = replace(
@@ -660,7 +662,7 @@ class Session:
 
         Return what it came to, None if there is nothing to undo or redo.
         """
-        with self._between_turns():
+        with self._between_turns(calls=False):
             prompt = self.history.redo() if redo else self.history.undo()
             change = self.history.changes.moved
             self.undone = None
@@ -907,7 +909,7 @@ class Session:
     ) -> TurnContext:
         """Return what a turn needs, and queue the notices that it begins with."""
         driver = chosen.driver
-        facts = self._facts_of(model) if driver is None else ModelInfo(model.name, None, KINDS, priced=True)
+        facts = self._facts_of(model) if driver is None else CLIENT_FACTS
         budgets = (  # before the notices are queued: a turn that is refused for its budget leaves none behind
             (_budget("turn", recipe.max_cost, recipe.max_tokens), *self._caps())
             if driver is None
@@ -960,9 +962,13 @@ class Session:
         return outcome
 
     @contextmanager
-    def _between_turns(self) -> Generator[None]:
-        """Keep turns from beginning in the block, which changes or reads the history. Raises SessionBusy."""
-        self._play_served()
+    def _between_turns(self, *, calls: bool = True) -> Generator[None]:
+        """Keep turns from beginning in the block, which changes or reads the history. Raises SessionBusy.
+
+        In a replay, `calls` of clients that come next are played first; what was undone is not on the tape.
+        """
+        if calls:
+            self._play_served()
         with self._starting:
             self._refuse_while_busy()
             self._changing = True
@@ -977,7 +983,10 @@ class Session:
             self._serving.play_recorded()
 
     def _refuse_while_busy(self) -> None:
-        if self.running or self._changing:
+        run = self.running
+        if run is not None and _is_served(run):
+            raise SessionBusy("A call of a client is under way. Decide about its card, or wait for it, and try again.")
+        if run is not None or self._changing:
             what = "The history is being changed" if self._changing else "A turn is running"
             raise SessionBusy(f"{what}. Wait for it, or cancel it, and try again.")
 
@@ -999,9 +1008,9 @@ def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
     return turn.prompt, begun.values if isinstance(begun, TurnStarted) else ()
 
 
-def _is_served(turn: Turn) -> bool:
+def _is_served(turn: Turn | Run) -> bool:
     """Return whether a turn is a call of a client of the served notebook."""
-    begun = turn.events[0]
+    begun = next(iter(turn.events), None)
     return isinstance(begun, TurnStarted) and begun.client != ""
 
 

@@ -69,7 +69,7 @@ class TurnOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
+class TurnDriver:
     """An outside program that makes the calls of a turn, in the place of the agent's model.
 
     `model` stands for it: no variable and no class replaces it. `approvals` are what the user has approved for this
@@ -140,7 +140,7 @@ class TurnSettings:
     toolsets: Sequence[Toolset] | None = None
     values: Sequence[PromptValue] = ()
     notices: Sequence[str] = ()
-    driver: Driver | None = None
+    driver: TurnDriver | None = None
 
     @classmethod
     def of(cls, options: TurnOptions) -> Self:

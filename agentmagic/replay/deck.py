@@ -18,16 +18,14 @@ from agentmagic.messages import Message, Text, ToolCall
 from agentmagic.providers.base import Advising, Model, honoured
 from agentmagic.providers.registry import address_of
 from agentmagic.replay import unasked
-from agentmagic.replay.bound_values import lost
 from agentmagic.replay.cassette import Blobs, Cassette, Take, prompt_parts
 from agentmagic.replay.comparison import Difference, RequestRecords
-from agentmagic.replay.exchange import Json, blanked, calls_of
+from agentmagic.replay.exchange import Json, blanked
 from agentmagic.replay.map_tape import MapTape
-from agentmagic.replay.player import Player, Verdict, mismatch
+from agentmagic.replay.player import Player, Verdict, first_call, is_incomplete, mismatch, next_call
 from agentmagic.replay.recorder import TurnRecorder
 from agentmagic.replay.recording import Recording, tidy
 from agentmagic.replay.tape import KnownResults, TurnTape
-from agentmagic.serialization import from_json
 from agentmagic.serve.client_model import ClientModel
 from agentmagic.settings import MODES, Replay
 from agentmagic.tools.notebook.proposals import FATES
@@ -239,30 +237,20 @@ class Deck:
         return tape
 
     def next_served(self, turns: int, *, cleared: bool) -> tuple[str, ToolCall | None] | None:
-        """Return the prompt and the call of the client's turn that is recorded next, None if that is another one.
-
-        `turns` and `cleared` are as for `turn`. Nothing is taken from the tape. Raises CassetteError.
-        """
+        """Return what `next_call` does of the turns to come, which stay on the tape. Raises CassetteError."""
         if self.path is None or not self.answers():
             return None
         self._plays(None)
         cassette = self._inserted()
         if not self._claimed:  # a recording that begins with a call is chosen here, others by their first prompt
-            firsts = {take.session: take for take in reversed(cassette.takes)}
-            served = [take for take in reversed(firsts.values()) if take.head.get("served")]
-            if not served:
+            if (first := first_call(cassette)) is None:
                 return None
-            self._claim(cassette, served[0].head)
+            self._claim(cassette, first.head)
         self._follow(cassette, turns, cleared=cleared)
         own = cassette.of_session(self.name)
         if cleared and not self._used and self._next >= len(own):  # the notebook is run again from its top
             self._next = 0
-        for take in own[self._next :]:
-            if not take.head.get("served"):
-                return None
-            if take.ended:  # one that broke off is left out
-                return take.prompt, _call_in(cassette, take)
-        return None
+        return next_call(cassette, own[self._next :])
 
     def _plays(self, mode: Replay | None) -> bool:
         """Choose the mode of the next turn or map, and return whether that uses the cassette."""
@@ -321,7 +309,7 @@ class Deck:
             kinds += [f"a map: {head['turn']}" if head.get("map") else str(head["turn"])]
             raise mismatch(cassette, take, 1, [Difference("prompt", "prompt", *kinds)], str(head["turn"]))
         # A map compares the conversation itself, and asks again what its recording lacks.
-        goes_live = not exact or (not take.is_map and (self._forked or _is_incomplete(take)))
+        goes_live = not exact or (not take.is_map and (self._forked or is_incomplete(take)))
         return None if self._playing == "auto" and goes_live else index
 
     def _follow(self, cassette: Cassette, turns: int, *, cleared: bool) -> None:
@@ -435,9 +423,7 @@ class Deck:
         instead = [take for take in own if _asked_in(take) == asked and not take.ended]
         gone = [place] if exact or (self._aligned and place < len(own)) else []
         gone += range(self._next, place) if self._aligned else ()
-        if between:
-            instead, gone = [], []
-        instead += [own[at] for at in gone if self._is_free(at, own[at])]
+        instead = [] if between else instead + [own[at] for at in gone if self._is_free(at, own[at])]
         before = [take for take in own[:place] if take not in instead]
         session = {"session": self.name} if self.name else {}
         take = Take({**head, **_facts(recipe, model), **session}, where=recording.path.name)
@@ -506,19 +492,6 @@ def _asked_in(take: Take) -> Json:
     if take.asked is None:
         take.asked = _asked(take.head)
     return take.asked
-
-
-def _call_in(cassette: Cassette, take: Take) -> ToolCall | None:
-    """Return the call in the first answer of a take, None if there is none that can be read."""
-    found = [call for document in take.documents if "answer" in document for call in calls_of(document)]
-    call = from_json(cassette.restore(found[0])) if found else None
-    return call if isinstance(call, ToolCall) else None
-
-
-def _is_incomplete(take: Take) -> bool:
-    """Return whether a tool changed what the tape could not keep, so that a replay of the take would fail."""
-    asides = (aside for document in take.documents for aside in document.get("asides", ()))
-    return any(aside[0] == "variables" and lost(aside[1]) for aside in asides)
 
 
 def _likeness(take: Take, head: Json) -> float:

@@ -22,9 +22,9 @@ class ClientModel:
         """Return all names: a client is no model, and nothing is said of the settings of the agent's."""
         return settings.given
 
-    def metered(self, usage: Usage) -> Usage:
-        """Return the usage as it is: a call costs the user of the notebook nothing."""
-        return usage
+    def metered(self, usage: Usage) -> Usage:  # noqa: ARG002
+        """Return no usage: no provider is asked for a call, and it costs the user of the notebook nothing."""
+        return Usage()
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Yield the call. Raises BadRequest for any other request: a summary, or an answer to a tool."""

@@ -2,10 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.secrets import redact
 from agentmagic.serve import limits
@@ -36,6 +36,7 @@ STALE = (
     "call again without it."
 )
 NO_TOOL = f"There is no such tool: a name has up to {limits.TOOL_NAME} letters, digits and _ - . : /"
+TOO_DEEP = f"The arguments are nested more than {limits.DEPTH} levels deep."
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9 ._/@+-]+")
 _TOOL_NAME = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{limits.TOOL_NAME}}}")
@@ -98,6 +99,8 @@ class _Handlers:
 
         if not _TOOL_NAME.fullmatch(params.name):
             raise MCPError(types.INVALID_PARAMS, NO_TOOL)
+        if _is_deep(params.arguments, limits.DEPTH):
+            raise MCPError(types.INVALID_PARAMS, TOO_DEEP)
         request = CallRequest(client_of(context), params.name, params.arguments or {})
         if params.request_state is None:
             return self.calls.begin(request, _push(context), notify)
@@ -136,6 +139,15 @@ class _Handlers:
         text = redact(await page.read())
         inside = types.TextResourceContents(uri=page.uri, mime_type=page.media_type, text=text)
         return types.ReadResourceResult(contents=[inside])
+
+
+def _is_deep(value: object, left: int) -> bool:
+    match value:
+        case dict() | list():
+            inner = cast("Iterable[object]", value.values() if isinstance(value, dict) else value)
+            return left == 0 or any(_is_deep(one, left - 1) for one in inner)
+        case _:
+            return False
 
 
 def client_of(context: "Context") -> str:

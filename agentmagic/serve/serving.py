@@ -14,7 +14,7 @@ from agentmagic.approval.approvals import Approvals
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import AgentMagicError, CassetteError, ReplayMismatch, UsageError
 from agentmagic.host import ServedView, installed
-from agentmagic.loop.turn_options import Driver
+from agentmagic.loop.turn_options import TurnDriver
 from agentmagic.messages import ToolCall
 from agentmagic.runtime.engine import Caller, caller, engine
 from agentmagic.serve import kernels, limits
@@ -53,7 +53,9 @@ class ServedSession(Protocol):
         """Return its own sources of tools."""
         ...
 
-    def begin_served(self, prompt: str, driver: Driver, toolsets: Sequence[Toolset], *, attended: bool) -> ServedTurn:
+    def begin_served(
+        self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool
+    ) -> ServedTurn:
         """Begin a turn that a client drives. Raises SessionBusy, and UsageError."""
         ...
 
@@ -219,7 +221,7 @@ class Serving:
 
     def _play(self, prompt: str, call: ToolCall | None) -> None:
         model = ClientModel(prompt.rpartition(CALLS)[0], call)
-        turn = self.start(prompt, Driver(model, Approvals(), RequestView(), _ask_no_one, recorded=True))
+        turn = self.start(prompt, TurnDriver(model, Approvals(), RequestView(), _ask_no_one, recorded=True))
         try:
             turn.wait()
         except (ReplayMismatch, CassetteError):
@@ -232,7 +234,7 @@ class Serving:
         """The turn that is under way in the session."""
         return self._session.running
 
-    def start(self, prompt: str, driver: Driver) -> ServedTurn:
+    def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
         """Begin a turn that a client drives, and show it. Raises SessionBusy, and UsageError."""
         if self.ended:
             raise UsageError("The notebook is no longer served. %agent serve in it begins that again.")
@@ -256,10 +258,10 @@ class Serving:
         has_notebook = installed().notebook is not None and not any(isinstance(one, NotebookTools) for one in own)
         return (*((NotebookTools(),) if has_notebook else ()), Asking(), *own)
 
-    def _place_of(self, driver: Driver) -> ShownCalls:
+    def _place_of(self, driver: TurnDriver) -> ShownCalls:
         return self._played if driver.recorded else self._shown
 
-    def _is_attended(self, driver: Driver) -> bool:
+    def _is_attended(self, driver: TurnDriver) -> bool:
         view = self._place_of(driver).view
         return view is not None and view.attended
 

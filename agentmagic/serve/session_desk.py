@@ -24,7 +24,7 @@ from agentmagic.events import (
     ToolStarted,
 )
 from agentmagic.loop.turn import Outcome
-from agentmagic.loop.turn_options import Driver
+from agentmagic.loop.turn_options import TurnDriver
 from agentmagic.messages import Text, ToolCall, ToolDef, ToolResult
 from agentmagic.providers.wire import clean
 from agentmagic.runtime.engine import engine
@@ -99,7 +99,7 @@ class TurnStarter(Protocol):
         """Return the sources of the tools that are served."""
         ...
 
-    def start(self, prompt: str, driver: Driver) -> ServedTurn:
+    def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
         """Begin a turn that a client drives, in a thread of the pool. Raises SessionBusy, and UsageError."""
         ...
 
@@ -167,7 +167,7 @@ class SessionDesk(Desk):
         if self._one.locked():
             say(QUEUED)
         async with self._one:
-            driver = Driver(ClientModel(exchange.client, call), client.approvals, client.view, exchange.ask)
+            driver = TurnDriver(ClientModel(exchange.client, call), client.approvals, client.view, exchange.ask)
             try:
                 turn = await self._begin(f"{exchange.client}{CALLS}{call.name}", driver, say)
             except AgentMagicError as error:
@@ -175,15 +175,15 @@ class SessionDesk(Desk):
             watch = _Watch(turn, exchange, say)
             turn.listen(watch.feed)
             try:
-                outcome = await asyncio.shield(asyncio.wrap_future(turn.settled))
+                await _settled(turn)
             except asyncio.CancelledError:
                 watch.give_up()
                 await _settled(turn)
                 raise
-            answer = _answer(call, outcome)
+            answer = _answer(call, turn.settled.result())
             return replace(answer, content=(*answer.content, Text(ABSENT))) if watch.absent else answer
 
-    async def _begin(self, prompt: str, driver: Driver, say: Callable[[str], None]) -> ServedTurn:
+    async def _begin(self, prompt: str, driver: TurnDriver, say: Callable[[str], None]) -> ServedTurn:
         """Begin a turn as soon as the session has no other one."""
         say(RUNS)
         while True:

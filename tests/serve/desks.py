@@ -3,10 +3,10 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,6 +21,9 @@ from agentmagic.serve.desk import Desk, Exchange
 from agentmagic.testing import PATIENCE, Recorder
 from tests.turns import hosted
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 
 class Pretended:
     """A server that opens desks and listens nowhere; `desks` has those that are open, by token."""
@@ -33,7 +36,7 @@ class Pretended:
 
     async def open(self, desk: Desk) -> str:
         self._count += 1
-        token = f"token {self._count}"
+        token = f"token-{self._count}"
         self.desks[token] = desk
         return token
 
@@ -136,6 +139,7 @@ def listening_nowhere() -> Iterator[Pretended]:
     server = Pretended()
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         patch.setattr(serving, "_server", lambda: server)
+        patch.setattr(serving, "_open", [])
         patch.setattr(kernels, "folder", lambda: Path(folder) / "kernels")
         yield server
 

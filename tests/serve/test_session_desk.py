@@ -11,13 +11,13 @@ import pytest
 from agentmagic import Agent, Done, Policy, Rule, Session, ToolContext, ToolError, classroom, tool
 from agentmagic.agent import MAX_RESULT
 from agentmagic.classroom import class_settings
-from agentmagic.errors import SessionBusy
+from agentmagic.errors import SessionBusy, UsageError
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Reply, ToolFinished
-from agentmagic.messages import Media, ToolDef
+from agentmagic.messages import Media, ToolDef, user
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.main_thread import TICK
 from agentmagic.serve import limits, session_desk
-from agentmagic.testing import PATIENCE, Stalled, invalid_history
+from agentmagic.testing import PATIENCE, Faulty, Stalled, invalid_history
 from agentmagic.tools.base import Tool, result
 from tests.contracts.conversing import PIXEL
 from tests.serve.desks import Client, Office, gone, served
@@ -171,6 +171,30 @@ def test_a_client_is_not_asked_for_its_own_permission_and_is_asked_what_no_one_a
         assert (client.call("ask_user", question="Net?").text, client.asked) == ("net", [])
 
 
+def test_a_tool_that_was_cut_off_by_the_end_of_a_kernel_is_asked_about():
+    session = session_of()
+    with served(session, Office(attended=False)) as client:
+        session.in_doubt.add(("notebook", "double"))
+        assert "was not run" in client.call("double", number=2).text
+    session = session_of()
+    with served(session, Office(approve)) as client:
+        session.in_doubt.add(("notebook", "double"))
+        assert [client.call("double", number=2).text for _ in range(2)] == ["4", "4"]
+        assert [event.type for event in session.events].count("approval_asked") == 1
+
+
+def test_the_model_of_the_session_answers_no_tool_for_a_client():
+    @tool
+    async def consult(context: ToolContext) -> str:
+        """Ask the model."""
+        return (await context.complete([user("Which?")], max_tokens=10)).text
+
+    model = Faulty()
+    with served(Session(Agent(model, tools=[consult]))) as client:
+        assert "answers no questions" in client.call("consult").text
+        assert model.requests == []
+
+
 def test_the_audit_names_the_client(caplog):
     caplog.set_level(logging.INFO, "agentmagic.audit")
     with served(session_of()) as client:
@@ -189,7 +213,7 @@ BAD = {
     "no name": ("", {}, "There is no tool ''"),
     "arguments that do not fit": ("double", {"number": "two"}, "number"),
     "arguments that are missing": ("double", {}, "number"),
-    "deep arguments": ("double", {"number": eval("[" * 90 + "]" * 90)}, "nested too deep"),
+    "deep arguments": ("double", {"number": json.loads("[" * 90 + "]" * 90)}, "nested too deep"),
     "no number": ("double", {"number": float("nan")}, "number"),
     "half a character": ("double", {"number": "\ud800"}, "number"),
 }
@@ -233,6 +257,13 @@ class Slow:
         return slow
 
 
+@pytest.fixture
+def slow():
+    made = Slow()
+    yield made
+    made.go.set()
+
+
 def test_a_call_waits_for_a_turn_of_the_session_and_is_told_so():
     model = Stalled("Half")
     session = Session(Agent(model, tools=[double]))
@@ -265,7 +296,7 @@ def test_calls_of_two_clients_run_one_after_the_other_and_the_limits_of_both_are
         assert slow.begun.wait(PATIENCE)
         other.waits_for(session_desk.QUEUED)
         assert client.call("slow").text == "4 calls of fastmcp wait already. Call again when they end."
-        with pytest.raises(SessionBusy):
+        with pytest.raises(SessionBusy, match="A call of a client is under way"):
             client.session.clear()
         slow.go.set()
         assert [one.result(PATIENCE).text for one in waiting] == ["slow"] * 8
@@ -276,26 +307,35 @@ def test_calls_of_two_clients_run_one_after_the_other_and_the_limits_of_both_are
         assert client.session.serving.clients == ("fastmcp", "claude-code", "third")
 
 
-def test_a_plan_that_is_left_open_and_a_map_are_in_no_calls_way():
-    plan = {"tasks": [{"id": "t1", "tool": "double", "parameters": {"number": 1}, "description": "one"}]}
-    session = scripted({"route": "tools"}, plan, "Answer.", tools=[double])
+def test_a_plan_that_is_left_open_stays_open_and_is_in_no_calls_way(slow):
+    tasks = {"tasks": [{"id": "t1", "tool": "slow", "parameters": {}, "description": "one"}]}
+    session = scripted("Never.", tools=[double])
     with served(session) as client:
-        model = Stalled()
-        run = session.start("Plan.", plan=True, agent=Agent(script({"route": "tools"}, plan), tools=[Slow().tool]))
+        planned = Agent(script({"route": "tools"}, tasks, {"success": True}, "Never."), tools=[slow.tool])
+        run = session.start("Plan.", plan=True, agent=planned)
+        assert slow.begun.wait(PATIENCE)
         run.cancel()
         run.wait()
+        assert session.open_plan is not None
         assert client.call("double", number=2).text == "4"
-        assert model is not None
+        assert session.open_plan is not None
+        with pytest.raises(UsageError):
+            session.ask("Something else?")  # the plan is still in the way of a prompt
+        session.drop_plan()
+        assert client.call("double", number=2).text == "4"
+        assert session.open_plan is None
+
+
+def test_a_call_is_carried_out_while_a_map_runs():
+    model = Stalled()
+    session = Session(Agent(model, tools=[double]))
+    with served(session) as client:
+        session.start_map(["a"], "{row}")
+        assert model.stalled.wait(PATIENCE)
+        assert client.call("double", number=2).text == "4"
 
 
 # -- a client that goes away -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def slow():
-    made = Slow()
-    yield made
-    made.go.set()
 
 
 def statuses(session):
@@ -438,7 +478,7 @@ def test_what_a_tool_returns_reaches_the_client_as_it_would_a_model():
     @tool
     def picture() -> Media:
         """Draw."""
-        return Media("image/png", PIXEL)
+        return PIXEL
 
     @tool
     def wrong() -> str:
