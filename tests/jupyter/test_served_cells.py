@@ -10,9 +10,9 @@ from tests.serve.outside import Outside
 
 pytest.importorskip("fastmcp")
 
-SETUP = "%load_ext agentmagic\nfrom agentmagic import Agent, Policy, Rule, Session\nfrom agentmagic import ScriptedModel"
+SETUP = "%load_ext agentmagic\nfrom agentmagic import Agent, Policy, Rule, ScriptedModel, Session"
 ALLOW = 'agent = Session(Agent(ScriptedModel({}), permission=Policy([Rule("allow", "run_python")])))'
-LINES = ("claude mcp add notebook -- ", "codex mcp add notebook -- ", "gemini mcp add -s user notebook ", "code --add-mcp ")
+LINES = ("claude mcp add notebook -- ", "codex mcp add notebook -- ", "copilot mcp add notebook -- ", "code --add-mcp ")
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,8 @@ class Outside:
 
 
 def say(*words: object) -> None:
-    print(json.dumps(words), flush=True)
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
 
 
 async def main(name: str, folder: str) -> None:
