@@ -121,7 +121,16 @@ class _TurnLoop:
         sample = self.steps.sample
         watcher = self.turn.watcher
         self.executor = ToolExecutor(
-            self.tools, gate, agent.deps, self.emit, agent.max_repeats, sample, stepper, watcher, self.turn.row
+            self.tools,
+            gate,
+            agent.deps,
+            self.emit,
+            agent.max_repeats,
+            sample,
+            stepper,
+            watcher,
+            self.turn.row,
+            self.turn.caller,
         )
 
     async def run(self) -> Outcome:

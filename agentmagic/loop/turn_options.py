@@ -68,18 +68,20 @@ class TurnOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
+class TurnDriver:
     """An outside program that makes the calls of a turn, in the place of the agent's model.
 
     `model` stands for it: no variable and no class replaces it. `approvals` are what the user has approved for this
     program, and `view` is what it was sent of the history. `ask` puts a question to its own user, for when no one is
-    at the notebook, and returns the answer or None; a permission is never asked there.
+    at the notebook, and returns the answer or None; a permission is never asked there. `recorded` says that the call
+    was made earlier: a tape plays it.
     """
 
     model: Model
     approvals: Approvals
     view: RequestView
     ask: Callable[[str], Awaitable[str | None]]
+    recorded: bool = False
 
     def asks_in(self, play: PlayTurn) -> PlayTurn:
         """Return what plays a turn and asks the program's own user what no one at the notebook answers."""
@@ -120,7 +122,7 @@ class TurnSettings:
     toolsets: Sequence[Toolset] | None = None
     values: Sequence[PromptValue] = ()
     notices: Sequence[str] = ()
-    driver: Driver | None = None
+    driver: TurnDriver | None = None
 
     @classmethod
     def of(cls, options: TurnOptions) -> Self:

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from contextvars import copy_context
 from functools import cache
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Protocol
 
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.request_view import RequestView
+from agentmagic.errors import AgentMagicError, CassetteError, ReplayMismatch, UsageError
 from agentmagic.host import ServedView, installed
-from agentmagic.loop.turn_options import Driver
-from agentmagic.runtime.engine import engine
+from agentmagic.loop.turn_options import TurnDriver
+from agentmagic.messages import ToolCall
+from agentmagic.runtime.engine import Caller, caller, engine
 from agentmagic.serve import kernels, limits
 from agentmagic.serve.client_model import ClientModel
 from agentmagic.serve.desk import Page
@@ -44,24 +47,26 @@ class ServedSession(Protocol):
         """Return its own sources of tools."""
         ...
 
-    def begin_served(self, prompt: str, driver: Driver, toolsets: Sequence[Toolset], *, attended: bool) -> ServedTurn:
+    def begin_served(
+        self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool
+    ) -> ServedTurn:
         """Begin a turn that a client drives. Raises SessionBusy, and UsageError."""
         ...
 
-    def next_served(self) -> str | None:
-        """Return the prompt of the call that a replay plays next, None if the next turn is another one."""
+    def next_served(self) -> tuple[str, ToolCall | None] | None:
+        """Return the prompt and the call of the client's turn that a replay plays next, None if that is another one."""
         ...
 
 
 class Serving:
     """A session that is served over MCP; `stop` ends that, and so does the end of the kernel.
 
-    With `tools`, clients may call the session's own too. `conversation` returns it as Markdown.
+    While `tools` is True, clients may call the session's own too. `conversation` returns it as Markdown.
     """
 
     def __init__(self, session: ServedSession, conversation: Callable[[], str], *, tools: bool) -> None:
         self._session = session
-        self._tools = tools
+        self.tools = tools
         pages = (
             Page(CELLS, "Cells", "The cells of the notebook, with their outputs.", "text/markdown", _cells),
             Page(
@@ -109,10 +114,12 @@ class Serving:
 
     def begin(self) -> None:
         """Show the calls in the running cell from now on, and serve the session, or play its recorded calls."""
-        self._view = installed().serve_view(self._session)
+        before, self._view = self._view, installed().serve_view(self._session)
+        if before is not None:
+            before.finish()
         self._cell = copy_context()
-        if not self._token:
-            self.play_recorded()
+        self._cell.run(caller.set, Caller.here())  # else a tool of a call would not wait while a cell runs
+        self.play_recorded()
         if not self._token and not self._session.is_on_tape:
             engine().call(self._open())
 
@@ -122,76 +129,114 @@ class Serving:
             engine().wait(self._over, self.stop)
 
     def stop(self) -> None:
-        """Serve no longer: open calls end, the token opens nothing any more; may be called twice."""
-        self.play_recorded()
-        if self._token:
-            kernels.remove()
-            engine().forget(self._close)
-            engine().submit(self._close())
-        elif not self._over.done():
+        """Serve no longer: open calls end, the token opens nothing any more; may be called twice.
+
+        In a replay, the calls that come next are played first. Raises what they raise.
+        """
+        try:
+            self.play_recorded()
+        finally:
+            engine().submit(_server().close(self._end()))
+            if self._view is not None:
+                self._view.finish()
+
+    async def aclose(self) -> None:
+        """Serve no longer, from the engine's loop; nothing is played."""
+        await _server().close(self._end())
+
+    def _end(self) -> str:
+        """Be over from now on; return the token, which still opens the desk, "" in a replay or if it was over."""
+        token, self._token = self._token, ""
+        with suppress(InvalidStateError):  # it was over
             self._over.set_result(None)
-        if self._view is not None:
-            self._view.finish()
+        engine().forget(self.aclose)
+        if self in _open:
+            _open.remove(self)
+            with suppress(UsageError):  # of a folder that has become unwritable
+                _publish()
+        return token
 
     # -- for the session and the desk ----------------------------------------------------------
 
     def play_recorded(self) -> None:
         """In a replay, play the calls of clients that come next on the tape.
 
-        Raises what a replayed turn raises.
+        Raises SessionBusy, and ReplayMismatch and CassetteError as a replayed turn does.
         """
-        if self._token or self.ended or not self._playing.acquire(blocking=False):
+        if self.ended or not self._playing.acquire(blocking=False):
             return
         try:
-            while (prompt := self._session.next_served()) is not None:
-                driver = Driver(ClientModel(prompt.rpartition(CALLS)[0]), Approvals(), RequestView(), _ask_no_one)
-                self.start(prompt, driver).wait()
-            if self._view is not None:
-                self._view.finish()
+            while (found := self._session.next_served()) is not None:
+                self._play(*found)
         finally:
             self._playing.release()
+
+    def _play(self, prompt: str, call: ToolCall | None) -> None:
+        model = ClientModel(prompt.rpartition(CALLS)[0], call)
+        turn = self.start(prompt, TurnDriver(model, Approvals(), RequestView(), _ask_no_one, recorded=True))
+        try:
+            turn.wait()
+        except (ReplayMismatch, CassetteError):
+            raise
+        except AgentMagicError:  # the turn ended so when it was recorded, and no cell failed for it
+            pass
+        if self._view is not None:
+            self._view.finish()
 
     @property
     def running(self) -> ServedTurn | None:
         """The turn that is under way in the session."""
         return self._session.running
 
-    def start(self, prompt: str, driver: Driver) -> ServedTurn:
+    def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
         """Begin a turn that a client drives, and show it. Raises SessionBusy, and UsageError."""
+        if self.ended:
+            raise UsageError("The notebook is no longer served. %agent serve in it begins that again.")
         view = self._view
-        attended = view is not None and view.attended and bool(self._token)
+        attended = view is not None and view.attended
         begin, sources = self._session.begin_served, self.sources()
         # What the turn shows belongs to the cell that serves, wherever the call came in.
         turn = self._cell.copy().run(lambda: begin(prompt, driver, sources, attended=attended))
-        if view is not None:
-            view.begin(turn)
+        try:
+            if view is not None:
+                view.begin(turn)
+        except BaseException:
+            turn.cancel()  # no one would see what it asks
+            raise
         return turn
 
     def sources(self) -> Sequence[Toolset]:
         """Return the notebook's tools, the one that asks, and the session's own if they are served."""
-        own = self._session.toolsets() if self._tools else ()
+        own = self._session.toolsets() if self.tools else ()
         has_notebook = installed().notebook is not None and not any(isinstance(one, NotebookTools) for one in own)
         return (*((NotebookTools(),) if has_notebook else ()), Asking(), *own)
 
     async def _open(self) -> None:
-        token = await _server().open(self._desk)
-        name, folder = self.place
+        self._token = await _server().open(self._desk)
+        _open.append(self)
+        engine().at_close(self.aclose)
         try:
-            await engine().in_pool(lambda: kernels.write(kernels.ServedKernel.here(_server().url, token, name, folder)))
+            await engine().in_pool(_publish)
         except BaseException:
-            await _server().close(token)
+            await self.aclose()
             raise
-        self._token = token
-        engine().at_close(self._close)
 
-    async def _close(self) -> None:
-        token, self._token = self._token, ""
-        try:
-            if token:
-                await _server().close(token)
-        finally:
-            if not self._over.done():
-                self._over.set_result(None)
+    @property
+    def entry(self) -> kernels.ServedKernel:
+        """What the bridge reads to find the kernel."""
+        return kernels.ServedKernel.here(self.url, self._token, *self.place)
+
+
+_open: list[Serving] = []
+"""What this process serves. Its file has the last of them: clients find one conversation in a kernel."""
+
+
+def _publish() -> None:
+    """Write what was served last to the file of this kernel, or remove the file. Raises UsageError."""
+    if _open:
+        kernels.write(_open[-1].entry)
+    else:
+        kernels.remove()
 
 
 @cache
