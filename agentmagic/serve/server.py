@@ -31,7 +31,7 @@ TOO_MANY = f"{limits.REQUESTS} requests are being answered already. Send this on
 TOO_MUCH = "The requests that are being answered are too large together. Send this one again when they are."
 
 
-class _Refused(Exception):
+class _HttpRefusal(Exception):
     """Raised for a request that is answered with a status and a sentence."""
 
     def __init__(self, status: int, words: str) -> None:
@@ -132,11 +132,11 @@ class Server:
         else:
             try:
                 await self._pass_on(desk, scope, receive, send)
-            except _Refused as refusal:
+            except _HttpRefusal as refusal:
                 await _refuse(send, refusal.status, str(refusal))
 
     async def _pass_on(self, desk: _OpenDesk, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Have a desk answer a request. Raises _Refused if its body is too large, or too much for now."""
+        """Have a desk answer a request. Raises _HttpRefusal if its body is too large, or too much for now."""
         gone = scope[GONE] = asyncio.Event()
         body, read = bytearray(), scope["method"] != "POST"
 
@@ -148,7 +148,7 @@ class Server:
             return {"type": "http.request", "body": bytes(body), "more_body": False}
 
         if self._requests >= limits.REQUESTS:
-            raise _Refused(503, TOO_MANY)
+            raise _HttpRefusal(503, TOO_MANY)
         self._requests += 1
         try:
             if not read:
@@ -163,20 +163,20 @@ class Server:
         """Read a request into `body`. A body of many small values takes the engine seconds and gigabytes to parse."""
         declared = next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
         if declared > limits.REQUEST_BYTES:
-            raise _Refused(413, TOO_LARGE)
+            raise _HttpRefusal(413, TOO_LARGE)
         values, more = ValueCounter(), True
         while more:
             message = await receive()
             if message["type"] != "http.request":
-                raise _Refused(400, "The request was broken off.")
+                raise _HttpRefusal(400, "The request was broken off.")
             chunk, more = message.get("body", b""), message.get("more_body", False)
             body += chunk
             self._bytes += len(chunk)
             values.feed(chunk)
             if len(body) > limits.REQUEST_BYTES or values.too_many:
-                raise _Refused(413, TOO_LARGE)
+                raise _HttpRefusal(413, TOO_LARGE)
             if self._bytes > limits.ALL_BYTES:
-                raise _Refused(503, TOO_MUCH)
+                raise _HttpRefusal(503, TOO_MUCH)
 
     def _opened_by(self, scope: "Scope") -> _OpenDesk | None:
         """Return the desk that the request's token opens."""
