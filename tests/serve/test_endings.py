@@ -13,10 +13,12 @@ import time
 import pytest
 
 from agentmagic import Agent, Session, ToolContext, tool
+from agentmagic.errors import MissingExtra
 from agentmagic.runtime.engine import engine
 from agentmagic.serve import limits
 from agentmagic.serve import serving as serving_module
-from tests.serve.served import MODERN, PATIENCE, Served
+from agentmagic.serve.server import Server
+from tests.serve.served import MODERN, PATIENCE, Served, Workshop
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -195,6 +197,23 @@ def test_the_token_is_in_no_text_of_ours(notebook, caplog, capfd):
     assert [text for text in texts if token in text] == []
 
 
+def test_a_long_result_is_cut_and_says_so(notebook):
+    text = notebook.send(notebook.modern(name="echo", arguments={"text": "x" * 1_000_000}))[1]
+    assert len(text) < 100_000
+    assert "of 1000000 are left out" in text
+
+
+def test_without_the_extra_its_command_is_said_and_nothing_listens(monkeypatch):
+    def lack(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr("agentmagic.serve.server.import_module", lack)
+    server = Server()
+    with pytest.raises(MissingExtra, match=r"pip install .*agentmagic\[mcp\]"):
+        engine().call(server.open(Workshop()))
+    assert server.url == ""
+
+
 SCRIPT = """
 import socket, sys, threading
 from tests.serve.test_endings import Tools, begin_session
@@ -212,6 +231,8 @@ tools.began.acquire()
 lines[1].sendall(served.modern(name="wait"))
 lines[2].sendall(served.head(method="GET", Accept="text/event-stream", **headers))
 assert lines[2].recv(100)
+served.send(b"GARBAGE\\r\\n\\r\\n")
+served.send(served.modern(Host="evil.example.com"))
 print("open", flush=True)
 """
 
