@@ -13,7 +13,7 @@ from agentmagic.runtime.engine import engine
 from agentmagic.serve import limits
 from tests.serve.served import MODERN, Workshop, serving
 
-LONGEST_STALL = 1.0
+LONGEST_STALL = 2.0
 """Seconds that the engine's loop may stand still on the busiest machine; it is 0.1 on a quiet one."""
 BIDI = "\u202eecho\u2066\x1b[31m\x00"
 HELLO = {
