@@ -71,7 +71,6 @@ from agentmagic.replay.deck import Deck
 from agentmagic.replay.map_tape import MapTape
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners, caller, engine, void
-from agentmagic.serve.client_model import SERVED
 from agentmagic.serve.serving import Serving
 from agentmagic.settings import Replay, learn_secrets, overrides, schema_only
 from agentmagic.text import clip, counted
@@ -749,7 +748,7 @@ class Session:
 
     def save_from_now(self, path: str | Path) -> None:
         """Go on as if the session had been made with this `path`, if it was kept in memory only."""
-        with self._between_turns():
+        with self._between_turns(calls=False):
             self.history.keep_in(self._journal(path))
 
     def restore(self, path: str | Path | None = None) -> None:
@@ -1012,7 +1011,7 @@ def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
 def _is_served(turn: Turn | Run) -> bool:
     """Return whether a turn is a call of a client of the served notebook."""
     begun = next(iter(turn.events), None)
-    return isinstance(begun, TurnStarted) and begun.model.startswith(SERVED)
+    return isinstance(begun, TurnStarted) and begun.client != ""
 
 
 def _size_of(event: Event) -> int:

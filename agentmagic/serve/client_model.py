@@ -3,12 +3,9 @@
 from collections.abc import AsyncIterator
 
 from agentmagic.errors import BadRequest
-from agentmagic.events import PartFinished, PartStarted
+from agentmagic.events import SERVED, PartFinished, PartStarted
 from agentmagic.messages import ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request
-
-SERVED = "mcp:"
-"""How the name of the model of a served turn begins."""
 
 
 class ClientModel:

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.request_view import RequestView
@@ -26,8 +27,13 @@ from agentmagic.tools.base import Toolset
 from agentmagic.tools.notebook import NotebookTools
 from agentmagic.tools.notebook.cells import read_cells
 
+T = TypeVar("T")
+
 CELLS = "notebook://cells"
 CONVERSATION = "notebook://conversation"
+MOVED = "The calls are shown in another cell now, in which the notebook was served again."
+STOPPED = "The notebook is no longer served."
+"""Why a cell shows no more calls."""
 
 
 class ServedSession(Protocol):
@@ -58,6 +64,36 @@ class ServedSession(Protocol):
         ...
 
 
+class ShownCalls:
+    """Where calls are shown: a view, None in a script, and the context of the cell in which this was made."""
+
+    def __init__(self, view: ServedView | None) -> None:
+        self.view = view
+        self._cell = copy_context()
+        self._cell.run(caller.set, Caller.here())  # else a tool of a call would not wait while a cell runs
+        self._closed = False
+
+    def in_cell(self, function: Callable[[], T]) -> T:
+        """Call a function as if the cell called it."""
+        return self._cell.copy().run(function)
+
+    def begin(self, *, recorded: bool = False) -> None:
+        """Show how clients join, or that recorded calls are played."""
+        if self.view is not None:
+            self.view.show(recorded=recorded)
+
+    def show(self, turn: ServedTurn) -> None:
+        """Show the turn of a call."""
+        if (view := self.view) is not None:
+            self.in_cell(lambda: view.begin(turn))
+
+    def close(self, why: str) -> None:
+        """Show no further calls, and say why; may be called twice."""
+        closed, self._closed = self._closed, True
+        if self.view is not None and not closed:
+            self.view.close(why)
+
+
 class Serving:
     """A session that is served over MCP; `stop` ends that, and so does the end of the kernel.
 
@@ -79,8 +115,9 @@ class Serving:
         )
         self._desk = SessionDesk(self, pages)
         self._token = ""
-        self._view: ServedView | None = None
-        self._cell = copy_context()
+        self._shown = self._played = ShownCalls(None)
+        self._turn: ServedTurn | None = None
+        self._showing = threading.Lock()
         self._over: Future[None] = Future()
         self._playing = threading.Lock()
 
@@ -104,7 +141,8 @@ class Serving:
     @property
     def place(self) -> tuple[str, Path]:
         """The name of the notebook, "" if it is not known, and its folder."""
-        return ("", Path.cwd()) if self._view is None else self._view.place
+        view = self._shown.view
+        return ("", Path.cwd()) if view is None else view.place
 
     def __repr__(self) -> str:
         name, folder = self.place
@@ -114,14 +152,18 @@ class Serving:
 
     def begin(self) -> None:
         """Show the calls in the running cell from now on, and serve the session, or play its recorded calls."""
-        before, self._view = self._view, installed().serve_view(self._session)
-        if before is not None:
-            before.finish()
-        self._cell = copy_context()
-        self._cell.run(caller.set, Caller.here())  # else a tool of a call would not wait while a cell runs
-        self.play_recorded()
-        if not self._token and not self._session.is_on_tape:
-            engine().call(self._open())
+        is_on_tape = self._session.is_on_tape
+        self.play_recorded(in_any_case=is_on_tape)
+        if is_on_tape:
+            return
+        with self._showing:  # a call that comes meanwhile is shown in this cell
+            before, self._shown = self._shown, self._here()
+            if not self._token:
+                engine().call(self._open())
+            before.close(MOVED)
+            self._shown.begin()
+            if self._turn is not None and not self._turn.settled.done():
+                self._shown.show(self._turn)
 
     def wait(self) -> None:
         """Wait in synchronous code until it is stopped; the main thread carries out the calls meanwhile."""
@@ -137,8 +179,7 @@ class Serving:
             self.play_recorded()
         finally:
             engine().submit(_server().close(self._end()))
-            if self._view is not None:
-                self._view.finish()
+            self._shown.close(STOPPED)
 
     async def aclose(self) -> None:
         """Serve no longer, from the engine's loop; nothing is played."""
@@ -158,17 +199,24 @@ class Serving:
 
     # -- for the session and the desk ----------------------------------------------------------
 
-    def play_recorded(self) -> None:
-        """In a replay, play the calls of clients that come next on the tape.
+    def play_recorded(self, *, in_any_case: bool = False) -> None:
+        """In a replay, play the calls of clients that come next on the tape, and show them in the running cell.
 
+        With `in_any_case`, the cell says that they are played, also if there are none.
         Raises SessionBusy, and ReplayMismatch and CassetteError as a replayed turn does.
         """
         if self.ended or not self._playing.acquire(blocking=False):
             return
         try:
-            while (found := self._session.next_served()) is not None:
+            found = self._session.next_served()
+            if found is not None or in_any_case:
+                self._played = self._here()
+                self._played.begin(recorded=True)
+            while found is not None:
                 self._play(*found)
+                found = self._session.next_served()
         finally:
+            self._played.close("")
             self._playing.release()
 
     def _play(self, prompt: str, call: ToolCall | None) -> None:
@@ -180,8 +228,6 @@ class Serving:
             raise
         except AgentMagicError:  # the turn ended so when it was recorded, and no cell failed for it
             pass
-        if self._view is not None:
-            self._view.finish()
 
     @property
     def running(self) -> ServedTurn | None:
@@ -192,17 +238,18 @@ class Serving:
         """Begin a turn that a client drives, and show it. Raises SessionBusy, and UsageError."""
         if self.ended:
             raise UsageError("The notebook is no longer served. %agent serve in it begins that again.")
-        view = self._view
-        attended = view is not None and view.attended
         begin, sources = self._session.begin_served, self.sources()
-        # What the turn shows belongs to the cell that serves, wherever the call came in.
-        turn = self._cell.copy().run(lambda: begin(prompt, driver, sources, attended=attended))
-        try:
-            if view is not None:
-                view.begin(turn)
-        except BaseException:
-            turn.cancel()  # no one would see what it asks
-            raise
+        driver = replace(driver, attended=lambda: engine().in_pool(lambda: self._is_attended(driver)))
+        with self._showing:
+            shown = self._place_of(driver)
+            # What the turn shows belongs to the cell that serves, wherever the call came in.
+            turn = shown.in_cell(lambda: begin(prompt, driver, sources, attended=True))
+            self._turn = turn
+            try:
+                shown.show(turn)
+            except BaseException:
+                turn.cancel()  # no one would see what it asks
+                raise
         return turn
 
     def sources(self) -> Sequence[Toolset]:
@@ -210,6 +257,16 @@ class Serving:
         own = self._session.toolsets() if self.tools else ()
         has_notebook = installed().notebook is not None and not any(isinstance(one, NotebookTools) for one in own)
         return (*((NotebookTools(),) if has_notebook else ()), Asking(), *own)
+
+    def _place_of(self, driver: TurnDriver) -> ShownCalls:
+        return self._played if driver.recorded else self._shown
+
+    def _is_attended(self, driver: TurnDriver) -> bool:
+        view = self._place_of(driver).view
+        return view is not None and view.attended
+
+    def _here(self) -> ShownCalls:
+        return ShownCalls(installed().serve_view(self._session))
 
     async def _open(self) -> None:
         self._token = await _server().open(self._desk)

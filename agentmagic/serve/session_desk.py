@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from agentmagic.agent import MAX_RESULT
-from agentmagic.approval.approvals import Approvals
+from agentmagic.approval.approvals import NO_ONE, Approvals
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import AgentMagicError, SessionBusy, ToolError, said
 from agentmagic.events import (
@@ -25,7 +25,7 @@ from agentmagic.events import (
 )
 from agentmagic.loop.turn import Outcome
 from agentmagic.loop.turn_options import TurnDriver
-from agentmagic.messages import ToolCall, ToolDef, ToolResult
+from agentmagic.messages import Text, ToolCall, ToolDef, ToolResult
 from agentmagic.providers.wire import clean
 from agentmagic.runtime.engine import engine
 from agentmagic.serialization import own
@@ -50,6 +50,8 @@ QUEUED = "Another call is under way. This one waits for its end."
 WAITS = "The person at the notebook is asked. The call waits for the answer."
 RUNS = "The call runs. If a cell of the notebook is running, it waits for the end of that."
 GONE = "the client no longer waits for the answer"
+ABSENT = "Or have the user open the notebook in JupyterLab (in a terminal: run %agent serve --wait), and call again."
+"""What else helps if no one is at the notebook to approve a call."""
 STOPPED = "The call was stopped by the person at the notebook."
 POLL = 0.05
 """Seconds between two tries to begin a turn while the history is being changed."""
@@ -178,10 +180,12 @@ class SessionDesk(Desk):
                 watch.give_up()
                 await _settled(turn)
                 raise
-            return _answer(call, turn.settled.result())
+            answer = _answer(call, turn.settled.result())
+            return replace(answer, content=(*answer.content, Text(ABSENT))) if watch.absent else answer
 
     async def _begin(self, prompt: str, driver: TurnDriver, say: Callable[[str], None]) -> ServedTurn:
         """Begin a turn as soon as the session has no other one."""
+        say(RUNS)
         while True:
             beginning = asyncio.ensure_future(engine().in_pool(lambda: self._session.start(prompt, driver)))
             try:
@@ -217,6 +221,8 @@ class _Watch:
         self._turn = turn
         self._exchange = exchange
         self._say = say
+        self.absent = False
+        """Whether no one was there to approve the call."""
         self._asked: set[str] = set()
         """The approvals that wait for the user."""
         self._runs = False
@@ -232,6 +238,7 @@ class _Watch:
                 self._say(WAITS)
             case ApprovalGiven():
                 self._asked.discard(event.id)
+                self.absent |= event.reason == NO_ONE
                 self._runs = self._runs or event.approved
             case ToolStarted():
                 self._runs = True

@@ -68,7 +68,10 @@ class Place(ServedView):
         self.runs.append(run)
         run.listen(self._feed)
 
-    def finish(self) -> None:
+    def show(self, *, recorded: bool) -> None:
+        pass
+
+    def close(self, why: str) -> None:
         pass
 
     def _feed(self, event: Event) -> None:
