@@ -39,7 +39,7 @@ class Tools:
 
     def tools(self):
         @tool
-        async def wait() -> str:
+        async def wait() -> None:
             """Wait for ever."""
             self.began.release()
             try:

@@ -13,6 +13,7 @@ import pytest
 from agentmagic.__main__ import main
 from agentmagic.errors import UsageError
 from agentmagic.serve import kernels
+from agentmagic.serve.bridge import relay
 from agentmagic.serve.bridge.selection import choose, lines
 from agentmagic.serve.kernels import ServedKernel
 

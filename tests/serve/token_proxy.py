@@ -27,7 +27,7 @@ class TokenProxy:
         tasks = set()
 
         def connected(reader, writer):
-            task = asyncio.ensure_future(self._pass_on(reader, writer))
+            task = asyncio.create_task(self._pass_on(reader, writer))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
