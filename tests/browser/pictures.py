@@ -185,7 +185,7 @@ def _take_served(lab: Lab) -> None:
         client.call("list_variables")
         client.start("run_python", code=PROGRAM)
         notebook.output(1).locator(".am-approval:focus:not(.am-fresh)").wait_for()
-        _photograph(notebook, 1, 1, "served.png")
+        _photograph(notebook, 0, 1, "served.png")
     notebook.close()
 
 
