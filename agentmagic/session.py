@@ -748,7 +748,7 @@ class Session:
 
     def save_from_now(self, path: str | Path) -> None:
         """Go on as if the session had been made with this `path`, if it was kept in memory only."""
-        with self._between_turns():
+        with self._between_turns(calls=False):
             self.history.keep_in(self._journal(path))
 
     def restore(self, path: str | Path | None = None) -> None:

@@ -4,10 +4,11 @@ import pytest
 
 from agentmagic import Agent, Policy, Rule, Session, tool
 from agentmagic.errors import ReplayMismatch, ServerError, UsageError
-from agentmagic.events import ApprovalAsked, Deny, ToolFinished
+from agentmagic.events import ApprovalAsked, Deny, StepFinished, ToolFinished
 from agentmagic.messages import ToolDef
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay import unasked
+from agentmagic.replay.cassette import Cassette
 from agentmagic.tools.base import Tool
 from tests.serve.desks import Client, Office, listening_nowhere
 from tests.turns import approve, hosted
@@ -96,6 +97,9 @@ def test_a_replay_plays_each_call_at_its_place_runs_nothing_and_serves_nothing(t
     assert results_of(session) == results_of(recorded)
     assert session.messages == recorded.messages
     assert (ran, server.desks, session.usage) == ([], {}, recorded.usage)
+    assert session.usage.requests == 2
+    steps = [event.usage.requests for event in session.events if isinstance(event, StepFinished)]
+    assert steps == [0, 1, 0, 0, 1, 0]
     assert unasked.unasked(tape) == []
     assert {one.cause for one in session.deck.verdicts} == {"same"}
 
@@ -176,6 +180,7 @@ def test_a_call_that_is_made_in_auto_is_carried_out_although_the_tape_has_one_of
         assert Client(server.desk).call("double", number=50).text == "100"
         assert ran == [50]
         session.close()
+    assert [take.prompt for take in Cassette.at(tape).takes] == [CALLED, *WHOLE]
     again = scripted_on(tape, "replay", answers=())
     with hosted(Office()), listening_nowhere():
         again.serve(tools=True)

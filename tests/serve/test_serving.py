@@ -225,7 +225,7 @@ def test_exports_tell_who_called(server):
     assert "42" in document
     cells = to_notebook(session.turns, [double])
     assert "double(number=21)" in str(cells)
-    assert "mcp:claude-code" in terminal.render(Transcript(session.events))
+    assert "claude-code: double" in terminal.render(Transcript(session.events))
     assert "unknown" not in document + terminal.render(Transcript(session.events))
 
 

@@ -230,6 +230,7 @@ def test_what_a_client_sends_wrong_is_told_and_leaves_a_history_that_any_provide
         json.dumps([dict(call.arguments) for one in client.session.messages for call in one.calls], allow_nan=False)
         assert all(turn.prompt.text.isprintable() and len(turn.prompt.text) < 200 for turn in client.session.turns)
         assert invalid_history(client.session.messages) is None
+        assert len(client.session.turns) == (name in ("double", "doubel") and "deep" not in told)
         assert client.call("double", number=2).text == "4"
 
 
