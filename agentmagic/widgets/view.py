@@ -70,7 +70,10 @@ class Library(AnyWidget):
         self._here = threading.Event()
         self._asking = threading.Lock()
         super().__init__(**given)
-        cast("Any", self).on_msg(lambda *_: self._here.set())
+        cast("Any", self).on_msg(self._hear)
+
+    def _hear(self, *_: object) -> None:
+        self._here.set()
 
     def has_page(self, seconds: float) -> bool:
         """Ask all pages whether one is open, and wait for the first answer; in any thread but the engine's."""

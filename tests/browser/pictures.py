@@ -2,9 +2,11 @@
 
 The first notebook is run in JupyterLab, by the local model or by its script, and looked at with one card open. Then a
 chat panel is, while a call waits, and the panel beside a notebook, in which a cell is proposed and another one waits.
+At the end a client in another process calls a notebook that is served.
 """
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -14,6 +16,7 @@ from tempfile import TemporaryDirectory
 from playwright.sync_api import FloatRect, ViewportSize
 
 from tests.browser.lab import ROOT, Lab, Notebook, retype
+from tests.serve.outside import Outside
 
 PICTURES = ROOT / "docs" / "images"
 SIZE: ViewportSize = {"width": 1060, "height": 1400}
@@ -78,6 +81,16 @@ DOCKED_CELLS = (
     "%%agent\nWhich product of {sales} sold best? Propose a cell that draws it.",
     "%%agent\nMail that to Ana, with the table attached.",
 )
+SERVED = """
+%load_ext agentmagic
+import pandas as pd
+
+sales = pd.DataFrame({"shop": ["Oslo", "Bergen", "Bodø"], "price": [12.5, 30.0, 41.2]})
+"""
+PROGRAM = """# Adds the price with tax, and draws it.
+sales["gross"] = sales.price * 1.25
+sales.plot.bar(x="shop", y="gross")"""
+"""What the client of a served notebook runs."""
 WIDE: ViewportSize = {"width": 1300, "height": 900}
 """Of the page with the panel beside the notebook."""
 WIDER = 100
@@ -91,6 +104,7 @@ def main() -> None:
     _open(_take_first, env)
     _open(_take_panel, {})
     _open(_take_docked, {})
+    _open(_take_served, {})
 
 
 def _open(take: Callable[[Lab], None], env: Mapping[str, str]) -> None:
@@ -157,6 +171,21 @@ def _take_docked(lab: Lab) -> None:
     notebook.output(3).get_by_role("button", name="Always allow", exact=True).wait_for()
     page.screenshot(path=PICTURES / "docked_panel.png")
     notebook.interrupt(3)
+    notebook.close()
+
+
+def _take_served(lab: Lab) -> None:
+    """Take a served notebook, whose client has looked at the variables and waits for a yes."""
+    notebook = lab.open(lab.write("sales.ipynb", [SERVED, "%agent serve"]))
+    lab.page.evaluate(HIDE_FILES)
+    notebook.run(0)
+    notebook.run(1, "No client has called yet.")
+    env = {**os.environ, "XDG_STATE_HOME": str(lab.folder.parent / "state")}
+    with Outside("claude-code", lab.folder, env) as client:
+        client.call("list_variables")
+        client.start("run_python", code=PROGRAM)
+        notebook.output(1).locator(".am-approval:focus:not(.am-fresh)").wait_for()
+        _photograph(notebook, 0, 1, "served.png")
     notebook.close()
 
 

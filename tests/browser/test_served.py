@@ -5,7 +5,7 @@ import os
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.cells import Cell, run_by_palette, save_with
+from tests.browser.cells import Cell, Seen, run_by_palette, save_with
 from tests.browser.lab import retype
 from tests.serve.outside import Outside
 
@@ -93,27 +93,7 @@ def test_keys_answer_two_clients_and_always_holds_for_the_one_that_it_was_said_t
     assert codex.result() == (True, "The call was stopped by the person at the notebook.")
 
 
-def test_no_one_is_there_when_the_notebook_is_closed_and_one_who_comes_back_is_asked(lab, serve, join):
-    cell = serve()
-    claude = join("claude-code")
-    claude.start("run_python", code="n")
-    cell.click("Approve")
-    assert claude.result() == (False, "3")
-    save_with(cell.notebook, 2, "Called by")
-    cell.notebook.close_tab()
-    is_error, text = claude.call("run_python", code="n")
-    assert is_error
-    assert "no one is there to give it" in text
-    assert 'Rule("allow", "run_python")' in text
-    assert "open the notebook" in text
-    again = Cell(lab.open(cell.notebook.path), 2)
-    again.card("claude-code").first.wait_for()
-    claude.start("run_python", code="n + 1")
-    again.click("Approve")
-    assert claude.result() == (False, "4")
-
-
-def test_a_card_waits_for_a_person_who_closes_the_notebook_and_comes_back(lab, serve, join):
+def test_a_card_waits_for_one_who_comes_back_and_a_call_is_denied_while_the_notebook_is_closed(lab, serve, join):
     cell = serve()
     claude = join("claude-code")
     claude.start("run_python", code="n")
@@ -123,50 +103,31 @@ def test_a_card_waits_for_a_person_who_closes_the_notebook_and_comes_back(lab, s
     again = Cell(lab.open(cell.notebook.path), 2)
     again.click("Approve")
     assert claude.result() == (False, "3")
+    again.notebook.close_tab()
+    is_error, text = claude.call("run_python", code="n + 1")
+    assert is_error
+    assert "no one is there to give it" in text
+    assert 'Rule("allow", "run_python")' in text
+    assert "open the notebook" in text
 
 
-def test_an_agent_cell_and_a_panel_wait_for_a_call_whose_card_is_answered_meanwhile(serve, join, closed_dock):
-    cell = serve("play('It is three.', 'Yes.')\n%agent serve", "%%agent\nHow much is n?")
+def test_an_agent_cell_and_a_message_of_the_panel_wait_for_a_call_that_is_answered_meanwhile(serve, join, closed_dock):
+    cell = serve("play('It is four.', 'Yes.')\n%agent serve", "%%agent\nHow much is n?")
     notebook = cell.notebook
     notebook.run(3)
-    served = Cell(notebook, 3)
-    claude = join("claude-code")
-    claude.start("run_python", code="n = 4")
-    served.button("Approve").wait_for()
-    notebook.start(4)
-    notebook.wait_for_text(4, "waits for your answer on its card")
-    served.click("Approve")
-    assert claude.result()[0] is False
-    notebook.finish(4, "It is three.")
-
-
-def test_the_docked_panel_has_the_cards_and_its_message_waits_for_the_call(serve, join, closed_dock):
-    cell = serve("play('It is three.')\n%agent serve")
-    cell.notebook.run(3)
-    run_by_palette(cell.notebook, "Agent Panel")
-    dock = type(cell)(cell.notebook, 3)
-    dock.root = cell.page.locator(".agentmagic-dock")
-    dock.message = dock.root.get_by_label("Message", exact=True)
+    run_by_palette(notebook, "Agent Panel")
+    dock = Seen(notebook, cell.page.locator(".agentmagic-dock"))
     dock.message.wait_for()
     claude = join("claude-code")
     claude.start("run_python", code="n = 4")
     dock.button("Approve").wait_for()
-    retype(dock.message, "How much is n?")
-    dock.message.press("Enter")
+    notebook.start(4)
+    notebook.wait_for_text(4, "waits for your answer on its card")
+    dock.message.click()
+    retype(dock.message, "Is that all?")
+    dock.press("Enter")
     dock.says("waits for the turn under way")
     dock.click("Approve")
     assert claude.result()[0] is False
-    dock.says("It is three.")
-
-
-def test_a_call_waits_for_the_cell_that_runs_and_is_approved_meanwhile(serve, join):
-    cell = serve("gate = os.path.abspath('gate')\nwhile not os.path.exists(gate): time.sleep(0.05)\nn = 7")
-    claude = join("claude-code")
-    cell.notebook.start(3)
-    claude.start("run_python", code="n")
-    cell.click("Approve")
-    claude.hears("If a cell of the notebook is running, it waits for the end of that.")
-    (cell.notebook.path.parent / "gate").touch()
-    assert claude.result() == (False, "7")
-    cell.notebook.finish(3)
-    (cell.notebook.path.parent / "gate").unlink()
+    notebook.finish(4, "It is four.")
+    dock.says("Yes.")

@@ -438,6 +438,21 @@ def test_each_renderer_shows_a_block(kind, log, page, terminal_text, document, f
     assert {name: view[name] for name in fields} == fields
 
 
+def test_the_card_of_a_clients_call_bears_its_name_and_its_prompt_and_figures_are_not_shown():
+    begun = [events.TurnStarted(user("codex calls run_query"), f"{events.SERVED}codex"), events.StepStarted(1, MODEL)]
+    result = ToolResult(CALL.id, CALL.name, (Text("3"),))
+    log = [*begun, *asked_for(CALL), *carried_out(CALL, result)]
+    log.append(events.TurnFinished(replace(over()[-1].result, usage=Usage())))
+    shown = Transcript(log)
+    assert words_of(html.render(shown, prompt=True)) == f"✓ codex {CARD} 31 ms {GIVEN} Result 3"
+    assert terminal.render(shown, prompt=True) == f"✓ codex: {QUERY} [31 ms]\n  3"
+    prompt, card, footer = (block.render(JsonRenderer()) for block in shown.blocks)
+    assert (prompt["client"], card["client"], footer["figures"]) == ("codex", "codex", [])
+    shown.feed(events.TurnStarted(user("Hello"), MODEL))
+    shown.feed(events.ToolStarted(CHANGED, ""))
+    assert shown.blocks[-1].render(JsonRenderer())["client"] == ""
+
+
 NEW = "quota_<b>\x1b[31m"
 """A word that no table has: a newer version wrote it, or code of the user."""
 UNKNOWN = {

@@ -85,7 +85,7 @@ def test_no_page_is_open_so_a_call_that_asks_is_denied_and_one_that_only_looks_i
 
 def test_a_console_types_its_answers_while_the_cell_waits_which_an_interrupt_ends(kernel, join):
     cell = kernel.send("%agent serve --wait", **CONSOLE)
-    kernel.wait_for_text(cell, "%agent serve stop ends it.")
+    kernel.wait_for_text(cell, "waits for calls until it is interrupted.")
     client = join("codex")
     for typed, ends in (("y", "3"), ("n no sums", "the user denied it and said: no sums"), ("a", "3"), (None, "3")):
         client.start("run_python", code="1 + 2")

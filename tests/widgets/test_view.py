@@ -115,3 +115,16 @@ def test_the_views_of_a_kernel_share_one_library_which_alone_has_the_code_that_d
     assert (one.home, other.home) == ("cell", "panel")
     assert len(str(one._esm)) < 500
     assert "initialize" in str(Library()._esm)
+
+
+def test_a_page_is_there_if_it_answers_and_an_answer_to_an_earlier_question_does_not_count(monkeypatch):
+    library, asked = Library(), []
+
+    def page(content, buffers=None):
+        asked.append(content)
+        if len(asked) != 2:  # it is closed meanwhile
+            library._handle_custom_msg({"type": "here"}, [])
+
+    monkeypatch.setattr(library, "send", page)
+    assert [library.has_page(seconds) for seconds in (30, 0, 30)] == [True, False, True]
+    assert asked == [{"type": "there"}] * 3

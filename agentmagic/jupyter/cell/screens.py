@@ -62,6 +62,11 @@ class TurnScreen(Protocol):
 
     transcript: Transcript
 
+    @property
+    def seen(self) -> bool:
+        """Whether a page has drawn a view of it, which takes clicks."""
+        return False
+
     def begin(self, answer: Answer) -> None:
         """Take a place in the cell's output, if the screen needs one before the first event."""
 
@@ -106,6 +111,11 @@ class FallbackScreen(TurnScreen):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._screen, name)
+
+    @property
+    def seen(self) -> bool:
+        """Whether a page has drawn a view of the screen."""
+        return self._screen.seen
 
     def begin(self, answer: Answer) -> None:
         """Take a place in the cell's output."""
@@ -512,7 +522,7 @@ class LiveScreen(TurnScreen):
 
     @property
     def seen(self) -> bool:
-        """Whether a page has drawn the view."""
+        """Whether a page has said hello for the view."""
         return self._view.mounted.is_set()
 
 

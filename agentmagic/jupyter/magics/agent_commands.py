@@ -15,7 +15,7 @@ from agentmagic import log
 from agentmagic.approval.policy import Level
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
-from agentmagic.jupyter.frontend import Kind, front_end
+from agentmagic.jupyter.frontend import Kind, front_end, say
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.options import Ask, Command, LineMagic, SessionName
 from agentmagic.jupyter.magics.parser import Arg
@@ -242,6 +242,8 @@ class AgentCommands:
         in_terminal = bool(serving.url) and front_end(self._shell).kind is Kind.TEXT
         if not wait:
             return formatting.WAIT_FOR_CALLS if in_terminal else None
+        if serving.url:
+            say(formatting.WAITING_FOR_CALLS)
         serving.wait()
         return STOPPED if in_terminal else None
 

@@ -438,6 +438,7 @@ def _line(text: str) -> str:
 
 # -- serving -------------------------------------------------------------------------------------------------
 
+WAITING_FOR_CALLS = "This cell waits for calls until it is interrupted."
 WAIT_FOR_CALLS = "Calls are carried out while a cell waits for them: %agent serve --wait."
 
 
