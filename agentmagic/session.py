@@ -62,13 +62,14 @@ from agentmagic.messages import (
 from agentmagic.plan import Checklist, open_plan
 from agentmagic.prompt.attachments import Attacher
 from agentmagic.providers.base import Model
+from agentmagic.providers.outside import is_outside
 from agentmagic.providers.registry import address_of, info
 from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
 from agentmagic.replay.map_tape import MapTape
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners, engine, void
-from agentmagic.settings import Replay, learn_secrets, overrides, schema_only
+from agentmagic.settings import Replay, learn_secrets, model_override, overrides, schema_only
 from agentmagic.text import clip, counted
 from agentmagic.tools.base import Toolset, list_sources, not_told
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
@@ -77,6 +78,7 @@ from agentmagic.undo.watcher import Watcher
 from agentmagic.values.describe import CHARACTERS
 
 if TYPE_CHECKING:
+    from agentmagic.acp.turn import OutsideTurn, OutsideTurns
     from agentmagic.providers.catalog import ModelInfo
 
 
@@ -137,6 +139,7 @@ class Session:
         self._view = RequestView()
         self.traffic = Traffic()
         self._facts: ModelInfo | None = None
+        self._outside: OutsideTurns | None = None
         self._approvals = Approvals(self.in_doubt)
         self._connections = Connections()
         self._watcher = Watcher(namespace)
@@ -789,7 +792,9 @@ class Session:
     def _start(self, message: Message, chosen: TurnSettings, keep: int | None) -> Run:
         """Begin a turn after the first `keep` turns, or after all."""
         recipe = chosen.recipe(self.agent)
-        sources, real = self._sources(recipe, chosen), partial(self.model, recipe)
+        outside = self._outside_turn(recipe)
+        sources, real = self._sources(recipe, chosen), outside.model if outside else partial(self.model, recipe)
+        run = outside.run if outside else run_turn
         learn_secrets()
         with self._starting:
             self._refuse_while_busy()
@@ -810,12 +815,24 @@ class Session:
             )
             if tape is not None:
                 message, sources = tape.told(message), tape.toolsets(sources)
+                run = partial(tape.play, run=run)
+            if outside is not None:
+                outside.on_tape(tape)
             turn = self._context(recipe, real() if tape is None else tape.model, sources, message, chosen)
             turn = replace(turn, plan=plan)
             is_paid = tape is None or tape.mode not in ("replay", "replay-model")
-            play = partial(self._play, turn, keep, run_turn if tape is None else tape.play, is_paid)
+            play = partial(self._play, turn, keep, run, is_paid)
             self._run = Run(play, self._listeners, attended=bool(chosen.attended), abort=chosen.abort)
         return self._run
+
+    def _outside_turn(self, recipe: Agent) -> "OutsideTurn | None":
+        """Return the turn of an outside agent, None if a model is asked."""
+        if not is_outside(asked := model_override() or recipe.model):
+            return None
+        from agentmagic.acp.turn import OutsideTurns
+
+        self._outside = self._outside or OutsideTurns()
+        return self._outside.turn(asked, partial(self.model, recipe))
 
     def _place(self, turn: int) -> int:
         """Return the place of a turn from its index, which may count from the end. Raises UsageError."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from agentmagic.errors import MissingExtra, UnknownModel
+from agentmagic.providers.outside import PREFIX
 from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean, one_line
 from agentmagic.tools.mcp.stdio import locate
 
-PREFIX = "acp:"
 NODE_SECONDS = 5.0
 """For `node --version`, which takes 0.05 s."""
 SHOWN = 100
@@ -134,11 +134,6 @@ _ROWS = (
 )
 KNOWN: Mapping[str, OutsideAgent] = {row.name: replace(row, install=row.install or _npm(row.package)) for row in _ROWS}
 """The rows by their names."""
-
-
-def is_outside(model: str) -> bool:
-    """Return whether the name of a model is that of an outside agent."""
-    return model.strip().startswith(PREFIX)
 
 
 def outside_agent(model: str) -> OutsideAgent:

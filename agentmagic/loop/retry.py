@@ -133,6 +133,17 @@ def _wasted(model: Model, failures: list[ProviderError]) -> Usage:
 
 
 async def _stream(model: Model, request: Request, parts: dict[int, Part], hear: Hear) -> ModelFinished:
+    finished = await stream_once(model, request, parts, hear)
+    if not any(map(_says_something, parts.values())):
+        raise _silence(model, finished)
+    return finished
+
+
+async def stream_once(model: Model, request: Request, parts: dict[int, Part], hear: Hear) -> ModelFinished:
+    """Send a request once and return the model's closing event; `parts` has the parts that are whole, by index.
+
+    Raises AgentMagicError, a ProviderError for any failure of a model.
+    """
     finished = None
     parts.clear()  # of the try before
     try:
@@ -153,8 +164,6 @@ async def _stream(model: Model, request: Request, parts: dict[int, Part], hear: 
     if finished is None:  # a truncated stream raises nothing in the SDKs
         message = f"{model.name} ended its answer without a closing event."
         raise ProviderError(message)
-    if not any(map(_says_something, parts.values())):
-        raise _silence(model, finished)
     return finished
 
 

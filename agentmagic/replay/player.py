@@ -75,6 +75,8 @@ class Player:
         self._used: set[int] = set()
         self._end: Json = {}
         self._swapped: dict[str, ToolFinished] = {}
+        self.plans = defaultdict[tuple[int, bool], list[Any]](list)
+        """The plans of an outside agent, by the answer before them, and whether a result came before them too."""
         for document in take.documents:
             self._sort(document)
         self.halt: Callable[[], object] = lambda: None
@@ -97,6 +99,9 @@ class Player:
             case {"result": str()}:
                 self._ranks[place_of(document)] = len(self._results)
                 self._results[place_of(document)] = document
+            case {"plan": list() as entries}:
+                step = len(self._answers)
+                self.plans[step, any(place[0] == step for place in self._results)].append(entries)
             case {"end": str()}:
                 self._end = document
             case _:
@@ -242,6 +247,10 @@ class Player:
         before = takewhile(lambda one: one is not result, self.take.documents)
         answers = [one for one in before if kind_of(one) == "answer"]
         return call_of(result, calls_of(answers[-1]) if answers else ())["arguments"]
+
+    def was_asked(self, place: Place) -> bool:
+        """Return whether a call was decided by the user, or not run."""
+        return bool(self._approvals.get(place)) or not self._results.get(place, {}).get("ran", True)
 
     async def play_call(self, document: Json, place: Place, call: ToolCall, context: ToolContext) -> ToolResult:
         """Do what a recorded call did with the turn, and return its result."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -59,6 +59,8 @@ from agentmagic.tools.notebook.proposals import FATES, is_told
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+RunTurn = Callable[[TurnContext, Channel], Awaitable[Outcome]]
+"""Runs one turn: of a model, or of an agent with a loop of its own."""
 GOES_ON = "The recorded answers go on."
 EMPTY = "(empty)"
 """What a request for a judgement says of a result without text."""
@@ -313,6 +315,21 @@ class TurnTape:
                 self.recorder.aside(call.id, "gone", said(error))
             raise
 
+    # -- what an outside agent does itself -----------------------------------------------------
+
+    def was_asked(self, call: ToolCall) -> bool:
+        """Return whether it was decided, when the call was recorded, if it may run."""
+        return self.player is not None and self.player.was_asked(self.calls.places.get(call.id, (0, 0)))
+
+    def plan(self, entries: Sequence[Sequence[str]]) -> None:
+        """Record an outside agent's plan: the words and the status of each entry."""
+        if self.recorder is not None:
+            self.recorder.write({"plan": [blanked(list(entry)) for entry in entries]})
+
+    def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
+        """Return the recorded plans behind the last step, those before its first result, or with `settled` the rest."""
+        return () if self.player is None else self.player.plans.get((self._asked, settled), ())
+
     # -- the user, and what happens ------------------------------------------------------------
 
     def ask(self, ask: Ask) -> Ask:
@@ -354,11 +371,11 @@ class TurnTape:
             self.notices.append(Notice("warning", str(error)))  # the turn is over: the next one tells
         return event
 
-    async def play(self, turn: TurnContext, channel: Channel) -> Outcome:
+    async def play(self, turn: TurnContext, channel: Channel, run: RunTurn = run_turn) -> Outcome:
         """Run the turn on tape, and return its outcome: an error if requests of the recording were not asked."""
         if self.player is not None and (task := asyncio.current_task()) is not None:
             self.player.halt = task.cancel
-        outcome = await run_turn(replace(turn, tape=self.heard), replace(channel, ask=self.ask(channel.ask)))
+        outcome = await run(replace(turn, tape=self.heard), replace(channel, ask=self.ask(channel.ask)))
         whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # the user may stop a replay
         if whole and (error := self.left_over()) is not None:
             error.result = outcome.result

@@ -1,0 +1,422 @@
+"""The turn of an outside agent: the agent owns its loop, and the turn tells it with the events of any other turn."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+from agentmagic.acp import bounds
+from agentmagic.acp.calls import CallTape, OutsideCalls, OutsideExecutor
+from agentmagic.acp.model import PROVIDER, OutsideModel
+from agentmagic.acp.updates import GOES_ON, PlanNews
+from agentmagic.agent import MAX_ITERATIONS
+from agentmagic.approval.approvals import Gate
+from agentmagic.errors import ProviderError, UsageError
+from agentmagic.events import (
+    Event,
+    PartFinished,
+    Planned,
+    PromptAdded,
+    StepFinished,
+    StepStarted,
+    StopReason,
+    Task,
+    TaskFinished,
+    TaskStarted,
+    ToolFinished,
+    VariablesChanged,
+    Working,
+)
+from agentmagic.history.history import History
+from agentmagic.loop.budgets import BudgetExhausted
+from agentmagic.loop.retry import stream_once
+from agentmagic.loop.step import Steps, TurnContext
+from agentmagic.loop.stepping import Stepper
+from agentmagic.loop.turn import Channel, Outcome, TurnLoop
+from agentmagic.messages import Message, ProviderData, ToolDef, ToolResult, Usage, user
+from agentmagic.providers.base import Model, ModelFinished, Preparing, Request
+from agentmagic.providers.registry import counted
+from agentmagic.runtime.timeouts import await_with_grace
+from agentmagic.settings import Replay
+
+CONCLUDE = "You ended your turn without an answer. Answer now."
+
+
+class OpenDesk(Protocol):
+    """Serves the tools of a turn over MCP to one agent, as long as its session is open."""
+
+    async def __call__(self, desk: "TurnDesk", can: Any) -> Sequence[Any]:
+        """Return the MCP servers that the agent is told of, in the protocol's form."""
+        ...
+
+
+async def no_desk(desk: "TurnDesk", can: Any) -> Sequence[Any]:
+    """Return no servers: the agent is offered none of our tools."""
+    del desk, can
+    return ()
+
+
+class OutsideTape(CallTape, Protocol):
+    """The tape of a turn of an outside agent."""
+
+    mode: Replay
+
+    def plan(self, entries: Sequence[Sequence[str]]) -> None:
+        """Record the agent's plan."""
+        ...
+
+    def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
+        """Return the recorded plans behind the last step, before its calls were over or after."""
+        ...
+
+
+class TurnDesk:
+    """What an outside agent is offered over MCP: the tools of the turn that runs, and none between two turns."""
+
+    instructions = "Tools of the user's notebook. The user may be asked before a call."
+    pages: Sequence[Any] = ()
+
+    def __init__(self) -> None:
+        self.turn: _OutsideLoop | None = None
+
+    async def tools(self) -> Sequence[ToolDef]:
+        """Return the tools of the turn."""
+        return [] if self.turn is None else [tool.definition for tool in self.turn.tools.values()]
+
+    async def call(self, exchange: Any, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Carry out a call as a part of the turn."""
+        del exchange
+        calls = OutsideCalls() if self.turn is None else self.turn.calls
+        return await calls.at_desk(name, arguments)
+
+
+class OutsideTurns:
+    """The turns that outside agents take in a session, with the desks that serve our tools to them."""
+
+    def __init__(self, open_desk: OpenDesk = no_desk) -> None:
+        self._open_desk = open_desk
+        self._desks: dict[int, TurnDesk] = {}
+
+    def turn(self, name: str, make: Callable[[], Model]) -> "OutsideTurn":
+        """Return the next turn, of the agent of a name. It is made by `make`, which is not called if a tape answers."""
+        return OutsideTurn(name, make, self)
+
+    async def servers(self, model: OutsideModel, turn: "_OutsideLoop", can: Any) -> Sequence[Any]:
+        """Open a desk for an agent's session."""
+        desk = self._desks.setdefault(id(model), TurnDesk())
+        desk.turn = turn
+        return await self._open_desk(desk, can)
+
+    def serve(self, model: OutsideModel, turn: "_OutsideLoop | None") -> None:
+        """Have an agent's desk serve a turn, or none."""
+        desk = self._desks.setdefault(id(model), TurnDesk())
+        desk.turn = turn
+
+
+class OutsideTurn:
+    """One turn of an outside agent, before it begins."""
+
+    def __init__(self, name: str, make: Callable[[], Model], turns: OutsideTurns) -> None:
+        self.name = name
+        self._make = make
+        self.turns = turns
+        self.agent: OutsideModel | None = None
+        self.loop: _OutsideLoop | None = None
+        self.tape: OutsideTape | None = None
+
+    def model(self) -> OutsideModel:
+        """Return the agent, which this turn asks from now on."""
+        made = self._make()
+        assert isinstance(made, OutsideModel)  # noqa: S101  (of the provider's row)
+        self.agent = made
+        if self.loop is not None:
+            self.agent.turn = self.loop
+            self.turns.serve(self.agent, self.loop)
+        return self.agent
+
+    def on_tape(self, tape: "OutsideTape | None") -> None:
+        """Record the turn on a tape, or play it back from there. Raises UsageError for a mode that cannot be."""
+        if tape is not None and tape.mode in ("replay-model", "replay-tools"):
+            raise UsageError(
+                f"{self.name} runs its own tools, so {tape.mode} cannot split its turn. Choose replay, auto or live."
+            )
+        self.tape = tape
+
+    async def run(self, turn: TurnContext, channel: Channel) -> Outcome:
+        """Run the turn as `run_turn` does."""
+        self.loop = loop = _OutsideLoop(turn, channel, begun=self)
+        if self.agent is not None:
+            self.model()
+        try:
+            return await loop.run()
+        finally:
+            loop.end()
+
+
+class _OutsideSteps(Steps):
+    """The steps of an outside agent's turn: pieces of its one stream, without retries and without compaction."""
+
+    async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:
+        """Emit the next step. Raises ProviderError, and BudgetExhausted before a prompt."""
+        del tool_choice, extra, closing
+        turn = self._turn
+        request = Request(
+            (*turn.history.sent, *self._fold.messages),
+            self._instructions,
+            tuple(tool.definition for tool in self._tools.values()),
+        )
+        if request.messages[-1].role == "user":
+            self._keep_budgets()
+        self.number += 1
+        self._emit(StepStarted(self.number, self._model.name))
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        with turn.traffic.exchange(request, self.number) as exchange:
+            heard = await await_with_grace(stream_once(self._model, request, exchange.parts, self._emit))
+            finished = exchange.finished = replace(heard, usage=self._counted(heard))
+        self.usage += finished.usage
+        self._emit(StepFinished(self.number, finished.usage, finished.reason, time.monotonic() - began))
+        self._call_ids.update(call.id for call in self._fold.unanswered)
+        return finished
+
+    def keep(self, dollars: float) -> None:
+        """Raise BudgetExhausted if a budget does not allow what the running prompt has cost."""
+        usage = replace(self.usage, cost=(self.usage.cost or 0.0) + dollars)
+        for budget in self._turn.budgets:
+            if words := budget.exhausted(usage):
+                raise BudgetExhausted(words)
+
+    def _keep_budgets(self) -> None:
+        usage = self.usage if self.usage.cost is not None else replace(self.usage, cost=0.0)
+        for budget in self._turn.budgets:
+            known = budget if budget.before.cost is not None else replace(budget, before=replace(budget.before, cost=0.0))
+            if words := known.exhausted(usage):
+                raise BudgetExhausted(words)
+
+    def _counted(self, finished: ModelFinished) -> Usage:
+        """Return the usage of a step: the agent reports it with its last one."""
+        return Usage() if finished.reason == GOES_ON else counted(self._model, finished.usage)
+
+
+@dataclass
+class _OutsideLoop(TurnLoop):
+    """The life of an outside agent's turn."""
+
+    begun: OutsideTurn = field(kw_only=True)
+    calls: OutsideCalls = field(default_factory=OutsideCalls)
+    files: dict[str, None] = field(default_factory=dict[str, None])
+    session: tuple[str, Sequence[Message]] = ("", ())
+    _plans: deque[PlanNews] = field(default_factory=deque[PlanNews])
+    _tasks: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    _in_step: bool = False
+    _broke: BudgetExhausted | None = None
+
+    def equip(self, gate: Gate) -> None:
+        """Make what takes the steps and follows the calls."""
+        turn, stepper = self.turn, Stepper(gate, on=False)
+        self.session = last_session(turn.history, turn.model.name)
+        self.steps = self._own = _OutsideSteps(turn, self.tools, self.fold, self.emit, stepper)
+        self.executor = OutsideExecutor(
+            self.tools,
+            gate,
+            turn.agent.deps,
+            self.emit,
+            turn.agent.max_repeats,
+            watcher=turn.watcher,
+            calls=self.calls,
+            server=turn.model.name,
+            tape=self.begun.tape,
+        )
+
+    async def prepare(self) -> None:
+        """Start the agent, outside the deadline: npx may fetch it first."""
+        if isinstance(self.turn.model, Preparing):
+            self.emit(Working(f"starting {self.turn.model.name}"))
+            await self.turn.model.prepare()
+            self.emit(Working("listing the tools"))
+
+    async def take_steps(self) -> StopReason:
+        """Follow the agent's turn, and prompt it again if its answer has to be repaired."""
+        self._refuse()
+        await self.list_tools()
+        try:
+            while True:
+                finished = await self._step()
+                if finished.reason != GOES_ON and not await self._asks_again(finished):
+                    return "answer"
+        finally:
+            self._end_plan()
+
+    async def _asks_again(self, finished: ModelFinished) -> bool:
+        """Return whether the agent is sent another prompt, now that its turn is over."""
+        name = self.turn.model.name
+        if finished.reason == "cancelled":
+            raise ProviderError(f"{name} ended its turn as if it had been stopped. Ask again.")
+        if finished.reason == "refusal":
+            self.warn(f"{name} refused to go on with this prompt.")
+        if finished.reason == "max_turn_requests":
+            self.warn(f"{name} has reached its own limit of steps. Ask it to go on.")
+        if self.fold.messages[-1].role != "assistant":  # it said nothing behind its last calls
+            if self.turn.agent.output_schema is None:
+                return False
+            self.emit(PromptAdded(user(CONCLUDE)))
+            return True
+        return await self.goes_on(finished)
+
+    async def _step(self) -> ModelFinished:
+        """Take one step with its calls."""
+        self._in_step = True
+        try:
+            finished = await self.steps.take("auto")
+        finally:
+            self._in_step = False
+        self._tell_plans(settled=False)
+        if calls := self.fold.unanswered:
+            await self.executor.carry_out(calls)
+        if self._broke is not None:
+            raise self._broke
+        self._tell_plans(settled=True)
+        return finished
+
+    def _refuse(self) -> None:
+        """Raise UsageError for options that an agent with a loop of its own cannot have, and tell of one that is left out."""
+        agent, name = self.turn.agent, self.turn.model.name
+        if self.turn.plan is not None:
+            raise UsageError(f"{name} makes its own plans. Leave out plan (--plan), or choose a model for the plan.")
+        if self.turn.step:
+            raise UsageError(f"{name} takes its own steps, which cannot be paused. Leave out step (--step).")
+        if agent.tool_choice != "auto":
+            words = f"{name} chooses its tools itself. Leave out tool_choice={agent.tool_choice!r}, or choose a model."
+            raise UsageError(words)
+        if agent.max_iterations != MAX_ITERATIONS:
+            self.warn(f"{name} counts its own steps, so max_iterations is not kept. --timeout bounds the turn.")
+
+    # -- what the agent reports ----------------------------------------------------------------
+
+    def fresh(self, call_id: str) -> str:
+        """Return the id of a call, or another one if an earlier call has it."""
+        known = call_id in self.turn.history.call_ids or any(
+            call.id == call_id for message in self.fold.messages for call in message.calls
+        )
+        return f"call_{uuid4().hex}" if known or not call_id else call_id
+
+    def planned(self, plan: PlanNews) -> None:
+        """Show the agent's plan, now or behind the step that is under way."""
+        self._plans.append(plan)
+        if not self._in_step:
+            self._tell_plans(settled=True)
+
+    def spent(self, dollars: float) -> None:
+        """Take in what the prompt has cost so far. Raises BudgetExhausted, also behind the calls that run."""
+        try:
+            self._own.keep(dollars)
+        except BudgetExhausted as spent:
+            self._broke = spent
+            raise
+
+    async def servers(self, can: Any) -> Sequence[Any]:
+        """Return the MCP servers of the agent's session."""
+        agent = self.begun.agent
+        assert agent is not None  # noqa: S101  (it asks)
+        return await self.begun.turns.servers(agent, self, can)
+
+    def emit(self, event: Event) -> None:
+        """Add an event to the turn, and note the files that a call has changed."""
+        if isinstance(event, ToolFinished):
+            self._note_files(event.result)
+        super().emit(event)
+
+    def _note_files(self, result: ToolResult) -> None:
+        structured = result.structured if result.name not in self.tools and not result.is_error else None
+        paths = structured.get("files", ()) if isinstance(structured, Mapping) else ()
+        for path in paths:
+            self.files[_short(str(path))] = None
+
+    def changed(self, changes: VariablesChanged | None) -> VariablesChanged | None:
+        """Return what our tools have changed, with the files of the agent's diffs."""
+        if not self.files:
+            return changes
+        before = changes if changes is not None else VariablesChanged(())
+        files = tuple(dict.fromkeys((*before.files, *self.files)))[: bounds.FILES]
+        return replace(before, files=files)
+
+    # -- the plan ------------------------------------------------------------------------------
+
+    def _tell_plans(self, *, settled: bool) -> None:
+        tape = self.begun.tape
+        if tape is not None and tape.frozen:
+            for entries in tape.plans(settled=settled):
+                self._tell_plan([(str(words), str(status)) for words, status in entries])
+            return
+        while self._plans:
+            entries = self._plans.popleft().entries
+            if tape is not None:
+                tape.plan(entries)
+            self._tell_plan(entries)
+
+    def _tell_plan(self, entries: Sequence[tuple[str, str]]) -> None:
+        """Tell the plan as the checklist's events: a new list, or what has become of its tasks."""
+        tasks = {f"t{number}": entry for number, entry in enumerate(entries, 1)}
+        before = self._tasks
+        if [words for words, _ in before.values()] != [words for words, _ in entries]:
+            self.emit(Planned(tuple(Task(name, "", {}, words) for name, (words, _) in tasks.items())))
+            before = {}
+        for name, (words, status) in tasks.items():
+            was = before.get(name, (words, "pending"))[1]
+            if status == "in_progress" != was:
+                self.emit(TaskStarted(name, "", {}))
+            elif status == "completed" != was:
+                self.emit(TaskFinished(name, "done"))
+        self._tasks = tasks
+
+    def _end_plan(self) -> None:
+        """Close the checklist: what the agent has left open is not resumed by us."""
+        for name, (_, status) in self._tasks.items():
+            if status != "completed":
+                self.emit(TaskFinished(name, "skipped", "not finished"))
+        self._tasks = {}
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Stop the agent if it still works, and note what it knows."""
+        agent = self.begun.agent
+        self.calls.end()
+        if agent is None:
+            return
+        agent.turn = None
+        agent.stop()
+        self.begun.turns.serve(agent, None)
+        agent.remember((*self.turn.history.sent, *self.fold.messages))
+
+
+def _short(path: str) -> str:
+    with suppress(ValueError, OSError):
+        return str(Path(path).relative_to(Path.cwd()))
+    return path
+
+
+def last_session(history: History, name: str) -> tuple[str, Sequence[Message]]:
+    """Return the session that an agent had in a conversation, with the messages that it knows of it; "" for none."""
+    known: list[Message] = []
+    found: tuple[str, Sequence[Message]] = ("", ())
+    for turn in history.turns:
+        known += [] if turn.unsent else turn.messages
+        marks = [_mark(event.part) for event in turn.events if isinstance(event, PartFinished)]
+        started = turn.events[0]
+        if any(marks) and getattr(started, "model", "") == name:
+            found = next(filter(None, reversed(marks))), tuple(known)
+    return found
+
+
+def _mark(part: Any) -> str:
+    data = getattr(part, "provider_data", None)
+    if not isinstance(data, ProviderData) or data.provider != PROVIDER or not isinstance(data.data, Mapping):
+        return ""
+    return str(data.data.get("session", ""))
+
