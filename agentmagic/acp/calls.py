@@ -247,17 +247,18 @@ class OutsideExecutor(ToolExecutor):
         """Report how far a call is until it has its result, with the calls that are made meanwhile."""
         made: list[asyncio.Task[Any]] = []
         try:
-            while live.result is None:
-                if live.requests:
-                    await self._permit(tool, call, live)
+            while True:
                 while live.late:
                     late = live.late.popleft()
                     made.append(asyncio.create_task(context.call_tool(late.name, late.arguments)))
+                if live.result is not None:
+                    break
+                if live.requests:
+                    await self._permit(tool, call, live)
                 if live.words:
                     context.progress(0.0, None, live.words)
                     live.words = ""
-                if live.result is None:
-                    await live.news()
+                await live.news()
             await asyncio.gather(*made, return_exceptions=True)
         finally:
             for task in made:

@@ -45,7 +45,7 @@ class Asking(Protocol):
         """Show the agent's plan."""
         ...
 
-    def spent(self, dollars: float) -> None:
+    def charge(self, dollars: float) -> None:
         """Take in what the prompt has cost so far. Raises BudgetExhausted."""
         ...
 
@@ -62,6 +62,7 @@ class _Prompt:
     steps: "asyncio.Queue[ModelEvent | Exception]"
     task: "asyncio.Task[None] | None" = None
     quiet: asyncio.TimerHandle | None = None
+    is_marked: bool = False
 
     def wake(self) -> None:
         """Stop the clock of the quiet."""
@@ -123,15 +124,13 @@ class OutsideModel:
         if prompt is None:
             message = f"{self.name} cannot go on in the middle of a recorded turn. Record the cell again: %agent record"
             raise BadRequest(message)
-        mark = self._session
         while True:
             event = await prompt.steps.get()
             if isinstance(event, Exception):
                 self._prompt = None
                 raise event
-            if isinstance(event, PartFinished) and mark and isinstance(event.part, (Text, Reasoning, ToolCall)):
-                part = replace(event.part, provider_data=ProviderData(PROVIDER, {"session": mark}))
-                event, mark = replace(event, part=part), ""  # noqa: PLW2901
+            if not prompt.is_marked and isinstance(event, PartFinished):
+                event, prompt.is_marked = _marked(event, self._session), True
             yield event
             if isinstance(event, ModelFinished):
                 return
@@ -269,9 +268,15 @@ class OutsideModel:
                     turn.planned(one)
                 case CostNews():
                     self._total, self._costs = one.dollars, True
-                    turn.spent(self._spent or 0.0)
+                    turn.charge(self._spent or 0.0)
                 case _:
                     prompt.steps.put_nowait(one)
+
+
+def _marked(event: PartFinished, session: str) -> PartFinished:
+    """Return the first part of an answer with the id of the agent's session, by which a later kernel resumes it."""
+    assert isinstance(event.part, (Text, Reasoning, ToolCall))  # noqa: S101  (of `UpdateReader`)
+    return replace(event, part=replace(event.part, provider_data=ProviderData(PROVIDER, {"session": session})))
 
 
 def make(name: str) -> OutsideModel:

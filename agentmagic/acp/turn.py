@@ -311,7 +311,7 @@ class _OutsideLoop(TurnLoop):
         if not self._in_step:
             self._tell_plans(settled=True)
 
-    def spent(self, dollars: float) -> None:
+    def charge(self, dollars: float) -> None:
         """Take in what the prompt has cost so far. Raises BudgetExhausted, also behind the calls that run."""
         try:
             self._own.keep(dollars)

@@ -6,6 +6,7 @@ as a real agent does. Options of the command line: `--no-load`, `--no-images`, `
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,8 @@ class ScriptedAgent:
             (self.folder / session_id).write_text(json.dumps(self.heard[session_id]))
         turn = Turn(self, session_id)
         reason = "end_turn"
-        for line in text.splitlines():
+        commands = [block.text for block in prompt if block.type == "text"][-1:]
+        for line in "".join(commands).splitlines():
             if line.startswith("!"):
                 name, _, rest = line[1:].partition(" ")
                 reason = await getattr(turn, name)(rest) or reason
@@ -206,7 +208,7 @@ class Turn:
 
     async def die(self, words: str) -> None:
         print(words, file=sys.stderr, flush=True)  # noqa: T201
-        sys.exit(3)
+        os._exit(3)
 
     async def flood(self, count: str) -> None:
         for _ in range(int(count)):
