@@ -55,6 +55,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("file", type=Path, nargs="+")
     command.set_defaults(carry_out=_handed_in)
+    command = commands.add_parser("bridge", help="join a served kernel, for MCP clients that speak only stdio")
+    named = "its path or name, or a process id (the only one, or the one nearest to the current folder)"
+    command.add_argument("notebook", nargs="?", default="", help=named)
+    command.add_argument("--list", action="store_true", help="print the served kernels with their notebooks")
+    command.set_defaults(carry_out=_bridge)
     command = commands.add_parser("run", help="run a notebook in a kernel of its own and print what its cells show")
     command.add_argument("notebook", type=Path)
     command.add_argument("-m", "--model", help=f"stand in for the notebook's models, as {settings.MODEL} does")
@@ -144,6 +149,16 @@ def _handed_in(options: Any) -> int:
         first, *exercises = [f"damaged: {log.damage}."] if log.damage else log.report
         _print([f"{file}: {first}", *exercises])
     return int(any(log.damage for log in logs.values()))
+
+
+def _bridge(options: Any) -> int:
+    from agentmagic.serve import bridge
+
+    if options.list:
+        bridge.show()
+    else:
+        bridge.serve(options.notebook)
+    return 0
 
 
 def _run(options: Any) -> int:

@@ -6,6 +6,7 @@ Only protocols over events and messages stand here. A session and a run are pass
 import sys
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from agentmagic.errors import UsageError
@@ -125,6 +126,28 @@ class MapView(Protocol):
         ...
 
 
+class ServedView(Protocol):
+    """Shows the calls of clients in the place where the notebook was served.
+
+    `place` is the name of the notebook's file, "" if it is not known, and its folder.
+    """
+
+    place: tuple[str, Path]
+
+    @property
+    def attended(self) -> bool:
+        """Whether the user can answer there now."""
+        ...
+
+    def begin(self, run: Any) -> None:
+        """Show the turn of a call, after the earlier ones; in any thread but the engine's."""
+        ...
+
+    def finish(self) -> None:
+        """Show what is to stay."""
+        ...
+
+
 class Host(Protocol):
     """What a front end gives the core; a part that it lacks is None.
 
@@ -153,6 +176,10 @@ class Host(Protocol):
 
     def map_view(self, session: Any) -> MapView | None:
         """Return the view of a map that code of the user begins now."""
+        ...
+
+    def serve_view(self, session: Any) -> ServedView | None:
+        """Return the view of the calls of clients of a session that is served now."""
         ...
 
     def join(self, session: Any) -> None:
@@ -215,6 +242,10 @@ class ScriptHost(Host):
     def map_view(self, session: Any) -> MapView | None:  # noqa: ARG002
         """Return a bar if there is a terminal."""
         return ScriptMapView() if sys.stderr is not None and sys.stderr.isatty() else None
+
+    def serve_view(self, session: Any) -> ServedView | None:  # noqa: ARG002
+        """Return None: nothing is shown in a script, and no one is there."""
+        return None
 
     def join(self, session: Any) -> None:
         """Do nothing: each session of a script names its own cassette."""

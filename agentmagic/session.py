@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Generator, Iterable, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from uuid import uuid4
 
-from agentmagic.agent import Agent, Connections, check_limit
+from agentmagic.agent import MAX_RESULT, Agent, Connections, check_limit
 from agentmagic.approval.approvals import Approvals
 from agentmagic.classroom import class_settings
 from agentmagic.context.request_view import RequestView, tokens_of_message
@@ -32,6 +32,7 @@ from agentmagic.events import (
     StepFinished,
     TurnStarted,
 )
+from agentmagic.export.document import to_markdown
 from agentmagic.history.history import History, Match, Turn
 from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
@@ -41,7 +42,7 @@ from agentmagic.loop.budgets import Budget, BudgetExhausted
 from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
-from agentmagic.loop.turn_options import TurnOptions, TurnSettings, spelled_out
+from agentmagic.loop.turn_options import Driver, PlayTurn, TurnOptions, TurnSettings, spelled_out
 from agentmagic.mapping.options import MapOptions, MapSettings
 from agentmagic.mapping.outcomes import MapResult
 from agentmagic.mapping.prompts import RowPrompts
@@ -58,10 +59,12 @@ from agentmagic.messages import (
     ToolResult,
     Usage,
     as_prompt,
+    user,
 )
 from agentmagic.plan import Checklist, open_plan
 from agentmagic.prompt.attachments import Attacher
-from agentmagic.providers.base import Model
+from agentmagic.providers.base import KINDS, Model
+from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.outside import is_outside
 from agentmagic.providers.registry import address_of, info
 from agentmagic.providers.traffic import Traffic
@@ -69,6 +72,8 @@ from agentmagic.replay.deck import Deck
 from agentmagic.replay.map_tape import MapTape
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners, engine, void
+from agentmagic.serve.client_model import SERVED
+from agentmagic.serve.serving import Serving
 from agentmagic.settings import Replay, learn_secrets, model_override, overrides, schema_only
 from agentmagic.text import clip, counted
 from agentmagic.tools.base import Toolset, list_sources, not_told
@@ -78,12 +83,9 @@ from agentmagic.undo.watcher import Watcher
 from agentmagic.values.describe import CHARACTERS
 
 if TYPE_CHECKING:
-    from agentmagic.acp.turn import OutsideTurn, OutsideTurns
-    from agentmagic.providers.catalog import ModelInfo
+    from agentmagic.acp.turn import OutsideTurn
 
 
-PlayTurn = Callable[[TurnContext, Channel], Coroutine[Any, Any, Outcome]]
-"""Runs a turn through a channel: `run_turn`, or a tape that records the turn or plays it back."""
 COMPACT = "(compact)"
 """Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
@@ -139,7 +141,6 @@ class Session:
         self._view = RequestView()
         self.traffic = Traffic()
         self._facts: ModelInfo | None = None
-        self._outside: OutsideTurns | None = None
         self._approvals = Approvals(self.in_doubt)
         self._connections = Connections()
         self._watcher = Watcher(namespace)
@@ -147,6 +148,7 @@ class Session:
         self._listed: tuple[ToolDef, ...] = ()
         self._run: Run | None = None
         self._map: MapRun | None = None
+        self._serving: Serving | None = None
         self._strayed: Turn | None = None
         """The turn that a replay broke off before its answer; the next turn takes its place."""
         self._dropped: Turn | None = None
@@ -463,6 +465,57 @@ class Session:
         """Count what was spent, or was spent when it was recorded, towards the caps of the session."""
         self._spent += usage
 
+    # -- serving -------------------------------------------------------------------------------
+
+    def serve(self, *, tools: bool = False) -> Serving:
+        """Serve the notebook and this conversation over MCP to programs of this user; return what ends that.
+
+        A client looks at variables, cells and outputs, runs code and proposes cells. With `tools` it may call those of
+        the session too. Each call is a turn of this session, decided by its policy; the user is asked on a card, and a
+        call for which no one is there is denied. In a replay, the recorded calls are played, and nothing is served.
+
+        Raises MissingExtra without the package `mcp`, and CassetteError.
+        """
+        if self._serving is None or self._serving.ended:
+            self._serving = Serving(self, lambda: to_markdown(self.turns), tools=tools)
+        self._serving.begin()
+        return self._serving
+
+    @property
+    def serving(self) -> Serving | None:
+        """What `serve` has returned, None if it was not called or is over."""
+        return None if self._serving is None or self._serving.ended else self._serving
+
+    def begin_served(self, prompt: str, driver: Driver, toolsets: Sequence[Toolset], *, attended: bool) -> Run:
+        """Begin a turn whose calls a client makes. Raises SessionBusy, and UsageError."""
+        driver.approvals.in_doubt = self.in_doubt
+        recipe = replace(
+            self.agent,
+            model=driver.model,
+            instructions="",
+            tool_choice="auto",
+            max_iterations=1,
+            max_result=MAX_RESULT,
+            timeout=None,
+            before_finish=None,
+            output=None,
+            on_limit="stop",
+        )
+        chosen = TurnSettings(agent=recipe, driver=driver, toolsets=toolsets, attended=attended)
+        return self._start(user(prompt), chosen, None)
+
+    def next_served(self) -> str | None:
+        """Return the prompt of the call that a replay plays next, None if the next turn is another one."""
+        installed().join(self)
+        with self._starting:
+            return self.deck.next_served(len(self.turns), cleared=self.cleared > 0)
+
+    @property
+    def is_on_tape(self) -> bool:
+        """Whether its turns come from a tape alone: nothing of them is asked or run."""
+        installed().join(self)
+        return self.deck.is_frozen()
+
     # -- tools, model and listeners ------------------------------------------------------------
 
     def call(self, name: str, /, **arguments: Any) -> ToolResult:
@@ -624,10 +677,13 @@ class Session:
         self._dropped = self.turns[-1] if self.turns else None
 
     def _plans(self, keep: int | None = None) -> list[tuple[Event, ...]]:
-        """Return the events of the first `keep` turns, or of all, without the turns whose plan was dropped."""
+        """Return the events of the first `keep` turns, or of all, without the turns whose plan was dropped.
+
+        The calls of clients are left out: they have no plan, and give none up.
+        """
         turns = self.turns[:keep]
         dropped = next((place for place, turn in enumerate(turns, 1) if turn is self._dropped), 0)
-        return [turn.events for turn in turns[dropped:]]
+        return [turn.events for turn in turns[dropped:] if not _is_served(turn)]
 
     @property
     def cleared(self) -> int:
@@ -783,6 +839,8 @@ class Session:
         view = installed().view(self) if chosen.attended is None else None
         if view is not None:
             chosen = replace(chosen, attended=view.attended)
+        if self._serving is not None:
+            self._serving.play_recorded()
         run = self._start(as_prompt(cast("Prompt", prompt)), chosen, keep)
         if view is not None:
             run.view = view
@@ -791,17 +849,19 @@ class Session:
 
     def _start(self, message: Message, chosen: TurnSettings, keep: int | None) -> Run:
         """Begin a turn after the first `keep` turns, or after all."""
-        recipe = chosen.recipe(self.agent)
-        outside = self._outside_turn(recipe)
-        sources, real = self._sources(recipe, chosen), outside.model if outside else partial(self.model, recipe)
-        run = outside.run if outside else run_turn
+        recipe, driver = chosen.recipe(self.agent), chosen.driver
+        sources = self._sources(recipe, chosen)
+        outside = self._outside_turn(recipe) if driver is None else None
+        run: PlayTurn = run_turn if outside is None else outside.run
+        real: Callable[[], Model] = partial(self.model, recipe) if outside is None else outside.model
+        real = real if driver is None else lambda: driver.model
         learn_secrets()
         with self._starting:
             self._refuse_while_busy()
             if keep is None and self.turns and self.turns[-1] is self._strayed:
                 keep = len(self.turns) - 1
             message = self._told(message, keep)
-            plan = chosen.planning(self._plans(keep))
+            plan = chosen.planning(self._plans(keep)) if driver is None else None
             installed().join(self)
             tape = self.deck.turn(
                 message,
@@ -812,6 +872,7 @@ class Session:
                 mode=chosen.replay,
                 values=tuple(chosen.values),
                 notices=self._notices,
+                served=driver is not None,
             )
             if tape is not None:
                 message, sources = tape.told(message), tape.toolsets(sources)
@@ -821,7 +882,7 @@ class Session:
             turn = self._context(recipe, real() if tape is None else tape.model, sources, message, chosen)
             turn = replace(turn, plan=plan)
             is_paid = tape is None or tape.mode not in ("replay", "replay-model")
-            play = partial(self._play, turn, keep, run, is_paid)
+            play = partial(self._play, turn, keep, run if driver is None else driver.asks_in(run), is_paid)
             self._run = Run(play, self._listeners, attended=bool(chosen.attended), abort=chosen.abort)
         return self._run
 
@@ -829,10 +890,9 @@ class Session:
         """Return the turn of an outside agent, None if a model is asked."""
         if not is_outside(asked := model_override() or recipe.model):
             return None
-        from agentmagic.acp.turn import OutsideTurns
+        from agentmagic.acp.turn import OutsideTurn
 
-        self._outside = self._outside or OutsideTurns()
-        return self._outside.turn(asked, partial(self.model, recipe))
+        return OutsideTurn(str(asked), partial(self.model, recipe))
 
     def _place(self, turn: int) -> int:
         """Return the place of a turn from its index, which may count from the end. Raises UsageError."""
@@ -844,12 +904,13 @@ class Session:
         self, recipe: Agent, model: Model, sources: Sequence[Toolset], prompt: Message, chosen: TurnSettings
     ) -> TurnContext:
         """Return what a turn needs, and queue the notices that it begins with."""
-        facts = self._facts_of(model)
+        driver = chosen.driver
+        facts = self._facts_of(model) if driver is None else ModelInfo(model.name, None, KINDS, priced=True)
         budgets = (  # before the notices are queued: a turn that is refused for its budget leaves none behind
             _budget("turn", recipe.max_cost, recipe.max_tokens),
             *self._caps(),
         )
-        infos = (*overrides(model.name), *self._connections.notes(recipe, model))
+        infos = (*overrides(None if driver else model.name), *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in infos)
         self._warn((*chosen.notices, *((UNATTENDED,) if chosen.step and not chosen.attended else ())))
         return TurnContext(
@@ -858,9 +919,9 @@ class Session:
             sources,
             prompt,
             history=self.history,
-            approvals=self._approvals,
+            approvals=self._approvals if driver is None else driver.approvals,
             facts=facts,
-            view=self._view,
+            view=self._view if driver is None else driver.view,
             budgets=budgets,
             notices=self._notices,
             step=chosen.step and bool(chosen.attended),
@@ -926,6 +987,12 @@ def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
     """Return the prompt of a turn, and what described the values that it names."""
     begun = turn.events[0]
     return turn.prompt, begun.values if isinstance(begun, TurnStarted) else ()
+
+
+def _is_served(turn: Turn) -> bool:
+    """Return whether a turn is a call of a client of the served notebook."""
+    begun = turn.events[0]
+    return isinstance(begun, TurnStarted) and begun.model.startswith(SERVED)
 
 
 def _size_of(event: Event) -> int:

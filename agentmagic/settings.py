@@ -92,13 +92,14 @@ def schema_only() -> bool:
     return _project().get("schema-only") is True
 
 
-def overrides(model: str) -> list[str]:
+def overrides(model: str | None) -> list[str]:
     """Return a sentence for each variable that replaces a choice of the cell or of the code.
 
-    `model` is the model that is asked. Raises UsageError if a variable has an invalid value.
+    `model` is the model that is asked, None if no variable chooses it. Raises UsageError if a variable has an invalid
+    value.
     """
     said: list[str] = []
-    if model_override():
+    if model is not None and model_override():
         said.append(f"{MODEL} is set: {model} is asked in this turn.")
     bounds = class_settings()
     if (permission := permission_override()) == "allow" and bounds.permission:

@@ -20,8 +20,8 @@ from agentmagic.providers.registry import providers
 
 ROOT = Path(__file__).parent.parent
 # Where each SDK may be imported: in the package of its provider, and mcp in that of its tools.
-HOMES = {row.package: row.make.rpartition(".")[0] for row in providers().values() if row.package}
-HOMES["mcp"] = "agentmagic.tools.mcp"
+HOMES = {row.package: (row.make.rpartition(".")[0],) for row in providers().values() if row.package}
+HOMES["mcp"] = ("agentmagic.tools.mcp", "agentmagic.serve")  # its client, and its server
 SDKS = set(HOMES)
 HEAVY = {"httpx2", "jsonschema_rs", "nh3", "pydantic", "tenacity", "genai_prices", "keyring"}
 JUPYTERS_OWN = ("agentmagic.jupyter", "agentmagic.widgets.view")
@@ -73,9 +73,10 @@ def imported(tree: ast.Module) -> set[str]:
 
 def test_an_sdk_is_imported_in_one_package_only():
     packages = {module: imported(tree) for module, tree in trees().items()}
-    for sdk, home in HOMES.items():
+    for sdk, homes in HOMES.items():
         users = [module for module, found in packages.items() if sdk.partition(".")[0] in found]
-        assert [module for module in users if not module.startswith(home.replace(".", "/") + "/")] == []
+        folders = tuple(f"{home.replace('.', '/')}/" for home in homes)
+        assert [module for module in users if not module.startswith(folders)] == []
 
 
 def test_only_the_kernel_and_its_widgets_know_jupyter():

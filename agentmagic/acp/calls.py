@@ -93,10 +93,9 @@ class OutsideCalls:
         live.runs, live.words, live.result = True, news.words, news.result or live.result
         live.changed.set()
 
-    def late(self, late: LateCall, desk: DeskCall | None = None) -> None:
+    def late(self, late: LateCall) -> None:
         """Take in that a call was made while others run."""
         live, parent = self._of(late.call.id), self._of(late.parent)
-        live.desk = desk
         self._unclaimed.append((late.call, live))
         parent.late.append(late.call)
         parent.changed.set()
@@ -114,8 +113,10 @@ class OutsideCalls:
         desk = DeskCall(name, call.arguments, asyncio.get_running_loop().create_future())
         try:
             if (reported := reader.tool_call(name, call.arguments)) is None:
-                self._of(call.id).desk = desk
+                live = self._of(call.id)
+                live.desk = desk
                 tell(reader.tell(call))
+                live.reported = reader.reported(call.id)
             else:
                 live = self._of(reported.id)
                 live.desk, live.reported = desk, reported

@@ -190,9 +190,7 @@ class AgentConnection:
 
     # -- what is sent, and what comes ----------------------------------------------------------
 
-    async def _ask(
-        self, method: str, what: str, params: "BaseModel", kind: type[T], seconds: float | None = None
-    ) -> T:
+    async def _ask(self, method: str, what: str, params: "BaseModel", kind: type[T], seconds: float | None = None) -> T:
         sent = params.model_dump(mode="json", by_alias=True, exclude_none=True)
 
         async def answer() -> T:
@@ -205,7 +203,7 @@ class AgentConnection:
             self.over = self.over or isinstance(error, ConnectionError)
             raise
 
-    async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:  # noqa: FBT001  (of the library)
+    async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
         from acp.exceptions import RequestError
 
         if is_notification:

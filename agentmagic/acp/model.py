@@ -5,15 +5,17 @@ that, and the calls between two steps are followed by `calls`.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from agentmagic.acp import bounds
 from agentmagic.acp.agents import outside_agent
+from agentmagic.acp.calls import OutsideCalls
 from agentmagic.acp.connection import AgentConnection, PermissionRequest
+from agentmagic.acp.desk import TurnDesk
 from agentmagic.acp.prompts import INSTRUCTIONS, blocks_of, earlier, text_block
 from agentmagic.acp.updates import CallNews, CostNews, LateCall, News, PlanNews, UpdateReader, usage_of
 from agentmagic.errors import BadRequest
@@ -21,9 +23,7 @@ from agentmagic.events import PartFinished
 from agentmagic.messages import Message, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request
 from agentmagic.runtime.timeouts import look_at
-
-if TYPE_CHECKING:
-    from agentmagic.acp.calls import OutsideCalls
+from agentmagic.tools.base import Tool
 
 PROVIDER = "acp"
 
@@ -34,7 +34,8 @@ class Asking(Protocol):
     `session` is the id of the agent's session that an earlier kernel had, with the messages that it knows.
     """
 
-    calls: "OutsideCalls"
+    calls: OutsideCalls
+    tools: Mapping[str, Tool]
     session: tuple[str, Sequence[Message]]
 
     def fresh(self, call_id: str) -> str:
@@ -49,8 +50,8 @@ class Asking(Protocol):
         """Take in what the prompt has cost so far. Raises BudgetExhausted."""
         ...
 
-    async def servers(self, can: Any) -> Sequence[Any]:
-        """Return the MCP servers of the agent's session."""
+    def warn(self, words: str) -> None:
+        """Emit a warning."""
         ...
 
 
@@ -81,6 +82,8 @@ class OutsideModel:
         self.agent = outside_agent(name)
         self.name = self.agent.model
         self.turn: Asking | None = None
+        self._desk = TurnDesk()
+        self._serves = False
         self._connection: AgentConnection | None = None
         self._prompt: _Prompt | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -151,11 +154,12 @@ class OutsideModel:
         self._ending.add_done_callback(look_at)
 
     async def aclose(self) -> None:
-        """End the agent's process; may be called twice."""
+        """End the agent's process, and close its desk; may be called twice."""
         self.stop()
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.aclose()
+        await self._desk.aclose()
 
     async def _end(self, connection: AgentConnection, task: "asyncio.Task[None]") -> None:
         with suppress(TimeoutError):
@@ -196,9 +200,13 @@ class OutsideModel:
         """Have the agent's session open, and return the messages before the prompt that it does not know."""
         session, known = (self._session, self._known) if self._session else turn.session
         goes_on = session and tuple(before[: len(known)]) == tuple(known)
-        if connection.session and goes_on:
+        self._desk.serve(turn.tools, turn.calls)
+        if connection.session and goes_on and (self._serves or not turn.tools):
             return before[len(known) :]
-        servers = await turn.servers(connection.can)
+        servers = await self._desk.servers(connection.can) if turn.tools else ()
+        if turn.tools and not servers:
+            turn.warn(f"{self.name} takes no MCP servers over HTTP, so it has none of the tools of this turn.")
+        self._serves = bool(turn.tools)
         resumed = await connection.open(Path.cwd(), servers, session if goes_on else "")
         if not resumed:
             self._total, self._told = 0.0, ""
@@ -282,4 +290,3 @@ def _marked(event: PartFinished, session: str) -> PartFinished:
 def make(name: str) -> OutsideModel:
     """Return the model of an outside agent. Raises UnknownModel for a command that cannot be read."""
     return OutsideModel(name)
-

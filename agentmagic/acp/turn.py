@@ -38,27 +38,13 @@ from agentmagic.loop.retry import stream_once
 from agentmagic.loop.step import Steps, TurnContext
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.turn import Channel, Outcome, TurnLoop
-from agentmagic.messages import Message, ProviderData, ToolDef, ToolResult, Usage, user
+from agentmagic.messages import Message, ProviderData, ToolResult, Usage, user
 from agentmagic.providers.base import Model, ModelFinished, Preparing, Request
 from agentmagic.providers.registry import counted
 from agentmagic.runtime.timeouts import await_with_grace
 from agentmagic.settings import Replay
 
 CONCLUDE = "You ended your turn without an answer. Answer now."
-
-
-class OpenDesk(Protocol):
-    """Serves the tools of a turn over MCP to one agent, as long as its session is open."""
-
-    async def __call__(self, desk: "TurnDesk", can: Any) -> Sequence[Any]:
-        """Return the MCP servers that the agent is told of, in the protocol's form."""
-        ...
-
-
-async def no_desk(desk: "TurnDesk", can: Any) -> Sequence[Any]:
-    """Return no servers: the agent is offered none of our tools."""
-    del desk, can
-    return ()
 
 
 class OutsideTape(CallTape, Protocol):
@@ -75,56 +61,12 @@ class OutsideTape(CallTape, Protocol):
         ...
 
 
-class TurnDesk:
-    """What an outside agent is offered over MCP: the tools of the turn that runs, and none between two turns."""
-
-    instructions = "Tools of the user's notebook. The user may be asked before a call."
-    pages: Sequence[Any] = ()
-
-    def __init__(self) -> None:
-        self.turn: _OutsideLoop | None = None
-
-    async def tools(self) -> Sequence[ToolDef]:
-        """Return the tools of the turn."""
-        return [] if self.turn is None else [tool.definition for tool in self.turn.tools.values()]
-
-    async def call(self, exchange: Any, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Carry out a call as a part of the turn."""
-        del exchange
-        calls = OutsideCalls() if self.turn is None else self.turn.calls
-        return await calls.at_desk(name, arguments)
-
-
-class OutsideTurns:
-    """The turns that outside agents take in a session, with the desks that serve our tools to them."""
-
-    def __init__(self, open_desk: OpenDesk = no_desk) -> None:
-        self._open_desk = open_desk
-        self._desks: dict[int, TurnDesk] = {}
-
-    def turn(self, name: str, make: Callable[[], Model]) -> "OutsideTurn":
-        """Return the next turn, of the agent of a name. It is made by `make`, which is not called if a tape answers."""
-        return OutsideTurn(name, make, self)
-
-    async def servers(self, model: OutsideModel, turn: "_OutsideLoop", can: Any) -> Sequence[Any]:
-        """Open a desk for an agent's session."""
-        desk = self._desks.setdefault(id(model), TurnDesk())
-        desk.turn = turn
-        return await self._open_desk(desk, can)
-
-    def serve(self, model: OutsideModel, turn: "_OutsideLoop | None") -> None:
-        """Have an agent's desk serve a turn, or none."""
-        desk = self._desks.setdefault(id(model), TurnDesk())
-        desk.turn = turn
-
-
 class OutsideTurn:
-    """One turn of an outside agent, before it begins."""
+    """One turn of the outside agent of a name. It is made by `make`, which is not called if a tape answers."""
 
-    def __init__(self, name: str, make: Callable[[], Model], turns: OutsideTurns) -> None:
+    def __init__(self, name: str, make: Callable[[], Model]) -> None:
         self.name = name
         self._make = make
-        self.turns = turns
         self.agent: OutsideModel | None = None
         self.loop: _OutsideLoop | None = None
         self.tape: OutsideTape | None = None
@@ -134,9 +76,7 @@ class OutsideTurn:
         made = self._make()
         assert isinstance(made, OutsideModel)  # noqa: S101  (of the provider's row)
         self.agent = made
-        if self.loop is not None:
-            self.agent.turn = self.loop
-            self.turns.serve(self.agent, self.loop)
+        self.agent.turn = self.loop
         return self.agent
 
     def on_tape(self, tape: "OutsideTape | None") -> None:
@@ -194,7 +134,9 @@ class _OutsideSteps(Steps):
     def _keep_budgets(self) -> None:
         usage = self.usage if self.usage.cost is not None else replace(self.usage, cost=0.0)
         for budget in self._turn.budgets:
-            known = budget if budget.before.cost is not None else replace(budget, before=replace(budget.before, cost=0.0))
+            known = (
+                budget if budget.before.cost is not None else replace(budget, before=replace(budget.before, cost=0.0))
+            )
             if words := known.exhausted(usage):
                 raise BudgetExhausted(words)
 
@@ -284,7 +226,7 @@ class _OutsideLoop(TurnLoop):
         return finished
 
     def _refuse(self) -> None:
-        """Raise UsageError for options that an agent with a loop of its own cannot have, and tell of one that is left out."""
+        """Raise UsageError for an option that an agent with a loop of its own cannot have, and warn of the steps."""
         agent, name = self.turn.agent, self.turn.model.name
         if self.turn.plan is not None:
             raise UsageError(f"{name} makes its own plans. Leave out plan (--plan), or choose a model for the plan.")
@@ -318,12 +260,6 @@ class _OutsideLoop(TurnLoop):
         except BudgetExhausted as spent:
             self._broke = spent
             raise
-
-    async def servers(self, can: Any) -> Sequence[Any]:
-        """Return the MCP servers of the agent's session."""
-        agent = self.begun.agent
-        assert agent is not None  # noqa: S101  (it asks)
-        return await self.begun.turns.servers(agent, self, can)
 
     def emit(self, event: Event) -> None:
         """Add an event to the turn, and note the files that a call has changed."""
@@ -391,7 +327,6 @@ class _OutsideLoop(TurnLoop):
             return
         agent.turn = None
         agent.stop()
-        self.begun.turns.serve(agent, None)
         agent.remember((*self.turn.history.sent, *self.fold.messages))
 
 
@@ -419,4 +354,3 @@ def _mark(part: Any) -> str:
     if not isinstance(data, ProviderData) or data.provider != PROVIDER or not isinstance(data.data, Mapping):
         return ""
     return str(data.data.get("session", ""))
-

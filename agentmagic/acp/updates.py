@@ -274,10 +274,10 @@ class UpdateReader:
             self._index += 1
 
     def _announce(self, reported: "Reported") -> Iterator[News]:
-        if self._running:
-            parent = self._running[-1].id
+        parent = next((one for one in reversed(self._running) if not one.tool), None)
+        if parent is not None:  # else it waits for the next step: a call of our tool needs no other one to end
             self._running.append(reported)
-            yield LateCall(reported.call(), parent)
+            yield LateCall(reported.call(), parent.id)
             return
         yield from self._end_part()
         self._announced.append((self._index, reported))
@@ -370,7 +370,9 @@ def _diff(item: Any) -> str:
         return f"{path}: {len(before):,} characters became {len(now):,}."
     lines = [*unified_diff(before.splitlines(), now.splitlines(), lineterm="", n=2)][2:]
     more = [f"({len(lines) - bounds.DIFF_LINES} more lines)"] if len(lines) > bounds.DIFF_LINES else []
-    return encodable("\n".join([f"{'Changed' if item.old_text is not None else 'New'}: {path}", *lines[: bounds.DIFF_LINES], *more]))
+    return encodable(
+        "\n".join([f"{'Changed' if item.old_text is not None else 'New'}: {path}", *lines[: bounds.DIFF_LINES], *more])
+    )
 
 
 def _changes(content: Sequence[Any]) -> str:
@@ -417,5 +419,3 @@ def usage_of(response: "schema.PromptResponse", dollars: float | None) -> Usage:
         cost=dollars,
         cache_write_tokens=written,
     )
-
-

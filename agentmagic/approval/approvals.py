@@ -398,7 +398,7 @@ class Gate:
     async def edited(self, tool: Tool, call: ToolCall, arguments: Mapping[str, Any]) -> tuple[ToolCall, str]:
         """Return a call with a copy of the arguments that the user gave it, and why it cannot run, "" if it can."""
         if tool.fixed:
-            return call, f"{tool.definition.server} takes no other arguments for {call.name}. Approve it as it is, or deny it."
+            return call, f"{call.name} takes no other arguments. Approve it as it is, or deny it."
         try:
             call = own(replace(call, arguments=arguments))
         except ToolError as error:

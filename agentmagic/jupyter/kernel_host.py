@@ -9,7 +9,8 @@ from agentmagic.host import Capture, Host
 from agentmagic.jupyter.cell.live_runs import LiveRuns
 from agentmagic.jupyter.cell.map_cells import MapCellView
 from agentmagic.jupyter.cell.runner import CellView
-from agentmagic.jupyter.frontend import Keyboard, in_kernel
+from agentmagic.jupyter.cell.served_cells import ServedCellView
+from agentmagic.jupyter.frontend import Keyboard, front_end, in_kernel
 from agentmagic.jupyter.notebook.capture import OutputCapture
 from agentmagic.jupyter.notebook.kernel import KernelNotebook
 from agentmagic.jupyter.notebook.namespace import Namespace
@@ -45,6 +46,13 @@ class KernelHost(Host):
     def map_view(self, session: Session) -> MapCellView | None:
         """Return a view in the running cell, if code of the user begins the map there."""
         return self._live_runs.map_view(session)
+
+    def serve_view(self, session: Session) -> ServedCellView:
+        """Return a view in the running cell. A session that was made in code has the notebook's tools from now on."""
+        self._namespace.equip(session)
+        notebook = self._namespace.place().notebook
+        place = ("", self._namespace.folder) if notebook is None else (notebook.name, notebook.parent)
+        return ServedCellView(front_end(self._shell), place)
 
     def join(self, session: Session) -> None:
         """Have a session use the notebook's cassette, under the name of its variable."""

@@ -296,7 +296,7 @@ class TurnLoop:
             self.executor.refuse(calls, CUT_CALL)
         else:
             self.final = await self.executor.carry_out(calls)
-        return None if self.final is None else "done"
+        return "done" if response.last or self.final is not None else None
 
     async def goes_on(self, response: ModelFinished) -> bool:
         """Whether the turn goes on after an answer: the answer has to be repaired, or the user's hook has a prompt."""

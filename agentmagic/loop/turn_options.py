@@ -4,21 +4,28 @@
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, fields, replace
 from inspect import Parameter
 from typing import Any, Protocol, Self, TypedDict, TypeVar, cast
 
 from agentmagic.agent import MAX_ITERATIONS, TIMEOUT, Agent, Output
+from agentmagic.approval.approvals import Approvals
 from agentmagic.classroom import class_settings
+from agentmagic.context.request_view import RequestView
 from agentmagic.errors import UsageError
-from agentmagic.events import Event, PromptValue
+from agentmagic.events import ApprovalAsked, Event, Intent, PromptValue, QuestionAsked, Reply
+from agentmagic.loop.step import TurnContext
+from agentmagic.loop.turn import Channel, Outcome
 from agentmagic.plan import Judging, PlanOptions, open_plan
-from agentmagic.providers.base import ModelSettings
+from agentmagic.providers.base import Model, ModelSettings
 from agentmagic.settings import Replay
 from agentmagic.tools.base import Toolset
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+PlayTurn = Callable[[TurnContext, Channel], Coroutine[Any, Any, Outcome]]
+"""Runs a turn through a channel: `run_turn`, or a tape that records the turn or plays it back."""
 
 
 class AbortEvent(Protocol):
@@ -60,12 +67,42 @@ class TurnOptions(TypedDict, total=False):
     replay: Replay | None
 
 
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """An outside program that makes the calls of a turn, in the place of the agent's model.
+
+    `model` stands for it: no variable and no class replaces it. `approvals` are what the user has approved for this
+    program, and `view` is what it was sent of the history. `ask` puts a question to its own user, for when no one is
+    at the notebook, and returns the answer or None; a permission is never asked there.
+    """
+
+    model: Model
+    approvals: Approvals
+    view: RequestView
+    ask: Callable[[str], Awaitable[str | None]]
+
+    def asks_in(self, play: PlayTurn) -> PlayTurn:
+        """Return what plays a turn and asks the program's own user what no one at the notebook answers."""
+
+        async def played(turn: TurnContext, channel: Channel) -> Outcome:
+            async def ask_both(question: ApprovalAsked | QuestionAsked) -> Intent | None:
+                intent = await channel.ask(question)
+                if intent is not None or not isinstance(question, QuestionAsked):
+                    return intent
+                answer = await self.ask(question.text)
+                return None if answer is None else Reply(question.id, answer)
+
+            return await play(turn, replace(channel, ask=ask_both))
+
+        return played
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
     """The options of a turn, each with its value: the one that the caller gave, or the usual one.
 
-    The last three are a front end's own: `toolsets` replace the session's sources of tools, `values` describe what the
-    prompt names, as the model is sent it, and `notices` are warnings about that.
+    The last four are a front end's own: `toolsets` replace the session's sources of tools, `values` describe what the
+    prompt names, as the model is sent it, `notices` are warnings about that, and a `driver` makes the turn's calls.
     """
 
     abort: AbortEvent | None = None
@@ -83,6 +120,7 @@ class TurnSettings:
     toolsets: Sequence[Toolset] | None = None
     values: Sequence[PromptValue] = ()
     notices: Sequence[str] = ()
+    driver: Driver | None = None
 
     @classmethod
     def of(cls, options: TurnOptions) -> Self:

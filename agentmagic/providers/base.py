@@ -186,7 +186,8 @@ class ModelFinished:
 
     `usage` counts this one request; the registry fills in its cost. `cut` is True if the response stopped at a limit of
     length, so that its last part may be incomplete. `once` is False if the response took several generations, and
-    `usage` counts the conversation more than once.
+    `usage` counts the conversation more than once. `last` says that the turn is over when its calls are carried out: no
+    answer follows.
     """
 
     type: ClassVar[str] = "model_finished"
@@ -194,6 +195,7 @@ class ModelFinished:
     reason: str = ""
     cut: bool = False
     once: bool = True
+    last: bool = False
 
 
 ModelEvent = PartStarted | PartDelta | PartFinished | ModelFinished

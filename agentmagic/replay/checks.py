@@ -194,6 +194,7 @@ _FORMS: dict[str, dict[str, Test]] = {
         "reason_": _TEXT,
         "cut_": _BOOL,
         "once_": _BOOL,
+        "last_": _BOOL,
         "error_": _ERROR,
         "stopped_": _BOOL,
         "ms_": _RUNS,

@@ -70,6 +70,7 @@ class Answer:
                 self._end = {"reason": event.reason} if event.reason else {}
                 self._end |= {"cut": True} if event.cut else {}
                 self._end |= {} if event.once else {"once": False}
+                self._end |= {"last": True} if event.last else {}
                 self._end["usage"] = usage_list(event.usage)
 
     def fail(self, error: BaseException, name: str) -> None:
@@ -246,7 +247,7 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
         heard[current] += len(piece)
         yield PartDelta(current, piece)
     if "usage" in answer:
-        end = (answer.get("reason", ""), answer.get("cut", False), answer.get("once", True))
+        end = (answer.get("reason", ""), answer.get("cut", False), answer.get("once", True), answer.get("last", False))
         yield ModelFinished(usage_of(answer["usage"]), *end)
 
 

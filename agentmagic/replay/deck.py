@@ -27,10 +27,13 @@ from agentmagic.replay.player import Player, Verdict, mismatch
 from agentmagic.replay.recorder import TurnRecorder
 from agentmagic.replay.recording import Recording, tidy
 from agentmagic.replay.tape import KnownResults, TurnTape
+from agentmagic.serve.client_model import ClientModel
 from agentmagic.settings import MODES, Replay
 from agentmagic.tools.notebook.proposals import FATES
 
 RECORDS = ("record", "auto")
+KINDS = ("map", "served")
+"""What a take is in place of a turn of a prompt, as its head says."""
 NAME_ONE = "Name one: %agent cassette FILE, AGENTMAGIC_CASSETTE, or Session(cassette=FILE)."
 
 _claims: dict[tuple[tuple[str, int], Path, str, str], set[str]] = {}
@@ -137,18 +140,20 @@ class Deck:
         mode: Replay | None = None,
         values: Sequence[PromptValue] = (),
         notices: deque[Notice],
+        served: bool = False,
     ) -> TurnTape | None:
         """Return the next turn on tape, None if the turn is live.
 
-        `turns` is the number of turns before this one. If that number is smaller than at the last turn, the user has
-        undone turns, and the tape goes back with them, unless the session was `cleared`.
+        A `served` turn is one call of an outside client. `turns` is the number of turns before this one. If that number
+        is smaller than at the last turn, the user has undone turns, and the tape goes back with them, unless the
+        session was `cleared`.
 
         Raises UsageError without a cassette, and CassetteError for one that cannot be used.
         """
         if not self._plays(mode):
             return None
         cassette = self._inserted()
-        head = self._head(prompt, values)
+        head = {**self._head(prompt, values), **({"served": True} if served else {})}
         index, take = self._place(cassette, head, turns, cleared=cleared)
         self._turns += 1
         real = cache(real)
@@ -225,6 +230,20 @@ class Deck:
         if index is not None:
             self._use(index)
         return tape
+
+    def next_served(self, turns: int, *, cleared: bool) -> str | None:
+        """Return the prompt of the call of a client that is recorded next, None if the next turn is another one.
+
+        `turns` and `cleared` are as for `turn`. Nothing is taken from the tape. Raises CassetteError.
+        """
+        if not (self._plays(None) and self.answers()) or self.path is None:
+            return None
+        cassette = self._inserted()
+        self._claim(cassette, {"turn": ""})
+        self._follow(cassette, turns, cleared=cleared)
+        own = cassette.of_session(self.name)
+        take = own[self._next] if self._next < len(own) else None
+        return take.prompt if take is not None and take.head.get("served") and take.ended else None
 
     def _plays(self, mode: Replay | None) -> bool:
         """Choose the mode of the next turn or map, and return whether that uses the cassette."""
@@ -433,7 +452,8 @@ def _check(mode: str) -> None:
 
 def _spec(recipe: Agent) -> str:
     """Return the model as the user wrote it, "" if none is chosen."""
-    chosen: Any = settings.model_override() or recipe.model or ""
+    own = recipe.model
+    chosen: Any = (own if isinstance(own, ClientModel) else settings.model_override() or own) or ""
     return chosen if isinstance(chosen, str) else str(chosen.name)
 
 
@@ -456,7 +476,7 @@ def _asked(head: Json) -> Json:
     The tape itself tells what became of proposed cells.
     """
     parts = [part for part in prompt_parts(head) if part.get("uri") != FATES]
-    kind = {"map": True} if head.get("map") else {}
+    kind = {name: True for name in KINDS if head.get(name)}
     return blanked({"turn": head.get("turn"), "parts": parts, **kind})
 
 
@@ -474,6 +494,6 @@ def _is_incomplete(take: Take) -> bool:
 
 
 def _likeness(take: Take, head: Json) -> float:
-    if take.is_map != bool(head.get("map")):
+    if any(bool(take.head.get(kind)) != bool(head.get(kind)) for kind in KINDS):
         return 0.0
     return SequenceMatcher(None, take.prompt[:1000], str(head["turn"])[:1000], autojunk=False).ratio()

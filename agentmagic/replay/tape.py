@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from agentmagic.events import (
 from agentmagic.loop.planning import LONGEST_RESULT, LONGEST_SUMMARY
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome, run_turn
+from agentmagic.loop.turn_options import PlayTurn
 from agentmagic.messages import Message, ToolCall, ToolDef, ToolResult, Usage
 from agentmagic.providers.base import (
     Advising,
@@ -59,8 +60,6 @@ from agentmagic.tools.notebook.proposals import FATES, is_told
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-RunTurn = Callable[[TurnContext, Channel], Awaitable[Outcome]]
-"""Runs one turn: of a model, or of an agent with a loop of its own."""
 GOES_ON = "The recorded answers go on."
 EMPTY = "(empty)"
 """What a request for a judgement says of a result without text."""
@@ -371,7 +370,7 @@ class TurnTape:
             self.notices.append(Notice("warning", str(error)))  # the turn is over: the next one tells
         return event
 
-    async def play(self, turn: TurnContext, channel: Channel, run: RunTurn = run_turn) -> Outcome:
+    async def play(self, turn: TurnContext, channel: Channel, run: PlayTurn = run_turn) -> Outcome:
         """Run the turn on tape, and return its outcome: an error if requests of the recording were not asked."""
         if self.player is not None and (task := asyncio.current_task()) is not None:
             self.player.halt = task.cancel

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import acp
-from acp import schema, start_tool_call, text_block, update_agent_message_text, update_agent_thought_text, update_tool_call
+from acp import (
+    schema,
+    start_tool_call,
+    text_block,
+    update_agent_message_text,
+    update_agent_thought_text,
+    update_tool_call,
+)
 from acp.helpers import plan_entry, tool_content, tool_diff_content, update_plan
 
 OPTIONS = [
@@ -218,7 +225,11 @@ class Turn:
         deep = "[" * 5000 + "]" * 5000
         lines = ["what?", "{", "[]", '"x"', '{"id": [1]}', '{"jsonrpc": "2.0", "id": 1, "error": 3}', deep]
         lines += ['{"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": 1}}']
-        lines += ['{"jsonrpc": "2.0", "method": "session/update", "params": []}', '{"method": 7}', "\ud800".encode("utf-8", "replace").decode()]
+        lines += [
+            '{"jsonrpc": "2.0", "method": "session/update", "params": []}',
+            '{"method": 7}',
+            "\ud800".encode("utf-8", "replace").decode(),
+        ]
         for line in lines:
             sys.stdout.write(f"{line}\n")
         sys.stdout.flush()

@@ -177,7 +177,7 @@ def test_the_command_that_loads_a_conversation_uses_its_name_as_a_session_only_i
     assert _how_to_load("draft") == "-s draft load"
 
 
-@pytest.mark.parametrize("line", ["ask {x}", "-s agent ask {x}", "'ask' {x}", "fix", "resume", "chat x"])
+@pytest.mark.parametrize("line", ["ask {x}", "-s agent ask {x}", "'ask' {x}", "fix", "resume", "chat x", "serve"])
 def test_a_panel_refuses_the_subcommands_that_need_a_cell(line):
     shell = InteractiveShell()
     namespace = Namespace({"x": 1}, KnownNotebook(shell))

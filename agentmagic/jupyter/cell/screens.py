@@ -77,6 +77,9 @@ class TurnScreen(Protocol):
         """Leave the static output, if the turn had any; may be called again after more events."""
         ...
 
+    def go_on(self) -> None:
+        """Show a further turn below those that were left as static output."""
+
     def restart(self) -> None:
         """Forget what was shown: the turn begins again, and a live output has been cleared."""
         ...
@@ -123,6 +126,10 @@ class FallbackScreen(TurnScreen):
         if self._failed and self._answer:
             print(shown(self._answer))  # noqa: T201  (printing has not failed)
             self._answer = ""
+
+    def go_on(self) -> None:
+        """Have the screen show a further turn."""
+        self._try(self._screen.go_on)
 
     def restart(self) -> None:
         """Forget what was shown."""
@@ -373,6 +380,11 @@ class LiveHtml:
             self._begun = self._over = False
             self._show()
 
+    def go_on(self) -> None:
+        """Update the output again, which was replaced by the static one."""
+        with self._lock:
+            self._over = False
+
     def look(self, event: Event | MapProgress) -> None:
         """Show at the next frame what an event has changed in the transcript."""
         is_map = isinstance(event, MapProgress)
@@ -457,6 +469,11 @@ class LiveScreen(TurnScreen):
     def offer_setup(self, offer: "Callable[[View], ModelSetup]") -> None:
         """Show the card in the view."""
         self._setup = offer(self._view)
+
+    def go_on(self) -> None:
+        """Show a further turn in the same view, which takes clicks again."""
+        self._view.tell({"actions": [*INTENTS]})
+        self._html.go_on()
 
     def restart(self) -> None:
         """Begin with an empty transcript, in the same view."""

@@ -15,7 +15,7 @@ from agentmagic import log
 from agentmagic.approval.policy import Level
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
-from agentmagic.jupyter.frontend import Kind, front_end
+from agentmagic.jupyter.frontend import Kind, front_end, say
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.options import Ask, Command, LineMagic, SessionName
 from agentmagic.jupyter.magics.parser import Arg
@@ -223,6 +223,28 @@ class AgentCommands:
         known = self._namespace.known(session)
         known.step_back(redo=True)
         return commands.undone(known, redo=True)
+
+    def serve(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        switch: Annotated[Literal["stop"] | None, Arg("stop", "serve no longer")] = None,
+        tools: Annotated[bool, Arg("--tools", "offer the tools of the session too")] = False,
+        wait: Annotated[
+            bool, Arg("--wait", "keep the cell running, and carry out the calls in it, until it is stopped")
+        ] = False,
+    ) -> str:
+        """Serve the notebook over MCP to agents on this machine: Claude Code, Codex, Gemini CLI and others."""
+        if switch is not None:
+            return formatting.stopped_serving(self._namespace.known(session))
+        serving = self._namespace.session(session).serve(tools=tools)
+        in_terminal = front_end(self._shell).kind is Kind.TEXT and not wait
+        words = formatting.serving(serving, in_terminal=in_terminal)
+        if not wait:
+            return words
+        say(words)
+        serving.wait()
+        return "The notebook is no longer served."
 
     def sessions(self) -> str:
         """Show the sessions of the notebook, and the conversations saved for it."""
@@ -464,6 +486,7 @@ AGENT_COMMANDS: dict[str, Command] = {
     "compact": AgentCommands.compact,
     "undo": AgentCommands.undo,
     "redo": AgentCommands.redo,
+    "serve": AgentCommands.serve,
     "sessions": AgentCommands.sessions,
     "load": AgentCommands.load,
     "save": AgentCommands.save,
@@ -479,7 +502,7 @@ AGENT_COMMANDS: dict[str, Command] = {
 }
 
 IN_A_CELL: frozenset[Command] = frozenset(
-    {AgentCommands.ask, AgentCommands.chat, AgentCommands.fix, AgentCommands.resume}
+    {AgentCommands.ask, AgentCommands.chat, AgentCommands.fix, AgentCommands.resume, AgentCommands.serve}
 )
 """Subcommands that need a running cell: those that use `CellTurns`. A panel has no running cell."""
 

@@ -14,6 +14,7 @@ from agentmagic import settings
 from agentmagic.approval.policy import LEVELS, PolicyLike, policy_of
 from agentmagic.classroom import class_settings
 from agentmagic.display.words import cost
+from agentmagic.errors import UsageError
 from agentmagic.events import (
     Event,
     Notice,
@@ -33,8 +34,10 @@ from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResul
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.replay.comparison import Difference
 from agentmagic.replay.unasked import unasked
+from agentmagic.serve.clients import client_lines
+from agentmagic.serve.serving import Serving
 from agentmagic.session import Session
-from agentmagic.text import counted, one_line, shown, written_json
+from agentmagic.text import counted, listed, one_line, shown, written_json
 from agentmagic.tools.base import Toolset
 from agentmagic.widgets.commands import relative_path
 from agentmagic.widgets.inspector import tokens_used
@@ -432,3 +435,30 @@ def resources(found: "Iterable[ResourceEntry]") -> str:
 
 def _line(text: str) -> str:
     return one_line(shown(text), WIDTH)
+
+
+# -- serving -------------------------------------------------------------------------------------------------
+
+WAIT = "Calls are carried out while a cell waits for them here: %agent serve --wait."
+
+
+def serving(served: Serving, *, in_terminal: bool) -> str:
+    """Return how clients join a notebook that is served; in a terminal, calls need a cell that waits for them."""
+    name, folder = served.place
+    if not served.url:
+        return "The recorded calls of clients are played; nothing is served in a replay."
+    lines = [f"{client}:\n    {line}" for client, line in client_lines(name)]
+    what = (
+        f"{name or f'The kernel in {folder}'} is served over MCP. Each call is a card here, which you approve or deny."
+    )
+    end = f"{f'{WAIT} ' if in_terminal else ''}%agent serve stop ends it."
+    return "\n".join([what, "To let an agent of this machine join it, paste its line into a terminal:", *lines, end])
+
+
+def stopped_serving(session: Session) -> str:
+    """End the serving of a session, and return what was ended."""
+    if (served := session.serving) is None:
+        raise UsageError("Nothing is served. %agent serve begins it.")
+    served.stop()
+    clients = f" Clients that called: {listed(served.clients)}." if served.clients else ""
+    return f"The notebook is no longer served.{clients}"

@@ -17,6 +17,16 @@ LONGEST_PAGE = 16_000
 """Characters of cells in one result."""
 
 
+def read_cells(notebook: RunningNotebook, most: int, first: int = 1, count: int | None = None) -> str:
+    """Return cells as text of at most `most` characters, all from `first` on without a `count`; in the main thread."""
+    cells, where = notebook.cells()
+    start = max(len(cells) + first, 0) if first < 0 else sum(cell.number < first for cell in cells)
+    end = None if count is None else start + max(count, 1)
+    figures = 1 + sum(isinstance(part, Media) for cell in cells[:start] for part in cell.outputs)
+    text = "\n\n".join(_written(cells[start:end], figures))
+    return cut(shown(f"{where}\n\n{text or '(no cells)'}"), most)
+
+
 def look_tools(notebook: RunningNotebook) -> list[Tool]:
     """Return the tools that look at a notebook."""
     look = _Look(notebook)
@@ -61,11 +71,7 @@ class _Look:
 
         Example: What do the last two cells do? -> {"first": -2, "count": 2}
         """
-        cells, where = self._notebook.cells()
-        start = max(len(cells) + first, 0) if first < 0 else sum(cell.number < first for cell in cells)
-        figures = 1 + sum(isinstance(part, Media) for cell in cells[:start] for part in cell.outputs)
-        text = "\n\n".join(_written(cells[start : start + max(count, 1)], figures))
-        return cut(shown(f"{where}\n\n{text or '(no cells)'}"), LONGEST_PAGE)
+        return read_cells(self._notebook, LONGEST_PAGE, first, count)
 
     def view_figure(self, number: int) -> Content:
         """Look at a figure in the outputs of the user's notebook.

@@ -1,0 +1,417 @@
+"""`python -m agentmagic bridge`: an MCP server on stdio that passes every message on to a served kernel, and back.
+
+The bridge outlives kernels. If the kernel ends, requests get an error that says so, and the next kernel of the same
+notebook is joined when it is served, with the handshake that the client once made. No request is sent twice.
+"""
+
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+from agentmagic.errors import UsageError
+from agentmagic.serve import kernels, no_kernel
+from agentmagic.serve.client_state import ClientState, wanted
+from agentmagic.serve.envelope import (
+    LARGEST,
+    TOO_LONG,
+    UNREADABLE,
+    Envelope,
+    RequestId,
+    failure,
+    make,
+    read,
+    subscription,
+)
+from agentmagic.serve.kernel_link import KernelLink, LinkBroken
+from agentmagic.serve.kernels import ServedKernel
+from agentmagic.serve.pipes import Pipes
+from agentmagic.serve.selection import choose, label, lines
+
+POLL = 0.5
+"""Seconds between two looks at the files of served kernels."""
+ENDING = 1.0
+"""Seconds that a process may take to end after its connections have broken."""
+HANDSHAKE = 10.0
+"""Seconds that a kernel may take for a handshake."""
+MOST = 1000
+"""Requests under way."""
+
+_CHANGES = {"tools": "toolsListChanged", "resources": "resourcesListChanged", "prompts": "promptsListChanged"}
+_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+_ID = re.compile(rb'"id"\s*:\s*(?:(\d{1,15})|"([^"\\]{1,100})")')
+
+
+def show() -> None:
+    """Print a line for each served kernel of this user."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines(kernels.find_all())))
+
+
+def serve(notebook: str = "") -> None:
+    """Bridge standard input and output to the kernel of a notebook until the client closes its end.
+
+    Without a name it is the only kernel, or the one nearest to the current folder. Raises MissingExtra.
+    """
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(notebook))
+
+
+async def _serve(notebook: str) -> None:
+    pipes = Pipes()
+    if sys.platform != "win32":
+        for name in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(name, pipes.ended.set)
+    work = asyncio.create_task(Bridge(notebook, pipes).run())
+    ended = asyncio.create_task(pipes.ended.wait())
+    try:
+        await asyncio.wait((work, ended), return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+    finally:
+        for task in (work, ended):
+            task.cancel()
+        await asyncio.gather(work, ended, return_exceptions=True)
+
+
+@dataclass(eq=False, slots=True)
+class Passage:
+    """A request of the client that is with a kernel."""
+
+    request: Envelope
+    link: KernelLink
+    task: "asyncio.Task[None] | None" = None
+    is_cancelled: bool = False
+
+
+class Bridge:
+    """Passes the messages of one client to a kernel and back, and joins the next kernel of the notebook."""
+
+    def __init__(self, notebook: str, pipes: Pipes) -> None:
+        self._notebook = notebook
+        self._pipes = pipes
+        self._client = ClientState()
+        self._link: KernelLink | None = None
+        self._last: ServedKernel | None = None
+        """The kernel that was joined last; after it only kernels of its notebook are joined."""
+        self._refusing: ServedKernel | None = None
+        """The kernel that refused us; it is not asked again."""
+        self._reason = ""
+        """Why there is no kernel, and what to do."""
+        self._joining = asyncio.Lock()
+        self._passages: dict[RequestId, Passage] = {}
+        self._questions: dict[RequestId, tuple[KernelLink, RequestId]] = {}
+        """The kernels' requests: our id, and theirs, so that an answer never reaches another kernel's question."""
+        self._asked = 0
+        self._tasks = asyncio.TaskGroup()
+
+    async def run(self) -> None:
+        """Pass messages on until cancelled."""
+        try:
+            async with self._tasks:
+                await self._look()
+                if self._link is None:
+                    _note(self._reason)
+                self._tasks.create_task(self._watch())
+                while True:
+                    await self._receive(*await self._pipes.line())
+        finally:
+            if self._link is not None:
+                await self._link.aclose()
+
+    # The kernel
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(POLL)
+            await self._look()
+
+    async def _look(self) -> None:
+        """Leave a kernel that is no longer served, and join one that is."""
+        async with self._joining:
+            found = await asyncio.to_thread(kernels.find_all)
+            if self._link is not None and self._link.kernel not in found:
+                await self._lose(self._link, _ending(self._link.kernel))
+            if self._link is not None:
+                return
+            try:
+                kernel = self._choose(found)
+            except UsageError as error:
+                self._reason = str(error)
+            else:
+                if kernel != self._refusing:
+                    await self._join(kernel)
+
+    def _choose(self, found: Sequence[ServedKernel]) -> ServedKernel:
+        """Return the kernel to join. Raises UsageError if there is none, or more than one."""
+        last = self._last
+        if last is None:
+            return choose(found, self._notebook)
+        same = [one for one in found if (one.folder, one.notebook) == (last.folder, last.notebook)]
+        if not same:
+            raise UsageError(_ending(last))
+        return same[-1]
+
+    async def _join(self, kernel: ServedKernel) -> None:
+        """Connect to a kernel as the client did to the one before, and tell the client."""
+        link, client = KernelLink(kernel), self._client
+        try:
+            if client.handshake is not None:
+                await self._begin(link, client.handshake, client.version)
+            if client.is_ready:
+                await self._open(link)
+        except LinkBroken as error:
+            self._reason = str(error)
+            self._refusing = kernel if error.kind == "refused" else None
+            await link.aclose()
+            return
+        self._link, self._last = link, kernel
+        _note(message := f"The kernel of {label(kernel)} is joined.")
+        await self._log("info", message)
+        for kind in _CHANGES if client.is_ready else ():
+            if kind == "tools" or kind in link.capabilities:
+                await self._send(make(method=f"notifications/{kind}/list_changed"))
+        for request in list(client.listening.values()):
+            self._pass_on(request, link)
+
+    async def _begin(self, link: KernelLink, request: Envelope, version: str = "") -> dict[str, Any]:
+        """Make a client's handshake with a kernel, at the version that the client knows. Raises LinkBroken."""
+        try:
+            async with asyncio.timeout(HANDSHAKE):
+                result = await link.begin(request.params or {})
+        except TimeoutError:
+            name = label(link.kernel)
+            raise LinkBroken(f"The kernel of {name} does not answer. Interrupt it, or restart it.", "ended") from None
+        if version and result.get("protocolVersion") != version:
+            message = f"The kernel of {label(link.kernel)} speaks another version of MCP. Restart the client."
+            raise LinkBroken(message, "refused")
+        return result
+
+    async def _open(self, link: KernelLink) -> None:
+        """Tell a kernel that the handshake is complete, and listen to it. Raises LinkBroken."""
+        link.is_open = True
+        await link.tell(make(method="notifications/initialized"))
+        for number, request in enumerate(list(self._client.settings.values())):
+            with suppress(LinkBroken):
+                async for _ in link.ask(request.changed(id=f"bridge-{number}")):
+                    pass
+        link.listener = self._tasks.create_task(self._listen(link))
+
+    async def _listen(self, link: KernelLink) -> None:
+        """Pass on what the kernel sends without being asked."""
+        while True:
+            with suppress(LinkBroken):
+                async for message in link.listen():
+                    await self._deliver(link, message)
+                return  # the kernel sends nothing of the kind
+            await asyncio.sleep(POLL)
+
+    async def _lose(self, link: KernelLink, why: str) -> None:
+        """Give up a connection: its requests get an error, and its questions are withdrawn."""
+        if self._link is not link:
+            return
+        self._link, self._reason = None, why
+        _note(why)
+        for number, passage in list(self._passages.items()):
+            if passage.link is link:
+                del self._passages[number]
+                if passage.task is not None and passage.task is not asyncio.current_task():
+                    passage.task.cancel()
+                if not passage.is_cancelled and number not in self._client.listening:
+                    await self._send(failure(number, why))
+        for number, (asking, _) in list(self._questions.items()):
+            if asking is link:
+                del self._questions[number]
+                await self._send(make(method="notifications/cancelled", params={"requestId": number, "reason": why}))
+        await self._log("warning", why)
+        self._tasks.create_task(link.aclose())
+
+    # Messages of the client
+
+    async def _receive(self, line: bytes, is_whole: bool) -> None:
+        message = read(line) if is_whole else None
+        if message is None:
+            await self._reject(line, is_whole)
+        elif message.method == "initialize" and message.is_request:
+            await self._initialize(message)
+        elif message.is_request:
+            await self._take(message)
+        elif message.is_answer:
+            await self._answer(message)
+        else:
+            await self._notify(message)
+
+    async def _reject(self, line: bytes, is_whole: bool) -> None:
+        """Answer a line that is not a message, if a request can be found in it."""
+        if not line.strip():
+            return
+        what = "A line that is not an MCP message" if is_whole else f"A message over {LARGEST} bytes"
+        _note(f"{what} was dropped.")
+        if found := _ID.search(line[:4096]):
+            number = int(found[1]) if found[1] else found[2].decode("utf-8", "replace")
+            await self._send(failure(number, f"{what} was dropped.", UNREADABLE if is_whole else TOO_LONG))
+
+    async def _initialize(self, request: Envelope) -> None:
+        """Make the client's handshake with the kernel, or answer it if there is no kernel."""
+        async with self._joining:
+            client, result = self._client, None
+            client.handshake, client.is_ready = request, False
+            if (link := self._link) is not None:
+                try:
+                    result = await self._begin(link, request)
+                except LinkBroken as error:
+                    self._refusing = link.kernel if error.kind == "refused" else None
+                    await self._lose(link, str(error))
+            result = no_kernel.with_changes(result or no_kernel.handshake(request.params or {}, self._reason))
+            client.version = str(result.get("protocolVersion"))
+            await self._send(make(id=request.id, result=result))
+
+    async def _take(self, request: Envelope) -> None:
+        """Pass a request on, or answer it if there is no kernel."""
+        number, client = cast("RequestId", request.id), self._client
+        if len(self._passages) >= MOST:
+            await self._send(failure(number, f"{MOST} requests are under way. Wait for their answers."))
+            return
+        client.remember(request)
+        if self._link is None:
+            await self._send(no_kernel.answer(request, self._reason))
+            client.acknowledged.update({number} & client.listening.keys())
+        elif request.method == "logging/setLevel" and "logging" not in self._link.capabilities:
+            await self._send(make(id=number, result={}))  # it holds for the messages of the bridge
+        else:
+            self._pass_on(request, self._link)
+
+    def _pass_on(self, request: Envelope, link: KernelLink) -> None:
+        passage = Passage(request, link)
+        self._passages[cast("RequestId", request.id)] = passage
+        passage.task = self._tasks.create_task(self._carry(passage))
+
+    async def _notify(self, message: Envelope) -> None:
+        link, number = self._link, message.cancels
+        if message.method == "notifications/initialized":
+            self._client.is_ready = True
+            if link is not None and not link.is_open:
+                await self._try(self._open(link))
+            return
+        passage = None
+        if number is not None:
+            self._client.forget(number)
+            passage = self._passages.get(number)
+        if passage is not None and passage.request.version is not None:
+            self._passages.pop(cast("RequestId", number))
+            if passage.task is not None:
+                passage.task.cancel()  # a stateless request is cancelled by closing its connection
+        elif link is not None and link.is_open:
+            if passage is not None:
+                passage.is_cancelled = True
+            await self._try(link.tell(message))
+
+    async def _answer(self, message: Envelope) -> None:
+        """Pass the client's answer to the kernel that asked."""
+        link, number = self._questions.pop(cast("RequestId", message.id), (None, None))
+        if link is not None and link is self._link:
+            await self._try(link.tell(message.changed(id=number)))
+
+    async def _try(self, sending: Coroutine[Any, Any, None]) -> None:
+        """Send what has no answer; if the kernel has gone, the next look at the files finds out."""
+        try:
+            await sending
+        except LinkBroken as error:
+            _note(str(error))
+
+    # Messages of the kernel
+
+    async def _carry(self, passage: Passage) -> None:
+        """Send a request to its kernel, and pass on what comes back."""
+        number = cast("RequestId", passage.request.id)
+        try:
+            async for message in passage.link.ask(passage.request):
+                if message.is_answer:
+                    await self._settle(passage, message)
+                else:
+                    await self._deliver(passage.link, message, passage.request)
+        except LinkBroken as error:
+            await self._fail(passage, error)
+        finally:
+            if self._passages.get(number) is passage:
+                del self._passages[number]
+
+    async def _settle(self, passage: Passage, answer: Envelope) -> None:
+        """Pass an answer on, unless the request has been cancelled or answered."""
+        number = cast("RequestId", passage.request.id)
+        if self._passages.get(number) is passage and not passage.is_cancelled:
+            del self._passages[number]
+            self._client.forget(number)
+            await self._send(answer)
+
+    async def _fail(self, passage: Passage, error: LinkBroken) -> None:
+        """Answer a request whose answer did not come, with what became of the kernel."""
+        link = passage.link
+        if error.kind in ("lost", "ended") and await self._has_ended(link.kernel):
+            await self._lose(link, _ending(link.kernel))
+        elif error.kind in ("ended", "refused"):
+            self._refusing = link.kernel if error.kind == "refused" else None
+            await self._lose(link, str(error))
+        await self._settle(passage, failure(cast("RequestId", passage.request.id), str(error)))
+
+    async def _has_ended(self, kernel: ServedKernel) -> bool:
+        """Return whether a kernel is no longer served, after the time that a process may take to end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ENDING):
+                while kernel in await asyncio.to_thread(kernels.find_all):  # noqa: ASYNC110  (a process tells nobody of its end)
+                    await asyncio.sleep(ENDING / 20)
+                return True
+        return False
+
+    async def _deliver(self, link: KernelLink, message: Envelope, request: Envelope | None = None) -> None:
+        """Pass a request or a notification of a kernel to the client, unless the kernel has been given up."""
+        if message.is_answer or link is not self._link:
+            return
+        if message.is_request:
+            self._asked += 1
+            number = f"kernel-{self._asked}"
+            self._questions[number] = link, cast("RequestId", message.id)
+            await self._send(message.changed(id=number))
+        elif (cancelled := message.cancels) is not None:
+            for number in [ours for ours, theirs in self._questions.items() if theirs == (link, cancelled)]:
+                del self._questions[number]
+                await self._send(message.changed(params={**(message.params or {}), "requestId": number}))
+        elif message.method == _ACKNOWLEDGED and request is not None:
+            await self._acknowledge(request, message)
+        else:
+            await self._send(message)
+
+    async def _acknowledge(self, request: Envelope, message: Envelope) -> None:
+        """Pass on that a subscription is open; if the client knows it, a new kernel has it, whose lists may differ."""
+        number = cast("RequestId", request.id)
+        if number not in self._client.acknowledged:
+            self._client.acknowledged.add(number)
+            await self._send(message)
+            return
+        for kind, name in _CHANGES.items():
+            if wanted(request).get(name):
+                params = {"_meta": subscription(number)}
+                await self._send(make(method=f"notifications/{kind}/list_changed", params=params))
+
+    async def _log(self, level: str, text: str) -> None:
+        if self._client.wants(level):
+            params = {"level": level, "logger": "agentmagic", "data": text}
+            await self._send(make(method="notifications/message", params=params))
+
+    async def _send(self, message: Envelope) -> None:
+        await self._pipes.send(message.line)
+
+
+def _ending(kernel: ServedKernel) -> str:
+    what = "is no longer served" if kernel.is_alive else "has ended"
+    return f"The kernel of {label(kernel)} {what}. Run %agent serve in it again."
+
+
+def _note(text: str) -> None:
+    """Write a line to the standard error, which clients keep in a log."""
+    with suppress(OSError):
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()

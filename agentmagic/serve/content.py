@@ -1,0 +1,45 @@
+"""From our values to those of the protocol: definitions of tools and results, secrets blanked."""
+
+import base64
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from agentmagic.messages import Content, Media, Resource, Text, ToolDef, ToolResult, as_text
+from agentmagic.secrets import redact
+
+if TYPE_CHECKING:
+    from mcp import types
+
+
+def to_tool(tool: ToolDef) -> "types.Tool":
+    """Return a definition as clients list it."""
+    from mcp import types
+
+    about = "\n\n".join((tool.description, *(f"Example: {one.question}" for one in tool.examples)))
+    return types.Tool(name=tool.name, description=redact(about), input_schema=dict(tool.parameters))
+
+
+def to_answer(result: ToolResult) -> "types.CallToolResult":
+    """Return the result of a call as its client gets it. Structured content stays text, which all clients read."""
+    from mcp import types
+
+    content = [block for part in result.content for block in _blocks(part)]
+    return types.CallToolResult(content=content, is_error=result.is_error)
+
+
+def _blocks(part: Content) -> "Iterator[types.ContentBlock]":
+    from mcp import types
+
+    match part:
+        case Text(text=text):
+            yield types.TextContent(type="text", text=redact(text))
+        case Media(media_type=kind, data=data) if kind.startswith(("image/", "audio/")):
+            encoded = base64.b64encode(data).decode()
+            image = kind.startswith("image/")
+            made = types.ImageContent if image else types.AudioContent
+            yield made(type="image" if image else "audio", data=encoded, mime_type=kind)  # type: ignore[arg-type]
+        case Resource(uri=uri, media_type=kind, text=text) if uri:
+            inside = types.TextResourceContents(uri=uri, mime_type=kind or None, text=redact(text))
+            yield types.EmbeddedResource(type="resource", resource=inside)
+        case _:
+            yield types.TextContent(type="text", text=redact(as_text(part)))

@@ -1,0 +1,124 @@
+"""JSON-RPC messages as the bridge sees them: who is asked what, and the line to pass on."""
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+from pydantic import StrictInt, StrictStr, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+LARGEST = 32 * 1024 * 1024
+"""Bytes of one message."""
+
+VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""The versions of MCP that begin with a handshake."""
+STATELESS_VERSIONS = ("2026-07-28",)
+"""The versions of MCP whose requests each say all that the server needs."""
+
+NO_KERNEL = -32011
+"""JSON-RPC error code, from the range left to implementations: the kernel has ended, or cannot be reached."""
+TOO_LONG = -32010
+UNREADABLE = -32700
+
+LISTEN = "subscriptions/listen"
+_META = "io.modelcontextprotocol/"
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_PLAIN = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
+
+RequestId = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One JSON-RPC message: a request has `method` and `id`, a notification `method`, an answer `id`.
+
+    `line` is the message as JSON without a line end.
+    """
+
+    method: StrictStr | None = None
+    id: StrictInt | StrictStr | None = None
+    params: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    line: bytes = b""
+
+    @property
+    def is_request(self) -> bool:
+        """Whether an answer is expected."""
+        return self.method is not None and self.id is not None
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it answers a request."""
+        return self.method is None and (self.result is not None or self.error is not None)
+
+    @property
+    def version(self) -> str | None:
+        """The version of MCP that a stateless request names; None for one that belongs to a handshake."""
+        meta = (self.params or {}).get("_meta")
+        version = cast("Mapping[str, Any]", meta).get(f"{_META}protocolVersion") if isinstance(meta, Mapping) else None
+        return version if isinstance(version, str) and _PLAIN.fullmatch(version) else None
+
+    @property
+    def cancels(self) -> RequestId | None:
+        """The id of the request that a notification cancels."""
+        if self.method != "notifications/cancelled":
+            return None
+        named = (self.params or {}).get("requestId")
+        return named if isinstance(named, int | str) else None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The HTTP headers that repeat parts of a stateless request."""
+        if self.version is None or self.method is None:
+            return {}
+        named = (self.params or {}).get(_NAMED.get(self.method, ""))
+        headers = {"mcp-protocol-version": self.version, "mcp-method": _header(self.method)}
+        return headers | ({"mcp-name": _header(named)} if isinstance(named, str) else {})
+
+    def changed(self, **changes: Any) -> "Envelope":
+        """Return the message with other fields."""
+        parts = {name: getattr(self, name) for name in ("method", "id", "params", "result", "error")} | changes
+        return make(**parts)
+
+
+def make(**parts: Any) -> Envelope:
+    """Return a message of the fields that are not None."""
+    parts = {name: value for name, value in parts.items() if value is not None}
+    return Envelope(**parts, line=to_json({"jsonrpc": "2.0"} | parts))
+
+
+def read(text: bytes) -> Envelope | None:
+    """Return the message in a JSON text; None if it is not one."""
+    try:
+        parts = _decoder().validate_json(text)
+        line = to_json(from_json(text)) if b"\n" in text or b"\r" in text else text
+    except (ValidationError, ValueError):
+        return None
+    message = Envelope(parts.method, parts.id, parts.params, parts.result, parts.error, line)
+    return message if message.method is not None or message.is_answer else None
+
+
+def failure(request: RequestId, why: str, code: int = NO_KERNEL) -> Envelope:
+    """Return the error that answers a request."""
+    return make(id=request, error={"code": code, "message": why})
+
+
+def subscription(request: RequestId) -> dict[str, Any]:
+    """Return the `_meta` of what is sent on the stream of a subscription."""
+    return {f"{_META}subscriptionId": request}
+
+
+def _header(value: str) -> str:
+    """Return a value as MCP writes it in a header: in base64 if it is not plain ASCII."""
+    if _PLAIN.fullmatch(value) and not value.startswith("=?base64?"):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+
+
+@cache
+def _decoder() -> TypeAdapter[Envelope]:
+    return TypeAdapter(Envelope)

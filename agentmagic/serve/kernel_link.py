@@ -1,0 +1,181 @@
+"""The bridge's connection to one served kernel: MCP over streamable HTTP, message by message.
+
+It needs only httpx2, because `import mcp` takes over a second, and a client waits for the bridge to start.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from agentmagic.errors import AgentMagicError, MissingExtra
+from agentmagic.serve.envelope import LARGEST, Envelope, make, read
+from agentmagic.serve.kernels import ServedKernel
+from agentmagic.serve.selection import label
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import httpx2
+
+SECONDS = 30.0
+"""To connect and to send, and for the answers to what the bridge itself sends. A tool may take any time."""
+FAREWELL = 1.0
+"""Seconds for telling the kernel that the client is gone."""
+
+
+class LinkBroken(AgentMagicError):
+    """Raised if an answer does not come.
+
+    The `kind` is "dropped" (the answer), "lost" (one connection), "ended" (all of them) or "refused" (by the kernel).
+    """
+
+    def __init__(self, message: str, kind: Literal["dropped", "lost", "ended", "refused"]) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class KernelLink:
+    """Sends messages to a served kernel, and yields what it sends back."""
+
+    def __init__(self, kernel: ServedKernel) -> None:
+        try:
+            import httpx2
+        except ImportError as error:
+            raise MissingExtra("The bridge", "mcp") from error
+        self.kernel = kernel
+        self.capabilities: dict[str, Any] = {}
+        self.is_open = False
+        """Whether the handshake is complete, so that the kernel may send requests."""
+        self.listener: asyncio.Task[None] | None = None
+        """Reads what the kernel sends without being asked; it ends with the connection."""
+        self._headers: dict[str, str] = {}
+        self._http = httpx2.AsyncClient(
+            headers={
+                "authorization": f"Bearer {kernel.token}",
+                "accept": "application/json, text/event-stream",
+                "content-type": "application/json",
+            },
+            timeout=httpx2.Timeout(SECONDS, read=None, pool=None),
+            limits=httpx2.Limits(max_connections=None),
+            trust_env=False,  # no proxy stands before this machine
+        )
+
+    async def ask(self, request: Envelope) -> AsyncIterator[Envelope]:
+        """Send a request, and yield what the kernel sends until it has answered. Raises LinkBroken."""
+        headers = request.headers or self._headers
+        async with self._sent("POST", content=request.line, headers=headers) as response:
+            if response.headers.get("content-type", "").startswith("text/event-stream"):
+                async with aclosing(self._events(response)) as events:
+                    async for message in events:
+                        yield _to(request, message)
+                        if message.is_answer:
+                            return
+                raise LinkBroken(self._lost("broke off before the answer came"), "lost")
+            answer = read(await self._body(response))
+            if answer is None or not answer.is_answer:
+                raise self._refusal(response)
+            yield _to(request, answer)
+
+    async def begin(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Make the handshake with a client's parameters, and return the kernel's result. Raises LinkBroken."""
+        request = make(method="initialize", id="bridge", params=params)
+        self._headers = {}
+        async with self._sent("POST", content=request.line) as response:
+            is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+            answer = await self._first_answer(response) if is_stream else read(await self._body(response))
+            if answer is None or not answer.is_answer:
+                raise self._refusal(response)
+            session = response.headers.get("mcp-session-id")
+        if answer.result is None:
+            raise LinkBroken(str((answer.error or {}).get("message", ""))[:500], "refused")
+        version, capabilities = answer.result.get("protocolVersion"), answer.result.get("capabilities")
+        self._headers = {"mcp-protocol-version": str(version)} | ({"mcp-session-id": session} if session else {})
+        self.capabilities = cast("dict[str, Any]", capabilities) if isinstance(capabilities, dict) else {}
+        return answer.result
+
+    async def tell(self, message: Envelope) -> None:
+        """Send a notification or an answer. Raises LinkBroken."""
+        async with self._sent("POST", content=message.line, headers=self._headers, timeout=SECONDS) as response:
+            if response.status_code >= HTTPStatus.BAD_REQUEST:
+                raise self._refusal(response)
+
+    async def listen(self) -> AsyncIterator[Envelope]:
+        """Yield what the kernel sends without being asked. Ends if the kernel has nothing of the kind."""
+        async with self._sent("GET", headers=self._headers) as response:
+            if response.headers.get("content-type", "").startswith("text/event-stream"):
+                async for message in self._events(response):
+                    yield message
+                raise LinkBroken(self._lost("broke off"), "lost")
+
+    async def aclose(self) -> None:
+        """End the session in the kernel, and close the connections."""
+        if self.listener is not None:
+            self.listener.cancel()
+        with suppress(LinkBroken):
+            if "mcp-session-id" in self._headers:
+                async with self._sent("DELETE", headers=self._headers, timeout=FAREWELL):
+                    pass
+        await self._http.aclose()
+
+    @asynccontextmanager
+    async def _sent(self, method: str, **options: Any) -> "AsyncIterator[httpx2.Response]":
+        import httpx2
+
+        try:
+            async with self._http.stream(method, self.kernel.url, **options) as response:
+                yield response
+        except httpx2.SSEError as error:
+            raise _too_long() from error
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise LinkBroken(self._lost("cannot be opened"), "ended") from error
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise LinkBroken(self._lost("broke off before the answer came"), "lost") from error
+
+    async def _events(self, response: "httpx2.Response") -> AsyncGenerator[Envelope]:
+        import httpx2
+
+        async for event in httpx2.EventSource(response, max_event_size=LARGEST):
+            if event.event == "message" and event.data and (message := read(event.data.encode())):
+                yield message
+
+    async def _first_answer(self, response: "httpx2.Response") -> Envelope | None:
+        async with aclosing(self._events(response)) as events:
+            async for message in events:
+                if message.is_answer:
+                    return message
+        return None
+
+    async def _body(self, response: "httpx2.Response") -> bytes:
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > LARGEST:
+                raise _too_long()
+        return bytes(body)
+
+    def _refusal(self, response: "httpx2.Response") -> LinkBroken:
+        """Return what an HTTP status means that came without an answer."""
+        name = label(self.kernel)
+        match response.status_code:
+            case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
+                why = f"The kernel of {name} refused the token in its file. Run %agent serve in it again."
+                return LinkBroken(why, "refused")
+            case HTTPStatus.NOT_FOUND if "mcp-session-id" in self._headers:
+                why = f"The kernel of {name} had closed the session of this client. A new session begins. Call again."
+                return LinkBroken(why, "ended")
+            case status:
+                return LinkBroken(f"The kernel of {name} gave no answer, only HTTP status {status}.", "dropped")
+
+    def _lost(self, what: str) -> str:
+        name = label(self.kernel)
+        return f"The connection to the kernel of {name} {what}. Look at what was done in it before you call again."
+
+
+def _to(request: Envelope, message: Envelope) -> Envelope:
+    """Return a message that came for a request; an answer has the id of the request, also if the kernel left it out."""
+    return message.changed(id=request.id) if message.is_answer and message.id != request.id else message
+
+
+def _too_long() -> LinkBroken:
+    return LinkBroken(f"The answer is over {LARGEST} bytes, and was dropped.", "dropped")

@@ -1,0 +1,195 @@
+"""The files of served kernels: where the bridge finds the address and the token of each kernel of this user.
+
+Each kernel writes one file. It lies below the home folder and not in the runtime folder, since MCP clients start
+programs without XDG_RUNTIME_DIR. The token gives the right to ask, so only the user may read the file.
+"""
+
+import atexit
+import hashlib
+import os
+import platform
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+from agentmagic.errors import UsageError
+
+LARGEST = 16 * 1024
+"""Bytes of a file that is read."""
+MOST = 500
+"""Files of the folder that are looked at."""
+
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+def _loopback(url: str) -> str:
+    """Return the address of a server on this machine. Raises ValueError for any other."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname not in _LOOPBACK or not parts.port:
+        raise ValueError("not an address on this machine")
+    return url
+
+
+@dataclass(frozen=True, slots=True)
+class ServedKernel:
+    """A kernel that is served: the address of its MCP endpoint, its token, its notebook and its process.
+
+    `notebook` is the name of the file in `folder`, "" if it is not known. `begun` is in seconds since 1970.
+    `process_start` is when the process started, in a unit of the system, "" if it is not known: a process id is used
+    again when its process has ended. `host` is the machine, since machines and containers may share a home folder.
+    """
+
+    process: Annotated[int, Field(gt=0)]
+    url: Annotated[str, Field(max_length=300), AfterValidator(_loopback)]
+    token: Annotated[str, Field(pattern=r"^[A-Za-z0-9._~+/=-]{1,500}\z")] = field(repr=False)
+    notebook: Annotated[str, Field(max_length=500)]
+    folder: Annotated[str, Field(max_length=5000)]
+    begun: float
+    process_start: str
+    host: str
+
+    @classmethod
+    def here(cls, url: str, token: str, notebook: str, folder: str | os.PathLike[str]) -> "ServedKernel":
+        """Return the value for a server in this process."""
+        process = os.getpid()
+        start = _process_start(process) or ""
+        return cls(process, url, token, notebook, os.path.abspath(folder), time.time(), start, platform.node())  # noqa: PTH100  (resolves no links: the user knows the folder by this name)
+
+    @property
+    def path(self) -> str:
+        """The path of the notebook, "" if it is not known."""
+        return str(Path(self.folder) / self.notebook) if self.notebook else ""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process that wrote the file still runs."""
+        start = _process_start(self.process)
+        return start is not None and (start == self.process_start or not (start and self.process_start))
+
+
+def write(kernel: ServedKernel) -> None:
+    """Write the file of this process, in place of an earlier one; it is removed when the process ends.
+
+    Raises UsageError if it cannot be written.
+    """
+    try:
+        path = _own_folder() / _name(kernel.process, kernel.host)
+        beside = path.with_suffix(".new")
+        beside.unlink(missing_ok=True)  # of a process that was killed while it wrote
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(_decoder().dump_json(kernel))
+        beside.replace(path)
+    except OSError as error:
+        message = f"The kernel cannot be served: its file in {folder()} cannot be written ({error.strerror or error})."
+        raise UsageError(f"{message} Make the folder yours and writable.") from error
+    atexit.unregister(remove)
+    atexit.register(remove)
+
+
+def remove() -> None:
+    """Remove the file of this process, if there is one."""
+    with suppress(OSError):
+        (folder() / _name(os.getpid(), platform.node())).unlink(missing_ok=True)
+
+
+def find_all() -> list[ServedKernel]:
+    """Return the served kernels of this user on this machine, the oldest first; remove the files of ended processes."""
+    return sorted(_living(), key=lambda kernel: kernel.begun)
+
+
+def folder() -> Path:
+    """Return the folder of the files; it need not exist."""
+    from platformdirs import user_state_path
+
+    return user_state_path("agentmagic", appauthor=False) / "kernels"
+
+
+def _living() -> Iterator[ServedKernel]:
+    try:
+        with os.scandir(folder()) as entries:
+            paths = [Path(entry.path) for entry in islice(entries, MOST) if entry.name.endswith(".json")]
+    except OSError:
+        return
+    for path in paths:
+        kernel = _read(path)
+        if kernel is None or kernel.host != platform.node() or path.name != _name(kernel.process, kernel.host):
+            continue
+        if kernel.is_alive:
+            yield kernel
+        else:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _read(path: Path) -> ServedKernel | None:
+    """Return what a file says; None if it is damaged, or not a file that only this user can have written and read."""
+    # Neither a link is followed, nor a pipe waited for.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            state = os.fstat(file.fileno())
+            if not stat.S_ISREG(state.st_mode) or state.st_size > LARGEST or not _is_private(state):
+                return None
+            return _decoder().validate_json(file.read(LARGEST))
+    except (OSError, ValidationError):
+        return None
+
+
+def _own_folder() -> Path:
+    """Make the folder, for this user alone. Raises OSError if it is of another user, or a link."""
+    path = folder()
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = path.lstat()
+    if not stat.S_ISDIR(state.st_mode) or not _is_own(state):
+        raise NotADirectoryError("it is not a folder of yours")
+    if not _is_private(state):
+        path.chmod(0o700)
+    return path
+
+
+def _is_own(state: os.stat_result) -> bool:
+    return sys.platform == "win32" or state.st_uid == os.getuid()
+
+
+def _is_private(state: os.stat_result) -> bool:
+    """Return whether only this user can use a file. On Windows the folder of the user's profile sees to it."""
+    return sys.platform == "win32" or (_is_own(state) and not state.st_mode & 0o077)
+
+
+def _name(process: int, host: str) -> str:
+    return f"{process}-{hashlib.sha256(host.encode()).hexdigest()[:8]}.json"
+
+
+def _process_start(process: int) -> str | None:
+    """Return when a process started, in a unit of the system; None if it has ended, "" if that is not known."""
+    if sys.platform == "linux":
+        try:
+            fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            return None
+        return None if fields[0] in (b"Z", b"X") else fields[19].decode()  # proc(5): state and starttime
+    try:
+        psutil: Any = import_module("psutil")  # of ipykernel
+    except ImportError:
+        return ""
+    try:
+        found = psutil.Process(process)
+        return None if found.status() == psutil.STATUS_ZOMBIE else str(found.create_time())
+    except psutil.Error:
+        return None
+
+
+@cache
+def _decoder() -> TypeAdapter[ServedKernel]:
+    return TypeAdapter(ServedKernel)

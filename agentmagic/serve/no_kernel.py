@@ -1,0 +1,80 @@
+"""The answers of a bridge that has no kernel: an MCP server without tools that says what to do."""
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, cast
+
+from agentmagic.serve.client_state import wanted
+from agentmagic.serve.envelope import (
+    LISTEN,
+    STATELESS_VERSIONS,
+    VERSIONS,
+    Envelope,
+    RequestId,
+    failure,
+    make,
+    subscription,
+)
+
+_LISTS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+# What the kernel will have: a client asks for nothing that the first answer does not name.
+_CAPABILITIES = {"logging": {}, "tools": {"listChanged": True}, "resources": {"listChanged": True, "subscribe": True}}
+
+
+def handshake(params: Mapping[str, Any], reason: str) -> dict[str, Any]:
+    """Return the result of `initialize`; `reason` says why there is no kernel, and what to do."""
+    asked = params.get("protocolVersion")
+    return {
+        "protocolVersion": asked if asked in VERSIONS else VERSIONS[-1],
+        "serverInfo": _server(),
+        **_introduction(reason),
+    }
+
+
+def with_changes(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of `initialize` with what the bridge itself sends: log messages, and that tools changed."""
+    capabilities = {"logging": {}} | _mapping(result.get("capabilities"))
+    tools = _mapping(capabilities.get("tools")) | {"listChanged": True}
+    return {**result, "capabilities": capabilities | {"tools": tools}}
+
+
+def answer(request: Envelope, reason: str) -> Envelope:
+    """Return what answers a request; of a subscription, that it is open."""
+    number = cast("RequestId", request.id)
+    complete = {"resultType": "complete"} if request.version else {}
+    uncached = complete | {"ttlMs": 0, "cacheScope": "private"} if request.version else {}
+    match request.method:
+        case "server/discover":
+            known = {"supportedVersions": [*VERSIONS, *STATELESS_VERSIONS]}
+            meta = {"_meta": {"io.modelcontextprotocol/serverInfo": _server()}}
+            return make(id=number, result={**known, **meta, **_introduction(reason), **uncached})
+        case "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe":
+            return make(id=number, result=complete)
+        case str(method) if method in _LISTS:
+            return make(id=number, result={_LISTS[method]: [], **uncached})
+        case method if method == LISTEN:
+            params = {"notifications": wanted(request), "_meta": subscription(number)}
+            return make(method="notifications/subscriptions/acknowledged", params=params)
+        case _:
+            return failure(number, reason)
+
+
+def _introduction(reason: str) -> dict[str, Any]:
+    then = "The bridge then joins the kernel, and its tools appear."
+    return {"capabilities": _CAPABILITIES, "instructions": f"{reason}\n{then}"}
+
+
+def _server() -> dict[str, str]:
+    try:
+        return {"name": "agentmagic", "version": version("agentmagic")}
+    except PackageNotFoundError:  # run from its source
+        return {"name": "agentmagic", "version": ""}
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -1,0 +1,102 @@
+"""The standard input and output of the bridge: lines of MCP messages, read and written in threads.
+
+Threads serve every kind of standard stream, on every system. They are daemons, so that a client that has stopped
+reading cannot keep the process alive.
+"""
+
+import asyncio
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+from agentmagic.serve.envelope import LARGEST
+
+_CHUNK = 64 * 1024
+_WAITING = 64
+"""Lines that are read ahead."""
+_START = 4096
+"""Bytes of a line that is too long, in which the request may be named."""
+
+
+class Splitter:
+    """Cuts bytes into lines, in linear time; of a line that is too long only the start is kept."""
+
+    def __init__(self, longest: int = LARGEST) -> None:
+        self._longest = longest
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[bytes, bool]]:
+        """Yield the lines that this chunk completes, and whether each is whole."""
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._add(end)
+            line, is_whole = b"".join(self._parts), self._size <= self._longest
+            self._parts, self._size = [], 0
+            yield line, is_whole
+        self._add(rest)
+
+    def _add(self, part: bytes) -> None:
+        self._size += len(part)
+        self._parts.append(part)
+        if self._size > self._longest:
+            self._parts = [b"".join(self._parts)[:_START]]
+
+
+class Pipes:
+    """The lines of the standard streams. From then on, what is printed goes to the standard error."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[tuple[bytes, bool]] = asyncio.Queue(_WAITING)
+        self.ended = asyncio.Event()
+        """Set when the client has closed its end."""
+        self._wire = os.dup(1)
+        os.dup2(2, 1)  # only messages may reach the client
+        self._unwritten: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        self._turn = asyncio.Lock()
+        for work in (self._read, self._write):
+            threading.Thread(target=work, name=f"agentmagic-bridge{work.__name__}", daemon=True).start()
+
+    async def line(self) -> tuple[bytes, bool]:
+        """Return the next line, and whether it is whole."""
+        return await self._lines.get()
+
+    async def send(self, line: bytes) -> None:
+        """Write a line. It waits until the client has taken the line before."""
+        async with self._turn:
+            written: asyncio.Future[None] = self._loop.create_future()
+            self._unwritten.put((line + b"\n", written))
+            await written
+
+    def _read(self) -> None:
+        splitter = Splitter()
+        with suppress(OSError, RuntimeError):  # the loop is closed
+            while chunk := os.read(0, _CHUNK):
+                for line in splitter.feed(chunk):
+                    asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
+        self._end()
+
+    def _write(self) -> None:
+        while True:
+            line, written = self._unwritten.get()
+            try:
+                left = memoryview(line)
+                while left:
+                    left = left[os.write(self._wire, left) :]
+            except OSError:  # the client is gone
+                self._end()
+                return
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(_finish, written)
+
+    def _end(self) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.ended.set)
+
+
+def _finish(written: "asyncio.Future[None]") -> None:
+    if not written.done():
+        written.set_result(None)

@@ -1,0 +1,88 @@
+"""Which served kernel the bridge joins, and the list of all."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from agentmagic.errors import UsageError
+from agentmagic.serve.kernels import ServedKernel
+from agentmagic.text import reveal
+
+COMMAND = "python -m agentmagic bridge"
+
+
+def label(kernel: ServedKernel) -> str:
+    """Return what a user calls a kernel: the name of its notebook, else its process."""
+    return reveal(kernel.notebook, strictly=True) or f"process {kernel.process}"
+
+
+def lines(kernels: Iterable[ServedKernel]) -> list[str]:
+    """Return a line for each kernel: its notebook, and since when which process serves it."""
+    found = list(kernels)
+    if not found:
+        return ["No kernel is served. Run %agent serve in a notebook."]
+    return [f"{_place(one)}  (process {one.process}, since {_time(one)})" for one in found]
+
+
+def choose(kernels: Sequence[ServedKernel], notebook: str = "", here: Path | None = None) -> ServedKernel:
+    """Return the kernel of a notebook; without one the only kernel, or the one nearest to the folder `here`.
+
+    `notebook` is a path, a name with or without ".ipynb", or a process id. Of several kernels of one notebook it is
+    the newest. Raises UsageError if there is none, or more than one.
+    """
+    here = here or Path.cwd()
+    kernels = list({one.path or one.process: one for one in kernels}.values())  # the newest of each notebook
+    if not kernels and not notebook:
+        raise UsageError("No kernel is served. Run %agent serve in a notebook.")
+    found = _named(kernels, notebook, here) if notebook else kernels
+    if not found:
+        others = f" These are served:\n{_commands(kernels)}" if kernels else ""
+        raise UsageError(f"No kernel of {reveal(notebook, strictly=True)} is served. Run %agent serve in it.{others}")
+    if len(found) > 1:
+        found = _nearest(found, here) or found
+    if len(found) > 1:
+        raise UsageError(f"{len(found)} kernels are served. Start the bridge with one of them:\n{_commands(found)}")
+    return found[0]
+
+
+def _named(kernels: Iterable[ServedKernel], notebook: str, here: Path) -> list[ServedKernel]:
+    def is_meant(one: ServedKernel) -> bool:
+        names = (one.notebook, Path(one.notebook).stem, str(one.process))
+        return notebook in names or bool(one.path and _resolved(here / notebook) == _resolved(Path(one.path)))
+
+    return [one for one in kernels if is_meant(one)]
+
+
+def _nearest(kernels: Iterable[ServedKernel], here: Path) -> list[ServedKernel]:
+    """Return the kernels in the nearest folder that holds `here`; if no folder does, those in `here` or below it."""
+    here = _resolved(here)
+    places = [(one, _resolved(Path(one.folder))) for one in kernels]
+    above = [(len(place.parts), one) for one, place in places if here.is_relative_to(place)]
+    if above:
+        deepest = max(depth for depth, _ in above)
+        return [one for depth, one in above if depth == deepest]
+    return [one for one, place in places if place.is_relative_to(here)]
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL in the name
+        return path
+
+
+def _place(kernel: ServedKernel) -> str:
+    return reveal(kernel.path or f"{kernel.folder} (no notebook)", strictly=True)
+
+
+def _time(kernel: ServedKernel) -> str:
+    try:
+        return f"{datetime.fromtimestamp(kernel.begun).astimezone():%Y-%m-%d %H:%M}"
+    except (OverflowError, OSError, ValueError):
+        return "an unknown time"
+
+
+def _commands(kernels: Iterable[ServedKernel]) -> str:
+    named = [reveal(shlex.quote(one.path or str(one.process)), strictly=True) for one in kernels]
+    return "\n".join(f"{COMMAND} {one}" for one in named)

@@ -1,0 +1,167 @@
+"""The server: streamable HTTP on loopback, in the engine's loop. A token opens a desk, and gives no permission."""
+
+import asyncio
+import hmac
+import secrets
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from agentmagic.errors import MissingExtra
+from agentmagic.secrets import register_secret
+from agentmagic.serve import limits
+from agentmagic.serve.desk import Desk
+from agentmagic.serve.protocol import GONE, protocol
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server as Protocol
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from starlette.types import Receive, Scope, Send
+
+HOST = "127.0.0.1"
+PATH = "/mcp"
+
+
+@dataclass(slots=True)
+class _OpenDesk:
+    token: str = field(repr=False)
+    manager: "StreamableHTTPSessionManager"
+    end: asyncio.Event
+    task: asyncio.Task[None] | None = None
+
+
+class Server:
+    """Serves desks at one address, each under a token of its own.
+
+    The methods are called on the engine. The server listens from the first desk until `aclose`.
+    """
+
+    def __init__(self) -> None:
+        self._desks: dict[str, _OpenDesk] = {}
+        self._socket: socket.socket | None = None
+        self._http: Any = None
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """The address of the endpoint, "" before the first desk is open."""
+        return "" if self._socket is None else f"http://{HOST}:{self._socket.getsockname()[1]}{PATH}"
+
+    async def open(self, desk: Desk) -> str:
+        """Serve a desk, and return the token that opens it. Raises MissingExtra without the package `mcp`."""
+        await self._listen()
+        token = secrets.token_urlsafe(32)
+        register_secret(token)
+        manager = _manager(protocol(desk), self.url)
+        opened = self._desks[token] = _OpenDesk(token, manager, asyncio.Event())
+        ready = asyncio.Event()
+        opened.task = asyncio.create_task(_keep_open(opened, ready))
+        await ready.wait()
+        return token
+
+    async def close(self, token: str) -> None:
+        """Close a desk: its calls end, and its token opens nothing any more."""
+        opened = self._desks.pop(token, None)
+        if opened is not None and opened.task is not None:
+            opened.end.set()
+            await asyncio.wait([opened.task], timeout=limits.CLOSING)
+
+    async def aclose(self) -> None:
+        """Close every desk, and listen no longer; may be called twice."""
+        for token in tuple(self._desks):
+            await self.close(token)
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            self._http.should_exit = True
+            done, _ = await asyncio.wait([serving], timeout=limits.CLOSING)
+            if not done:
+                serving.cancel()
+        listening, self._socket = self._socket, None
+        if listening is not None:
+            listening.close()
+
+    async def _listen(self) -> None:
+        if self._serving is not None:
+            return
+        try:
+            from uvicorn import Config
+            from uvicorn import Server as Http
+        except ImportError as error:
+            raise MissingExtra("Serving the notebook", "mcp") from error
+        listening = self._socket = socket.create_server((HOST, 0))
+        config = Config(
+            cast("Any", self._answer),
+            interface="asgi3",
+            proxy_headers=False,
+            log_config=None,
+            lifespan="off",
+            ws="none",
+            limit_concurrency=limits.REQUESTS,
+            timeout_graceful_shutdown=1,
+            server_header=False,
+        )
+        self._http = Http(config)
+        # uvicorn takes the signals of a process whose main thread it runs in, which the engine's thread is not.
+        self._serving = asyncio.create_task(self._http.serve(sockets=[listening]))
+
+    async def _answer(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["type"] != "http":
+            return
+        desk = self._opened_by(scope)
+        if desk is None:
+            await _refuse(send, 401, "The token is not the one of this kernel. python -m agentmagic bridge has it.")
+        elif scope["path"] != PATH:
+            await _refuse(send, 404, f"The endpoint is {PATH}.")
+        else:
+            gone = scope[GONE] = asyncio.Event()
+            try:
+                await desk.manager.handle_request(scope, receive, send)
+            finally:
+                gone.set()
+
+    def _opened_by(self, scope: "Scope") -> _OpenDesk | None:
+        """Return the desk that the request's token opens."""
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        kind, _, token = given.partition(b" ")
+        found = None
+        for known, desk in self._desks.items():  # all of them, so that the time tells nothing
+            if kind.lower() == b"bearer" and hmac.compare_digest(known.encode(), token.strip()):
+                found = desk
+        return found
+
+
+async def _keep_open(desk: _OpenDesk, ready: asyncio.Event) -> None:
+    """Run the sessions of a desk until it is closed, in one task."""
+    try:
+        async with desk.manager.run():
+            ready.set()
+            await desk.end.wait()
+    finally:
+        ready.set()
+
+
+async def _refuse(send: "Send", status: int, words: str) -> None:
+    body = words.encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    if status == 401:  # noqa: PLR2004
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _manager(protocol: "Protocol[Any]", url: str) -> "StreamableHTTPSessionManager":
+    """Return what holds the sessions of a desk, for requests to this address only, whoever's name resolves to it."""
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    place = url.removeprefix("http://").removesuffix(PATH)
+    port = place.rpartition(":")[2]
+    hosts = [place, f"localhost:{port}"]
+    security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{one}" for one in hosts])
+    return StreamableHTTPSessionManager(
+        protocol,
+        security_settings=security,
+        max_request_body_size=limits.REQUEST_BYTES,
+        max_sessions=limits.SESSIONS,
+        session_idle_timeout=limits.IDLE,
+    )
