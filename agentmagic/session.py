@@ -391,6 +391,8 @@ class Session:
             installed().join(self)
             learn_secrets()
             recipe = chosen.recipe(self.agent)
+            if is_outside(asked := model_override() or recipe.model):
+                raise UsageError(f"{asked} is an agent with a loop of its own, which runs no map. Choose a model: -m.")
             tape = self.deck.map(
                 as_prompt(prompt),
                 recipe,

@@ -247,6 +247,7 @@ class OutsideExecutor(ToolExecutor):
     async def _wait(self, tool: Tool, call: ToolCall, live: LiveCall, context: ToolContext) -> ToolResult:
         """Report how far a call is until it has its result, with the calls that are made meanwhile."""
         made: list[asyncio.Task[Any]] = []
+        await asyncio.sleep(0)  # the calls of a step begin before one of them ends, as in a replay
         try:
             while True:
                 while live.late:

@@ -47,7 +47,7 @@ class Asking(Protocol):
         ...
 
     def charge(self, dollars: float) -> None:
-        """Take in what the prompt has cost so far. Raises BudgetExhausted."""
+        """Take in what the prompt has cost so far."""
         ...
 
     def warn(self, words: str) -> None:

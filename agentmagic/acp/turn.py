@@ -14,9 +14,9 @@ from agentmagic.acp import bounds
 from agentmagic.acp.calls import CallTape, OutsideCalls, OutsideExecutor
 from agentmagic.acp.model import PROVIDER, OutsideModel
 from agentmagic.acp.updates import GOES_ON, PlanNews
-from agentmagic.agent import MAX_ITERATIONS
+from agentmagic.agent import MAX_ITERATIONS, REPAIRS
 from agentmagic.approval.approvals import Gate
-from agentmagic.errors import ProviderError, UsageError
+from agentmagic.errors import InvalidOutput, ProviderError, UsageError
 from agentmagic.events import (
     Event,
     PartFinished,
@@ -37,7 +37,7 @@ from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.loop.retry import stream_once
 from agentmagic.loop.step import Steps, TurnContext
 from agentmagic.loop.stepping import Stepper
-from agentmagic.loop.turn import Channel, Outcome, TurnLoop
+from agentmagic.loop.turn import Channel, Outcome, TurnLoop, take_cancellation
 from agentmagic.messages import Message, ProviderData, ToolResult, Usage, user
 from agentmagic.providers.base import Model, ModelFinished, Preparing, Request
 from agentmagic.providers.registry import counted
@@ -157,6 +157,7 @@ class _OutsideLoop(TurnLoop):
     _tasks: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     _in_step: bool = False
     _broke: BudgetExhausted | None = None
+    _task: "asyncio.Task[Any] | None" = None
 
     def equip(self, gate: Gate) -> None:
         """Make what takes the steps and follows the calls."""
@@ -186,11 +187,17 @@ class _OutsideLoop(TurnLoop):
         """Follow the agent's turn, and prompt it again if its answer has to be repaired."""
         self._refuse()
         await self.list_tools()
+        self._task = asyncio.current_task()
         try:
             while True:
                 finished = await self._step()
                 if finished.reason != GOES_ON and not await self._asks_again(finished):
                     return "answer"
+        except asyncio.CancelledError:
+            if self._broke is None:
+                raise
+            take_cancellation()
+            raise self._broke from None
         finally:
             self._end_plan()
 
@@ -206,6 +213,9 @@ class _OutsideLoop(TurnLoop):
         if self.fold.messages[-1].role != "assistant":  # it said nothing behind its last calls
             if self.turn.agent.output_schema is None:
                 return False
+            if self.repairs == REPAIRS:
+                raise InvalidOutput(f"{name} ended its turn without an answer, where one of a form was asked for.")
+            self.repairs += 1
             self.emit(PromptAdded(user(CONCLUDE)))
             return True
         return await self.goes_on(finished)
@@ -220,8 +230,6 @@ class _OutsideLoop(TurnLoop):
         self._tell_plans(settled=False)
         if calls := self.fold.unanswered:
             await self.executor.carry_out(calls)
-        if self._broke is not None:
-            raise self._broke
         self._tell_plans(settled=True)
         return finished
 
@@ -254,12 +262,13 @@ class _OutsideLoop(TurnLoop):
             self._tell_plans(settled=True)
 
     def charge(self, dollars: float) -> None:
-        """Take in what the prompt has cost so far. Raises BudgetExhausted, also behind the calls that run."""
+        """Take in what the prompt has cost so far, and end the turn if a budget does not allow that."""
         try:
             self._own.keep(dollars)
         except BudgetExhausted as spent:
-            self._broke = spent
-            raise
+            self._broke = self._broke or spent
+            if self._task is not None:
+                self._task.cancel()
 
     def emit(self, event: Event) -> None:
         """Add an event to the turn, and note the files that a call has changed."""

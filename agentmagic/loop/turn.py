@@ -153,7 +153,7 @@ class TurnLoop:
             reason, self.spent = "budget", str(spent)
         except asyncio.CancelledError:
             reason = "cancelled"
-            _take_cancellation()
+            take_cancellation()
         except Exception as failed:  # noqa: BLE001  (a turn ends with TurnFinished after any failure)
             reason, error = self._failed(failed)
         await self._tell_changes()
@@ -438,7 +438,7 @@ async def _all(listings: Iterable[Awaitable[T]]) -> Sequence[T]:
             task.cancel()
 
 
-def _take_cancellation() -> None:
+def take_cancellation() -> None:
     """Clear the task's pending cancellations, so that the turn can still await its clean-up."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():

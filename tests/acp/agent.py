@@ -51,7 +51,7 @@ class ScriptedAgent:
             protocol_version=1,
             agent_capabilities=schema.AgentCapabilities(
                 load_session="--no-load" not in self.options,
-                prompt_capabilities=schema.PromptCapabilities(image=images, embedded_context=True),
+                prompt_capabilities=schema.PromptCapabilities(image=images, embedded_context=images),
                 mcp_capabilities=schema.McpCapabilities(http=True),
             ),
         )
