@@ -28,7 +28,7 @@ from agentmagic.tools.base import Tool
 PROVIDER = "acp"
 
 
-class Asking(Protocol):
+class FollowingTurn(Protocol):
     """The turn that asks the agent: it follows the calls, shows the plan, and keeps the budgets.
 
     `session` is the id of the agent's session that an earlier kernel had, with the messages that it knows.
@@ -56,7 +56,7 @@ class Asking(Protocol):
 
 
 @dataclass(slots=True)
-class _Prompt:
+class _RunningPrompt:
     """A prompt that the agent works on."""
 
     reader: UpdateReader
@@ -81,11 +81,11 @@ class OutsideModel:
     def __init__(self, name: str) -> None:
         self.agent = outside_agent(name)
         self.name = self.agent.model
-        self.turn: Asking | None = None
+        self.turn: FollowingTurn | None = None
         self._desk = TurnDesk()
         self._serves = False
         self._connection: AgentConnection | None = None
-        self._prompt: _Prompt | None = None
+        self._prompt: _RunningPrompt | None = None
         self._ending: asyncio.Task[None] | None = None
         self._known: Sequence[Message] = ()
         self._session = ""
@@ -178,7 +178,7 @@ class OutsideModel:
 
     # -- a prompt ------------------------------------------------------------------------------
 
-    async def _begin(self, request: Request, turn: Asking) -> None:
+    async def _begin(self, request: Request, turn: FollowingTurn) -> None:
         await self.prepare()
         connection = self._connection
         assert connection is not None  # noqa: S101  (of `prepare`)
@@ -188,7 +188,7 @@ class OutsideModel:
         words = f"{INSTRUCTIONS}\n\n{self._told}" if self._told and self._told != told else ""
         blocks = [*text_block(words, earlier(unseen)), *blocks_of(prompt.parts, connection.can)]
         tools = [tool.name for tool in request.tools]
-        made = self._prompt = _Prompt(UpdateReader(self.name, tools, turn.fresh), asyncio.Queue())
+        made = self._prompt = _RunningPrompt(UpdateReader(self.name, tools, turn.fresh), asyncio.Queue())
         turn.calls.reader = made.reader
         turn.calls.tell = self._tell
         self._before, self._costs = self._total, False
@@ -196,7 +196,7 @@ class OutsideModel:
         made.task = asyncio.create_task(self._ask(connection, made, blocks))
         self._known = request.messages
 
-    async def _open(self, connection: AgentConnection, before: Sequence[Message], turn: Asking) -> Sequence[Message]:
+    async def _open(self, connection: AgentConnection, before: Sequence[Message], turn: FollowingTurn) -> Sequence[Message]:
         """Have the agent's session open, and return the messages before the prompt that it does not know."""
         session, known = (self._session, self._known) if self._session else turn.session
         goes_on = session and tuple(before[: len(known)]) == tuple(known)
@@ -215,7 +215,7 @@ class OutsideModel:
         self._session = connection.session
         return before[len(known) :] if resumed else before
 
-    async def _ask(self, connection: AgentConnection, prompt: _Prompt, blocks: Sequence[Any]) -> None:
+    async def _ask(self, connection: AgentConnection, prompt: _RunningPrompt, blocks: Sequence[Any]) -> None:
         try:
             response = await connection.prompt(blocks)
             usage = usage_of(response, self._spent)
@@ -247,7 +247,7 @@ class OutsideModel:
             loop = asyncio.get_running_loop()
             prompt.quiet = loop.call_later(bounds.QUIET, lambda: self._pass(prompt, prompt.reader.close()))
 
-    def _permission(self, prompt: _Prompt, request: PermissionRequest) -> None:
+    def _permission(self, prompt: _RunningPrompt, request: PermissionRequest) -> None:
         turn, reader = self.turn, prompt.reader
         self._pass(prompt, reader.call(request.call))
         reported = reader.reported(request.call.tool_call_id)
@@ -262,7 +262,7 @@ class OutsideModel:
         if self._prompt is not None:
             self._pass(self._prompt, news)
 
-    def _pass(self, prompt: _Prompt, news: Iterable[News]) -> None:
+    def _pass(self, prompt: _RunningPrompt, news: Iterable[News]) -> None:
         turn = self.turn
         for one in news:
             match one:
