@@ -41,6 +41,7 @@ NEEDS = {
     "tools/test_executors.py": "cloudpickle",
     "tools/test_ipyparallel.py": "ipyparallel",
     "replay/test_models_and_servers.py": "mcp",
+    "serve/test_bridge.py": "mcp",
     "replay/test_maps.py": "pandas",
     "undo": "numpy",
     "values/test_describe.py": "pandas",

@@ -14,7 +14,7 @@ from agentmagic import ScriptedModel, Session
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
-NEEDS = {"docs/clusters.md": "distributed", "docs/maps.md": "pandas"}
+NEEDS = {"docs/serve.md": "mcp", "docs/clusters.md": "distributed", "docs/maps.md": "pandas"}
 """What the code of a page needs beyond the core; it is left out where that is missing."""
 
 RUN = """

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, cast
 
-from agentmagic.errors import UsageError
+from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.serve import kernels, no_kernel
 from agentmagic.serve.client_state import ClientState, wanted
 from agentmagic.serve.envelope import (
@@ -56,6 +57,8 @@ def serve(notebook: str = "") -> None:
 
     Without a name it is the only kernel, or the one nearest to the current folder. Raises MissingExtra.
     """
+    if find_spec("httpx2") is None:
+        raise MissingExtra("The bridge", "mcp")
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(notebook))
 
@@ -84,7 +87,6 @@ class Passage:
     request: Envelope
     link: KernelLink
     task: "asyncio.Task[None] | None" = None
-    is_cancelled: bool = False
 
 
 class Bridge:
@@ -194,15 +196,16 @@ class Bridge:
         """Tell a kernel that the handshake is complete, and listen to it. Raises LinkBroken."""
         link.is_open = True
         await link.tell(make(method="notifications/initialized"))
-        for number, request in enumerate(list(self._client.settings.values())):
-            with suppress(LinkBroken):
-                async for _ in link.ask(request.changed(id=f"bridge-{number}")):
-                    pass
+        with suppress(LinkBroken, TimeoutError):
+            async with asyncio.timeout(HANDSHAKE):
+                for number, request in enumerate(list(self._client.settings.values())):
+                    async for _ in link.ask(request.changed(id=f"bridge-{number}")):
+                        pass
         link.listener = self._tasks.create_task(self._listen(link))
 
     async def _listen(self, link: KernelLink) -> None:
         """Pass on what the kernel sends without being asked."""
-        while True:
+        while not link.is_closed:
             with suppress(LinkBroken):
                 async for message in link.listen():
                     await self._deliver(link, message)
@@ -215,17 +218,19 @@ class Bridge:
             return
         self._link, self._reason = None, why
         _note(why)
-        for number, passage in list(self._passages.items()):
-            if passage.link is link:
-                del self._passages[number]
-                if passage.task is not None and passage.task is not asyncio.current_task():
-                    passage.task.cancel()
-                if not passage.is_cancelled and number not in self._client.listening:
-                    await self._send(failure(number, why))
-        for number, (asking, _) in list(self._questions.items()):
-            if asking is link:
-                del self._questions[number]
-                await self._send(make(method="notifications/cancelled", params={"requestId": number, "reason": why}))
+        # All are taken out before the first await, in which others would still find them.
+        lost = {number: passage for number, passage in self._passages.items() if passage.link is link}
+        asked = [number for number, (asking, _) in self._questions.items() if asking is link]
+        for number, passage in lost.items():
+            del self._passages[number]
+            if passage.task is not None:
+                passage.task.cancel()
+        for number in asked:
+            del self._questions[number]
+        for number in (one for one in lost if one not in self._client.listening):
+            await self._send(failure(number, why))
+        for number in asked:
+            await self._send(make(method="notifications/cancelled", params={"requestId": number, "reason": why}))
         await self._log("warning", why)
         self._tasks.create_task(link.aclose())
 
@@ -290,24 +295,20 @@ class Bridge:
         passage.task = self._tasks.create_task(self._carry(passage))
 
     async def _notify(self, message: Envelope) -> None:
-        link, number = self._link, message.cancels
+        link, passage = self._link, None
         if message.method == "notifications/initialized":
             self._client.is_ready = True
             if link is not None and not link.is_open:
                 await self._try(self._open(link))
             return
-        passage = None
-        if number is not None:
+        if (number := message.cancels) is not None:
             self._client.forget(number)
             passage = self._passages.get(number)
-        if passage is not None and passage.request.version is not None:
-            self._passages.pop(cast("RequestId", number))
-            if passage.task is not None:
-                passage.task.cancel()  # a stateless request is cancelled by closing its connection
-        elif link is not None and link.is_open:
-            if passage is not None:
-                passage.is_cancelled = True
+        is_stateless = passage is not None and passage.request.version is not None
+        if link is not None and link.is_open and not is_stateless:
             await self._try(link.tell(message))
+        if passage is not None and passage.task is not None:
+            passage.task.cancel()  # closes its connection, which is how a stateless request is cancelled
 
     async def _answer(self, message: Envelope) -> None:
         """Pass the client's answer to the kernel that asked."""
@@ -342,19 +343,20 @@ class Bridge:
     async def _settle(self, passage: Passage, answer: Envelope) -> None:
         """Pass an answer on, unless the request has been cancelled or answered."""
         number = cast("RequestId", passage.request.id)
-        if self._passages.get(number) is passage and not passage.is_cancelled:
+        if self._passages.get(number) is passage:
             del self._passages[number]
             self._client.forget(number)
             await self._send(answer)
 
     async def _fail(self, passage: Passage, error: LinkBroken) -> None:
         """Answer a request whose answer did not come, with what became of the kernel."""
-        link = passage.link
-        if error.kind in ("lost", "ended") and await self._has_ended(link.kernel):
-            await self._lose(link, _ending(link.kernel))
+        link, why = passage.link, ""
+        if error.kind != "dropped" and await self._has_ended(link.kernel):
+            why = _ending(link.kernel)
         elif error.kind in ("ended", "refused"):
-            self._refusing = link.kernel if error.kind == "refused" else None
-            await self._lose(link, str(error))
+            self._refusing, why = link.kernel if error.kind == "refused" else None, str(error)
+        if why:  # in a task of its own, which goes on if the client cancels this request
+            await asyncio.shield(self._tasks.create_task(self._lose(link, why)))
         await self._settle(passage, failure(cast("RequestId", passage.request.id), str(error)))
 
     async def _has_ended(self, kernel: ServedKernel) -> bool:

@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from agentmagic.errors import AgentMagicError, MissingExtra
+from agentmagic.errors import AgentMagicError
 from agentmagic.serve.envelope import LARGEST, Envelope, make, read
 from agentmagic.serve.kernels import ServedKernel
 from agentmagic.serve.selection import label
@@ -39,10 +39,8 @@ class KernelLink:
     """Sends messages to a served kernel, and yields what it sends back."""
 
     def __init__(self, kernel: ServedKernel) -> None:
-        try:
-            import httpx2
-        except ImportError as error:
-            raise MissingExtra("The bridge", "mcp") from error
+        import httpx2
+
         self.kernel = kernel
         self.capabilities: dict[str, Any] = {}
         self.is_open = False
@@ -54,12 +52,19 @@ class KernelLink:
             headers={
                 "authorization": f"Bearer {kernel.token}",
                 "accept": "application/json, text/event-stream",
+                "accept-encoding": "identity",
                 "content-type": "application/json",
             },
             timeout=httpx2.Timeout(SECONDS, read=None, pool=None),
-            limits=httpx2.Limits(max_connections=None),
+            # A connection is not used again at the time when the server, uvicorn, closes it: after 5 seconds.
+            limits=httpx2.Limits(max_connections=None, keepalive_expiry=2.0),
             trust_env=False,  # no proxy stands before this machine
         )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection has been given up."""
+        return self._http.is_closed
 
     async def ask(self, request: Envelope) -> AsyncIterator[Envelope]:
         """Send a request, and yield what the kernel sends until it has answered. Raises LinkBroken."""
@@ -72,6 +77,9 @@ class KernelLink:
                         if message.is_answer:
                             return
                 raise LinkBroken(self._lost("broke off before the answer came"), "lost")
+            # To a stateless request, NOT_FOUND says that its method is unknown, and an answer says so too.
+            if response.status_code == HTTPStatus.NOT_FOUND and request.version is None:
+                raise self._refusal(response)
             answer = read(await self._body(response))
             if answer is None or not answer.is_answer:
                 raise self._refusal(response)
@@ -80,7 +88,7 @@ class KernelLink:
     async def begin(self, params: dict[str, Any]) -> dict[str, Any]:
         """Make the handshake with a client's parameters, and return the kernel's result. Raises LinkBroken."""
         request = make(method="initialize", id="bridge", params=params)
-        self._headers = {}
+        self._end_session()
         async with self._sent("POST", content=request.line) as response:
             is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
             answer = await self._first_answer(response) if is_stream else read(await self._body(response))
@@ -110,20 +118,29 @@ class KernelLink:
 
     async def aclose(self) -> None:
         """End the session in the kernel, and close the connections."""
-        if self.listener is not None:
-            self.listener.cancel()
+        headers = self._headers
+        self._end_session()
         with suppress(LinkBroken):
-            if "mcp-session-id" in self._headers:
-                async with self._sent("DELETE", headers=self._headers, timeout=FAREWELL):
+            if "mcp-session-id" in headers:
+                async with self._sent("DELETE", headers=headers, timeout=FAREWELL):
                     pass
         await self._http.aclose()
 
+    def _end_session(self) -> None:
+        if self.listener is not None:
+            self.listener.cancel()
+        self._headers, self.is_open, self.listener = {}, False, None
+
     @asynccontextmanager
-    async def _sent(self, method: str, **options: Any) -> "AsyncIterator[httpx2.Response]":
+    async def _sent(self, method: str, **options: Any) -> "AsyncGenerator[httpx2.Response]":
         import httpx2
 
+        if self.is_closed:
+            raise LinkBroken(self._lost("is closed"), "ended")
         try:
             async with self._http.stream(method, self.kernel.url, **options) as response:
+                if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                    raise self._refusal(response)
                 yield response
         except httpx2.SSEError as error:
             raise _too_long() from error

@@ -30,6 +30,8 @@ LARGEST = 16 * 1024
 MOST = 500
 """Files of the folder that are looked at."""
 
+_own: dict[int, Path] = {}
+"""The file of this process, by its id."""
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -47,7 +49,8 @@ class ServedKernel:
 
     `notebook` is the name of the file in `folder`, "" if it is not known. `begun` is in seconds since 1970.
     `process_start` is when the process started, in a unit of the system, "" if it is not known: a process id is used
-    again when its process has ended. `host` is the machine, since machines and containers may share a home folder.
+    again when its process has ended. `host` is the name of the machine, which may change: machines and containers that
+    share a home folder do not remove each other's files.
     """
 
     process: Annotated[int, Field(gt=0)]
@@ -90,6 +93,7 @@ def write(kernel: ServedKernel) -> None:
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(_decoder().dump_json(kernel))
         beside.replace(path)
+        _own[kernel.process] = path
     except OSError as error:
         message = f"The kernel cannot be served: its file in {folder()} cannot be written ({error.strerror or error})."
         raise UsageError(f"{message} Make the folder yours and writable.") from error
@@ -99,8 +103,10 @@ def write(kernel: ServedKernel) -> None:
 
 def remove() -> None:
     """Remove the file of this process, if there is one."""
-    with suppress(OSError):
-        (folder() / _name(os.getpid(), platform.node())).unlink(missing_ok=True)
+    path = _own.pop(os.getpid(), None)  # a child that this process forked has none
+    if path is not None:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def find_all() -> list[ServedKernel]:
@@ -123,11 +129,12 @@ def _living() -> Iterator[ServedKernel]:
         return
     for path in paths:
         kernel = _read(path)
-        if kernel is None or kernel.host != platform.node() or path.name != _name(kernel.process, kernel.host):
+        if kernel is None or path.name != _name(kernel.process, kernel.host):
             continue
-        if kernel.is_alive:
+        is_here = kernel.host == platform.node()
+        if kernel.is_alive and (is_here or kernel.process_start):
             yield kernel
-        else:
+        elif is_here:
             with suppress(OSError):
                 path.unlink()
 

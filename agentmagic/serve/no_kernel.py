@@ -23,7 +23,11 @@ _LISTS = {
     "prompts/list": "prompts",
 }
 # What the kernel will have: a client asks for nothing that the first answer does not name.
-_CAPABILITIES = {"logging": {}, "tools": {"listChanged": True}, "resources": {"listChanged": True, "subscribe": True}}
+_CAPABILITIES: dict[str, Any] = {
+    "logging": {},
+    "tools": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+}
 
 
 def handshake(params: Mapping[str, Any], reason: str) -> dict[str, Any]:
@@ -38,7 +42,8 @@ def handshake(params: Mapping[str, Any], reason: str) -> dict[str, Any]:
 
 def with_changes(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result of `initialize` with what the bridge itself sends: log messages, and that tools changed."""
-    capabilities = {"logging": {}} | _mapping(result.get("capabilities"))
+    logging: dict[str, Any] = {}
+    capabilities = {"logging": logging, **_mapping(result.get("capabilities"))}
     tools = _mapping(capabilities.get("tools")) | {"listChanged": True}
     return {**result, "capabilities": capabilities | {"tools": tools}}
 

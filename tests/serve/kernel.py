@@ -33,13 +33,9 @@ def ask_for_trip() -> Elicit[Trip]:
     return Elicit("Where to?", Trip)
 
 
-def make(notes: Path) -> MCPServer:
+def make(notes: Path) -> MCPServer:  # noqa: C901  (one function for each tool)
     server = MCPServer("kernel", instructions="Ask the notebook.")
     cancelled = asyncio.Event()
-
-    def note(word: str) -> None:
-        with notes.open("a") as file:
-            file.write(f"{word}\n")
 
     @server.tool()
     def process() -> int:
@@ -75,9 +71,16 @@ def make(notes: Path) -> MCPServer:
 
     @server.tool()
     def die() -> str:
-        note("dies")
+        with notes.open("a") as file:
+            file.write("dies\n")
         os.kill(os.getpid(), signal.SIGKILL)
         return "never"
+
+    @server.tool()
+    def forget() -> str:
+        """Forget the sessions of all clients."""
+        server.session_manager._server_instances.clear()
+        return "forgotten"
 
     @server.resource("memo://one")
     def one() -> str:
@@ -109,7 +112,7 @@ def main(notebook: str, folder: str, wanted: str = "") -> None:
     async def run() -> None:
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         kernels.write(ServedKernel.here(url, token, notebook, folder))
-        print("ready", flush=True)
+        os.write(1, b"ready\n")
         await serving
 
     asyncio.run(run())

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from agentmagic.serve.envelope import LARGEST
 
 ROOT = Path(__file__).parents[2]
 BRIDGE = [sys.executable, "-m", "agentmagic", "bridge"]
-ERAS = ["legacy", "2026-07-28"]
+ERAS = {"legacy": "2025-11-25", "auto": "2026-07-28"}  # how a client connects, and at which version
 
 
 class World:
@@ -46,12 +46,15 @@ class World:
 
     def bridge(self):
         """Start a bridge whose pipes the test holds."""
-        return self.start(BRIDGE, self.folder, stderr=subprocess.PIPE)
+        return self.start(BRIDGE, self.folder, stderr=subprocess.DEVNULL)
 
     def end(self, *processes):
         for process in processes:
             process.kill()
-            process.communicate()
+            process.wait()
+            for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
+                with suppress(BrokenPipeError):
+                    stream.close()
 
     def parameters(self, *arguments, place="."):
         env, cwd = self.env, self.folder / place
@@ -125,8 +128,7 @@ def test_a_client_reaches_the_only_kernel(world, mode):
             assert (await client.read_resource("memo://one")).contents[0].text == "remember the milk"
             return client.instructions, client.protocol_version
 
-    said = asyncio.run(main())
-    assert said == ("Ask the notebook.", "2025-11-25") if mode == "legacy" else said[1] == mode
+    assert asyncio.run(main()) == ("Ask the notebook.", ERAS[mode])
     assert seen == ["step 0", "step 1", "step 2"]
 
 
@@ -162,7 +164,7 @@ def test_a_call_in_a_kernel_that_dies_gets_an_error_once_and_the_next_kernel_is_
             ):
                 await client.call_tool("die")
             await world.hears("notifications/message", "has ended")
-            with pytest.raises(MCPError, match="has ended. Run %agent serve"):
+            with pytest.raises(MCPError, match=r"has ended. Run %agent serve"):
                 await client.call_tool("process")
             assert (await client.list_tools()).tools == []
             second = world.kernel()
@@ -174,17 +176,24 @@ def test_a_call_in_a_kernel_that_dies_gets_an_error_once_and_the_next_kernel_is_
     assert (world.folder / "work" / "notes").read_text() == "dies\n"
 
 
+def close(world, process):
+    """Do what `%agent serve stop` does to the file of a kernel."""
+    (path,) = (world.folder / "state").rglob(f"{process.pid}-*.json")
+    path.unlink()
+
+
 @pytest.mark.slow
-def test_a_kernel_that_ends_between_calls_is_missed_and_another_notebook_is_not_joined(world):
+@pytest.mark.parametrize(("end", "fate"), [(World.end, "has ended"), (close, "is no longer served")])
+def test_a_kernel_that_ends_between_calls_is_missed_and_another_notebook_is_not_joined(world, end, fate):
     first = world.kernel()
 
     async def main():
         async with world.client() as client:
             await joined(client)
-            world.end(first)
-            await world.hears("notifications/message", "has ended")
+            end(world, first)
+            await world.hears("notifications/message", f"The kernel of analysis.ipynb {fate}. Run %agent serve")
             world.kernel("other.ipynb")
-            with pytest.raises(MCPError, match="analysis.ipynb has ended"):
+            with pytest.raises(MCPError, match=rf"analysis.ipynb {fate}"):
                 await client.call_tool("process")
             second = world.kernel()
             await world.hears("notifications/tools/list_changed")
@@ -198,7 +207,7 @@ def test_the_subscription_of_a_stateless_client_outlives_its_kernel(world):
     first = world.kernel()
 
     async def main():
-        async with world.client(mode=ERAS[1]) as client, client.listen(tools_list_changed=True) as changes:
+        async with world.client(mode="auto") as client, client.listen(tools_list_changed=True) as changes:
             await joined(client)
             world.end(first)
             second = world.kernel()
@@ -208,14 +217,14 @@ def test_the_subscription_of_a_stateless_client_outlives_its_kernel(world):
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.slow)])
 def test_without_a_kernel_the_bridge_says_what_to_do_and_joins_the_first_that_is_served(world, mode):
     async def main():
         async with world.client(mode=mode) as client:
             assert "No kernel is served. Run %agent serve in a notebook." in client.instructions
             assert (await client.list_tools()).tools == []
             assert (await client.list_resources()).resources == []
-            with pytest.raises(MCPError, match="No kernel is served. Run %agent serve"):
+            with pytest.raises(MCPError, match=r"No kernel is served. Run %agent serve"):
                 await client.call_tool("process")
             if mode == "legacy":
                 process = world.kernel()
@@ -239,7 +248,7 @@ def test_a_kernel_that_refuses_the_token_is_named_and_its_successor_joined(world
         async with world.client(mode=mode) as client:
             for _ in range(2):
                 with pytest.raises(
-                    MCPError, match="kernel of analysis.ipynb refused the token in its file. Run %agent"
+                    MCPError, match=r"kernel of analysis.ipynb refused the token in its file. Run %agent"
                 ):
                     await client.call_tool("process")
             world.end(first)
@@ -265,7 +274,7 @@ def test_several_kernels_are_told_apart_by_name_and_by_folder(world):
         async with world.client(place="three") as client:
             for path in ("one/analysis.ipynb", "two/b.ipynb"):
                 assert f"python -m agentmagic bridge {world.folder / path}" in client.instructions
-            with pytest.raises(MCPError, match="2 kernels are served"):
+            with pytest.raises(MCPError, match=r"2 kernels are served"):
                 await client.call_tool("process")
             world.end(other)
             await world.hears("notifications/tools/list_changed")
@@ -282,6 +291,7 @@ def read(process, *keys):
             return message
 
 
+@pytest.mark.slow
 def test_rubbish_is_dropped_and_a_client_that_closes_its_end_ends_the_bridge_at_once(world):
     world.kernel()
     bridge = world.bridge()
@@ -313,6 +323,69 @@ def test_rubbish_is_dropped_and_a_client_that_closes_its_end_ends_the_bridge_at_
     bridge.stdin.close()
     assert bridge.wait(timeout=5) == 0
     assert bridge.stdout.read() == b""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leave", [lambda bridge: bridge.stdin.close(), lambda bridge: bridge.terminate()])
+def test_a_client_that_leaves_without_reading_its_answers_ends_the_bridge(world, leave):
+    world.kernel()
+    bridge = world.bridge()
+    calls = [line("tools/call", number, name="big", arguments={}) for number in range(1, 4)]
+    for sent in (HELLO, line("notifications/initialized"), *calls):
+        bridge.stdin.write(sent)
+    bridge.stdin.flush()
+    assert bridge.stdout.readline()
+    assert bridge.stdout.peek(1)  # an answer that fills the pipe has begun
+    leave(bridge)
+    assert bridge.wait(timeout=5) == 0
+
+
+@pytest.mark.slow
+def test_a_client_that_begins_anew_and_a_session_that_the_kernel_has_closed_get_a_new_session(world):
+    process = world.kernel()
+    bridge = world.bridge()
+
+    def call(tool, number):
+        bridge.stdin.write(line("tools/call", number, name=tool, arguments={}))
+        bridge.stdin.flush()
+        return read(bridge, "error", "result")
+
+    for _ in range(2):
+        bridge.stdin.write(HELLO)
+        bridge.stdin.flush()
+        assert read(bridge, "result")["id"] == 0
+        bridge.stdin.write(line("notifications/initialized"))
+        assert call("process", 1)["result"]["content"][0]["text"] == str(process.pid)
+    call("forget", 2)
+    assert "had closed the session of this client" in call("process", 3)["error"]["message"]
+    while read(bridge, "method")["method"] != "notifications/tools/list_changed":
+        pass
+    assert call("process", 4)["result"]["content"][0]["text"] == str(process.pid)
+
+
+@pytest.mark.slow
+def test_each_call_that_is_under_way_when_a_kernel_dies_gets_one_error(world):
+    process = world.kernel()
+    bridge = world.bridge()
+    waits = [
+        line("tools/call", number, name="wait", arguments={}, _meta={"progressToken": number})
+        for number in range(1, 31)
+    ]
+    for sent in (HELLO, line("notifications/initialized"), *waits):
+        bridge.stdin.write(sent)
+    bridge.stdin.flush()
+    for _ in waits:
+        assert read(bridge, "method")["params"]["message"] == "begun"
+    world.end(process)
+    bridge.stdin.write(line("notifications/cancelled", requestId=1) + line("ping", "last"))
+    bridge.stdin.flush()
+    answered = {}
+    while not answered.keys() >= {"last", *range(2, 31)}:
+        answer = read(bridge, "error", "result")
+        assert answer["id"] not in answered
+        answered[answer["id"]] = answer.get("error", {}).get("message")
+    ended = "The kernel of analysis.ipynb has ended. Run %agent serve in it again."
+    assert {number: answered[number] for number in range(2, 31)} == dict.fromkeys(range(2, 31), ended)
 
 
 @pytest.mark.slow
@@ -353,19 +426,7 @@ def test_the_client_of_another_library_comes_through(world):
         entry = {"command": BRIDGE[0], "args": BRIDGE[1:], "env": world.env, "cwd": str(world.folder)}
         async with asyncio.timeout(30), fastmcp.Client({"mcpServers": {"notebook": entry}}) as client:
             assert text(await client.call_tool("process")) == str(process.pid)
-            with pytest.raises(Exception, match="The kernel of analysis.ipynb has ended"):
+            with pytest.raises(Exception, match=r"The kernel of analysis.ipynb has ended"):
                 await client.call_tool("die")
 
     asyncio.run(main())
-
-
-def test_the_command_lists_the_kernels(world):
-    def listed():
-        done = subprocess.run(
-            [*BRIDGE, "--list"], env=os.environ | world.env, capture_output=True, text=True, check=True
-        )
-        return done.stdout
-
-    assert listed() == "No kernel is served. Run %agent serve in a notebook.\n"
-    process = world.kernel()
-    assert listed().startswith(f"{world.folder / 'work' / 'analysis.ipynb'}  (process {process.pid}, since 20")
