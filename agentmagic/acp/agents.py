@@ -15,13 +15,15 @@ from pathlib import PurePath
 from agentmagic.errors import MissingExtra, UnknownModel
 from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean, one_line
-from agentmagic.tools.mcp.stdio import locate
+from agentmagic.tools.mcp.stdio import Tail, locate
 
 PREFIX = "acp:"
 NODE_SECONDS = 5.0
 """For `node --version`, which takes 0.05 s."""
 SHOWN = 100
 """Characters of a command that a message shows."""
+LAST_WORDS = 300
+"""Characters of what an agent wrote before it ended."""
 _METHODS = 5
 """Ways to log in that a message names."""
 _LABEL = 60
@@ -81,6 +83,7 @@ _ROWS = (
         package="@agentclientprotocol/codex-acp",  # 2.6
         login="codex-acp login",
         own=frozenset({"CODEX_API_KEY"}),  # its README; used if DEFAULT_AUTH_REQUEST names the method api-key
+        asks_in="read-only",  # it begins in "agent", in which a model of its own reviews what it does
         wraps="codex",
         is_seen=True,
     ),
@@ -92,14 +95,16 @@ _ROWS = (
         login="gemini",  # docs/get-started/authentication: it asks for the way to log in at its first start
         own=frozenset({"GOOGLE_APPLICATION_CREDENTIALS"}),  # a path; Vertex AI needs it
         node=20,
+        is_seen=True,
     ),
     OutsideAgent(
         "opencode",
         "opencode",
         ("acp",),  # opencode.ai/docs/cli/acp
-        package="opencode-ai",
+        package="opencode-ai",  # 1.18
         login="opencode auth login",
         own=frozenset({"OPENCODE_API_KEY"}),
+        is_seen=True,
     ),
     OutsideAgent(
         "copilot",
@@ -220,8 +225,8 @@ def node_problem(agent: OutsideAgent) -> str:
     if found is None or _major(found) >= agent.node:
         return ""
     return (
-        f"{agent.model} needs Node.js {agent.node} or newer, and {found or 'none'} was found on the PATH of this kernel. "
-        f"Install it from https://nodejs.org, and then the agent: {agent.install}"
+        f"{agent.model} needs Node.js {agent.node} or newer, and {found or 'none'} was found on the PATH of this "
+        f"kernel. Install it from https://nodejs.org, and then the agent: {agent.install}"
     )
 
 
@@ -255,27 +260,32 @@ def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
     )
 
 
-def end_problem(agent: OutsideAgent, status: int | None, last_words: str) -> str:
-    """Return that the process of an agent has ended; `last_words` are the last line of its stderr, redacted."""
-    if PurePath(agent.command).stem == "npx" and _UNREACHABLE.search(last_words):
-        package = next((word for word in agent.args if not word.startswith("-")), "PACKAGE")
-        return (
-            f"{agent.model} could not be fetched: npx did not reach its registry. Where there is a network, install "
-            f"the agent: {_npm(shlex.quote(package))}"
-        )
+def end_problem(agent: OutsideAgent, status: int | None, tail: Tail) -> str:
+    """Return that the process of an agent has ended; `tail` is the end of its stderr. Blocks as `node_problem` does."""
+    if _is_npx(agent) and _UNREACHABLE.search(tail.text()):
+        return f"{agent.model} could not be fetched: npx did not reach its registry. {_install_once(agent)}"
     if old := node_problem(agent):
         return old
     code = "" if status is None else f" with exit status {status}"
-    said = f": {last_words}" if last_words else ""
-    return f"{agent.model} ended{code}{said.rstrip('.')}. See what it says in a terminal: {_typed(agent)}"
+    words = one_line(tail.gist(lines=2), LAST_WORDS).rstrip(".")  # the last line of Node.js is only its version
+    return f"{agent.model} ended{code}{words and ': '}{words}. See what it says in a terminal: {_typed(agent)}"
 
 
 def silence_problem(agent: OutsideAgent, what: str, seconds: float) -> str:
     """Return that an agent did not do something in time; `what` completes "did not ..."."""
-    return (
-        f"{agent.model} did not {what} within {seconds:g} s. See what it says in a terminal, and whether it speaks the "
-        f"Agent Client Protocol: {_typed(agent)}"
-    )
+    words = f"{agent.model} did not {what} within {seconds:g} s."
+    if _is_npx(agent):
+        return f"{words} npx may still be fetching it. {_install_once(agent)}"
+    return f"{words} See in a terminal whether it speaks the Agent Client Protocol: {_typed(agent)}"
+
+
+def _is_npx(agent: OutsideAgent) -> bool:
+    return PurePath(agent.command).stem == "npx"
+
+
+def _install_once(agent: OutsideAgent) -> str:
+    package = next((word for word in agent.args if not word.startswith("-")), "PACKAGE")
+    return f"Install it once, where there is a network: {_npm(shlex.quote(redact(one_line(package, SHOWN))))}"
 
 
 def _typed(agent: OutsideAgent) -> str:
