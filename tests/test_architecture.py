@@ -19,7 +19,7 @@ import agentmagic
 from agentmagic.providers.registry import providers
 
 ROOT = Path(__file__).parent.parent
-# Where each SDK may be imported: in the package of its provider, mcp in that of its tools, and acp in that of its turns.
+# Where each SDK may be imported: in the package of its provider, of its tools (mcp), or of its turns (acp).
 HOMES = {row.package: row.make.rpartition(".")[0] for row in providers().values() if row.package}
 HOMES |= {"mcp": "agentmagic.tools.mcp", "acp": "agentmagic.acp"}
 SDKS = set(HOMES)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from agentmagic.errors import MissingExtra, UnknownModel
 from agentmagic.secrets import redact
@@ -164,6 +164,8 @@ def outside_agent(model: str) -> OutsideAgent:
     if (row := KNOWN.get(written)) is not None:
         return row
     command, *args = words
+    if command.startswith("~"):
+        command = str(Path(command).expanduser())
     row = next((row for row in KNOWN.values() if _starts(row, command, args)), None)
     if row is None:
         return OutsideAgent(written, command, tuple(args))
@@ -268,7 +270,7 @@ def end_problem(agent: OutsideAgent, status: int | None, tail: Tail) -> str:
         return old
     code = "" if status is None else f" with exit status {status}"
     words = one_line(tail.gist(lines=2), LAST_WORDS).rstrip(".")  # the last line of Node.js is only its version
-    return f"{agent.model} ended{code}{words and ': '}{words}. See what it says in a terminal: {_typed(agent)}"
+    return f"{agent.model} ended{code}{words and ': '}{words}. {trial(agent)}"
 
 
 def silence_problem(agent: OutsideAgent, what: str, seconds: float) -> str:
@@ -276,7 +278,7 @@ def silence_problem(agent: OutsideAgent, what: str, seconds: float) -> str:
     words = f"{agent.model} did not {what} within {seconds:g} s."
     if _is_npx(agent):
         return f"{words} npx may still be fetching it. {_install_once(agent)}"
-    return f"{words} See in a terminal whether it speaks the Agent Client Protocol: {_typed(agent)}"
+    return f"{words} {trial(agent)}"
 
 
 def _is_npx(agent: OutsideAgent) -> bool:
@@ -288,5 +290,6 @@ def _install_once(agent: OutsideAgent) -> str:
     return f"Install it once, where there is a network: {_npm(shlex.quote(redact(one_line(package, SHOWN))))}"
 
 
-def _typed(agent: OutsideAgent) -> str:
-    return redact(one_line(shlex.join((agent.command, *agent.args)), SHOWN))
+def trial(agent: OutsideAgent) -> str:
+    """Return the sentence that says how to try an agent in a terminal."""
+    return f"Try it in a terminal: {redact(one_line(shlex.join((agent.command, *agent.args)), SHOWN))}"

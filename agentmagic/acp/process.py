@@ -75,7 +75,7 @@ async def start_agent(agent: OutsideAgent, folder: Path) -> "AgentProcess":
         process, mark = await stdio.start(program)
     except (OSError, ValueError) as error:
         why = secrets.redact(one_line(str(error), agents.SHOWN)).rstrip(".")
-        raise Unavailable(f"{agent.model} cannot be started: {why}. To install it again: {agent.install}") from error
+        raise Unavailable(f"{agent.model} cannot be started: {why}. {agents.trial(agent)}") from error
     return AgentProcess(agent, process, mark)
 
 

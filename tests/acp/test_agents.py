@@ -40,6 +40,7 @@ def place(tmp_path, monkeypatch):
         ("acp:gemini --acp -m flash", "gemini", ("--acp", "-m", "flash"), "gemini"),
         (f"acp:npx -y {CLAUDE}@0.101.0", "npx", ("-y", f"{CLAUDE}@0.101.0"), "claude"),
         (f"acp:npx -y {CLAUDE}", "npx", ("-y", CLAUDE), "claude"),
+        ("acp:~/bin/kimi acp", str(Path("~/bin/kimi").expanduser()), ("acp",), "kimi"),
         ("acp:/opt/my\\ tools/codex-acp", "/opt/my tools/codex-acp", (), "codex"),
         ("acp:some-agent --say 'two words'", "some-agent", ("--say", "two words"), None),
         ("acp:npx -y some-agent --acp", "npx", ("-y", "some-agent", "--acp"), None),
@@ -70,6 +71,15 @@ def test_each_row_says_how_to_install_and_to_log_in_and_has_no_key_of_ours():
         assert row.install
         assert row.login
         assert not row.own & ours
+
+
+def test_the_docs_have_the_table():
+    page = (Path(__file__).parents[2] / "docs" / "outside-agents.md").read_text(encoding="utf-8").replace("\\|", "|")
+    for row in KNOWN.values():
+        own = ", ".join(f"`{name}`" for name in sorted(row.own))
+        seen = "" if row.is_seen else " not yet seen |"
+        cells = [f"`{row.model}`", f"`{row.install}`", f"`{row.login}`", own, str(row.node or "")]
+        assert f"| {' | '.join(cells)} |{seen}".replace("|  |", "| |").replace("|  |", "| |") in page
 
 
 @pytest.mark.parametrize(
@@ -152,10 +162,10 @@ NODE = "file.js:3\n  oops\nSyntaxError: Unexpected token\n    at main\n\nNode.js
             NODE,
             (
                 "acp:codex ended with exit status 1: SyntaxError: Unexpected token / Node.js v24.1.0. "
-                "See what it says in a terminal: codex-acp"
+                "Try it in a terminal: codex-acp"
             ),
         ),
-        ("acp:goose", "", "acp:goose ended with exit status 1. See what it says in a terminal: goose acp"),
+        ("acp:goose", "", "acp:goose ended with exit status 1. Try it in a terminal: goose acp"),
     ],
 )
 def test_an_agent_that_ends_at_its_start_is_named_with_its_last_words(model, written, sentence):

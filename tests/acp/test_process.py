@@ -117,7 +117,9 @@ async def test_an_agent_that_floods_stderr_and_prints_rubbish_and_a_huge_message
 @run
 async def test_an_agent_that_never_answers_is_given_up_with_the_command_to_look_at():
     async with started(unruly("silent")) as (process, connection):
-        with pytest.raises(Unavailable, match=r"acp:unruly did not start within 0\.05 s\. See in a terminal .*unruly"):
+        with pytest.raises(
+            Unavailable, match=r"acp:unruly did not start within 0\.05 s\. Try it in a terminal: .*unruly"
+        ):
             await process.answered("start", connection.initialize(protocol_version=1), 0.05)
 
 
@@ -170,6 +172,16 @@ async def test_closing_leaves_no_process_of_an_agent_that_ignores_it_and_is_not_
         assert time.monotonic() - begun < 5
     assert are_gone(pids)
     assert process.pid not in guardian._servers
+
+
+@run
+async def test_a_message_that_an_agent_does_not_read_holds_up_neither_the_end_nor_the_one_who_sends():
+    async with started(unruly("deaf")) as (process, _):
+        sending = asyncio.create_task(process.send({"jsonrpc": "2.0", "method": "x", "params": ["x" * 10**6]}))
+        await asyncio.sleep(0)
+        await process.aclose()
+        with pytest.raises(ConnectionError):
+            await sending
 
 
 KILLED = """

@@ -1,6 +1,6 @@
 """An outside agent written by hand, with Python alone: it starts in no time, and misbehaves on request.
 
-The words on its command line are what it does: silent, stubborn, babbles, prints, spawn, dies; with "tape FILE" it
+The words on its command line are what it does: silent, stubborn, deaf, babbles, prints, spawn, dies; with "tape FILE" it
 answers as an agent did whose traffic was recorded in tests/acp/wire.
 """
 
@@ -46,6 +46,10 @@ def babbles():
         say("babble", number, "x" * 100)
 
 
+def deaf():
+    signal.pause()
+
+
 def prints():
     for line in RUBBISH * 200:
         write(line)
@@ -70,7 +74,7 @@ def answer(request, recorded):
 
 
 def main():
-    for wrong in (stubborn, spawn, dies, babbles, prints):
+    for wrong in (stubborn, spawn, dies, deaf, babbles, prints):
         if wrong.__name__ in WORDS:
             wrong()
     recorded = tape() if "tape" in WORDS else {}
