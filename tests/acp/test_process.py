@@ -95,6 +95,7 @@ def test_the_process_sees_these_variables_and_its_folder(monkeypatch, tmp_path):
         await process.send({"jsonrpc": "2.0", "id": 7, "method": "environment"})
         answer = await process.receive()
         await process.close()
+        assert answer is not None
         return answer["result"]
 
     environment, folder = asyncio.run(main())

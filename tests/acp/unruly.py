@@ -1,7 +1,7 @@
 """An outside agent written by hand, with Python alone: it starts in no time, and misbehaves on request.
 
-The words on its command line are what it does: silent, stubborn, deaf, babbles, prints, spawn, dies; with "tape FILE" it
-answers as an agent did whose traffic was recorded in tests/acp/wire.
+The words on its command line are what it does: silent, stubborn, deaf, babbles, prints, spawn, dies; with "tape FILE"
+it answers as an agent did whose traffic was recorded in tests/acp/wire.
 """
 
 import json
