@@ -1,6 +1,7 @@
 """The process of an outside agent: what it sees, how it is read, and how it ends."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -238,6 +239,41 @@ def test_a_recorded_agent_without_a_login_is_named_with_the_command_that_logs_in
     error = asyncio.run(refusal(agent))
     assert type(error) is AuthenticationFailed
     assert str(error) == LOGINS[name]
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (
+            {
+                "error": {
+                    "code": -32000,
+                    "message": "No.",
+                    "data": {"authMethods": [{"name": "ChatGPT"}, 5, {"name": 7}]},
+                }
+            },
+            "acp:x is not logged in (ChatGPT). Log in once with its own command, in a terminal: ",
+        ),
+        (
+            {"error": {"code": -32000, "message": "No.", "data": ["odd"]}},
+            "acp:x is not logged in. Log in once with its own command, in a terminal: ",
+        ),
+        (
+            {"error": {"code": -32603, "message": "It broke with sk-ant-api03-0123456789abcdefghij.", "data": None}},
+            "acp:x did not begin a session: It broke with [redacted].",
+        ),
+        ({"error": {"message": ""}}, "acp:x did not begin a session: it gave no reason."),
+        (
+            {"result": {"sessionId": 5}},
+            "acp:x did not begin a session in a form that is of the Agent Client Protocol.",
+        ),
+    ],
+)
+def test_what_an_agent_answers_in_place_of_a_session_is_told(answer, sentence, tmp_path):
+    entries = [{"sent": {"method": "session/new"}}, {"received": {"jsonrpc": "2.0", "id": 0, **answer}}]
+    (tmp_path / "tape").write_text("\n".join(map(json.dumps, entries)))
+    program = unruly("tape", str(tmp_path / "tape"))
+    assert str(asyncio.run(refusal(OutsideAgent("x", program.command, program.args)))).startswith(sentence)
 
 
 @pytest.mark.slow
