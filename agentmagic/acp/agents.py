@@ -20,6 +20,8 @@ from agentmagic.tools.mcp.stdio import Tail, locate
 PREFIX = "acp:"
 NODE_SECONDS = 5.0
 """For `node --version`, which takes 0.05 s."""
+FETCHERS = frozenset({"npx", "bunx", "pnpx"})
+"""Programs that fetch the package that is named behind them, and run it."""
 SHOWN = 100
 """Characters of a command that a message shows."""
 LAST_WORDS = 300
@@ -163,20 +165,29 @@ def outside_agent(model: str) -> OutsideAgent:
         raise UnknownModel(f"{PREFIX} names no agent. Write {PREFIX}NAME with one of {', '.join(KNOWN)}, or a command.")
     if (row := KNOWN.get(written)) is not None:
         return row
-    command, *args = words
-    if command.startswith("~"):
-        command = str(Path(command).expanduser())
-    row = next((row for row in KNOWN.values() if _starts(row, command, args)), None)
+    if words[0].startswith("~"):
+        words[0] = str(Path(words[0]).expanduser())
+    command, args, program = words[0], tuple(words[1:]), _program(words)
+    row = next((row for row in KNOWN.values() if _is_of(program, row)), None)
     if row is None:
-        return OutsideAgent(written, command, tuple(args))
-    return replace(row, name=written, command=command, args=tuple(args))
+        return OutsideAgent(written, command, args)
+    login = shlex.join(program) + row.login.removeprefix(row.command)
+    return replace(row, name=written, command=command, args=args, login=login)
 
 
-def _starts(row: OutsideAgent, command: str, args: Sequence[str]) -> bool:
-    if PurePath(command).stem == row.command:
-        return True
-    packages = (word.removesuffix(f"@{word.rpartition('@')[2]}") if word.rfind("@") > 0 else word for word in args)
-    return row.package != "" and row.package in packages
+def _program(words: Sequence[str]) -> Sequence[str]:
+    """Return the words of a command that name its program: the first, and what npx is to fetch."""
+    if PurePath(words[0]).stem not in FETCHERS:
+        return words[:1]
+    return words[: next((number for number, word in enumerate(words) if number and word[0] != "-"), 0) + 1]
+
+
+def _is_of(program: Sequence[str], row: OutsideAgent) -> bool:
+    """Return whether a program is that of a row; a package may have a version behind it."""
+    name = program[-1]
+    if len(program) == 1:
+        return PurePath(name).stem == row.command
+    return row.package != "" and re.sub(r"(?<=.)@[^/]*$", "", name) == row.package
 
 
 def installed() -> list[OutsideAgent]:
@@ -258,14 +269,14 @@ def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
     ways = f" ({named})" if named else ""
     return (
         f"{agent.model} is not logged in{ways}. Log in once with its own command, in a terminal: "
-        f"{redact(one_line(agent.command, SHOWN))}"
+        f"{redact(one_line(shlex.join(_program((agent.command, *agent.args))), SHOWN))}"
     )
 
 
 def end_problem(agent: OutsideAgent, status: int | None, tail: Tail) -> str:
     """Return that the process of an agent has ended; `tail` is the end of its stderr. Blocks as `node_problem` does."""
-    if _is_npx(agent) and _UNREACHABLE.search(tail.text()):
-        return f"{agent.model} could not be fetched: npx did not reach its registry. {_install_once(agent)}"
+    if _is_fetched(agent) and _UNREACHABLE.search(tail.text()):
+        return f"{agent.model} could not be fetched: {agent.command} did not reach its registry. {_install_once(agent)}"
     if old := node_problem(agent):
         return old
     code = "" if status is None else f" with exit status {status}"
@@ -276,18 +287,18 @@ def end_problem(agent: OutsideAgent, status: int | None, tail: Tail) -> str:
 def silence_problem(agent: OutsideAgent, what: str, seconds: float) -> str:
     """Return that an agent did not do something in time; `what` completes "did not ..."."""
     words = f"{agent.model} did not {what} within {seconds:g} s."
-    if _is_npx(agent):
-        return f"{words} npx may still be fetching it. {_install_once(agent)}"
+    if _is_fetched(agent):
+        return f"{words} {agent.command} may still be fetching it. {_install_once(agent)}"
     return f"{words} {trial(agent)}"
 
 
-def _is_npx(agent: OutsideAgent) -> bool:
-    return PurePath(agent.command).stem == "npx"
-
-
 def _install_once(agent: OutsideAgent) -> str:
-    package = next((word for word in agent.args if not word.startswith("-")), "PACKAGE")
+    package = _program((agent.command, *agent.args))[-1]
     return f"Install it once, where there is a network: {_npm(shlex.quote(redact(one_line(package, SHOWN))))}"
+
+
+def _is_fetched(agent: OutsideAgent) -> bool:
+    return len(_program((agent.command, *agent.args))) > 1
 
 
 def trial(agent: OutsideAgent) -> str:

@@ -35,6 +35,8 @@ def place(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("written", "command", "args", "row"),
     [
+        ("acp:npx", "npx", (), None),
+        ("acp:some-agent --like gemini", "some-agent", ("--like", "gemini"), None),
         ("acp:claude", "claude-agent-acp", (), "claude"),
         (" acp: gemini ", "gemini", ("--acp",), "gemini"),
         ("acp:gemini --acp -m flash", "gemini", ("--acp", "-m", "flash"), "gemini"),
@@ -50,7 +52,21 @@ def test_a_name_is_a_row_and_a_command_is_split_as_a_shell_does_it(written, comm
     agent = outside_agent(written)
     assert (agent.command, agent.args) == (command, args)
     like = KNOWN[row] if row else agents.OutsideAgent("", "")
-    assert (agent.own, agent.login, agent.node) == (like.own, like.login, like.node)
+    assert (agent.own, agent.install, agent.node) == (like.own, like.install, like.node)
+
+
+@pytest.mark.parametrize(
+    ("written", "login"),
+    [
+        ("acp:claude", "claude-agent-acp --cli auth login"),
+        (f"acp:npx -y {CLAUDE}@0.101.0 --flag", f"npx -y {CLAUDE}@0.101.0 --cli auth login"),
+        ("acp:/opt/codex-acp", "/opt/codex-acp login"),
+        ("acp:gemini --acp -m flash", "gemini"),
+        ("acp:npx -y some-agent --acp", "npx -y some-agent"),
+    ],
+)
+def test_the_login_is_that_of_the_program_that_was_typed(written, login):
+    assert agents.login_problem(outside_agent(written)).endswith(f", in a terminal: {login}")
 
 
 @pytest.mark.parametrize(
