@@ -179,7 +179,7 @@ def _program(words: Sequence[str]) -> Sequence[str]:
     """Return the words of a command that name its program: the first, and what npx is to fetch."""
     if PurePath(words[0]).stem not in FETCHERS:
         return words[:1]
-    return words[: next((number for number, word in enumerate(words) if number and word[0] != "-"), 0) + 1]
+    return words[: next((number for number, word in enumerate(words) if number and not word.startswith("-")), 0) + 1]
 
 
 def _is_of(program: Sequence[str], row: OutsideAgent) -> bool:

@@ -36,6 +36,7 @@ def place(tmp_path, monkeypatch):
     ("written", "command", "args", "row"),
     [
         ("acp:npx", "npx", (), None),
+        ("acp:npx -y '' '\0'", "npx", ("-y", "", "\0"), None),
         ("acp:some-agent --like gemini", "some-agent", ("--like", "gemini"), None),
         ("acp:claude", "claude-agent-acp", (), "claude"),
         (" acp: gemini ", "gemini", ("--acp",), "gemini"),
