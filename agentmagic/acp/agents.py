@@ -10,18 +10,22 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from agentmagic.errors import MissingExtra, UnknownModel
 from agentmagic.providers.outside import PREFIX
 from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean, one_line
-from agentmagic.tools.mcp.stdio import locate
+from agentmagic.tools.mcp.stdio import Tail, locate
 
 NODE_SECONDS = 5.0
 """For `node --version`, which takes 0.05 s."""
+FETCHERS = frozenset({"npx", "bunx", "pnpx"})
+"""Programs that fetch the package that is named behind them, and run it."""
 SHOWN = 100
 """Characters of a command that a message shows."""
+LAST_WORDS = 300
+"""Characters of what an agent wrote before it ended."""
 _METHODS = 5
 """Ways to log in that a message names."""
 _LABEL = 60
@@ -81,6 +85,7 @@ _ROWS = (
         package="@agentclientprotocol/codex-acp",  # 2.6
         login="codex-acp login",
         own=frozenset({"CODEX_API_KEY"}),  # its README; used if DEFAULT_AUTH_REQUEST names the method api-key
+        asks_in="read-only",  # it begins in "agent", in which a model of its own reviews what it does
         wraps="codex",
         is_seen=True,
     ),
@@ -92,14 +97,16 @@ _ROWS = (
         login="gemini",  # docs/get-started/authentication: it asks for the way to log in at its first start
         own=frozenset({"GOOGLE_APPLICATION_CREDENTIALS"}),  # a path; Vertex AI needs it
         node=20,
+        is_seen=True,
     ),
     OutsideAgent(
         "opencode",
         "opencode",
         ("acp",),  # opencode.ai/docs/cli/acp
-        package="opencode-ai",
+        package="opencode-ai",  # 1.18
         login="opencode auth login",
         own=frozenset({"OPENCODE_API_KEY"}),
+        is_seen=True,
     ),
     OutsideAgent(
         "copilot",
@@ -153,18 +160,29 @@ def outside_agent(model: str) -> OutsideAgent:
         raise UnknownModel(f"{PREFIX} names no agent. Write {PREFIX}NAME with one of {', '.join(KNOWN)}, or a command.")
     if (row := KNOWN.get(written)) is not None:
         return row
-    command, *args = words
-    row = next((row for row in KNOWN.values() if _starts(row, command, args)), None)
+    if words[0].startswith("~"):
+        words[0] = str(Path(words[0]).expanduser())
+    command, args, program = words[0], tuple(words[1:]), _program(words)
+    row = next((row for row in KNOWN.values() if _is_of(program, row)), None)
     if row is None:
-        return OutsideAgent(written, command, tuple(args))
-    return replace(row, name=written, command=command, args=tuple(args))
+        return OutsideAgent(written, command, args)
+    login = shlex.join(program) + row.login.removeprefix(row.command)
+    return replace(row, name=written, command=command, args=args, login=login)
 
 
-def _starts(row: OutsideAgent, command: str, args: Sequence[str]) -> bool:
-    if PurePath(command).stem == row.command:
-        return True
-    packages = (word.removesuffix(f"@{word.rpartition('@')[2]}") if word.rfind("@") > 0 else word for word in args)
-    return row.package != "" and row.package in packages
+def _program(words: Sequence[str]) -> Sequence[str]:
+    """Return the words of a command that name its program: the first, and what npx is to fetch."""
+    if PurePath(words[0]).stem not in FETCHERS:
+        return words[:1]
+    return words[: next((number for number, word in enumerate(words) if number and not word.startswith("-")), 0) + 1]
+
+
+def _is_of(program: Sequence[str], row: OutsideAgent) -> bool:
+    """Return whether a program is that of a row; a package may have a version behind it."""
+    name = program[-1]
+    if len(program) == 1:
+        return PurePath(name).stem == row.command
+    return row.package != "" and re.sub(r"(?<=.)@[^/]*$", "", name) == row.package
 
 
 def installed() -> list[OutsideAgent]:
@@ -215,8 +233,8 @@ def node_problem(agent: OutsideAgent) -> str:
     if found is None or _major(found) >= agent.node:
         return ""
     return (
-        f"{agent.model} needs Node.js {agent.node} or newer, and {found or 'none'} was found on the PATH of this kernel. "
-        f"Install it from https://nodejs.org, and then the agent: {agent.install}"
+        f"{agent.model} needs Node.js {agent.node} or newer, and {found or 'none'} was found on the PATH of this "
+        f"kernel. Install it from https://nodejs.org, and then the agent: {agent.install}"
     )
 
 
@@ -246,32 +264,38 @@ def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
     ways = f" ({named})" if named else ""
     return (
         f"{agent.model} is not logged in{ways}. Log in once with its own command, in a terminal: "
-        f"{redact(one_line(agent.command, SHOWN))}"
+        f"{redact(one_line(shlex.join(_program((agent.command, *agent.args))), SHOWN))}"
     )
 
 
-def end_problem(agent: OutsideAgent, status: int | None, last_words: str) -> str:
-    """Return that the process of an agent has ended; `last_words` are the last line of its stderr, redacted."""
-    if PurePath(agent.command).stem == "npx" and _UNREACHABLE.search(last_words):
-        package = next((word for word in agent.args if not word.startswith("-")), "PACKAGE")
-        return (
-            f"{agent.model} could not be fetched: npx did not reach its registry. Where there is a network, install "
-            f"the agent: {_npm(shlex.quote(package))}"
-        )
+def end_problem(agent: OutsideAgent, status: int | None, tail: Tail) -> str:
+    """Return that the process of an agent has ended; `tail` is the end of its stderr. Blocks as `node_problem` does."""
+    if _is_fetched(agent) and _UNREACHABLE.search(tail.text()):
+        return f"{agent.model} could not be fetched: {agent.command} did not reach its registry. {_install_once(agent)}"
     if old := node_problem(agent):
         return old
     code = "" if status is None else f" with exit status {status}"
-    said = f": {last_words}" if last_words else ""
-    return f"{agent.model} ended{code}{said.rstrip('.')}. See what it says in a terminal: {_typed(agent)}"
+    words = one_line(tail.gist(lines=2), LAST_WORDS).rstrip(".")  # the last line of Node.js is only its version
+    return f"{agent.model} ended{code}{words and ': '}{words}. {trial(agent)}"
 
 
 def silence_problem(agent: OutsideAgent, what: str, seconds: float) -> str:
     """Return that an agent did not do something in time; `what` completes "did not ..."."""
-    return (
-        f"{agent.model} did not {what} within {seconds:g} s. See what it says in a terminal, and whether it speaks the "
-        f"Agent Client Protocol: {_typed(agent)}"
-    )
+    words = f"{agent.model} did not {what} within {seconds:g} s."
+    if _is_fetched(agent):
+        return f"{words} {agent.command} may still be fetching it. {_install_once(agent)}"
+    return f"{words} {trial(agent)}"
 
 
-def _typed(agent: OutsideAgent) -> str:
-    return redact(one_line(shlex.join((agent.command, *agent.args)), SHOWN))
+def _install_once(agent: OutsideAgent) -> str:
+    package = _program((agent.command, *agent.args))[-1]
+    return f"Install it once, where there is a network: {_npm(shlex.quote(redact(one_line(package, SHOWN))))}"
+
+
+def _is_fetched(agent: OutsideAgent) -> bool:
+    return len(_program((agent.command, *agent.args))) > 1
+
+
+def trial(agent: OutsideAgent) -> str:
+    """Return the sentence that says how to try an agent in a terminal."""
+    return f"Try it in a terminal: {redact(one_line(shlex.join((agent.command, *agent.args)), SHOWN))}"

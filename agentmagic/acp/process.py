@@ -6,6 +6,7 @@ an `AgentProcess` is a message transport of that library: it passes on only what
 """
 
 import asyncio
+import json
 import os
 from collections import deque
 from collections.abc import Awaitable, Mapping
@@ -36,19 +37,19 @@ START_SECONDS = 60.0
 """For the answer to initialize: an agent may be fetched first, and claude takes 1 s on a fast machine."""
 
 
-class _Fault(BaseModel):
+class _EnvelopeError(BaseModel):
     model_config = ConfigDict(extra="allow")
     code: int = -32603
     message: str = ""
 
 
-class _Message(BaseModel):
+class _Envelope(BaseModel):
     """What the acp library needs of a message to go on; it checks the parameters by itself."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     id: int | str | None = None
     method: str | None = None
-    error: _Fault | None = None
+    error: _EnvelopeError | None = None
 
 
 def environment_for(agent: OutsideAgent, variables: Mapping[str, str]) -> dict[str, str]:
@@ -74,7 +75,7 @@ async def start_agent(agent: OutsideAgent, folder: Path) -> "AgentProcess":
         process, mark = await stdio.start(program)
     except (OSError, ValueError) as error:
         why = secrets.redact(one_line(str(error), agents.SHOWN)).rstrip(".")
-        raise Unavailable(f"{agent.model} cannot be started: {why}. To install it again: {agent.install}") from error
+        raise Unavailable(f"{agent.model} cannot be started: {why}. {agents.trial(agent)}") from error
     return AgentProcess(agent, process, mark)
 
 
@@ -101,10 +102,8 @@ class AgentProcess:
         self._lines = stdio.Lines()
         self._brake = limits.Brake()
         self._ready: deque[bytes | stdio.TooLong] = deque()
-        self._tasks = (
-            asyncio.create_task(stdio.drain(process, self._tail)),
-            asyncio.create_task(self._watch()),
-        )
+        self._draining = asyncio.create_task(stdio.drain(process, self._tail))
+        self._watching = asyncio.create_task(self._watch())
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -147,7 +146,7 @@ class AgentProcess:
             return {"jsonrpc": "2.0", "id": line.request, "error": fault}
         try:
             text = stdio.repair(line).decode("utf-8", "replace")
-            return _Message.model_validate_json(text).model_dump(exclude_unset=True)
+            return _Envelope.model_validate_json(text).model_dump(exclude_unset=True)
         except pydantic.ValidationError:
             self._tail.write(line[:1000] + b"\n")
             return None
@@ -155,10 +154,9 @@ class AgentProcess:
     async def send(self, message: dict[str, Any]) -> None:
         """Send a message; waits while the agent does not read. Raises ConnectionError if the agent has gone."""
         import anyio
-        from pydantic_core import to_json
 
         try:
-            await cast("ByteSendStream", self._process.stdin).send(to_json(message) + b"\n")
+            await cast("ByteSendStream", self._process.stdin).send(json.dumps(message).encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
             raise ConnectionError("The agent has gone.") from error
 
@@ -170,11 +168,12 @@ class AgentProcess:
         """
         from acp import RequestError
 
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds) as limit:
+            async with limit:
                 return await request
         except TimeoutError:
-            if not limit.expired() or seconds is None:
+            if seconds is None or not limit.expired():
                 raise
             raise Unavailable(agents.silence_problem(self.agent, what, seconds)) from None
         except RequestError as error:
@@ -194,10 +193,8 @@ class AgentProcess:
         with suppress(TimeoutError):  # so that its last words and its status are there
             async with asyncio.timeout(limits.EXIT_SECONDS):
                 await self._process.wait()
-                await asyncio.wait(self._tasks[:1], timeout=limits.LAST_OUTPUT_SECONDS)
-        words = await asyncio.to_thread(
-            agents.end_problem, self.agent, self._process.returncode, self._tail.gist(lines=1)
-        )
+                await asyncio.wait((self._draining,), timeout=limits.LAST_OUTPUT_SECONDS)
+        words = await asyncio.to_thread(agents.end_problem, self.agent, self._process.returncode, self._tail)
         return Unavailable(words)
 
     async def close(self) -> None:
@@ -213,10 +210,10 @@ class AgentProcess:
     async def _stop(self) -> None:
         try:
             await stdio.stop(self._process, self._mark)
-            await asyncio.wait(self._tasks, timeout=limits.TERM_SECONDS)
+            await asyncio.wait((self._draining,), timeout=limits.TERM_SECONDS)
         finally:
-            for task in self._tasks:
-                task.cancel()
+            self._draining.cancel()
+            self._watching.cancel()
             await self._process.aclose()
 
     async def _watch(self) -> None:
@@ -228,6 +225,9 @@ class AgentProcess:
 
 def _methods(data: Any) -> list[str]:
     """Return the names of the ways to log in that an error may carry."""
-    found: Any = cast("dict[str, Any]", data).get("authMethods") if isinstance(data, dict) else None
-    listed = cast("list[Any]", found) if isinstance(found, list) else []
-    return [one["name"] for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str)]
+    match data:
+        case {"authMethods": [*methods]}:
+            named = (cast("dict[str, Any]", one).get("name") for one in methods if isinstance(one, dict))
+            return [name for name in named if isinstance(name, str)]
+        case _:
+            return []
