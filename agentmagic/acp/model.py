@@ -5,7 +5,7 @@ that, and the calls between two steps are followed by `calls`.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from agentmagic.acp.prompts import INSTRUCTIONS, blocks_of, earlier, text_block
 from agentmagic.acp.updates import CallNews, CostNews, LateCall, News, PlanNews, UpdateReader, usage_of
 from agentmagic.errors import BadRequest
 from agentmagic.events import PartFinished
-from agentmagic.messages import Message, ProviderData, Reasoning, Text, ToolCall, Usage
+from agentmagic.messages import Message, Part, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request
 from agentmagic.runtime.timeouts import look_at
 from agentmagic.tools.base import Tool
@@ -29,14 +29,19 @@ PROVIDER = "acp"
 
 
 class FollowingTurn(Protocol):
-    """The turn that asks the agent: it follows the calls, shows the plan, and keeps the budgets.
-
-    `session` is the id of the agent's session that an earlier kernel had, with the messages that it knows.
-    """
+    """The turn that asks the agent: it follows the calls, shows the plan, and keeps the budgets."""
 
     calls: OutsideCalls
-    tools: Mapping[str, Tool]
-    session: tuple[str, Sequence[Message]]
+    tools: dict[str, Tool]
+
+    @property
+    def session(self) -> tuple[str, Sequence[Message]]:
+        """The session that the agent had in the kernel before, with the messages that it knows; "" without one."""
+        ...
+
+    def alive(self) -> None:
+        """Take in that something was heard of the agent."""
+        ...
 
     def fresh(self, call_id: str) -> str:
         """Return the id of a call, or another one if an earlier call has it."""
@@ -188,7 +193,8 @@ class OutsideModel:
         words = f"{INSTRUCTIONS}\n\n{self._told}" if self._told and self._told != told else ""
         blocks = [*text_block(words, earlier(unseen)), *blocks_of(prompt.parts, connection.can)]
         tools = [tool.name for tool in request.tools]
-        made = self._prompt = _RunningPrompt(UpdateReader(self.name, tools, turn.fresh), asyncio.Queue())
+        reader = UpdateReader(self.name, tools, turn.fresh, Path.cwd())
+        made = self._prompt = _RunningPrompt(reader, asyncio.Queue())
         turn.calls.reader = made.reader
         turn.calls.tell = self._tell
         self._before, self._costs = self._total, False
@@ -196,7 +202,9 @@ class OutsideModel:
         made.task = asyncio.create_task(self._ask(connection, made, blocks))
         self._known = request.messages
 
-    async def _open(self, connection: AgentConnection, before: Sequence[Message], turn: FollowingTurn) -> Sequence[Message]:
+    async def _open(
+        self, connection: AgentConnection, before: Sequence[Message], turn: FollowingTurn
+    ) -> Sequence[Message]:
         """Have the agent's session open, and return the messages before the prompt that it does not know."""
         session, known = (self._session, self._known) if self._session else turn.session
         goes_on = session and tuple(before[: len(known)]) == tuple(known)
@@ -235,6 +243,8 @@ class OutsideModel:
         if prompt is None:
             return
         prompt.wake()
+        if self.turn is not None:
+            self.turn.alive()
         try:
             if isinstance(report, PermissionRequest):
                 self._permission(prompt, report)
@@ -285,6 +295,15 @@ def _marked(event: PartFinished, session: str) -> PartFinished:
     """Return the first part of an answer with the id of the agent's session, by which a later kernel resumes it."""
     assert isinstance(event.part, (Text, Reasoning, ToolCall))  # noqa: S101  (of `UpdateReader`)
     return replace(event, part=replace(event.part, provider_data=ProviderData(PROVIDER, {"session": session})))
+
+
+def session_in(part: Part) -> str:
+    """Return the id of the agent's session that a part of an answer holds, "" for none."""
+    match getattr(part, "provider_data", None):
+        case ProviderData(provider="acp", data={"session": str() as session}):
+            return session
+        case _:
+            return ""
 
 
 def make(name: str) -> OutsideModel:

@@ -43,7 +43,7 @@ class _EnvelopeError(BaseModel):
     message: str = ""
 
 
-class _Envelope(BaseModel):
+class _RpcMessage(BaseModel):
     """What the acp library needs of a message to go on; it checks the parameters by itself."""
 
     model_config = ConfigDict(extra="allow", strict=True)
@@ -146,7 +146,7 @@ class AgentProcess:
             return {"jsonrpc": "2.0", "id": line.request, "error": fault}
         try:
             text = stdio.repair(line).decode("utf-8", "replace")
-            return _Envelope.model_validate_json(text).model_dump(exclude_unset=True)
+            return _RpcMessage.model_validate_json(text).model_dump(exclude_unset=True)
         except pydantic.ValidationError:
             self._tail.write(line[:1000] + b"\n")
             return None

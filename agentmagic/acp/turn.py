@@ -3,22 +3,20 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
 from agentmagic.acp import bounds
 from agentmagic.acp.calls import CallTape, OutsideCalls, OutsideExecutor
-from agentmagic.acp.model import PROVIDER, OutsideModel
-from agentmagic.acp.updates import GOES_ON, PlanNews
-from agentmagic.agent import MAX_ITERATIONS, REPAIRS
+from agentmagic.acp.model import OutsideModel, session_in
+from agentmagic.acp.updates import GOES_ON, PlanNews, changed_files
+from agentmagic.agent import MAX_ITERATIONS, REPAIRS, TIMEOUT
 from agentmagic.approval.approvals import Gate
+from agentmagic.classroom import class_settings
 from agentmagic.errors import InvalidOutput, ProviderError, UsageError
 from agentmagic.events import (
-    Event,
     PartFinished,
     Planned,
     PromptAdded,
@@ -29,6 +27,7 @@ from agentmagic.events import (
     TaskFinished,
     TaskStarted,
     ToolFinished,
+    TurnStarted,
     VariablesChanged,
     Working,
 )
@@ -38,7 +37,7 @@ from agentmagic.loop.retry import stream_once
 from agentmagic.loop.step import Steps, TurnContext
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.turn import Channel, Outcome, TurnLoop, take_cancellation
-from agentmagic.messages import Message, ProviderData, ToolResult, Usage, user
+from agentmagic.messages import Message, Usage, user
 from agentmagic.providers.base import Model, ModelFinished, Preparing, Request
 from agentmagic.providers.registry import counted
 from agentmagic.runtime.timeouts import await_with_grace
@@ -99,7 +98,12 @@ class OutsideTurn:
 
 
 class _OutsideSteps(Steps):
-    """The steps of an outside agent's turn: pieces of its one stream, without retries and without compaction."""
+    """The steps of an outside agent's turn: pieces of its one stream, without retries and without compaction.
+
+    `charged` is what the prompt that is under way has cost, in US dollars, as far as the agent has reported it.
+    """
+
+    charged = 0.0
 
     async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:
         """Emit the next step. Raises ProviderError, and BudgetExhausted before a prompt."""
@@ -111,7 +115,7 @@ class _OutsideSteps(Steps):
             tuple(tool.definition for tool in self._tools.values()),
         )
         if request.messages[-1].role == "user":
-            self._keep_budgets()
+            self.keep(0.0)
         self.number += 1
         self._emit(StepStarted(self.number, self._model.name))
         await asyncio.sleep(0)
@@ -120,25 +124,24 @@ class _OutsideSteps(Steps):
             heard = await await_with_grace(stream_once(self._model, request, exchange.parts, self._emit))
             finished = exchange.finished = replace(heard, usage=self._counted(heard))
         self.usage += finished.usage
+        self.charged = self.charged if finished.reason == GOES_ON else 0.0
         self._emit(StepFinished(self.number, finished.usage, finished.reason, time.monotonic() - began))
         self._call_ids.update(call.id for call in self._fold.unanswered)
         return finished
 
     def keep(self, dollars: float) -> None:
         """Raise BudgetExhausted if a budget does not allow what the running prompt has cost."""
-        usage = replace(self.usage, cost=(self.usage.cost or 0.0) + dollars)
+        used = replace(self.usage, cost=(self.usage.cost or 0.0) + dollars)
         for budget in self._turn.budgets:
-            if words := budget.exhausted(usage):
+            before = replace(budget.before, cost=budget.before.cost or 0.0)  # as far as costs are reported
+            if words := replace(budget, before=before).exhausted(used):
                 raise BudgetExhausted(words)
 
-    def _keep_budgets(self) -> None:
-        usage = self.usage if self.usage.cost is not None else replace(self.usage, cost=0.0)
-        for budget in self._turn.budgets:
-            known = (
-                budget if budget.before.cost is not None else replace(budget, before=replace(budget.before, cost=0.0))
-            )
-            if words := known.exhausted(usage):
-                raise BudgetExhausted(words)
+    def settle(self) -> None:
+        """Count what a prompt that was not finished has cost."""
+        if self.charged:
+            self.usage += Usage(requests=1, cost=self.charged)
+            self.charged = 0.0
 
     def _counted(self, finished: ModelFinished) -> Usage:
         """Return the usage of a step: the agent reports it with its last one."""
@@ -151,18 +154,16 @@ class _OutsideLoop(TurnLoop):
 
     begun: OutsideTurn = field(kw_only=True)
     calls: OutsideCalls = field(default_factory=OutsideCalls)
-    files: dict[str, None] = field(default_factory=dict[str, None])
-    session: tuple[str, Sequence[Message]] = ("", ())
     _plans: deque[PlanNews] = field(default_factory=deque[PlanNews])
     _tasks: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     _in_step: bool = False
     _broke: BudgetExhausted | None = None
     _task: "asyncio.Task[Any] | None" = None
+    _own: _OutsideSteps = field(init=False)
 
     def equip(self, gate: Gate) -> None:
         """Make what takes the steps and follows the calls."""
         turn, stepper = self.turn, Stepper(gate, on=False)
-        self.session = last_session(turn.history, turn.model.name)
         self.steps = self._own = _OutsideSteps(turn, self.tools, self.fold, self.emit, stepper)
         self.executor = OutsideExecutor(
             self.tools,
@@ -199,6 +200,7 @@ class _OutsideLoop(TurnLoop):
             take_cancellation()
             raise self._broke from None
         finally:
+            self._own.settle()
             self._end_plan()
 
     async def _asks_again(self, finished: ModelFinished) -> bool:
@@ -255,6 +257,17 @@ class _OutsideLoop(TurnLoop):
         )
         return f"call_{uuid4().hex}" if known or not call_id else call_id
 
+    @property
+    def session(self) -> tuple[str, Sequence[Message]]:
+        """The session that the agent had in the kernel before, with the messages that it knows; "" without one."""
+        history = self.turn.history
+        return ("", ()) if history.journal is None else last_session(history, self.turn.model.name)
+
+    def alive(self) -> None:
+        """Give the agent its usual time again: it may work for long, and is stopped when nothing is heard of it."""
+        if self.turn.agent.timeout == TIMEOUT and class_settings().timeout is None:
+            self.deadline.restart()
+
     def planned(self, plan: PlanNews) -> None:
         """Show the agent's plan, now or behind the step that is under way."""
         self._plans.append(plan)
@@ -263,6 +276,7 @@ class _OutsideLoop(TurnLoop):
 
     def charge(self, dollars: float) -> None:
         """Take in what the prompt has cost so far, and end the turn if a budget does not allow that."""
+        self._own.charged = dollars
         try:
             self._own.keep(dollars)
         except BudgetExhausted as spent:
@@ -270,25 +284,14 @@ class _OutsideLoop(TurnLoop):
             if self._task is not None:
                 self._task.cancel()
 
-    def emit(self, event: Event) -> None:
-        """Add an event to the turn, and note the files that a call has changed."""
-        if isinstance(event, ToolFinished):
-            self._note_files(event.result)
-        super().emit(event)
-
-    def _note_files(self, result: ToolResult) -> None:
-        structured = result.structured if result.name not in self.tools and not result.is_error else None
-        paths = structured.get("files", ()) if isinstance(structured, Mapping) else ()
-        for path in paths:
-            self.files[_short(str(path))] = None
-
     def changed(self, changes: VariablesChanged | None) -> VariablesChanged | None:
         """Return what our tools have changed, with the files of the agent's diffs."""
-        if not self.files:
+        results = (event.result for event in self.channel.events if isinstance(event, ToolFinished))
+        files = [path for result in results if result.name not in self.tools for path in changed_files(result)]
+        if not files:
             return changes
         before = changes if changes is not None else VariablesChanged(())
-        files = tuple(dict.fromkeys((*before.files, *self.files)))[: bounds.FILES]
-        return replace(before, files=files)
+        return replace(before, files=tuple(dict.fromkeys((*before.files, *files)))[: bounds.FILES])
 
     # -- the plan ------------------------------------------------------------------------------
 
@@ -336,30 +339,17 @@ class _OutsideLoop(TurnLoop):
             return
         agent.turn = None
         agent.stop()
-        agent.remember((*self.turn.history.sent, *self.fold.messages))
-
-
-def _short(path: str) -> str:
-    with suppress(ValueError, OSError):
-        return str(Path(path).relative_to(Path.cwd()))
-    return path
+        has_answer = any(message.role != "user" for message in self.fold.messages)  # else its prompt is not kept
+        agent.remember((*self.turn.history.sent, *(self.fold.messages if has_answer else ())))
 
 
 def last_session(history: History, name: str) -> tuple[str, Sequence[Message]]:
     """Return the session that an agent had in a conversation, with the messages that it knows of it; "" for none."""
-    known: list[Message] = []
-    found: tuple[str, Sequence[Message]] = ("", ())
-    for turn in history.turns:
-        known += [] if turn.unsent else turn.messages
-        marks = [_mark(event.part) for event in turn.events if isinstance(event, PartFinished)]
-        started = turn.events[0]
-        if any(marks) and getattr(started, "model", "") == name:
-            found = next(filter(None, reversed(marks))), tuple(known)
-    return found
-
-
-def _mark(part: Any) -> str:
-    data = getattr(part, "provider_data", None)
-    if not isinstance(data, ProviderData) or data.provider != PROVIDER or not isinstance(data.data, Mapping):
-        return ""
-    return str(data.data.get("session", ""))
+    for place in reversed(range(len(history.turns))):
+        events = history.turns[place].events
+        marks = [session_in(event.part) for event in events if isinstance(event, PartFinished)]
+        if any(marks) and any(isinstance(event, TurnStarted) and event.model == name for event in events):
+            turns = history.turns[: place + 1]
+            known = [message for turn in turns if not turn.unsent for message in turn.messages]
+            return next(filter(None, reversed(marks))), known
+    return "", ()

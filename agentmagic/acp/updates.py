@@ -9,6 +9,7 @@ call's permission, its first result, or the next text. What comes behind belongs
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from agentmagic.acp import bounds
@@ -26,6 +27,7 @@ GOES_ON = "calls"
 DONE = ("completed", "failed")
 SERVER = "agentmagic"
 """The name of the MCP server with our tools, as the agent knows it."""
+_NOWHERE = Path()
 PlanStatus = Literal["pending", "in_progress", "completed"]
 
 
@@ -74,6 +76,7 @@ class Reported:
     content: Sequence[Any] = ()
     output: Any = None
     tool: str = ""
+    folder: Path = Path()
     is_over: bool = False
     is_made: bool = False
 
@@ -96,21 +99,22 @@ class Reported:
             given = _arguments_of(self.raw, self.tool)
             return ToolCall(self.id, self.tool, given)
         title = one_line(clean(encodable(self.title)), bounds.TITLE)
-        raw = self.raw if isinstance(self.raw, dict) else {} if self.raw is None else {"input": self.raw}
-        arguments: dict[str, Any] = {"title": title, **cast("dict[str, Any]", raw)}
-        if not raw and (changes := _changes(self.content)):
-            arguments["changes"] = changes
+        raw = _object(self.raw)
+        raw = raw if raw or not self.raw else {"input": self.raw}
+        arguments: dict[str, Any] = {"title": title, **raw}
+        if not raw and (changes := [_diff(one, self.folder) for one in self.content if one.type == "diff"]):
+            arguments["changes"] = "\n".join(changes)
         if len(written := written_json(arguments)) > bounds.ARGUMENTS:
             arguments = {"title": title, "input": cut(written, bounds.ARGUMENTS)}
         return ToolCall(self.id, self.kind, arguments)
 
     def result(self, status: str) -> ToolResult:
         """Return what came of the call, its diffs as text; `structured` names the files that it changed."""
-        parts = [part for one in self.content for part in _content(one)]
+        parts = [part for one in self.content for part in _content(one, self.folder)]
         if not parts and self.output is not None:
             parts = [Text(self.output if isinstance(self.output, str) else written_json(self.output))]
-        files = [one.path for one in self.content if one.type == "diff"]
-        structured = {"files": [clip(clean(path), bounds.TITLE) for path in files]} if files else None
+        files = [_path(one, self.folder) for one in self.content if one.type == "diff"]
+        structured = {"files": files} if files else None
         outcome = "ok" if status == "completed" else "error"
         return ToolResult(self.id, self.name, _bounded(parts) or (Text(""),), outcome, structured)
 
@@ -118,17 +122,18 @@ class Reported:
 class UpdateReader:
     """Reads the updates of one prompt.
 
-    `tools` are the names of our tools, which the agent may call on our `server`. `fresh` returns an id for a call of
-    ours from the agent's, which may have used it before. Raises ProviderError for an agent that says too much.
+    `tools` are the names of our tools, which the agent may call. `fresh` returns an id for a call of ours from the
+    agent's, which may have used it before. Paths are told as they are in the `folder`. Raises ProviderError for an
+    agent that says too much.
     """
 
     def __init__(
-        self, name: str, tools: Sequence[str] = (), fresh: Callable[[str], str] = str, server: str = SERVER
+        self, name: str, tools: Sequence[str] = (), fresh: Callable[[str], str] = str, folder: Path = _NOWHERE
     ) -> None:
         self._name = name
         self._tools = tools
         self._fresh = fresh
-        self._server = server
+        self._folder = folder
         self._calls: dict[str, Reported] = {}  # by the agent's ids
         self._announced: list[tuple[int, Reported]] = []  # calls of the open step, with the index of their parts
         self._known: set[str] = set()  # the agent's ids of calls of our tools that it made before it reported them
@@ -232,7 +237,7 @@ class UpdateReader:
     def _new(self, key: str) -> "Reported":
         if len(self._calls) >= bounds.CALLS:
             raise ProviderError(f"{self._name} made over {bounds.CALLS} calls for one prompt and was stopped.")
-        self._calls[key] = Reported(self._fresh(key))
+        self._calls[key] = Reported(self._fresh(key), folder=self._folder)
         return self._calls[key]
 
     def _is_announced(self, reported: "Reported") -> bool:
@@ -286,11 +291,10 @@ class UpdateReader:
 
     def _tool_of(self, reported: "Reported", update: Any) -> str:
         """Return the name of our tool that a call is of, "" for one of the agent's own."""
-        raw = cast("dict[str, Any]", reported.raw) if isinstance(reported.raw, dict) else {}
-        meta = [value for value in (update.field_meta or {}).values() if isinstance(value, dict)]
-        named = [str(one["toolName"]) for one in meta if "toolName" in one]
+        raw, meta = _object(reported.raw), _object(update.field_meta)
+        named = [str(one["toolName"]) for one in map(_object, meta.values()) if "toolName" in one]
         said = [reported.title, *named, *(str(raw.get(key, "")) for key in ("tool", "name", "tool_name"))]
-        is_ours = any(self._server in words for words in (*said, str(raw.get("server", ""))))
+        is_ours = any(SERVER in words for words in (*said, str(raw.get("server", ""))))
         for tool in sorted(self._tools, key=len, reverse=True):
             if tool in said or (is_ours and any(tool in _words(one) for one in said)):
                 return tool
@@ -312,6 +316,23 @@ class UpdateReader:
             raise ProviderError(f"{self._name} sent over {bounds.TEXT:,} characters for one prompt and was stopped.")
 
 
+def changed_files(result: ToolResult) -> list[str]:
+    """Return the files that a call of the agent's own has changed, as its diffs tell."""
+    files = None if result.is_error else _object(result.structured).get("files")
+    found = cast("list[Any]", files) if isinstance(files, list) else []
+    return [path for path in found if isinstance(path, str)]
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _path(item: Any, folder: Path) -> str:
+    """Return the path of a diff, relative to the folder if it is inside."""
+    path = clip(clean(item.path), bounds.TITLE)
+    return Path(path).relative_to(folder).as_posix() if Path(path).is_relative_to(folder) else path
+
+
 def _words(text: str) -> list[str]:
     """Return the names in a title such as "mcp__server__tool", "server/tool" or "tool (server MCP Server)"."""
     for mark in ("__", "/", ":", "(", ")", ",", "`", '"', "."):
@@ -321,7 +342,7 @@ def _words(text: str) -> list[str]:
 
 def _arguments_of(raw: Any, tool: str) -> dict[str, Any]:
     """Return the arguments of a call of our tool: some agents wrap them in an object that names the tool."""
-    given = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
+    given = _object(raw)
     if tool in (given.get("tool"), given.get("name"), given.get("tool_name")):
         inner = next((given[key] for key in ("arguments", "args", "input") if isinstance(given.get(key), dict)), None)
         return given if inner is None else dict(cast("dict[str, Any]", inner))
@@ -342,14 +363,14 @@ def _block(block: Any) -> Content:
             return Resource(clip(str(inner.uri), bounds.TITLE), text=encodable(getattr(inner, "text", "")))
 
 
-def _content(item: Any) -> list[Content]:
+def _content(item: Any, folder: Path) -> list[Content]:
     match item.type:
         case "content" if item.content.type == "image" and len(item.content.data) <= bounds.IMAGE:
             return [_image(item.content)]
         case "content":
             return [_block(item.content)]
         case "diff":
-            return [Text(_diff(item))]
+            return [Text(_diff(item, folder))]
         case _:  # terminals are not lent
             return []
 
@@ -363,20 +384,15 @@ def _image(block: Any) -> Content:
         return Text("[an image that cannot be read]")
 
 
-def _diff(item: Any) -> str:
+def _diff(item: Any, folder: Path) -> str:
     """Return the change of a file as a unified diff."""
-    path, before, now = clip(clean(item.path), bounds.TITLE), item.old_text or "", item.new_text
+    path, before, now = _path(item, folder), item.old_text or "", item.new_text
     if len(before) + len(now) > bounds.RESULT:
         return f"{path}: {len(before):,} characters became {len(now):,}."
     lines = [*unified_diff(before.splitlines(), now.splitlines(), lineterm="", n=2)][2:]
     more = [f"({len(lines) - bounds.DIFF_LINES} more lines)"] if len(lines) > bounds.DIFF_LINES else []
-    return encodable(
-        "\n".join([f"{'Changed' if item.old_text is not None else 'New'}: {path}", *lines[: bounds.DIFF_LINES], *more])
-    )
-
-
-def _changes(content: Sequence[Any]) -> str:
-    return "\n".join(_diff(item) for item in content if item.type == "diff")
+    head = f"{'New' if item.old_text is None else 'Changed'}: {path}"
+    return encodable("\n".join([head, *lines[: bounds.DIFF_LINES], *more]))
 
 
 def _bounded(parts: Sequence[Content]) -> tuple[Content, ...]:

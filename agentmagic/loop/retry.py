@@ -30,6 +30,7 @@ from agentmagic.errors import (
     said,
 )
 from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.messages import Part, Text, ToolCall, Usage, user
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request, Taped
 from agentmagic.providers.gate import gate_of
@@ -158,7 +159,7 @@ async def stream_once(model: Model, request: Request, parts: dict[int, Part], he
     except Exception as error:
         if being_cancelled():  # SDKs raise their own errors when their socket is closed under them
             raise asyncio.CancelledError from error
-        if isinstance(error, AgentMagicError):
+        if isinstance(error, (AgentMagicError, BudgetExhausted)):
             raise
         raise ProviderError(f"{model.name} failed: {words_of(error)}") from error
     if finished is None:  # a truncated stream raises nothing in the SDKs

@@ -24,6 +24,7 @@ from agentmagic.events import (
     TurnFinished,
 )
 from agentmagic.host import installed
+from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.messages import ToolCall, ToolResult
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.replay.bound_values import REPLAY_MODEL, lost, named, put_back
@@ -99,9 +100,9 @@ class Player:
             case {"result": str()}:
                 self._ranks[place_of(document)] = len(self._results)
                 self._results[place_of(document)] = document
-            case {"plan": list() as entries}:
+            case {"plan": list()}:
                 step = len(self._answers)
-                self.plans[step, any(place[0] == step for place in self._results)].append(entries)
+                self.plans[step, any(place[0] == step for place in self._results)].append(document["plan"])
             case {"end": str()}:
                 self._end = document
             case _:
@@ -194,9 +195,14 @@ class Player:
         return error
 
     async def stop(self) -> None:
-        """End the turn as the recorded one ended here: by its time limit, or by the user."""
-        if self._end.get("end") == "timeout":
-            raise TurnTimeout(self._end.get("error", ""))
+        """End the turn as the recorded one ended here: by its time limit, by a budget, or by the user."""
+        match self._end.get("end"):
+            case "timeout":
+                raise TurnTimeout(self._end.get("error", ""))
+            case "budget":
+                raise BudgetExhausted(self._end.get("error", ""))
+            case _:
+                pass
         self.halt()
         await asyncio.Event().wait()
 

@@ -85,7 +85,7 @@ class ScriptedAgent:
         if self.folder:
             (self.folder / session_id).write_text(json.dumps(self.heard[session_id]))
         turn = Turn(self, session_id)
-        reason = "end_turn"
+        reason: Any = "end_turn"
         commands = [block.text for block in prompt if block.type == "text"][-1:]
         for line in "".join(commands).splitlines():
             if line.startswith("!"):
@@ -166,7 +166,8 @@ class Turn:
         from fastmcp.client.transports import StreamableHttpTransport
 
         name, _, given = line.partition(" ")
-        arguments, call = json.loads(given or "{}"), self._next()
+        call = self._next()
+        arguments: dict[str, Any] = json.loads(given or "{}")
         if reported:
             title = f"mcp__agentmagic__{name}"
             await self.tell(start_tool_call(call, title, kind="other", raw_input=arguments))
