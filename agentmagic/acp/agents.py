@@ -58,6 +58,12 @@ class OutsideAgent:
     is_seen: bool = False
 
     @property
+    def label(self) -> str:
+        """The short name under which its calls are shown: a command without its arguments."""
+        name = self.name if self.name in KNOWN else PurePath(_program((self.command, *self.args))[-1]).name
+        return f"{PREFIX}{redact(one_line(name, SHOWN))}"
+
+    @property
     def model(self) -> str:
         """The name for -m, safe to show: a command may hold a key."""
         return f"{PREFIX}{redact(one_line(self.name, SHOWN))}"

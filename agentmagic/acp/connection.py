@@ -20,7 +20,7 @@ from agentmagic.serialization import is_shallow
 
 if TYPE_CHECKING:
     from acp.connection import Connection
-    from acp.schema import AgentCapabilities, PermissionOption, PromptResponse, ToolCallUpdate
+    from acp.schema import AgentCapabilities, PermissionOption, PromptResponse, SessionModeState, ToolCallUpdate
     from pydantic import BaseModel
 
 T = TypeVar("T", bound="BaseModel")
@@ -129,17 +129,18 @@ class AgentConnection:
         request = NewSessionRequest(cwd=str(folder), mcp_servers=list(servers))
         answer = await self._ask("session/new", "open a session", request, NewSessionResponse, bounds.OPENING)
         self.session = answer.session_id
-        modes = answer.modes
-        wanted = self.agent.asks_in
-        if modes is not None and wanted in {mode.id for mode in modes.available_modes} - {modes.current_mode_id}:
-            await self._set_mode(wanted)
+        await self._have_it_ask(answer.modes)
         return False
 
-    async def _set_mode(self, mode: str) -> None:
+    async def _have_it_ask(self, modes: "SessionModeState | None") -> None:
+        """Put the session into the mode in which the agent asks before it acts. Raises ProviderError if it refuses."""
         from acp.schema import SetSessionModeRequest, SetSessionModeResponse
 
-        request = SetSessionModeRequest(mode_id=mode, session_id=self.session)
-        what = "take the mode in which it asks"
+        wanted = self.agent.asks_in
+        if modes is None or wanted not in {mode.id for mode in modes.available_modes} - {modes.current_mode_id}:
+            return
+        request = SetSessionModeRequest(mode_id=wanted, session_id=self.session)
+        what = f"take the mode {wanted}, in which it asks before it acts"
         await self._ask("session/set_mode", what, request, SetSessionModeResponse, bounds.OPENING)
 
     async def _resume(self, folder: Path, servers: Sequence[Any], session: str) -> bool:
@@ -153,10 +154,10 @@ class AgentConnection:
         try:
             if sessions is not None and sessions.resume is not None:
                 request = ResumeSessionRequest(**fields)
-                await self._ask("session/resume", what, request, ResumeSessionResponse, bounds.OPENING)
+                answer = await self._ask("session/resume", what, request, ResumeSessionResponse, bounds.OPENING)
             elif can is not None and can.load_session:
                 request = LoadSessionRequest(**fields)
-                await self._ask("session/load", what, request, LoadSessionResponse, bounds.OPENING)
+                answer = await self._ask("session/load", what, request, LoadSessionResponse, bounds.OPENING)
             else:
                 return False
         except AuthenticationFailed:
@@ -166,6 +167,7 @@ class AgentConnection:
         finally:
             self._loading = False
         self.session = session
+        await self._have_it_ask(answer.modes)
         return True
 
     async def prompt(self, blocks: Sequence[Any]) -> "PromptResponse":

@@ -262,8 +262,10 @@ class OutsideModel:
         self._pass(prompt, reader.call(request.call))
         reported = reader.reported(request.call.tool_call_id)
         if turn is None or reported is None or reported.tool:
-            turn_asks = next((one.option_id for one in request.options if one.kind == "allow_once"), None)
-            request.answer.set_result(turn_asks)  # our own tool is asked about when it is called
+            kinds = {
+                one.kind: one.option_id for one in request.options
+            }  # our own tool is asked about when it is called
+            request.answer.set_result(kinds.get("allow_once") or kinds.get("allow_always"))
             return
         self._pass(prompt, reader.close(reported))
         turn.calls.ask(reported, request)

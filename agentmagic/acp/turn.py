@@ -1,6 +1,7 @@
 """The turn of an outside agent: the agent owns its loop, and the turn tells it with the events of any other turn."""
 
 import asyncio
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from agentmagic.acp import bounds
+from agentmagic.acp.agents import outside_agent
 from agentmagic.acp.calls import CallTape, OutsideCalls, OutsideExecutor
 from agentmagic.acp.model import OutsideModel, session_in
 from agentmagic.acp.updates import GOES_ON, PlanNews, changed_files
@@ -43,6 +45,8 @@ from agentmagic.providers.registry import counted
 from agentmagic.runtime.timeouts import await_with_grace
 from agentmagic.settings import Replay
 
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""The ids of calls that every provider takes."""
 CONCLUDE = "You ended your turn without an answer. Answer now."
 
 
@@ -173,7 +177,7 @@ class _OutsideLoop(TurnLoop):
             turn.agent.max_repeats,
             watcher=turn.watcher,
             calls=self.calls,
-            server=turn.model.name,
+            server=outside_agent(turn.model.name).label,
             tape=self.begun.tape,
         )
 
@@ -251,11 +255,10 @@ class _OutsideLoop(TurnLoop):
     # -- what the agent reports ----------------------------------------------------------------
 
     def fresh(self, call_id: str) -> str:
-        """Return the id of a call, or another one if an earlier call has it."""
-        known = call_id in self.turn.history.call_ids or any(
-            call.id == call_id for message in self.fold.messages for call in message.calls
-        )
-        return f"call_{uuid4().hex}" if known or not call_id else call_id
+        """Return the id of a call, or another one if an earlier call has it or if other models do not take it."""
+        earlier = (call.id for message in self.fold.messages for call in message.calls)
+        is_new = call_id not in self.turn.history.call_ids and call_id not in earlier
+        return call_id if is_new and _ID.fullmatch(call_id) else f"call_{uuid4().hex}"
 
     @property
     def session(self) -> tuple[str, Sequence[Message]]:

@@ -60,9 +60,13 @@ class ScriptedAgent:
         del cwd
         if "--login" in self.options:
             raise acp.RequestError.auth_required()
+        modes = None
+        if "--modes" in self.options:
+            names = [schema.SessionMode(id=name, name=name) for name in ("auto", "default")]
+            modes = schema.SessionModeState(available_modes=names, current_mode_id="auto")
         session = f"s{len(self.heard) + len(list(self.folder.glob('*'))) + 1 if self.folder else len(self.heard) + 1}"
         self.servers[session], self.heard[session] = list(mcp_servers or ()), []
-        return schema.NewSessionResponse(session_id=session)
+        return schema.NewSessionResponse(session_id=session, modes=modes)
 
     async def load_session(self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any) -> Any:
         del cwd
@@ -73,6 +77,9 @@ class ScriptedAgent:
         self.servers[session_id] = list(mcp_servers or ())
         await self.client.session_update(session_id, update_agent_message_text("(told again)"))
         return schema.LoadSessionResponse()
+
+    async def set_session_mode(self, mode_id: str, session_id: str, **_: Any) -> None:
+        self.heard[session_id].append(f"mode {mode_id}")
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         del session_id

@@ -1,6 +1,7 @@
 """Turns of an outside agent, which is a real process: what it does, told as any turn, and what it may not do."""
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from agentmagic.events import (
 )
 from agentmagic.messages import Media, Reasoning, Text
 from agentmagic.providers.scripted import ScriptedModel
-from tests.acp.sessions import always, asked, command, no, of_kind, session_of, started
+from tests.acp.sessions import AGENT, always, asked, command, no, of_kind, session_of, started
 
 
 def double(n: int) -> int:
@@ -134,6 +135,16 @@ def test_our_policy_is_asked_first(tmp_path: Path) -> None:
     allowed.close()
 
 
+def test_with_nobody_there_a_call_is_denied_and_the_sentence_says_what_allows_it(tmp_path: Path) -> None:
+    session = session_of()
+    (denied,) = [event for event in session.ask(f"!edit {tmp_path / 'x'}").events if isinstance(event, ToolFinished)]
+    assert denied.result.text.startswith("edit was not run: it needs a person's approval")
+    assert "--permission allow" in denied.result.text
+    assert "%mcp" not in denied.result.text
+    assert denied.result.server == ""
+    session.close()
+
+
 def test_other_arguments_are_refused(session: Session, tmp_path: Path) -> None:
     def change(question: ApprovalAsked) -> Approve:
         return Approve(question.id, arguments={"title": "Edit another file"})
@@ -203,6 +214,16 @@ def test_an_agent_that_dies_is_named_and_started_again() -> None:
 def test_a_missing_login_is_named() -> None:
     session = session_of("--login")
     assert "is not logged in" in str(failure_of(asked(session, "!say Hello")))
+    session.close()
+
+
+def test_a_known_agent_is_put_into_the_mode_in_which_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "claude-agent-acp"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {AGENT} --modes\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    session = Session(Agent("acp:claude"))
+    assert result_of(asked(session, "!heard")).final_text == "mode default / heard "
     session.close()
 
 
