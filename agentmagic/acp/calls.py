@@ -12,8 +12,11 @@ from agentmagic.acp.connection import PermissionRequest
 from agentmagic.acp.updates import CallNews, LateCall, News, Reported, UpdateReader
 from agentmagic.approval.approvals import Granted, Refused
 from agentmagic.errors import ProviderError, ToolError
+from agentmagic.events import Event, ToolFinished
 from agentmagic.loop.tool_calls import Ended, ToolExecutor
 from agentmagic.messages import ToolCall, ToolDef, ToolResult
+from agentmagic.runtime.engine import void
+from agentmagic.runtime.timeouts import being_cancelled
 from agentmagic.serialization import own, same_json
 from agentmagic.tools.base import Tool, ToolContext, Toolset, failure
 
@@ -24,6 +27,7 @@ ITS_OWN = "by the agent"
 """The word of the audit for a call about which the agent did not ask."""
 RUNS_CODE = ("execute",)
 """Kinds of calls that run code: only the user or a rule with the very name allows them."""
+GIVEN_UP = "{} no longer waits for it."
 NO_TURN = "No turn of this agent is running, so no tool can be called."
 
 
@@ -180,6 +184,17 @@ class OutsideExecutor(ToolExecutor):
     calls: OutsideCalls = field(default_factory=OutsideCalls)
     server: str = ""
     tape: CallTape | None = None
+    _settled: set[str] = field(default_factory=set[str])
+
+    def __post_init__(self) -> None:
+        emit = self.emit
+
+        def noting(event: Event) -> None:
+            if isinstance(event, ToolFinished):
+                self._settled.add(event.result.call_id)
+            emit(event)
+
+        self.emit = noting
 
     async def _call(self, call: ToolCall, depth: int = 0) -> Ended:
         live = self.calls.claim(call)
@@ -190,8 +205,17 @@ class OutsideExecutor(ToolExecutor):
         if live is None or live.desk is None:
             return await self._follow(call, live, depth)
         desk = live.desk
+        made = replace(call, name=desk.name, arguments=desk.arguments)
+        task = asyncio.ensure_future(super()._call(made, depth))
+        desk.answer.add_done_callback(lambda answer: void(answer.cancelled() and task.cancel()))
         try:
-            ended = await super()._call(replace(call, name=desk.name, arguments=desk.arguments), depth)
+            ended = await task
+        except asyncio.CancelledError:
+            if being_cancelled():
+                raise
+            ended = Ended(failure(made, GIVEN_UP.format(self.server), "interrupted"))
+            if made.id not in self._settled:
+                self.emit(ToolFinished(ended.result))
         finally:
             self.calls.done(live)
         if not desk.answer.done():

@@ -115,8 +115,14 @@ class OutsideModel:
             return
         if self._connection is not None:
             await self._connection.aclose()
-        connection = self._connection = AgentConnection(self.agent)
-        await connection.start(Path.cwd())
+        connection, self._connection = AgentConnection(self.agent), None
+        try:
+            await connection.start(Path.cwd())
+        except BaseException:
+            self._ending = asyncio.create_task(connection.aclose())  # Stop does not wait for its end
+            self._ending.add_done_callback(look_at)
+            raise
+        self._connection = connection
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
         """Yield the next step of the agent's turn; a request that ends with a prompt begins the turn.
@@ -135,7 +141,6 @@ class OutsideModel:
         while True:
             event = await prompt.steps.get()
             if isinstance(event, Exception):
-                self._prompt = None
                 raise event
             if not prompt.is_marked and isinstance(event, PartFinished):
                 event, prompt.is_marked = _marked(event, self._session), True

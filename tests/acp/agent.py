@@ -188,6 +188,14 @@ class Turn:
             await self.tell(update_tool_call(call, status=status, content=[tool_content(text_block(words))]))
         await self.say(f"got {words}")
 
+    async def giveup(self, line: str) -> None:
+        """Call a tool, and give up before it has answered."""
+        await self.quietly("nothing {}")  # the library takes a second to be imported
+        try:
+            await asyncio.wait_for(self._call(line, reported=True), 1.5)
+        except TimeoutError:
+            await self.say("gave up")
+
     async def inside(self, path: str) -> None:
         """Make a call while another one runs."""
         outer = self._next()

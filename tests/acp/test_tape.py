@@ -40,8 +40,13 @@ def played(tape: Path, mode: Any, prompts: Any, agent: Path, answer: Any = None)
     return runs
 
 
-@pytest.mark.parametrize("answer", [None, no])
-@pytest.mark.parametrize("mode", ["replay", "auto"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("mode", "answer"),
+    [("replay", None), pytest.param("replay", no, marks=SLOW), pytest.param("auto", None, marks=SLOW)],
+)
 def test_a_recording_is_played_without_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, answer: Any
 ) -> None:
@@ -70,7 +75,7 @@ def test_another_prompt_is_a_mismatch(tmp_path: Path) -> None:
     assert isinstance(run.settled.result().error, ReplayMismatch)
 
 
-@pytest.mark.parametrize("mode", ["replay-model", "replay-tools"])
+@pytest.mark.parametrize("mode", ["replay-model", pytest.param("replay-tools", marks=pytest.mark.slow)])
 def test_modes_that_split_a_turn_are_refused(tmp_path: Path, mode: str) -> None:
     tape = tmp_path / "t.cassette.yaml"
     played(tape, "record", ["!say one"], AGENT)

@@ -1,5 +1,6 @@
 """Turns of an outside agent, which is a real process: what it does, told as any turn, and what it may not do."""
 
+import asyncio
 import os
 import sys
 import threading
@@ -183,6 +184,7 @@ def test_rubbish_is_survived_and_nothing_is_lent(session: Session, tmp_path: Pat
     assert result_of(run).final_text == "alive agentmagic does not lend fs/read_text_file. "
 
 
+@pytest.mark.slow
 def test_a_flood_ends_the_turn_and_not_the_engine() -> None:
     session = session_of(timeout=60)
     run = started(session, "!flood 8000")
@@ -230,18 +232,10 @@ def test_a_known_agent_is_put_into_the_mode_in_which_it_asks(tmp_path: Path, mon
 # -- the end of a turn -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "!wait",
-        "!hang",
-        "!say Hello\n!wait",
-        "!start a\n!hang",
-        "!edit /nowhere/x",
-        "!both a b\n!wait",
-        "!plan in_progress\n!hang",
-    ],
-)
+PHASES = ("!say Hello\n!wait", "!start a\n!hang", "!edit /nowhere/x", "!both a b\n!wait", "!plan in_progress\n!hang")
+
+
+@pytest.mark.parametrize("prompt", ["!wait", "!hang", *(pytest.param(one, marks=pytest.mark.slow) for one in PHASES)])
 def test_stop_ends_every_phase_within_half_a_second(prompt: str) -> None:
     session = session_of()
     begun = threading.Event()
@@ -272,8 +266,6 @@ def test_a_call_of_our_tool_ends_with_the_turn() -> None:
 
     async def slow() -> str:
         """Wait."""
-        import asyncio
-
         entered.set()
         await asyncio.sleep(60)
         return "late"
@@ -283,6 +275,34 @@ def test_a_call_of_our_tool_ends_with_the_turn() -> None:
     assert entered.wait(20)
     run.cancel()
     assert run.settled.result(5).result.stop_reason == "cancelled"
+    session.close()
+
+
+@pytest.mark.slow
+def test_a_call_that_the_agent_gives_up_is_cancelled() -> None:
+    cancelled = threading.Event()
+
+    async def slow() -> str:
+        """Wait."""
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cancelled.set()
+        return "late"
+
+    session = session_of(tools=[slow])
+    run = asked(session, "!giveup slow {}")
+    assert cancelled.is_set()
+    assert result_of(run).final_text == "gave up "
+    assert of_kind(run, ToolFinished)[-1].result.text.endswith("no longer waits for it.")
+    session.close()
+
+
+@pytest.mark.slow
+def test_a_program_that_is_no_agent_fails_each_time_it_is_asked() -> None:
+    session = Session(Agent(f"acp:{sys.executable} -c 'print(1)'"))
+    for _ in range(2):
+        assert "ended with exit status 0" in str(failure_of(asked(session, "Hello")))
     session.close()
 
 
@@ -315,6 +335,7 @@ def test_a_value_is_validated_and_asked_again() -> None:
     session.close()
 
 
+@pytest.mark.slow
 def test_the_hook_sends_the_agent_on() -> None:
     prompts = ["!say more"]
     session = session_of(before_finish=lambda _: prompts.pop() if prompts else None)
@@ -350,7 +371,10 @@ def test_a_map_is_refused(session: Session) -> None:
         session.map([{"a": 1}], "{a}")
 
 
-@pytest.mark.parametrize(("options", "heard"), [((), "[image]"), (("--no-images",), "[image/png plot, 3 bytes]")])
+@pytest.mark.parametrize(
+    ("options", "heard"),
+    [((), "[image]"), pytest.param(("--no-images",), "[image/png plot, 3 bytes]", marks=pytest.mark.slow)],
+)
 def test_images_go_as_far_as_the_agent_takes_them(options: tuple[str, ...], heard: str) -> None:
     session = session_of(*options)
     run = session.start([Media("image/png", b"png", "plot"), "!heard"])
@@ -374,6 +398,7 @@ def test_two_brains_share_a_conversation() -> None:
     session.close()
 
 
+@pytest.mark.slow
 def test_undo_opens_a_new_session_of_the_agent() -> None:
     session = session_of()
     asked(session, "!say one")
@@ -385,7 +410,9 @@ def test_undo_opens_a_new_session_of_the_agent() -> None:
     session.close()
 
 
-@pytest.mark.parametrize(("options", "resumes"), [((), True), (("--no-load",), False)])
+@pytest.mark.parametrize(
+    ("options", "resumes"), [((), True), pytest.param(("--no-load",), False, marks=pytest.mark.slow)]
+)
 def test_a_restarted_kernel_resumes_the_agents_session(tmp_path: Path, options: tuple[str, ...], resumes: bool) -> None:
     (tmp_path / "kept").mkdir()
     options = (*options, "--sessions", str(tmp_path / "kept"))
