@@ -152,12 +152,12 @@ def _handed_in(options: Any) -> int:
 
 
 def _bridge(options: Any) -> int:
-    from agentmagic.serve import bridge
+    from agentmagic.serve.bridge import relay
 
     if options.list:
-        bridge.show()
+        relay.show()
     else:
-        bridge.serve(options.notebook)
+        relay.serve(options.notebook)
     return 0
 
 

@@ -29,6 +29,9 @@ CellAction = Literal["insert", "change", "remove"]
 CellPlace = Literal["staged", "below", "shown"]
 ProposalFate = Literal["kept", "changed", "discarded"]
 
+SERVED = "mcp:"
+"""How the name of the model of a turn begins if a client of the served notebook makes its call."""
+
 TRIES = 5
 """Most attempts at one model request, the first one included, unless an agent says otherwise (LOOP-15)."""
 
@@ -64,6 +67,11 @@ class TurnStarted:
     prompt: Message
     model: str
     values: tuple[PromptValue, ...] = ()
+
+    @property
+    def client(self) -> str:
+        """The client of the served notebook that makes the call of the turn, "" if a model answers a prompt."""
+        return self.model.removeprefix(SERVED) if self.model.startswith(SERVED) else ""
 
 
 @value_class

@@ -129,22 +129,27 @@ class MapView(Protocol):
 class ServedView(Protocol):
     """Shows the calls of clients in the place where the notebook was served.
 
-    `place` is the name of the notebook's file, "" if it is not known, and its folder.
+    `place` is the name of the notebook's file, "" if it is not known, and its folder. `attended` and `begin` are for
+    any thread but the engine's.
     """
 
     place: tuple[str, Path]
 
     @property
     def attended(self) -> bool:
-        """Whether the user can answer there now."""
+        """Whether the user can answer there now. A page is asked, and has two seconds to answer."""
+        ...
+
+    def show(self, *, recorded: bool) -> None:
+        """Show how clients join, or that `recorded` calls are played, and below it the calls from now on."""
         ...
 
     def begin(self, run: Any) -> None:
-        """Show the turn of a call, after the earlier ones; in any thread but the engine's."""
+        """Show the turn of a call, after the earlier ones."""
         ...
 
-    def finish(self) -> None:
-        """Show what is to stay."""
+    def close(self, why: str) -> None:
+        """Leave what is to stay, and say why no more calls are shown there, "" if that needs no words."""
         ...
 
 

@@ -28,7 +28,7 @@ EXCERPT = 200
 SDKS = ("openai", "anthropic", "google_genai", "httpx2", "mcp")
 """The loggers of the SDKs. Their records are kept only if `keep` is called with `detailed`."""
 
-HELPERS = ("httpcore2", "markdown_it")
+HELPERS = ("httpcore2", "markdown_it", "uvicorn")
 """The loggers of further libraries that log, below WARNING, what they do for us."""
 
 _MILESTONES = (events.TurnStarted, events.StepRetried, events.Notice, events.TurnFinished)
@@ -155,6 +155,7 @@ class Audit:
     """One tool call: who allowed or refused it, and how it ended.
 
     `arguments` are those that the tool ran with; only their hash is written. `seconds` is how long the tool itself ran.
+    `caller` is the outside program that made the call, "" for the session's own model.
     """
 
     server: str
@@ -163,13 +164,15 @@ class Audit:
     decision: str = "undecided"
     outcome: str = "interrupted"
     seconds: float = 0.0
+    caller: str = ""
 
 
 def audit(entry: Audit) -> None:
     """Log a tool call in a line, at INFO, under "agentmagic.audit"."""
     if auditor.isEnabledFor(logging.INFO):
         auditor.info(
-            "server=%s tool=%s arguments=%s decision=%s outcome=%s seconds=%.3f",
+            "%sserver=%s tool=%s arguments=%s decision=%s outcome=%s seconds=%.3f",
+            f"caller={json.dumps(entry.caller)} " if entry.caller else "",
             json.dumps(entry.server),
             json.dumps(entry.tool),
             arguments_hash(entry.arguments),

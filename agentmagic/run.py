@@ -26,7 +26,7 @@ from agentmagic.events import (
 from agentmagic.loop.retry import words_of
 from agentmagic.loop.turn import Channel, Outcome
 from agentmagic.loop.turn_options import AbortEvent
-from agentmagic.runtime.engine import Listeners, engine
+from agentmagic.runtime.engine import Caller, Listeners, engine
 from agentmagic.runtime.waiters import Waiters
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class Run:
 
     It starts on the engine at once, in a copy of the caller's context. Iterating yields every event from the first
     on, however late it begins, and any number of tasks may iterate. `session_listeners` are told after its own. An
-    approval or question at which a listener raises is denied.
+    approval or question at which a listener raises is denied. `started_by` stands in place of the calling code, whose
+    thread and event loop the tools are bound to.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Run:
         *,
         attended: bool = False,
         abort: AbortEvent | None = None,
+        started_by: Caller | None = None,
     ) -> None:
         self.settled: Future[Outcome] = Future()
         self.view: RunView | None = None
@@ -70,7 +72,7 @@ class Run:
         self._open: dict[str, asyncio.Future[Intent]] = {}
         self._task: asyncio.Task[None] | None = None
         self._cancelled = False
-        engine().submit_from_here(self._main(play, abort))
+        engine().submit_from_here(self._main(play, abort), started_by)
 
     @property
     def events(self) -> tuple[Event, ...]:

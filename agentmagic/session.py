@@ -42,7 +42,7 @@ from agentmagic.loop.budgets import Budget, BudgetExhausted
 from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
-from agentmagic.loop.turn_options import Driver, PlayTurn, TurnOptions, TurnSettings, spelled_out
+from agentmagic.loop.turn_options import PlayTurn, TurnDriver, TurnOptions, TurnSettings, spelled_out
 from agentmagic.mapping.options import MapOptions, MapSettings
 from agentmagic.mapping.outcomes import MapResult
 from agentmagic.mapping.prompts import RowPrompts
@@ -71,8 +71,7 @@ from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
 from agentmagic.replay.map_tape import MapTape
 from agentmagic.run import Run
-from agentmagic.runtime.engine import Listeners, engine, void
-from agentmagic.serve.client_model import SERVED
+from agentmagic.runtime.engine import Listeners, caller, engine, void
 from agentmagic.serve.serving import Serving
 from agentmagic.settings import Replay, learn_secrets, model_override, overrides, schema_only
 from agentmagic.text import clip, counted
@@ -89,6 +88,8 @@ if TYPE_CHECKING:
 COMPACT = "(compact)"
 """Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
+CLIENT_FACTS = ModelInfo("", None, KINDS, priced=True)
+"""What is known of a client: it takes all, and costs nothing. One value: for another one, a view is made anew."""
 _paid = [Usage()]
 """What all sessions of this process have spent, replays apart: another session has no budget of a class of its own."""
 
@@ -188,8 +189,8 @@ class Session:
 
     @property
     def last(self) -> RunResult | None:
-        """The result of the last turn, or None without one."""
-        return self.turns[-1].result if self.turns else None
+        """The result of the last turn, or None without one; the calls of clients are not counted."""
+        return next((turn.result for turn in reversed(self.turns) if not _is_served(turn)), None)
 
     @property
     def answer(self) -> str:
@@ -386,6 +387,7 @@ class Session:
         host does.
         """
         given = rows_of(rows)
+        self._play_served()
         with self._starting:
             self._refuse_while_busy()
             installed().join(self)
@@ -473,22 +475,30 @@ class Session:
         """Serve the notebook and this conversation over MCP to programs of this user; return what ends that.
 
         A client looks at variables, cells and outputs, runs code and proposes cells. With `tools` it may call those of
-        the session too. Each call is a turn of this session, decided by its policy; the user is asked on a card, and a
-        call for which no one is there is denied. In a replay, the recorded calls are played, and nothing is served.
+        the session too; a second call of `serve` says anew whether they may. Each call is a turn of this session,
+        decided by its policy; the user is asked on a card, and a call for which no one is there is denied. In a replay,
+        the recorded calls are played, each at its place among the turns, and nothing is served.
 
-        Raises MissingExtra without the package `mcp`, and CassetteError.
+        Raises MissingExtra without the package `mcp`, UsageError in the mode replay-tools, and what a replay raises.
         """
-        if self._serving is None or self._serving.ended:
-            self._serving = Serving(self, lambda: to_markdown(self.turns), tools=tools)
-        self._serving.begin()
-        return self._serving
+        installed().join(self)
+        if self.deck.mode == "replay-tools":
+            raise UsageError(
+                "The mode replay-tools plays no calls of clients: it asks the model again, and a client is not there. "
+                "Choose replay, auto or live: %agent live."
+            )
+        serving = self.serving or Serving(self, lambda: to_markdown(self.turns), tools=tools)
+        serving.tools = tools
+        serving.begin()
+        self._serving = serving
+        return serving
 
     @property
     def serving(self) -> Serving | None:
         """What `serve` has returned, None if it was not called or is over."""
         return None if self._serving is None or self._serving.ended else self._serving
 
-    def begin_served(self, prompt: str, driver: Driver, toolsets: Sequence[Toolset], *, attended: bool) -> Run:
+    def begin_served(self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool) -> Run:
         """Begin a turn whose calls a client makes. Raises SessionBusy, and UsageError."""
         driver.approvals.in_doubt = self.in_doubt
         recipe = replace(
@@ -498,7 +508,7 @@ class Session:
             tool_choice="auto",
             max_iterations=1,
             max_result=MAX_RESULT,
-            timeout=None,
+            timeout=class_settings().timeout,
             before_finish=None,
             output=None,
             on_limit="stop",
@@ -506,17 +516,19 @@ class Session:
         chosen = TurnSettings(agent=recipe, driver=driver, toolsets=toolsets, attended=attended)
         return self._start(user(prompt), chosen, None)
 
-    def next_served(self) -> str | None:
-        """Return the prompt of the call that a replay plays next, None if the next turn is another one."""
+    def next_served(self) -> tuple[str, ToolCall | None] | None:
+        """Return the prompt and the call of the client's turn that a replay plays next, None if that is another one."""
         installed().join(self)
         with self._starting:
+            if self.running or self._changing:
+                return None
             return self.deck.next_served(len(self.turns), cleared=self.cleared > 0)
 
     @property
     def is_on_tape(self) -> bool:
-        """Whether its turns come from a tape alone: nothing of them is asked or run."""
+        """Whether its turns come from a tape alone, and none is recorded anew."""
         installed().join(self)
-        return self.deck.is_frozen()
+        return self.deck.mode in ("replay", "replay-model")
 
     # -- tools, model and listeners ------------------------------------------------------------
 
@@ -657,7 +669,7 @@ class Session:
 
         Return what it came to, None if there is nothing to undo or redo.
         """
-        with self._between_turns():
+        with self._between_turns(calls=False):
             prompt = self.history.redo() if redo else self.history.undo()
             change = self.history.changes.moved
             self.undone = None
@@ -774,7 +786,9 @@ class Session:
     # -- closing -----------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """Cancel the running turn and close models and servers, from any event loop; safe to call twice."""
+        """End the serving and the running turn, close models and servers, from any event loop; safe to call twice."""
+        if self._serving is not None:
+            await asyncio.wrap_future(engine().submit(self._serving.aclose()))
         if (run := self.running) is not None:
             run.cancel()
             await asyncio.shield(asyncio.wrap_future(run.settled))
@@ -836,13 +850,14 @@ class Session:
         """
         keep = None if turn is None else self._place(turn)
         if keep is not None and not prompt:
+            if _is_served(self.turns[keep]):
+                raise UsageError("That turn is a call of a client, which makes it again itself. Give another prompt.")
             prompt, values = _asked(self.turns[keep])
             chosen = replace(chosen, values=chosen.values or values)
         view = installed().view(self) if chosen.attended is None else None
         if view is not None:
             chosen = replace(chosen, attended=view.attended)
-        if self._serving is not None:
-            self._serving.play_recorded()
+        self._play_served()
         run = self._start(as_prompt(cast("Prompt", prompt)), chosen, keep)
         if view is not None:
             run.view = view
@@ -875,6 +890,7 @@ class Session:
                 values=tuple(chosen.values),
                 notices=self._notices,
                 served=driver is not None,
+                recorded=driver is None or driver.recorded,
             )
             if tape is not None:
                 message, sources = tape.told(message), tape.toolsets(sources)
@@ -885,7 +901,13 @@ class Session:
             turn = replace(turn, plan=plan)
             is_paid = tape is None or tape.mode not in ("replay", "replay-model")
             play = partial(self._play, turn, keep, run if driver is None else driver.asks_in(run), is_paid)
-            self._run = Run(play, self._listeners, attended=bool(chosen.attended), abort=chosen.abort)
+            self._run = Run(
+                play,
+                self._listeners,
+                attended=bool(chosen.attended),
+                abort=chosen.abort,
+                started_by=None if driver is None else caller.get(),  # the cell that serves, and no thread of the pool
+            )
         return self._run
 
     def _outside_turn(self, recipe: Agent) -> "OutsideTurn | None":
@@ -907,10 +929,11 @@ class Session:
     ) -> TurnContext:
         """Return what a turn needs, and queue the notices that it begins with."""
         driver = chosen.driver
-        facts = self._facts_of(model) if driver is None else ModelInfo(model.name, None, KINDS, priced=True)
+        facts = self._facts_of(model) if driver is None else CLIENT_FACTS
         budgets = (  # before the notices are queued: a turn that is refused for its budget leaves none behind
-            _budget("turn", recipe.max_cost, recipe.max_tokens),
-            *self._caps(),
+            (_budget("turn", recipe.max_cost, recipe.max_tokens), *self._caps())
+            if driver is None
+            else ()  # a call of a client costs nothing
         )
         infos = (*overrides(None if driver else model.name), *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in infos)
@@ -931,6 +954,7 @@ class Session:
             noted=self._noted,
             unreachable=self._unreachable,
             watcher=self._watcher,
+            caller="" if driver is None else driver.model.name,
         )
 
     def _sources(self, recipe: Agent, chosen: TurnSettings) -> Sequence[Toolset]:
@@ -958,8 +982,13 @@ class Session:
         return outcome
 
     @contextmanager
-    def _between_turns(self) -> Generator[None]:
-        """Keep turns from beginning in the block, which changes or reads the history. Raises SessionBusy."""
+    def _between_turns(self, *, calls: bool = True) -> Generator[None]:
+        """Keep turns from beginning in the block, which changes or reads the history. Raises SessionBusy.
+
+        In a replay, `calls` of clients that come next are played first; what was undone is not on the tape.
+        """
+        if calls:
+            self._play_served()
         with self._starting:
             self._refuse_while_busy()
             self._changing = True
@@ -968,8 +997,16 @@ class Session:
         finally:
             self._changing = False
 
+    def _play_served(self) -> None:
+        """In a replay, play the calls of clients that came before what begins now."""
+        if self._serving is not None:
+            self._serving.play_recorded()
+
     def _refuse_while_busy(self) -> None:
-        if self.running or self._changing:
+        run = self.running
+        if run is not None and _is_served(run):
+            raise SessionBusy("A call of a client is under way. Decide about its card, or wait for it, and try again.")
+        if run is not None or self._changing:
             what = "The history is being changed" if self._changing else "A turn is running"
             raise SessionBusy(f"{what}. Wait for it, or cancel it, and try again.")
 
@@ -991,10 +1028,10 @@ def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
     return turn.prompt, begun.values if isinstance(begun, TurnStarted) else ()
 
 
-def _is_served(turn: Turn) -> bool:
+def _is_served(turn: Turn | Run) -> bool:
     """Return whether a turn is a call of a client of the served notebook."""
-    begun = turn.events[0]
-    return isinstance(begun, TurnStarted) and begun.model.startswith(SERVED)
+    begun = next(iter(turn.events), None)
+    return isinstance(begun, TurnStarted) and begun.client != ""
 
 
 def _size_of(event: Event) -> int:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,14 +16,18 @@ from hypothesis import strategies as st
 from tenacity import wait_none
 
 from agentmagic import Agent, Done, Session, tool
+from agentmagic.approval.approvals import Approvals, ask_no_one
+from agentmagic.context.request_view import RequestView
 from agentmagic.errors import AgentMagicError, BadRequest, ContextTooLong, MalformedCall, RateLimited, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted, ToolFinished, fold
 from agentmagic.loop import retry
+from agentmagic.loop.turn_options import TurnDriver
 from agentmagic.messages import Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.gemini import model as gemini_model
 from agentmagic.providers.openai import chat_completions, responses
 from agentmagic.serialization import decode_log, encode
+from agentmagic.serve.client_model import ClientModel
 from agentmagic.testing import invalid_history
 from tests.providers.strict.chat import Chat
 from tests.providers.strict.gemini import MODEL, Gemini
@@ -64,7 +68,9 @@ scripted_responses = st.builds(
 good = st.builds(Response, st.lists(called, min_size=1, max_size=3).map(tuple))
 scripts = st.lists(st.one_of(good, scripted_responses), max_size=6)
 turns = st.lists(
-    st.tuples(scripts, st.none() | st.integers(0, 40), st.sampled_from(["ask", "undo", "edit", "fork", "load"])),
+    st.tuples(
+        scripts, st.none() | st.integers(0, 40), st.sampled_from(["ask", "undo", "edit", "fork", "load", "served"])
+    ),
     min_size=1,
     max_size=3,
 )
@@ -157,7 +163,7 @@ def test_no_history_is_refused_and_no_result_is_lost_whatever_happens(plan):
         agent = Agent(model, tools=[quick, wrong, endless, over, alone, asks], max_iterations=4)
         session = Session(agent, path=Path(folder, "session.jsonl"))
         for script, cancel_at, operation in plan:
-            session = _prepared(session, operation, folder)
+            session = _prepared(session, operation, script, folder)
             run = _begin(session, model, script, cancel_at, operation)
             _check_run(run)
             _check_session(session)
@@ -167,7 +173,16 @@ def test_no_history_is_refused_and_no_result_is_lost_whatever_happens(plan):
         session.close()
 
 
-def _prepared(session, operation, folder):
+def _serve(session, script):
+    """Have a client make the calls of a script, each in a turn of its own."""
+    for call in (part for response in script for part in response.parts if isinstance(part, ToolCall)):
+        model = ClientModel("a client", replace(call, id=call.id or "its own"))
+        driver = TurnDriver(model, Approvals(), RequestView(), ask_no_one)
+        _check_run(session.begin_served(f"a client calls {call.name}", driver, session.toolsets(), attended=False))
+        _check_session(session)
+
+
+def _prepared(session, operation, script, folder):
     match operation:
         case "undo":
             session.undo()
@@ -176,6 +191,8 @@ def _prepared(session, operation, folder):
             forked.save(Path(folder, f"fork{len(list(Path(folder).iterdir()))}.jsonl"))
             session.close()
             return forked
+        case "served":
+            _serve(session, script)
         case "load" if session.turns:
             session.close()
             return Session.load(session.path, session.agent)

@@ -48,6 +48,8 @@ UNSPOKEN = "The user's permission setting denies every call that no rule allows.
 ALLOWING = 'The user can be asked instead with permission="ask" (--permission ask in a cell).'
 CHANGED = "Its definition has changed since you approved it:"
 UNASKED = "{0} of {1} runs without asking, and its definition has changed since its last call:\n{2}"
+NO_ONE = "no one to ask"
+"""Why a call is denied that no user could be asked about, as a word for the audit."""
 DOUBT = "It was under way when the kernel stopped, and may have done its work already."
 """Why a tool in doubt is asked about."""
 
@@ -391,10 +393,10 @@ class Gate:
             self.emit(ApprovalGiven(asked.id, approved=False, reason=intent.reason))
             said = f" and said: {intent.reason}" if intent.reason else ""
             return Refused(f"{asked.call.name} was not run: the user denied it{said}.", "denied", by_user=True)
-        self.emit(ApprovalGiven(asked.id, approved=False, reason="no one to ask"))
+        self.emit(ApprovalGiven(asked.id, approved=False, reason=NO_ONE))
         if _key(tool.definition) in self.approvals.in_doubt:
-            return Refused(doubtful_denial(tool.definition), "no one to ask")
-        return Refused(denial(tool.definition, code=tool.code, default=decision.default), "no one to ask")
+            return Refused(doubtful_denial(tool.definition), NO_ONE)
+        return Refused(denial(tool.definition, code=tool.code, default=decision.default), NO_ONE)
 
     async def edited(self, tool: Tool, call: ToolCall, arguments: Mapping[str, Any]) -> tuple[ToolCall, str]:
         """Return a call with a copy of the arguments that the user gave it, and why it cannot run, "" if it can."""

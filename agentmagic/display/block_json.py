@@ -85,13 +85,17 @@ FormFields = TextForm | TableForm | HtmlForm | ImageForm
 
 
 class PromptFields(TypedDict):
-    """The prompt of a turn, and what is attached to it; its stretches, if it is not shown as it was sent."""
+    """The prompt of a turn, and what is attached to it; its stretches, if it is not shown as it was sent.
+
+    It is not shown if a `client` of the served notebook makes the call of the turn.
+    """
 
     kind: Literal["prompt"]
     text: str
     stretches: Sequence[tuple[str, bool]]
     attached: Sequence[tuple[str, str]]
     turn: int | None
+    client: str
 
 
 class ValuesFields(TypedDict):
@@ -133,7 +137,8 @@ class CardFields(TypedDict):
     With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key
     to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call.
     `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and
-    what it is for. `edits` are the lines that the user changed in the arguments.
+    what it is for. `edits` are the lines that the user changed in the arguments. `client` makes the call, "" for the
+    model.
     """
 
     kind: Literal["card"]
@@ -157,6 +162,7 @@ class CardFields(TypedDict):
     traceback: str
     effects: Sequence[str]
     inner: bool
+    client: str
 
 
 class TaskFields(TypedDict):
@@ -287,6 +293,7 @@ class JsonRenderer:
             "stretches": [] if stretches == [(text, False)] else stretches,
             "attached": words.attached(block),
             "turn": block.turn,
+            "client": shown(block.client),
         }
 
     def values(self, block: ValuesBlock) -> ValuesFields:
@@ -334,6 +341,7 @@ class JsonRenderer:
             "traceback": shown(card.traceback),
             "effects": list(map(exact, card.effects)),
             "inner": card.inner,
+            "client": shown(card.client),
         }
 
     def checklist(self, block: ChecklistBlock) -> ChecklistFields:

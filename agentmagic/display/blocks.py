@@ -135,12 +135,14 @@ class Block(ABC):
 class PromptBlock(Block):
     """What the person asked; `turn` is the number of the turn that it begins, from 0, or None if it begins none.
 
-    `values` are those that it names; a ValuesBlock tells what they became.
+    `values` are those that it names; a ValuesBlock tells what they became. The prompt of a call that a `client` of the
+    served notebook makes is not shown where its card is, which names the client.
     """
 
     prompt: Message
     turn: int | None = field(default=None, compare=False)
     values: tuple[PromptValue, ...] = field(default=(), compare=False)
+    client: str = ""
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.prompt`."""
@@ -207,7 +209,8 @@ class ToolCard(Block):
     the turn is only paused before the call. `effects` says line by line what the call does, if that was told.
     `optional` are the schemas of the arguments that the model left out, `written` the arguments that it wrote if the
     user changed them. The arguments of a `fixed` call cannot be changed. A call that a running tool makes is `inner`:
-    it stands below the card of the tool.
+    it stands below the card of the tool. `client` is the program that makes the call in a served notebook, "" if the
+    model makes it.
     """
 
     name: str
@@ -227,6 +230,7 @@ class ToolCard(Block):
     optional: Mapping[str, Any] | None = None
     written: Mapping[str, Any] | None = None
     inner: bool = False
+    client: str = ""
     fixed: bool = False
 
     @property

@@ -184,7 +184,7 @@ class _BlockHtml:
         return self.html
 
     def prompt(self, block: PromptBlock) -> Markup:
-        if not self.shows_prompt:
+        if not self.shows_prompt or block.client:
             return Markup()
         parts = words.stretches(words.asked(block))
         said = (element("pre", text, style=PRE) if columns else to_html(text) for text, columns in parts)
@@ -289,6 +289,8 @@ class _BlockHtml:
     def _heading(self, card: ToolCard) -> Iterator[Markup]:
         colour = f"color:{COLOURS[card.state]}"
         yield element("span", words.GLYPHS[card.state], style=f"{colour};font-weight:700")
+        if card.client:
+            yield element("small", shown(card.client))
         yield element("b", element("samp", shown(card.name)), style=NAME)
         if card.server:
             yield element("small", shown(card.server), style=BADGE)

@@ -46,7 +46,8 @@ def render(transcript: Transcript | Snapshot, *, times: bool = True, prompt: boo
     pieces: list[str] = []
     before: Block | None = None
     for block in transcript.blocks:
-        text = "" if isinstance(block, PromptBlock) and not prompt else block.render(renderer)
+        is_hidden = isinstance(block, PromptBlock) and (not prompt or block.client != "")
+        text = "" if is_hidden else block.render(renderer)
         if text:
             pieces.append(gap(before, block) + text)
             before = block
@@ -188,6 +189,7 @@ def task_line(row: TaskProgress) -> str:
 
 
 def _heading(card: ToolCard, *, times: bool) -> str:
+    client = f"{shown(card.client)}:" if card.client else ""
     name = shown(card.name)
     server = f"({shown(card.server)})" if card.server else ""
     arguments = words.short_arguments(card)
@@ -196,7 +198,7 @@ def _heading(card: ToolCard, *, times: bool) -> str:
     tail = " · ".join(filter(None, (words.card_state(card), told, took)))
     inner = "  ↳" if card.inner else ""
     return " ".join(
-        filter(None, (inner, words.GLYPHS[card.state], name, server, arguments, f"[{tail}]" if tail else ""))
+        filter(None, (inner, words.GLYPHS[card.state], client, name, server, arguments, f"[{tail}]" if tail else ""))
     )
 
 

@@ -87,6 +87,7 @@ class Transcript:
             self.price_told = False
             self._turns = 0
             self._turn = 0
+            self._client = ""
             self._step = 0
             self._parts: dict[int, _Part] = {}
             self._cards: dict[str, ToolCard] = {}
@@ -203,7 +204,8 @@ class Transcript:
         self._turn = len(self.blocks)
         self._plan = None
         self._sent_back = False
-        self._add(PromptBlock(event.prompt, self._turns, tuple(event.values)))
+        self._client = event.client
+        self._add(PromptBlock(event.prompt, self._turns, tuple(event.values), self._client))
         if event.values:
             self._add(ValuesBlock(event.values, event.prompt))
         self._turns += 1
@@ -248,7 +250,7 @@ class Transcript:
             tries = self._withdraw_retry()
             self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "")))
         model = self.running.model if self.running else ""
-        unsent = self._turns - 1 if result.unsent else None
+        unsent = self._turns - 1 if result.unsent and not self._client else None  # a client calls again itself
         footer = FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told, unsent=unsent)
         footer.steps = result.iterations_used
         self._add(footer)
@@ -297,7 +299,7 @@ class Transcript:
             case "reasoning":
                 block = ReasoningBlock(open=True)
             case "tool_call":
-                block = ToolCard(event.name, open=True)
+                block = ToolCard(event.name, client=self._client, open=True)
         self._parts[event.index] = block
         return self._add(block)
 
@@ -333,7 +335,7 @@ class Transcript:
         """Return the card of a call, made now if the call was not seen before; a call may have been edited."""
         card = self._cards.get(call.id)
         if card is None:
-            card = self._cards[call.id] = self._add(ToolCard(call.name, open=True))
+            card = self._cards[call.id] = self._add(ToolCard(call.name, client=self._client, open=True))
         card.call = call
         card.server = server or card.server
         return card

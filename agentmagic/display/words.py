@@ -24,6 +24,7 @@ from agentmagic.display.blocks import (
     ValuesBlock,
 )
 from agentmagic.events import (
+    SERVED,
     CellPlace,
     PromptValue,
     ProposalFate,
@@ -475,10 +476,14 @@ def doing(running: FooterBlock, blocks: Iterable[Block]) -> str:
 
 
 def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
-    """Yield model, time and cost of a turn, and how it ended, figure by figure; the time only with `times`."""
-    if block.model:
+    """Yield model, time and cost of a turn, and how it ended, figure by figure; the time only with `times`.
+
+    The card of a client's call has its name and time already.
+    """
+    is_served = block.model.startswith(SERVED)
+    if block.model and not is_served:
         yield shown(block.model)
-    if times and block.stop_reason:
+    if times and block.stop_reason and not is_served:
         yield duration(block.seconds)
     has_tokens = block.usage.input_tokens or block.usage.output_tokens
     if has_tokens and (block.usage.cost is not None or not block.price_told):

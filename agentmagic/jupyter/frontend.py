@@ -35,6 +35,12 @@ class FrontEnd:
     kind: Kind
     attended: bool
 
+    @property
+    def reachable(self) -> bool:
+        """Whether a page's messages can reach the kernel while a cell runs: from ipykernel 7.0 on."""
+        kernel = getattr(self.shell, "kernel", None)
+        return bool(getattr(kernel, "_supports_kernel_subshells", False))
+
 
 def front_end(shell: InteractiveShell) -> FrontEnd:
     """Return the front end that runs the current cell."""

@@ -73,7 +73,8 @@ class TurnContext:
     responses. `values` describe the values that the prompt names, as the model is sent them. `noted` is what sources of
     tools have said in this session: each is said once. `unreachable` are the problems of servers that the
     user was told of. `watcher` finds out what the tools change. `purse` is asked before each request, and told what it
-    has cost. `row` says that the turn is one of many, whose requests wait for those of other turns.
+    has cost. `row` says that the turn is one of many, whose requests wait for those of other turns. `caller` is the
+    outside program that makes the calls in place of a model, "" without one.
     """
 
     agent: Agent
@@ -96,6 +97,7 @@ class TurnContext:
     watcher: Watcher = field(default_factory=Watcher)
     purse: Purse = field(default_factory=Purse)
     row: bool = False
+    caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class ToolExecutor:
     `stepper` pauses before the calls that run without a question.
     A call that was made `max_repeats` times in a row is still carried out, and its result says so (LOOP-18).
     `watcher` finds out what the tools change, None if no one asks; `changes` are those of this turn. In a `row`
-    of many, the time that a tool waits for its turn does not count for the deadline.
+    of many, the time that a tool waits for its turn does not count for the deadline. `caller` is named in the audit.
     """
 
     tools: Mapping[str, Tool]
@@ -108,6 +108,7 @@ class ToolExecutor:
     stepper: Stepper | None = None
     watcher: Watcher | None = None
     row: bool = False
+    caller: str = ""
     changes: list[Changes] = field(default_factory=list[Changes])
     _inner: dict[str, list[asyncio.Task[Any]]] = field(default_factory=dict[str, list[asyncio.Task[Any]]])
     _done: str | None = None
@@ -155,7 +156,8 @@ class ToolExecutor:
         of calls that this one is made within.
         """
         tool, inner = self.tools.get(call.name), depth > 0
-        entry = log.Audit("" if tool is None else tool.definition.server, call.name, call.arguments)
+        server = "" if tool is None else tool.definition.server
+        entry = log.Audit(server, call.name, call.arguments, caller=self.caller)
         try:
             if tool is None:
                 entry.decision, entry.outcome = "no such tool", "error"

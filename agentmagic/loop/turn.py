@@ -131,7 +131,16 @@ class TurnLoop:
         self.steps = Steps(self.turn, self.tools, self.fold, self.emit, stepper)
         sample, watcher = self.steps.sample, self.turn.watcher
         self.executor = ToolExecutor(
-            self.tools, gate, agent.deps, self.emit, agent.max_repeats, sample, stepper, watcher, self.turn.row
+            self.tools,
+            gate,
+            agent.deps,
+            self.emit,
+            agent.max_repeats,
+            sample,
+            stepper,
+            watcher,
+            self.turn.row,
+            self.turn.caller,
         )
 
     async def prepare(self) -> None:

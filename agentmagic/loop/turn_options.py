@@ -3,6 +3,7 @@
 `TurnOptions` types the keywords of a caller; `TurnSettings` is the value that they become.
 """
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, fields, replace
@@ -68,25 +69,28 @@ class TurnOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
+class TurnDriver:
     """An outside program that makes the calls of a turn, in the place of the agent's model.
 
     `model` stands for it: no variable and no class replaces it. `approvals` are what the user has approved for this
     program, and `view` is what it was sent of the history. `ask` puts a question to its own user, for when no one is
-    at the notebook, and returns the answer or None; a permission is never asked there.
+    at the notebook, and returns the answer or None; a permission is never asked there. `recorded` says that the call
+    was made earlier: a tape plays it. `attended` finds out whether someone is there, each time that something is asked.
     """
 
     model: Model
     approvals: Approvals
     view: RequestView
     ask: Callable[[str], Awaitable[str | None]]
+    recorded: bool = False
+    attended: Callable[[], Awaitable[bool]] | None = None
 
     def asks_in(self, play: PlayTurn) -> PlayTurn:
         """Return what plays a turn and asks the program's own user what no one at the notebook answers."""
 
         async def played(turn: TurnContext, channel: Channel) -> Outcome:
             async def ask_both(question: ApprovalAsked | QuestionAsked) -> Intent | None:
-                intent = await channel.ask(question)
+                intent = await self._unless_absent(channel.ask(question))
                 if intent is not None or not isinstance(question, QuestionAsked):
                     return intent
                 answer = await self.ask(question.text)
@@ -95,6 +99,22 @@ class Driver:
             return await play(turn, replace(channel, ask=ask_both))
 
         return played
+
+    async def _unless_absent(self, answer: Awaitable[Intent | None]) -> Intent | None:
+        """Wait for the answer of the person at the notebook. Return None once it is known that no one is there."""
+        try:
+            async with asyncio.timeout(None) as limit:
+                looking = asyncio.create_task(self._end_if_absent(limit))
+                try:
+                    return await answer  # begun at once: the answer may come before anyone was looked for
+                finally:
+                    looking.cancel()
+        except TimeoutError:
+            return None
+
+    async def _end_if_absent(self, limit: asyncio.Timeout) -> None:
+        if self.attended is not None and not await self.attended():
+            limit.reschedule(0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +140,7 @@ class TurnSettings:
     toolsets: Sequence[Toolset] | None = None
     values: Sequence[PromptValue] = ()
     notices: Sequence[str] = ()
-    driver: Driver | None = None
+    driver: TurnDriver | None = None
 
     @classmethod
     def of(cls, options: TurnOptions) -> Self:

@@ -170,6 +170,7 @@ _HEAD: dict[str, Test] = {
     "advice_": _TEXT,
     "left out_": _list(_TEXT),
     "map_": _BOOL,
+    "served_": _BOOL,
     "recording_": _form(id_=_TEXT, after_=_TEXT, instead_=_list(_TEXT), whole_=_BOOL),
 }
 _FORMS: dict[str, dict[str, Test]] = {

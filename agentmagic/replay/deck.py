@@ -14,16 +14,15 @@ from agentmagic.classroom import class_settings
 from agentmagic.errors import CassetteError, UsageError
 from agentmagic.events import Notice, PromptValue
 from agentmagic.host import installed
-from agentmagic.messages import Message, Text
+from agentmagic.messages import Message, Text, ToolCall
 from agentmagic.providers.base import Advising, Model, honoured
 from agentmagic.providers.registry import address_of
 from agentmagic.replay import unasked
-from agentmagic.replay.bound_values import lost
 from agentmagic.replay.cassette import Blobs, Cassette, Take, prompt_parts
 from agentmagic.replay.comparison import Difference, RequestRecords
 from agentmagic.replay.exchange import Json, blanked
 from agentmagic.replay.map_tape import MapTape
-from agentmagic.replay.player import Player, Verdict, mismatch
+from agentmagic.replay.player import Player, Verdict, first_call, is_incomplete, mismatch, next_call
 from agentmagic.replay.recorder import TurnRecorder
 from agentmagic.replay.recording import Recording, tidy
 from agentmagic.replay.tape import KnownResults, TurnTape
@@ -141,27 +140,33 @@ class Deck:
         values: Sequence[PromptValue] = (),
         notices: deque[Notice],
         served: bool = False,
+        recorded: bool = True,
     ) -> TurnTape | None:
         """Return the next turn on tape, None if the turn is live.
 
-        A `served` turn is one call of an outside client. `turns` is the number of turns before this one. If that number
+        A `served` turn is one call of an outside client, made now unless it is a `recorded` one: no other call is
+        played in its place. `turns` is the number of turns before this one. If that number
         is smaller than at the last turn, the user has undone turns, and the tape goes back with them, unless the
         session was `cleared`.
 
-        Raises UsageError without a cassette, and CassetteError for one that cannot be used.
+        Raises UsageError without a cassette, and for a call that is made while a tape is played, and CassetteError for
+        a cassette that cannot be used.
         """
         if not self._plays(mode):
             return None
+        if not recorded and self._playing not in RECORDS:
+            message = f"The notebook plays a recording ({self._playing}), and no calls are carried out meanwhile."
+            raise UsageError(f"{message} %agent live in the notebook ends that.")
         cassette = self._inserted()
         head = {**self._head(prompt, values), **({"served": True} if served else {})}
-        index, take = self._place(cassette, head, turns, cleared=cleared)
+        index, take = self._place(cassette, head, turns, cleared=cleared, recorded=recorded)
         self._turns += 1
         real = cache(real)
 
         def record() -> TurnRecorder:
             if index is not None:  # the turn was played up to a change
                 self._used.pop(index, None)
-            return self._record(head, recipe, real())
+            return self._record(head, recipe, real(), between=not recorded and self._playing == "auto")
 
         tape = TurnTape(
             mode=self._playing,
@@ -231,19 +236,21 @@ class Deck:
             self._use(index)
         return tape
 
-    def next_served(self, turns: int, *, cleared: bool) -> str | None:
-        """Return the prompt of the call of a client that is recorded next, None if the next turn is another one.
-
-        `turns` and `cleared` are as for `turn`. Nothing is taken from the tape. Raises CassetteError.
-        """
-        if not (self._plays(None) and self.answers()) or self.path is None:
+    def next_served(self, turns: int, *, cleared: bool) -> tuple[str, ToolCall | None] | None:
+        """Return what `next_call` does of the turns to come, which stay on the tape. Raises CassetteError."""
+        if self.path is None or not self.answers():
             return None
+        self._plays(None)
         cassette = self._inserted()
-        self._claim(cassette, {"turn": ""})
+        if not self._claimed:  # a recording that begins with a call is chosen here, others by their first prompt
+            if (first := first_call(cassette)) is None:
+                return None
+            self._claim(cassette, first.head)
         self._follow(cassette, turns, cleared=cleared)
         own = cassette.of_session(self.name)
-        take = own[self._next] if self._next < len(own) else None
-        return take.prompt if take is not None and take.head.get("served") and take.ended else None
+        if cleared and not self._used and self._next >= len(own):  # the notebook is run again from its top
+            self._next = 0
+        return next_call(cassette, own[self._next :])
 
     def _plays(self, mode: Replay | None) -> bool:
         """Choose the mode of the next turn or map, and return whether that uses the cassette."""
@@ -253,12 +260,12 @@ class Deck:
         return self._playing != "live"
 
     def _place(
-        self, cassette: Cassette, head: Json, turns: int, *, cleared: bool
+        self, cassette: Cassette, head: Json, turns: int, *, cleared: bool, recorded: bool = True
     ) -> tuple[int, Take] | tuple[None, None]:
         """Return the place of the take to play, and the take; None if there is none."""
         self._claim(cassette, head)
         self._follow(cassette, turns, cleared=cleared)
-        index = self._to_play(cassette, head)
+        index = self._to_play(cassette, head) if recorded else None
         if index is None:
             return None, None
         take = cassette.of_session(self.name)[index]
@@ -302,7 +309,7 @@ class Deck:
             kinds += [f"a map: {head['turn']}" if head.get("map") else str(head["turn"])]
             raise mismatch(cassette, take, 1, [Difference("prompt", "prompt", *kinds)], str(head["turn"]))
         # A map compares the conversation itself, and asks again what its recording lacks.
-        goes_live = not exact or (not take.is_map and (self._forked or _is_incomplete(take)))
+        goes_live = not exact or (not take.is_map and (self._forked or is_incomplete(take)))
         return None if self._playing == "auto" and goes_live else index
 
     def _follow(self, cassette: Cassette, turns: int, *, cleared: bool) -> None:
@@ -405,18 +412,18 @@ class Deck:
             return here, False
         return max(range(len(own)), key=lambda index: _likeness(own[index], head)), False
 
-    def _record(self, head: Json, recipe: Agent, model: Model) -> TurnRecorder:
-        """Begin a take where the turn belongs, and return its recorder."""
+    def _record(self, head: Json, recipe: Agent, model: Model, *, between: bool = False) -> TurnRecorder:
+        """Begin a take where the turn belongs, or `between` the last turn and the next; return its recorder."""
         recording = self._recording
         assert recording is not None  # noqa: S101  (of a mode that records)
         own = recording.of_session(self.name)
-        index, exact = self._find(recording, head)
+        index, exact = (None, False) if between else self._find(recording, head)
         place = index if exact and index is not None else min(self._next, len(own))
         asked = _asked(head)
         instead = [take for take in own if _asked_in(take) == asked and not take.ended]
         gone = [place] if exact or (self._aligned and place < len(own)) else []
         gone += range(self._next, place) if self._aligned else ()
-        instead += [own[at] for at in gone if self._is_free(at, own[at])]
+        instead = [] if between else instead + [own[at] for at in gone if self._is_free(at, own[at])]
         before = [take for take in own[:place] if take not in instead]
         session = {"session": self.name} if self.name else {}
         take = Take({**head, **_facts(recipe, model), **session}, where=recording.path.name)
@@ -485,12 +492,6 @@ def _asked_in(take: Take) -> Json:
     if take.asked is None:
         take.asked = _asked(take.head)
     return take.asked
-
-
-def _is_incomplete(take: Take) -> bool:
-    """Return whether a tool changed what the tape could not keep, so that a replay of the take would fail."""
-    asides = (aside for document in take.documents for aside in document.get("asides", ()))
-    return any(aside[0] == "variables" and lost(aside[1]) for aside in asides)
 
 
 def _likeness(take: Take, head: Json) -> float:

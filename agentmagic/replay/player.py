@@ -344,6 +344,32 @@ class Player:
                 return event
 
 
+def is_incomplete(take: Take) -> bool:
+    """Return whether a tool changed what the tape could not keep, so that a replay of the take would fail."""
+    asides = (aside for document in take.documents for aside in document.get("asides", ()))
+    return any(aside[0] == "variables" and lost(aside[1]) for aside in asides)
+
+
+def first_call(cassette: Cassette) -> Take | None:
+    """Return the first take of a recording that begins with a call of a client, None if there is no such recording."""
+    firsts = {take.session: take for take in reversed(cassette.takes)}
+    return next((take for take in reversed(firsts.values()) if take.head.get("served")), None)
+
+
+def next_call(cassette: Cassette, takes: Sequence[Take]) -> tuple[str, ToolCall | None] | None:
+    """Return the prompt and the call of the client's turn that `takes` begin with, None if that is another turn.
+
+    A take that broke off is left out. A turn that was ended before its call has none.
+    """
+    calls = takewhile(lambda take: take.head.get("served"), takes)
+    if (take := next((one for one in calls if one.ended), None)) is None:
+        return None
+    answers = (one for one in take.documents if kind_of(one) == "answer")
+    made = next((call for answer in answers for call in calls_of(answer)), None)
+    call = None if made is None else from_json(cassette.restore(made))
+    return take.prompt, call if isinstance(call, ToolCall) else None
+
+
 def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecord]]:
     """Yield each request of a take with its record. Raises CassetteError for one that cannot be read."""
     made, values = RequestRecords(), tuple(map(record_line, take.head.get("values", ())))

@@ -48,6 +48,7 @@ from agentmagic.replay.recorder import DIGEST, Calls, TurnRecorder
 from agentmagic.replay.taped_tools import running, taped
 from agentmagic.secrets import redact
 from agentmagic.serialization import from_json
+from agentmagic.serve.client_model import SERVED
 from agentmagic.settings import Replay
 from agentmagic.text import clip
 from agentmagic.tools.base import (
@@ -433,8 +434,8 @@ class TapedModel:
         return self._tape.stream(request)
 
     def metered(self, usage: Usage) -> Usage:
-        """Return the usage of one request, which has its cost on the tape."""
-        return usage
+        """Return the usage of one request, which has its cost on the tape; that of a client's call is none."""
+        return Usage() if self.name.startswith(SERVED) else usage
 
     async def rest(self, seconds: float) -> None:
         """Wait before a request is sent again."""

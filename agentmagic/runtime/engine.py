@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from agentmagic.log import logger
 from agentmagic.runtime.exits import contained_exits
@@ -37,6 +37,11 @@ class Caller:
 
     loop: asyncio.AbstractEventLoop | None = None
     in_main_thread: bool = True
+
+    @classmethod
+    def here(cls) -> Self:
+        """Return the thread and the loop of the code that calls this."""
+        return cls(running_loop(), threading.current_thread() is threading.main_thread())
 
 
 caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("agentmagic_caller", default=Caller())  # noqa: B039
@@ -228,9 +233,12 @@ class Engine:
         """Run a coroutine on the engine, in a copy of the caller's context, so that its output stays with the cell."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
-    def submit_from_here(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the engine and note the caller's event loop, for tools with `@tool(loop="caller")`."""
-        token = caller.set(Caller(running_loop(), threading.current_thread() is threading.main_thread()))
+    def submit_from_here(self, coroutine: Coroutine[Any, Any, T], started_by: Caller | None = None) -> Future[T]:
+        """Run a coroutine on the engine and note the caller's event loop, for tools with `@tool(loop="caller")`.
+
+        `started_by` is noted in place of the code that calls this.
+        """
+        token = caller.set(started_by or Caller.here())
         try:
             return self.submit(coroutine)
         finally:

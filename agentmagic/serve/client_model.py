@@ -3,35 +3,32 @@
 from collections.abc import AsyncIterator
 
 from agentmagic.errors import BadRequest
-from agentmagic.events import PartFinished, PartStarted
+from agentmagic.events import SERVED, PartFinished, PartStarted
 from agentmagic.messages import ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request
 
-SERVED = "mcp:"
-"""How the name of the model of a served turn begins."""
-
 
 class ClientModel:
-    """The model of the turns that one client makes calls in.
+    """The model of a turn in which a client makes a call.
 
-    The request of a turn is answered with the `call`, once.
+    The request of the turn is answered with the `call`, once. A replay, which asks no model, may have none.
     """
 
-    def __init__(self, client: str) -> None:
+    def __init__(self, client: str, call: ToolCall | None) -> None:
         self.name = f"{SERVED}{client}"
-        self.call: ToolCall | None = None
+        self._call = call
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
         """Return all names: a client is no model, and nothing is said of the settings of the agent's."""
         return settings.given
 
-    def metered(self, usage: Usage) -> Usage:
-        """Return the usage as it is: a call costs the user of the notebook nothing."""
-        return usage
+    def metered(self, usage: Usage) -> Usage:  # noqa: ARG002
+        """Return no usage: no provider is asked for a call, and it costs the user of the notebook nothing."""
+        return Usage()
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Yield the call. Raises BadRequest for any other request: a summary, or an answer to a tool."""
-        call, self.call = self.call, None
+        call, self._call = self._call, None
         if call is None or request.output is not None:
             raise BadRequest(f"{self.name} makes calls, and answers no questions.")
         yield PartStarted(0, "tool_call", call.name)

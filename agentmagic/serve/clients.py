@@ -2,8 +2,9 @@
 
 import json
 import shlex
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 NAME = "notebook"
 """What the notebook is called in a client."""
@@ -16,10 +17,18 @@ def bridge_command(notebook: str) -> list[str]:
 
 def client_lines(notebook: str) -> Iterator[tuple[str, str]]:
     """Yield the name of each known client, and the line that adds the notebook to it."""
-    program, *arguments = bridge_command(notebook)
-    command = shlex.join((program, *arguments))
-    yield "Claude Code", f"claude mcp add {NAME} -- {command}"
-    yield "Codex", f"codex mcp add {NAME} -- {command}"
-    yield "Gemini CLI", f"gemini mcp add {NAME} -- {command}"
-    entry = {"mcpServers": {NAME: {"command": program, "args": arguments}}}
-    yield "Others, in their mcpServers", json.dumps(entry)
+    program, *arguments = command = bridge_command(notebook)
+    yield "Claude Code", _line("claude", "mcp", "add", NAME, "--", *command)
+    yield "Codex", _line("codex", "mcp", "add", NAME, "--", *command)
+    # Gemini CLI takes the program before the "--", and does not write to the folder of a project from the home folder.
+    yield "Gemini CLI", _line("gemini", "mcp", "add", "-s", "user", NAME, program, "--", *arguments)
+    yield "Copilot CLI", _line("copilot", "mcp", "add", NAME, "--", *command)
+    entry = {"command": program, "args": arguments}
+    yield "VS Code", _line("code", "--add-mcp", json.dumps({"name": NAME, **entry}))
+    yield "Others", json.dumps({"mcpServers": {NAME: entry}})
+
+
+def _line(*words: str) -> str:
+    """Return a command line as the shell of this system reads it."""
+    listed: Sequence[str] = words
+    return subprocess.list2cmdline(listed) if sys.platform == "win32" else shlex.join(listed)

@@ -1,13 +1,14 @@
 """From our values to those of the protocol: definitions of tools and results, secrets blanked."""
 
 import base64
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from agentmagic.messages import Content, Media, Resource, Text, ToolDef, ToolResult, as_text
 from agentmagic.secrets import redact
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mcp import types
 
 

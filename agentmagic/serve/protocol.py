@@ -2,16 +2,17 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.secrets import redact
 from agentmagic.serve import limits
+from agentmagic.serve.client_calls import CallRequest, ClientCall, ClientCalls, Notify, Push
 from agentmagic.serve.content import to_answer, to_tool
-from agentmagic.serve.desk import Desk, Exchange
-from agentmagic.text import cut, one_line
+from agentmagic.serve.desk import Desk
+from agentmagic.text import cut, listed, one_line
 
 if TYPE_CHECKING:
     from mcp import types
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     Context = ServerRequestContext[Any, Any]
-
-T = TypeVar("T")
 
 GONE = "agentmagic.gone"
 """The key, in the scope of a request, of the event that says that its client no longer waits for the answer."""
@@ -32,52 +31,123 @@ QUESTION: Mapping[str, Any] = {
 }
 """The form in which a client's user answers a question."""
 
+STALE = (
+    "The requestState continues no call: it holds once, for two minutes, and for the same tool and arguments. Make the "
+    "call again without it."
+)
+NO_TOOL = f"There is no such tool: a name has up to {limits.TOOL_NAME} letters, digits and _ - . : /"
+TOO_DEEP = f"The arguments are nested more than {limits.DEPTH} levels deep."
+
 _NO_NAME = re.compile(r"[^A-Za-z0-9 ._/@+-]+")
+_TOOL_NAME = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{limits.TOOL_NAME}}}")
 
 
 def protocol(desk: Desk) -> "Server[Any]":
     """Return the mcp library's server, which asks a desk."""
-    from mcp import MCPError, types
     from mcp.server.lowlevel import Server
 
-    async def list_tools(_context: "Context", _params: object) -> "types.ListToolsResult":
-        return types.ListToolsResult(tools=[to_tool(tool) for tool in await desk.tools()])
-
-    async def call_tool(context: "Context", params: "types.CallToolRequestParams") -> "types.CallToolResult":
-        async with _exchange(context) as made:
-            call = desk.call(made, params.name, params.arguments or {})
-            return to_answer(await _while_waited_for(context, call))
-
-    async def list_resources(_context: "Context", _params: object) -> "types.ListResourcesResult":
-        pages = [
-            types.Resource(uri=page.uri, name=page.name, description=page.description, mime_type=page.media_type)
-            for page in desk.pages
-        ]
-        return types.ListResourcesResult(resources=pages)
-
-    async def read_resource(
-        _context: "Context", params: "types.ReadResourceRequestParams"
-    ) -> "types.ReadResourceResult":
-        page = next((one for one in desk.pages if one.uri == params.uri), None)
-        if page is None:
-            known = ", ".join(one.uri for one in desk.pages)
-            raise MCPError(
-                types.INVALID_PARAMS, f"There is no resource {params.uri:.200}. Resources: {known or 'none'}."
-            )
-        text = redact(await page.read())
-        inside = types.TextResourceContents(uri=page.uri, mime_type=page.media_type, text=text)
-        return types.ReadResourceResult(contents=[inside])
-
+    handlers = _Handlers(desk)
     return Server(
         "agentmagic",
         version=version("agentmagic"),
         title="A notebook",
         instructions=desk.instructions,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_read_resource=read_resource,
+        lifespan=handlers.calls.opened,
+        get_tool_input_schema=handlers.schemas.get,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
     )
+
+
+class _Handlers:
+    """Answers the requests for one desk. `schemas` are those of the tools that were listed last."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.calls = ClientCalls(desk)
+        self.schemas: dict[str, Mapping[str, Any]] = {}
+        self._desk = desk
+
+    async def list_tools(self, _context: "Context", _params: object) -> "types.ListToolsResult":
+        from mcp import types
+
+        tools = await self._desk.tools()
+        self.schemas.clear()
+        self.schemas.update((tool.name, tool.parameters) for tool in tools)
+        return types.ListToolsResult(tools=[to_tool(tool) for tool in tools])
+
+    async def call_tool(
+        self, context: "Context", params: "types.CallToolRequestParams"
+    ) -> "types.CallToolResult | types.InputRequiredResult":
+        from mcp import types
+
+        left = getattr(context.request, "scope", {}).get(GONE) or asyncio.Event()
+        async with _progress(context) as notify:
+            call = self._call(context, params, notify)
+            while (result := await call.wait(left)) is None:
+                if state := self.calls.hold(call):
+                    asked = {name: _question(text) for name, text in call.questions.items()}
+                    return types.InputRequiredResult(input_requests={**asked}, request_state=state)
+                call.answer(dict.fromkeys(call.questions))
+            return to_answer(result)
+
+    def _call(self, context: "Context", params: "types.CallToolRequestParams", notify: Notify) -> ClientCall:
+        """Return the call that a request begins, or goes on with."""
+        from mcp import MCPError, types
+
+        if not _TOOL_NAME.fullmatch(params.name):
+            raise MCPError(types.INVALID_PARAMS, NO_TOOL)
+        if _is_deep(params.arguments, limits.DEPTH):
+            raise MCPError(types.INVALID_PARAMS, TOO_DEEP)
+        request = CallRequest(client_of(context), params.name, params.arguments or {})
+        if params.request_state is None:
+            return self.calls.begin(request, _push(context), notify)
+        call = self.calls.take(params.request_state, request)
+        if call is None:
+            raise MCPError(types.INVALID_PARAMS, STALE)
+        call.notify = notify
+        call.answer(_answers(params.input_responses or {}))
+        return call
+
+    async def list_resources(self, _context: "Context", _params: object) -> "types.ListResourcesResult":
+        from mcp import types
+
+        pages = [
+            types.Resource(uri=page.uri, name=page.name, description=page.description, mime_type=page.media_type)
+            for page in self._desk.pages
+        ]
+        return types.ListResourcesResult(resources=pages)
+
+    async def list_templates(self, _context: "Context", _params: object) -> "types.ListResourceTemplatesResult":
+        """Return none: many clients ask for them, and show a refusal as an error."""
+        from mcp import types
+
+        return types.ListResourceTemplatesResult(resource_templates=[])
+
+    async def read_resource(
+        self, _context: "Context", params: "types.ReadResourceRequestParams"
+    ) -> "types.ReadResourceResult":
+        from mcp import MCPError, types
+
+        page = next((one for one in self._desk.pages if one.uri == params.uri), None)
+        if page is None:
+            known = listed([one.uri for one in self._desk.pages])
+            uri = one_line(redact(params.uri), limits.URI)
+            raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}. Resources: {known}.", {"uri": uri})
+        text = redact(await page.read())
+        inside = types.TextResourceContents(uri=page.uri, mime_type=page.media_type, text=text)
+        return types.ReadResourceResult(contents=[inside])
+
+
+def _is_deep(value: object, left: int) -> bool:
+    match value:
+        case dict() | list():
+            inner = cast("Iterable[object]", value.values() if isinstance(value, dict) else value)
+            return left == 0 or any(_is_deep(one, left - 1) for one in inner)
+        case _:
+            return False
 
 
 def client_of(context: "Context") -> str:
@@ -88,12 +158,13 @@ def client_of(context: "Context") -> str:
 
 
 @asynccontextmanager
-async def _exchange(context: "Context") -> AsyncGenerator[Exchange]:
-    """Yield what a call says of its client; its progress is sent until the block ends."""
+async def _progress(context: "Context") -> AsyncGenerator[Notify]:
+    """Yield what takes the progress of a call; its client is sent it until the block ends, the last notice included."""
     notices = _Progress(context)
-    task = asyncio.create_task(notices.send())
+    task = asyncio.create_task(notices.send_all())
     try:
-        yield Exchange(client_of(context), notices.take, lambda text: _ask(context, text))
+        yield notices.take
+        await notices.send()
     finally:
         task.cancel()
 
@@ -112,42 +183,66 @@ class _Progress:
         self._latest = done, total, cut(redact(words), limits.PROGRESS_TEXT)
         self._news.set()
 
-    async def send(self) -> None:
+    async def send_all(self) -> None:
         """Send notices for ever."""
         while True:
             await self._news.wait()
             self._news.clear()
-            if self._latest is not None:
-                done, total, words = self._latest
-                grown = done > self._sent
-                self._sent = done if grown else self._sent + 1e-3
-                with suppress(Exception):  # of a client that has gone
-                    await self._context.session.report_progress(self._sent, total if grown else None, words)
+            await self.send()
             await asyncio.sleep(limits.PROGRESS_SECONDS)
 
-
-async def _while_waited_for(context: "Context", call: Coroutine[Any, Any, T]) -> T:
-    """Return what a call returns; cancel it if the client goes away or cancels it."""
-    task = asyncio.ensure_future(call)
-    gone = getattr(context.request, "scope", {}).get(GONE)
-    left = asyncio.ensure_future((gone or asyncio.Event()).wait())
-    try:
-        await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        left.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,))
-    return task.result()
+    async def send(self) -> None:
+        """Send the notice that was not sent yet, if there is one."""
+        notice, self._latest = self._latest, None
+        if notice is not None:
+            done, total, words = notice
+            grown = done > self._sent
+            self._sent = done if grown else self._sent + 1e-3
+            with suppress(Exception):  # of a client that has gone
+                await self._context.session.report_progress(self._sent, total if grown else None, words or None)
 
 
-async def _ask(context: "Context", text: str) -> str | None:
-    """Put a question to the client's user, if the client can. Return None without an answer."""
-    can = context.session.client_capabilities
-    if can is None or can.elicitation is None or not context.session.can_send_request:
+def _push(context: "Context") -> Push | None:
+    """Return what asks the client's user now; None for a stateless client, which is asked by the answer to its call."""
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+    async def no_one(_text: str) -> None:
         return None
-    with suppress(Exception):  # an answer that is none, or a client that has gone
-        answer = await context.session.elicit_form(redact(text), dict(QUESTION), context.request_id)
-        given = (answer.content or {}).get("answer") if answer.action == "accept" else None
-        return given if isinstance(given, str) else None
-    return None
+
+    async def push(text: str) -> str | None:
+        with suppress(Exception):  # an answer that is none, or a client that has gone
+            return _answer(await context.session.elicit_form(_message(text), dict(QUESTION), context.request_id))
+        return None
+
+    can = context.session.client_capabilities
+    form = None if can is None else can.elicitation
+    if form is None or (form.form is None and form.url is not None):
+        return no_one
+    if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return None
+    return push if context.session.can_send_request else no_one
+
+
+def _question(text: str) -> "types.ElicitRequest":
+    """Return a question as a stateless client gets it."""
+    from mcp import types
+
+    return types.ElicitRequest(
+        params=types.ElicitRequestFormParams(message=_message(text), requested_schema=dict(QUESTION))
+    )
+
+
+def _message(text: str) -> str:
+    return cut(redact(text), limits.QUESTION_TEXT)
+
+
+def _answers(responses: Mapping[str, object]) -> dict[str, str | None]:
+    """Return what a client's user said to each question, None if there is no answer in it."""
+    from mcp.types import ElicitResult
+
+    return {name: _answer(one) for name, one in responses.items() if isinstance(one, ElicitResult)}
+
+
+def _answer(response: "types.ElicitResult") -> str | None:
+    given = (response.content or {}).get("answer") if response.action == "accept" else None
+    return given if isinstance(given, str) else None

@@ -2,24 +2,41 @@
 
 import asyncio
 import hmac
+import logging
 import secrets
 import socket
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.errors import MissingExtra
+from agentmagic.runtime.engine import engine
 from agentmagic.secrets import register_secret
 from agentmagic.serve import limits
 from agentmagic.serve.desk import Desk
 from agentmagic.serve.protocol import GONE, protocol
+from agentmagic.tools.mcp.limits import MESSAGE_VALUES, ValueCounter
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server as Protocol
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
 HOST = "127.0.0.1"
 PATH = "/mcp"
+
+
+TOO_LARGE = f"A request has up to {limits.REQUEST_BYTES >> 20} MiB and {MESSAGE_VALUES:,} values. Send less in a call."
+TOO_MANY = f"{limits.REQUESTS} requests are being answered already. Send this one again when some of them are."
+TOO_MUCH = "The requests that are being answered are too large together. Send this one again when they are."
+
+
+class _HttpRefusal(Exception):
+    """Raised for a request that is answered with a status and a sentence."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
 
 
 @dataclass(slots=True)
@@ -37,10 +54,12 @@ class Server:
     """
 
     def __init__(self) -> None:
-        self._desks: dict[str, _OpenDesk] = {}
+        self._desks: list[_OpenDesk] = []
         self._socket: socket.socket | None = None
         self._http: Any = None
         self._serving: asyncio.Task[None] | None = None
+        self._requests = 0
+        self._bytes = 0
 
     @property
     def url(self) -> str:
@@ -53,7 +72,8 @@ class Server:
         token = secrets.token_urlsafe(32)
         register_secret(token)
         manager = _manager(protocol(desk), self.url)
-        opened = self._desks[token] = _OpenDesk(token, manager, asyncio.Event())
+        opened = _OpenDesk(token, manager, asyncio.Event())
+        self._desks.append(opened)
         ready = asyncio.Event()
         opened.task = asyncio.create_task(_keep_open(opened, ready))
         await ready.wait()
@@ -61,15 +81,16 @@ class Server:
 
     async def close(self, token: str) -> None:
         """Close a desk: its calls end, and its token opens nothing any more."""
-        opened = self._desks.pop(token, None)
+        opened = next((one for one in self._desks if one.token == token), None)
         if opened is not None and opened.task is not None:
+            self._desks.remove(opened)
             opened.end.set()
             await asyncio.wait([opened.task], timeout=limits.CLOSING)
 
     async def aclose(self) -> None:
         """Close every desk, and listen no longer; may be called twice."""
-        for token in tuple(self._desks):
-            await self.close(token)
+        for opened in tuple(self._desks):
+            await self.close(opened.token)
         serving, self._serving = self._serving, None
         if serving is not None:
             self._http.should_exit = True
@@ -83,24 +104,20 @@ class Server:
     async def _listen(self) -> None:
         if self._serving is not None:
             return
-        try:
-            from uvicorn import Config
-            from uvicorn import Server as Http
-        except ImportError as error:
-            raise MissingExtra("Serving the notebook", "mcp") from error
+        http = await engine().in_pool(_load)
         listening = self._socket = socket.create_server((HOST, 0))
-        config = Config(
+        config = http.Config(
             cast("Any", self._answer),
             interface="asgi3",
+            http=http.HttpConnection,
             proxy_headers=False,
             log_config=None,
             lifespan="off",
             ws="none",
-            limit_concurrency=limits.REQUESTS,
             timeout_graceful_shutdown=1,
             server_header=False,
         )
-        self._http = Http(config)
+        self._http = http.Server(config)
         # uvicorn takes the signals of a process whose main thread it runs in, which the engine's thread is not.
         self._serving = asyncio.create_task(self._http.serve(sockets=[listening]))
 
@@ -113,21 +130,75 @@ class Server:
         elif scope["path"] != PATH:
             await _refuse(send, 404, f"The endpoint is {PATH}.")
         else:
-            gone = scope[GONE] = asyncio.Event()
             try:
-                await desk.manager.handle_request(scope, receive, send)
-            finally:
-                gone.set()
+                await self._pass_on(desk, scope, receive, send)
+            except _HttpRefusal as refusal:
+                await _refuse(send, refusal.status, str(refusal))
+
+    async def _pass_on(self, desk: _OpenDesk, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Have a desk answer a request. Raises _HttpRefusal if its body is too large, or too much for now."""
+        gone = scope[GONE] = asyncio.Event()
+        body, read = bytearray(), scope["method"] != "POST"
+
+        async def receive_again() -> "Message":
+            nonlocal read
+            if read:
+                return await receive()
+            read = True
+            return {"type": "http.request", "body": bytes(body), "more_body": False}
+
+        if self._requests >= limits.REQUESTS:
+            raise _HttpRefusal(503, TOO_MANY)
+        self._requests += 1
+        try:
+            if not read:
+                await self._read(scope, receive, body)
+            await desk.manager.handle_request(scope, receive_again, send)
+        finally:
+            self._requests -= 1
+            self._bytes -= len(body)
+            gone.set()
+
+    async def _read(self, scope: "Scope", receive: "Receive", body: bytearray) -> None:
+        """Read a request into `body`. A body of many small values takes the engine seconds and gigabytes to parse."""
+        declared = next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
+        if declared > limits.REQUEST_BYTES:
+            raise _HttpRefusal(413, TOO_LARGE)
+        values, more = ValueCounter(), True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise _HttpRefusal(400, "The request was broken off.")
+            chunk, more = message.get("body", b""), message.get("more_body", False)
+            body += chunk
+            self._bytes += len(chunk)
+            values.feed(chunk)
+            if len(body) > limits.REQUEST_BYTES or values.too_many:
+                raise _HttpRefusal(413, TOO_LARGE)
+            if self._bytes > limits.ALL_BYTES:
+                raise _HttpRefusal(503, TOO_MUCH)
 
     def _opened_by(self, scope: "Scope") -> _OpenDesk | None:
         """Return the desk that the request's token opens."""
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         kind, _, token = given.partition(b" ")
         found = None
-        for known, desk in self._desks.items():  # all of them, so that the time tells nothing
-            if kind.lower() == b"bearer" and hmac.compare_digest(known.encode(), token.strip()):
+        for desk in self._desks:  # all of them, so that the time tells nothing
+            if kind.lower() == b"bearer" and hmac.compare_digest(desk.token.encode(), token.strip()):
                 found = desk
         return found
+
+
+def _load() -> Any:
+    """Import what serving needs, which takes a second. Raises MissingExtra."""
+    try:
+        import_module("mcp.server.streamable_http_manager")
+        http = import_module("agentmagic.serve.http_connection")
+    except ImportError as error:
+        raise MissingExtra("Serving the notebook", "mcp") from error
+    for name in ("mcp", "uvicorn"):  # without a handler Python prints their warnings of bad requests into the cell
+        logging.getLogger(name).addHandler(logging.NullHandler())
+    return http
 
 
 async def _keep_open(desk: _OpenDesk, ready: asyncio.Event) -> None:

@@ -1,35 +1,38 @@
 """A session as what is served: each call of a client is a turn of the session, and the client is its model."""
 
 import asyncio
+import re
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from agentmagic.agent import MAX_RESULT
-from agentmagic.approval.approvals import Approvals
+from agentmagic.approval.approvals import NO_ONE, Approvals
 from agentmagic.context.request_view import RequestView
-from agentmagic.errors import AgentMagicError, SessionBusy, said
+from agentmagic.errors import AgentMagicError, SessionBusy, ToolError, said
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
     Deny,
     Event,
     Intent,
-    QuestionAnswered,
     QuestionAsked,
     ToolProgress,
     ToolStarted,
 )
 from agentmagic.loop.turn import Outcome
-from agentmagic.loop.turn_options import Driver
-from agentmagic.messages import ToolCall, ToolDef, ToolResult
+from agentmagic.loop.turn_options import TurnDriver
+from agentmagic.messages import Text, ToolCall, ToolDef, ToolResult
+from agentmagic.providers.wire import clean
 from agentmagic.runtime.engine import engine
+from agentmagic.serialization import own
 from agentmagic.serve import limits
 from agentmagic.serve.client_model import ClientModel
 from agentmagic.serve.desk import Desk, Exchange, Page
+from agentmagic.text import one_line, shown
 from agentmagic.tools.base import Tool, ToolContext, Toolset, as_of_now, failure, list_sources
 from agentmagic.tools.functions import function_tool
 from agentmagic.tools.output_cache import preview, reader
@@ -47,11 +50,16 @@ QUEUED = "Another call is under way. This one waits for its end."
 WAITS = "The person at the notebook is asked. The call waits for the answer."
 RUNS = "The call runs. If a cell of the notebook is running, it waits for the end of that."
 GONE = "the client no longer waits for the answer"
+ABSENT = "Or have the user open the notebook in JupyterLab (in a terminal: run %agent serve --wait), and call again."
+"""What else helps if no one is at the notebook to approve a call."""
 STOPPED = "The call was stopped by the person at the notebook."
 POLL = 0.05
 """Seconds between two tries to begin a turn while the history is being changed."""
 HEARTBEAT = 5.0
 """Seconds between two notices that a call still waits: many clients give up after 60 s without one."""
+
+_TOOL_NAME = re.compile(rf"[\w.:/-]{{1,{limits.TOOL_NAME}}}")
+"""A name that may be that of a tool: others are refused without a turn, and stay out of the history."""
 
 
 class ServedTurn(Protocol):
@@ -91,16 +99,15 @@ class TurnStarter(Protocol):
         """Return the sources of the tools that are served."""
         ...
 
-    def start(self, prompt: str, driver: Driver) -> ServedTurn:
+    def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
         """Begin a turn that a client drives, in a thread of the pool. Raises SessionBusy, and UsageError."""
         ...
 
 
 @dataclass(slots=True)
 class _Client:
-    """A client by its name: its model, and what the user has approved for it."""
+    """A client by its name: what the user has approved for it, and how many of its calls are not answered yet."""
 
-    model: ClientModel
     approvals: Approvals = field(default_factory=Approvals)
     view: RequestView = field(default_factory=RequestView)
     waiting: int = 0
@@ -132,12 +139,19 @@ class SessionDesk(Desk):
 
     async def call(self, exchange: Exchange, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Carry out a call in a turn of its own. Cancelling it denies what waits, and ends the turn."""
-        call = ToolCall(f"call_{uuid.uuid4().hex}", name, arguments)
+        call = ToolCall(f"call_{uuid.uuid4().hex}", one_line(shown(name[: limits.TOOL_NAME]), limits.TOOL_NAME), {})
+        if not _TOOL_NAME.fullmatch(name):
+            return failure(call, f"There is no tool {call.name!r}. The list of tools has their names.")
+        try:
+            call = own(replace(call, arguments=arguments))
+        except ToolError as error:
+            return failure(call, str(error))
+        call = replace(call, arguments=clean(call.arguments))  # as those of a model: every provider can be sent them
         client = self._clients.get(exchange.client)
         if client is None:
             if len(self._clients) >= limits.CLIENTS:
                 return failure(call, f"The notebook knows {limits.CLIENTS} clients, and takes no further one.")
-            client = self._clients[exchange.client] = _Client(ClientModel(exchange.client))
+            client = self._clients[exchange.client] = _Client()
         if client.waiting >= limits.WAITING:
             return failure(call, f"{limits.WAITING} calls of {exchange.client} wait already. Call again when they end.")
         client.waiting += 1
@@ -153,8 +167,7 @@ class SessionDesk(Desk):
         if self._one.locked():
             say(QUEUED)
         async with self._one:
-            client.model.call = call
-            driver = Driver(client.model, client.approvals, client.view, exchange.ask)
+            driver = TurnDriver(ClientModel(exchange.client, call), client.approvals, client.view, exchange.ask)
             try:
                 turn = await self._begin(f"{exchange.client}{CALLS}{call.name}", driver, say)
             except AgentMagicError as error:
@@ -162,55 +175,92 @@ class SessionDesk(Desk):
             watch = _Watch(turn, exchange, say)
             turn.listen(watch.feed)
             try:
-                outcome = await asyncio.shield(asyncio.wrap_future(turn.settled))
+                await _settled(turn)
             except asyncio.CancelledError:
                 watch.give_up()
-                await asyncio.wait([asyncio.wrap_future(turn.settled)])
+                await _settled(turn)
                 raise
-            return _answer(call, outcome)
+            answer = _answer(call, turn.settled.result())
+            return replace(answer, content=(*answer.content, Text(ABSENT))) if watch.absent else answer
 
-    async def _begin(self, prompt: str, driver: Driver, say: Callable[[str], None]) -> ServedTurn:
+    async def _begin(self, prompt: str, driver: TurnDriver, say: Callable[[str], None]) -> ServedTurn:
         """Begin a turn as soon as the session has no other one."""
+        say(RUNS)
         while True:
+            beginning = asyncio.ensure_future(engine().in_pool(lambda: self._session.start(prompt, driver)))
             try:
-                return await engine().in_pool(lambda: self._session.start(prompt, driver))
+                return await asyncio.shield(beginning)
             except SessionBusy:
                 say(BUSY)
                 if (running := self._session.running) is None:
                     await asyncio.sleep(POLL)
                 else:
-                    await asyncio.wait([asyncio.shield(asyncio.wrap_future(running.settled))])
+                    await _settled(running)
+            except asyncio.CancelledError:
+                await _end_at_once(beginning)
+                raise
+
+
+async def _settled(turn: ServedTurn) -> None:
+    """Wait for the end of a turn; being cancelled does not end it."""
+    await asyncio.wait([asyncio.shield(asyncio.wrap_future(turn.settled))])
+
+
+async def _end_at_once(beginning: "asyncio.Future[ServedTurn]") -> None:
+    """End a turn whose client went away while a thread began it: no one would wait for it."""
+    await asyncio.wait([beginning])
+    if beginning.exception() is None:
+        beginning.result().cancel()
+        await _settled(beginning.result())
 
 
 class _Watch:
-    """Tells a client how its call gets on, from the events of the turn."""
+    """Tells a client how its call gets on, from the events of the turn; ends the turn when the client has gone."""
 
     def __init__(self, turn: ServedTurn, exchange: Exchange, say: Callable[[str], None]) -> None:
         self._turn = turn
         self._exchange = exchange
         self._say = say
-        self._open: set[str] = set()
+        self.absent = False
+        """Whether no one was there to approve the call."""
+        self._asked: set[str] = set()
+        """The approvals that wait for the user."""
+        self._runs = False
+        self._gone = False
 
     def feed(self, event: Event) -> None:
         """Take an event of the turn."""
         match event:
-            case ApprovalAsked() | QuestionAsked():
-                self._open.add(event.id)
+            case ApprovalAsked():
+                self._asked.add(event.id)
                 self._say(WAITS)
-            case ApprovalGiven() | QuestionAnswered():
-                self._open.discard(event.id)
+            case QuestionAsked():
+                self._say(WAITS)
+            case ApprovalGiven():
+                self._asked.discard(event.id)
+                self.absent |= event.reason == NO_ONE
+                self._runs = self._runs or event.approved
             case ToolStarted():
+                self._runs = True
                 self._say(RUNS)
             case ToolProgress():
                 self._exchange.progress(event.progress, event.total, event.message)
             case _:
-                pass
+                return
+        if self._gone and (self._asked or self._runs):
+            self._end()
 
     def give_up(self) -> None:
-        """Deny what the user is asked, or else end the turn: its client has gone."""
-        for question in tuple(self._open):
+        """Deny what the user is asked, and end the turn: its client has gone."""
+        self._gone = True
+        self._end()
+
+    def _end(self) -> None:
+        """Deny, and a call that has not run is over by that; or else cancel the turn, once."""
+        for question in self._asked:
             self._turn.pass_on(Deny(question, GONE))
-        if not self._open:
+        if not self._asked:
+            self._gone = False
             self._turn.cancel()
 
 

@@ -39,6 +39,9 @@ PATIENCE = 5.0
 HASTE = 0.5
 """The same, if the last page did not reach the kernel in time."""
 
+ANSWER = 2.0
+"""Seconds in which a page that is open answers the question whether it is there."""
+
 KEPT = 20
 """Views of turns that are over and can still be drawn; pages show the static output of older ones."""
 
@@ -62,6 +65,19 @@ class Library(AnyWidget):
     _esm = (STATIC / "view.js").read_text(encoding="utf-8")
     sheet = Unicode((STATIC / "view.css").read_text(encoding="utf-8")).tag(sync=True)
     name = Unicode().tag(sync=True)
+
+    def __init__(self, **given: Any) -> None:
+        self._here = threading.Event()
+        self._asking = threading.Lock()
+        super().__init__(**given)
+        cast("Any", self).on_msg(lambda *_: self._here.set())
+
+    def has_page(self, seconds: float) -> bool:
+        """Ask all pages whether one is open, and wait for the first answer; in any thread but the engine's."""
+        with self._asking:
+            self._here.clear()
+            cast("Any", self).send({"type": "there"})
+            return self._here.wait(seconds)
 
 
 class View(AnyWidget):
@@ -223,6 +239,14 @@ def keep(view: View) -> None:
     _kept.append(view)
     while len(_kept) > KEPT:
         _kept.popleft().close()
+
+
+def has_page(seconds: float = ANSWER) -> bool:
+    """Return whether a page that draws views of this kernel is open now; in any thread but the engine's.
+
+    A page answers also while a cell runs, from ipykernel 7.0 on.
+    """
+    return _library().has_page(seconds)
 
 
 @cache

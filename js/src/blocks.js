@@ -118,6 +118,7 @@ class Prompt {
   update(block) {
     if (this.#block?.text === block.text && this.#block.turn === block.turn) return // what is in use stays
     this.#block = block
+    this.element.hidden = Boolean(block.client) // its card says all
     put(this.#words, ...worded(block))
     this.#buttons.clear()
     put(this.#tools)
@@ -410,6 +411,7 @@ class Figures {
   #draw() {
     const { figures: list = [], unsent = null } = this.#block ?? {}
     const retry = unsent !== null && this.desk.can("retry") && button("Retry", () => this.#retry(unsent), "small")
+    this.element.hidden = !list.length && !retry
     put(this.element, ...figures(list), retry)
     this.element.title = this.#block?.details ?? ""
   }

@@ -24,6 +24,7 @@ const CODE = new Map([["code", "python"], ["python", "python"], ["source", "pyth
 /** @implements {Drawn<CardFields>} */
 export class Card {
   #icon = h("span", { class: "am-state" })
+  #client = h("span", { class: "am-client" })
   #name = h("span", { class: "am-name" })
   #server = h("span", { class: "am-server" })
   #short = h("span", { class: "am-short" })
@@ -46,7 +47,7 @@ export class Card {
   /** @param {Desk} desk */
   constructor(desk) {
     this.desk = desk
-    this.#summary.append(this.#icon, this.#name, this.#server, this.#short, this.#edited, this.#word, this.#progress, this.#time)
+    this.#summary.append(this.#icon, this.#client, this.#name, this.#server, this.#short, this.#edited, this.#word, this.#progress, this.#time)
     this.#summary.addEventListener("click", () => (this.#touched = true))
     this.element = h("div", { class: "am-card" }, this.#details, this.#pictures, this.#bar)
     answeredByKeys(this.element, () => this.#block?.state === "waiting")
@@ -57,6 +58,7 @@ export class Card {
     const before = this.#block
     this.#block = block
     if (before?.state !== block.state) this.#enter(block, before?.state)
+    say(this.#client, block.client)
     say(this.#name, block.name)
     say(this.#server, block.server)
     say(this.#short, block.short)
@@ -90,7 +92,8 @@ export class Card {
     put(this.#icon, icon(ICONS[block.state], block.state), h("span", { class: "am-heard" }, HEARD[block.state]))
     if (block.state === "waiting") {
       this.#details.open = true
-      this.desk.announce(block.step ? `Paused before ${block.name}` : `${block.name} waits for your approval`)
+      const named = block.client ? `${block.name} of ${block.client}` : block.name
+      this.desk.announce(block.step ? `Paused before ${block.name}` : `${named} waits for your approval`)
     } else if (before === "waiting") {
       const inside = isFocused(this.#details)
       if (!this.#touched) this.#details.open = false

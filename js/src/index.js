@@ -208,7 +208,7 @@ export class View {
       complain: (words) => this.#say(this.#problem, words),
       now: () => now() + this.#known.ahead,
       state: () => this.#known.state,
-      asked: () => [...this.#known.blocks.values()].flatMap((block) => (block.kind === "prompt" ? block.text : [])).reverse(),
+      asked: () => [...this.#known.blocks.values()].flatMap((block) => (block.kind === "prompt" && !block.client ? block.text : [])).reverse(),
     }
   }
 
@@ -427,6 +427,7 @@ function initialize({ model }) {
     // The widgets of a notebook that is closed are not told so, and have no connection any more.
     view.model.widget_manager?.context?.disposed.connect(() => view.close())
   }
+  model.on("msg:custom", () => model.send({ type: "here" })) // the kernel asks whether a page is there
   const queues = (globalThis.agentmagic ??= {})
   const waiting = queues[model.get("name")] ?? []
   // A page has the library of a kernel again for each notebook, or console, that it opens on that kernel.

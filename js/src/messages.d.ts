@@ -31,13 +31,14 @@ export interface ImageForm {
   width?: number
 }
 
-/** The prompt of a turn, and what is attached to it; its stretches, if it is not shown as it was sent. */
+/** The prompt of a turn, and what is attached to it; its stretches, if it is not shown as it was sent. It is not shown if a `client` of the served notebook makes the call of the turn. */
 export interface PromptFields {
   kind: "prompt"
   text: string
   stretches: [string, boolean][]
   attached: [string, string][]
   turn: number | null
+  client: string
 }
 
 /** What the values that a prompt names became: as written, of which kind, and what the model gets. */
@@ -55,7 +56,7 @@ export interface WordsFields {
   form?: Form
 }
 
-/** A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself). With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call. `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and what it is for. `edits` are the lines that the user changed in the arguments. */
+/** A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself). With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call. `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and what it is for. `edits` are the lines that the user changed in the arguments. `client` makes the call, "" for the model. */
 export interface CardFields {
   kind: "card"
   name: string
@@ -78,6 +79,7 @@ export interface CardFields {
   traceback: string
   effects: string[]
   inner: boolean
+  client: string
 }
 
 /** How far a call has come, its share of the whole if that is known, and its last lines if they are several. */

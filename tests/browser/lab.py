@@ -342,6 +342,7 @@ class Lab:
             "JUPYTERLAB_SETTINGS_DIR": "settings",
             "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
             "IPYTHONDIR": "ipython",
+            "XDG_STATE_HOME": "state",
         }
         own = {name: str(self._own / place) for name, place in places.items()}
         others = {name: value for name, value in os.environ.items() if not name.startswith(PERSONAL)}

@@ -1,11 +1,12 @@
 """A history goes on with any provider, whoever made it and however it was cut, undone, forked or edited."""
 
 import base64
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
 
-from agentmagic import Agent
+from agentmagic import Agent, tool
 from agentmagic.providers import catalog
 from agentmagic.providers.registry import register_model
 from agentmagic.providers.scripted import ScriptedModel
@@ -20,7 +21,8 @@ from tests.contracts.conversing import (
 )
 from tests.providers.strict.script import TOO_LONG, call, say
 from tests.providers.strict.server import APIS
-from tests.turns import calls
+from tests.serve.desks import Client, Office, listening_nowhere
+from tests.turns import calls, deny, hosted
 
 UTC = ("clock", {"zone": "UTC"})
 CET = ("clock", {"zone": "CET"})
@@ -139,3 +141,48 @@ def test_a_figure_of_a_prompt_is_sent_as_an_image_to_a_model_that_sees_and_else_
     assert base64.b64encode(PIXEL.data).decode() in seen
     assert base64.b64encode(PIXEL.data).decode() not in named
     assert "[image/png pixel.png, " in named
+
+
+CALLED = {
+    "carried out": ("clock", {"zone": "UTC"}, "noon in UTC"),
+    "with a picture": ("camera", {}, "What I see:"),
+    "failed": ("faulty", {}, "the gears are stuck"),
+    "denied": ("careful", {}, "the user denied it"),
+    "of no tool": ("clokc", {"zone": "UTC"}, "There is no tool"),
+    "with odd arguments": ("clock", {"zone": "\ud800", "": float("inf")}, "noon in"),
+}
+
+
+@every_api
+def test_a_history_with_the_calls_of_clients_goes_on_with_every_provider(conversation, api):
+    @tool(ask=True)
+    def careful() -> str:
+        """Do something that could hurt."""
+        return "done"
+
+    with conversation(api) as talk, hosted(Office(deny)), listening_nowhere() as server:
+        own = talk.session.agent
+        talk.session.agent = replace(own, tools=[*own.tools, careful])
+        talk.session.serve(tools=True)
+        client = Client(server.desk, session=talk.session)
+        for name, arguments, told in CALLED.values():
+            assert told in client.call(name, **arguments).text
+        talk.goes_on()
+        client.call("clock", zone="UTC")
+        talk.session.agent = own  # without a tool that was called
+        talk.goes_on()
+        talk.session.agent = replace(own, tools=[])
+        talk.goes_on()
+
+
+@every_api
+def test_a_history_goes_on_after_a_call_whose_client_went_away(conversation, api):
+    with conversation(api) as talk, hosted(Office()), listening_nowhere() as server:
+        talk.session.serve(tools=True)
+        client = Client(server.desk)
+        call = client.start("ask_user", question="Sure?")
+        client.waits_for("asked")
+        run = talk.session.running
+        call.cancel()
+        assert run.settled.result(PATIENCE).result.stop_reason == "cancelled"
+        talk.goes_on()

@@ -12,7 +12,7 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import ElicitResult
 
-from agentmagic.serve.envelope import LARGEST
+from agentmagic.serve.bridge.envelope import LARGEST
 
 ROOT = Path(__file__).parents[2]
 BRIDGE = [sys.executable, "-m", "agentmagic", "bridge"]

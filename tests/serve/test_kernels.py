@@ -12,9 +12,9 @@ import pytest
 
 from agentmagic.__main__ import main
 from agentmagic.errors import UsageError
-from agentmagic.serve import bridge, kernels
+from agentmagic.serve import kernels
+from agentmagic.serve.bridge.selection import choose, lines
 from agentmagic.serve.kernels import ServedKernel
-from agentmagic.serve.selection import choose, lines
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "t0ken-of-a-kernel"
@@ -189,6 +189,6 @@ def test_the_command_lists_the_kernels(capsys):
 
 
 def test_without_its_package_the_bridge_names_the_command(capsys, monkeypatch):
-    monkeypatch.setattr(bridge, "find_spec", lambda name: None)
+    monkeypatch.setattr(relay, "find_spec", lambda name: None)
     assert main(["bridge"]) == 2
     assert "The bridge needs a package that is not installed. Run: pip install" in capsys.readouterr().err

@@ -40,6 +40,7 @@ class Questions:
         self._run = run
         self._is_typed = typed
         self._told = False
+        self._client = ""
         self._brief = brief
         self._ask = ask
         self._turn = asyncio.Lock()
@@ -49,6 +50,8 @@ class Questions:
     def feed(self, event: Event) -> None:
         """Take an event of the run, and ask if it is an approval or a question."""
         match event:
+            case events.TurnStarted():
+                self._client = f"{shown(event.client)}: " if event.client else ""
             case events.ApprovalGiven():
                 self._settled.setdefault(event.id, asyncio.Event()).set()
             case events.ApprovalAsked() | events.QuestionAsked():
@@ -81,7 +84,7 @@ class Questions:
                 await settled.wait()  # until the gate has taken the answer, which may settle later questions
 
     def _answer(self, event: events.ApprovalAsked | events.QuestionAsked, why: str) -> Intent:
-        before = f"({why})\n" if why and not self._told else ""
+        before = (f"({why})\n" if why and not self._told else "") + self._client
         self._told = True
         if isinstance(event, events.QuestionAsked) and event.step:
             return self._paused(event, before)

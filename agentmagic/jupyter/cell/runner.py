@@ -51,6 +51,11 @@ OFFER = "No model is chosen and no key is set. Use the small local model (1.1 GB
 INTERRUPTED = "the turn was cancelled; what was finished is kept."
 ABANDONED = "the cell no longer waits for the turn, which ends when its tool does."
 LATER = "Later turns of this conversation have answers. Run the cell again to ask at its end."
+ANSWER_FIRST = "Another turn of this session waits for your answer on its card. This cell goes on after it."
+ANSWER_LATER = (
+    "Another turn of this session waits for your answer on its card, and clicks reach this kernel only between cells. "
+    "Interrupt this cell, answer, and run it again."
+)
 NO_TOOLS = "The model called a tool, and there are none. Mark a function with @tool, or connect a server."
 
 
@@ -166,7 +171,7 @@ class Runner:
         is_new = not isinstance(variables.get(command.name), Session)
         session = self._namespace.session(command.name)
         answer = None if command.out is None else AnswerVariable(command.out, output, variables)
-        wait_for_turn(session)
+        wait_for_turn(session, front)
         if command.new and not command.show:
             session.clear()
         recipe = _recipe(session, command)
@@ -398,7 +403,7 @@ class _CellTurn:
             try:
                 run = self.session.begin(self.words, replace(self.chosen, attended=self.view.attended))
             except SessionBusy:  # a panel has begun a turn while the prompt was made
-                wait_for_turn(self.session)
+                wait_for_turn(self.session, self.front)
             else:
                 self.view.begin(run)
                 return run
@@ -435,11 +440,13 @@ class FigureOutput:
             pyplot.close(figure)
 
 
-def wait_for_turn(session: Session) -> None:
+def wait_for_turn(session: Session, front: FrontEnd) -> None:
     """Wait until a turn in the background is over; an interrupt ends the waiting, not the turn."""
     running = session.running
     if running is None:
         return
+    if running.waits:
+        say(ANSWER_FIRST if front.reachable else ANSWER_LATER)
 
     def stop() -> None:
         raise TurnInterrupted("the session is still busy with a turn in the background.")

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from markupsafe import Markup
 
@@ -77,6 +77,10 @@ class TurnScreen(Protocol):
         """Leave the static output, if the turn had any; may be called again after more events."""
         ...
 
+    def rest(self) -> None:
+        """Leave the static output of a turn that others may follow in this screen."""
+        self.finish()
+
     def go_on(self) -> None:
         """Show a further turn below those that were left as static output."""
 
@@ -126,6 +130,10 @@ class FallbackScreen(TurnScreen):
         if self._failed and self._answer:
             print(shown(self._answer))  # noqa: T201  (printing has not failed)
             self._answer = ""
+
+    def rest(self) -> None:
+        """Have the screen leave the static output of a turn that others may follow."""
+        self._try(self._screen.rest)
 
     def go_on(self) -> None:
         """Have the screen show a further turn."""
@@ -489,14 +497,23 @@ class LiveScreen(TurnScreen):
         self._view.feed(event)
         self._html.look(event)
 
+    def rest(self) -> None:
+        """Leave the static output; the view stays drawn, however many turns are over in other cells."""
+        self._view.tell({"actions": ["retry"] if self._retry is not None else [], "setup": None})
+        self._view.flush()  # the page draws the last words while the HTML is made
+        self._html.finish()
+
     def finish(self) -> None:
         """Leave the static output, and keep the view drawn until several later turns are over."""
         from agentmagic.widgets.view import keep
 
-        self._view.tell({"actions": ["retry"] if self._retry is not None else [], "setup": None})
-        self._view.flush()  # the page draws the last words while the HTML is made
-        self._html.finish()
+        self.rest()
         keep(self._view)
+
+    @property
+    def seen(self) -> bool:
+        """Whether a page has drawn the view."""
+        return self._view.mounted.is_set()
 
 
 def screen_of(front: FrontEnd, *, large: bool = False) -> TurnScreen:
@@ -504,9 +521,7 @@ def screen_of(front: FrontEnd, *, large: bool = False) -> TurnScreen:
     match front.kind:
         case Kind.LIVE:
             place, saved = (publisher(front.shell, uuid.uuid4().hex) for _ in range(2))
-            # From ipykernel 7.0 on a page's messages can reach the kernel while a cell runs.
-            reachable = bool(getattr(cast("Any", front.shell).kernel, "_supports_kernel_subshells", False))
-            screen = LiveScreen(place, saved, reachable=reachable, large=large)
+            screen = LiveScreen(place, saved, reachable=front.reachable, large=large)
         case Kind.BATCH:
             screen = BatchScreen(publisher(front.shell, None), large=large)
         case Kind.TEXT:

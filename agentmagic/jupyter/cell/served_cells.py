@@ -1,36 +1,78 @@
 """Shows the calls of a served notebook's clients in the cell that serves it, also when the cell is over."""
 
 import threading
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
-from agentmagic.events import Event, Intent, TurnFinished
+from markupsafe import Markup
+
+from agentmagic.display.html import MONO, MUTED, element, fold
+from agentmagic.events import Event, Intent, TurnFinished, TurnStarted
 from agentmagic.host import ServedView
 from agentmagic.jupyter.cell.questions import Questions
 from agentmagic.jupyter.cell.screens import screen_of
-from agentmagic.jupyter.frontend import FrontEnd, Kind
+from agentmagic.jupyter.frontend import FrontEnd, Kind, publisher, say
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.serve import limits
+from agentmagic.serve.clients import client_lines
+from agentmagic.text import listed, shown
+
+RECORDED = "The recorded calls of clients are played. Nothing is served in a replay."
+UNATTENDED = "The notebook is served over MCP. No one is here to approve: what no rule allows is denied."
+PASTE = "Paste the line of your agent into a terminal."
+CARDS = "Each of its calls is shown below, and what runs code waits for your yes."
+END = "%agent serve stop ends it."
+NO_ONE = "No client has called yet."
+
+ROWS = "display:grid;grid-template-columns:max-content minmax(0,1fr);gap:4px 12px;align-items:baseline;margin:6px 0"
+LINE = f"{MONO};user-select:all;-webkit-user-select:all;white-space:pre-wrap;overflow-wrap:anywhere"
+"""A click on a line selects all of it."""
 
 
 class ServedCellView(ServedView):
-    """Shows the turns of calls one below the other. `place` is the name of the notebook, and its folder."""
+    """Shows how clients join, and below it the turns of their calls, one below the other.
+
+    `place` is the name of the notebook, and its folder.
+    """
 
     place: tuple[str, Path]
 
     def __init__(self, front: FrontEnd, place: tuple[str, Path]) -> None:
         self.place = place
         self._front = front
+        self._publish = publisher(front.shell, uuid.uuid4().hex)
         self._screen = screen_of(front)
         self._run: Run | None = None
+        self._clients: dict[str, None] = {}
+        self._recorded = False
         self._shown = 0
         self._leaving = threading.Lock()
-        self._screen.begin(self._answer)
 
     @property
     def attended(self) -> bool:
-        """Whether the user can answer: on a card, or by typing while the cell waits for calls."""
-        return self._front.attended and (self._front.kind is Kind.LIVE or engine().main.serving)
+        """Whether the user can answer: on a card in a page that is open, or by typing while a cell waits for calls."""
+        types = engine().main.serving
+        if not self._front.attended or self._front.kind is not Kind.LIVE:
+            return self._front.attended and types
+        from agentmagic.widgets.view import has_page
+
+        if not (self._front.reachable or types):  # no page can answer before the cell that runs is over
+            engine().call(engine().main.run(lambda: None))
+        # Before a page that draws views, the user clicks; others send no clicks to a cell, in which the user types.
+        return has_page() or (types and not self._screen.seen)
+
+    def show(self, *, recorded: bool) -> None:
+        """Show how clients join, or that recorded calls are played, and the place of the cards."""
+        self._recorded = recorded
+        if self._front.kind is Kind.LIVE:
+            self._publish(self._heading(), False)
+        else:
+            say(self._heading()["text/plain"])
+        self._screen.begin(self._answer)
+        if self._front.kind is Kind.LIVE:
+            self._screen.rest()
 
     def begin(self, run: Run) -> None:
         """Show a run below the earlier ones. After `CALLS_SHOWN` calls the view begins anew."""
@@ -44,15 +86,26 @@ class ServedCellView(ServedView):
         if self._front.attended:
             run.listen(Questions(run, self._typed, brief=self._front.kind is Kind.LIVE).feed)
 
-    def finish(self) -> None:
-        """Leave the static output of the calls so far."""
+    def close(self, why: str) -> None:
+        """Leave the static output of the calls so far, and say why no more are shown."""
+        if why and self._front.kind is Kind.LIVE:
+            self._publish(self._heading(why), True)
         with self._leaving:
             self._screen.finish()
 
     def _feed(self, event: Event) -> None:
         self._screen.feed(event)
+        if isinstance(event, TurnStarted) and event.client not in self._clients:
+            self._clients[event.client] = None
+            if self._front.kind is Kind.LIVE:
+                in_thread(lambda: self._publish(self._heading(), True), "agentmagic-html")
         if isinstance(event, TurnFinished) and self._front.kind is not Kind.BATCH:
-            in_thread(self.finish, "agentmagic-html")  # rendering would delay the engine
+            in_thread(self._rest, "agentmagic-html")  # rendering would delay the engine
+
+    def _rest(self) -> None:
+        with self._leaving:
+            if self._run is None or self._run.over:  # else the next call is shown already
+                self._screen.rest()
 
     def _answer(self, intent: Intent) -> None:
         if self._run is not None:
@@ -61,3 +114,42 @@ class ServedCellView(ServedView):
     async def _typed(self) -> str | None:
         """Return why answers are typed, None if they are clicked: while no cell runs, every page sends clicks."""
         return await self._screen.typed() if engine().main.serving else None
+
+    # -- how clients join ----------------------------------------------------------------------
+
+    def _heading(self, over: str = "") -> dict[str, str]:
+        """Return what stands above the cards; `over` says why no more come."""
+        called = f"Called by {shown(listed(list(self._clients)))}." if self._clients else ""
+        first = over or self._first()
+        if over or self._recorded or not self._front.attended:
+            text = " ".join(filter(None, (first, called)))
+            return {"text/html": _div(element("p", text, style=MUTED)), "text/plain": text}
+        rows = list(client_lines(self.place[0]))
+        text = "\n".join((f"{first} {PASTE} {CARDS}", *(f"{name}:\n{line}" for name, line in rows), f"{NO_ONE} {END}"))
+        grid = element("div", *_cells(rows), style=ROWS)
+        if not self._clients:
+            head = element("p", element("b", first), f" {PASTE} {CARDS}", style="margin:4px 0")
+            return {"text/html": _div(head, grid, _small(f"{NO_ONE} {END}")), "text/plain": text}
+        head = element("p", element("b", first), f" {called} ", _small(END), style="margin:4px 0")
+        how = fold(element("small", "Join with another agent"), grid, look=f"cursor:pointer;{MUTED}")
+        return {"text/html": _div(head, how), "text/plain": f"{first} {called} {END}"}
+
+    def _first(self) -> str:
+        if self._recorded or not self._front.attended:
+            return RECORDED if self._recorded else UNATTENDED
+        name, folder = self.place
+        return f"{shown(name or f'The kernel in {folder}')} is served over MCP."
+
+
+def _cells(rows: list[tuple[str, str]]) -> Iterator[Markup]:
+    for name, line in rows:
+        yield _small(name)
+        yield element("code", shown(line), style=LINE)
+
+
+def _small(text: str) -> Markup:
+    return element("small", text, style=MUTED)
+
+
+def _div(*content: Markup) -> Markup:
+    return element("div", *content, more=' class="agentmagic mathjax_ignore"')

@@ -15,7 +15,7 @@ from agentmagic import log
 from agentmagic.approval.policy import Level
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
-from agentmagic.jupyter.frontend import Kind, front_end, say
+from agentmagic.jupyter.frontend import Kind, front_end
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.options import Ask, Command, LineMagic, SessionName
 from agentmagic.jupyter.magics.parser import Arg
@@ -23,6 +23,7 @@ from agentmagic.jupyter.magics.sources import conversations, folders, models, se
 from agentmagic.jupyter.notebook.file import SUFFIX
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace, can_name_session, check_name
 from agentmagic.run_log import hand_in
+from agentmagic.serve.serving import STOPPED
 from agentmagic.session import Session
 from agentmagic.settings import REPLAY, Replay, file_of, path_of
 from agentmagic.text import counted, did_you_mean
@@ -233,18 +234,16 @@ class AgentCommands:
         wait: Annotated[
             bool, Arg("--wait", "keep the cell running, and carry out the calls in it, until it is stopped")
         ] = False,
-    ) -> str:
+    ) -> str | None:
         """Serve the notebook over MCP to agents on this machine: Claude Code, Codex, Gemini CLI and others."""
         if switch is not None:
             return formatting.stopped_serving(self._namespace.known(session))
         serving = self._namespace.session(session).serve(tools=tools)
-        in_terminal = front_end(self._shell).kind is Kind.TEXT and not wait
-        words = formatting.serving(serving, in_terminal=in_terminal)
+        in_terminal = bool(serving.url) and front_end(self._shell).kind is Kind.TEXT
         if not wait:
-            return words
-        say(words)
+            return formatting.WAIT_FOR_CALLS if in_terminal else None
         serving.wait()
-        return "The notebook is no longer served."
+        return STOPPED if in_terminal else None
 
     def sessions(self) -> str:
         """Show the sessions of the notebook, and the conversations saved for it."""

@@ -35,8 +35,7 @@ from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResul
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.replay.comparison import Difference
 from agentmagic.replay.unasked import unasked
-from agentmagic.serve.clients import client_lines
-from agentmagic.serve.serving import Serving
+from agentmagic.serve.serving import STOPPED
 from agentmagic.session import Session
 from agentmagic.text import counted, listed, one_line, shown, written_json
 from agentmagic.tools.base import Toolset
@@ -441,20 +440,7 @@ def _line(text: str) -> str:
 
 # -- serving -------------------------------------------------------------------------------------------------
 
-WAIT = "Calls are carried out while a cell waits for them here: %agent serve --wait."
-
-
-def serving(served: Serving, *, in_terminal: bool) -> str:
-    """Return how clients join a notebook that is served; in a terminal, calls need a cell that waits for them."""
-    name, folder = served.place
-    if not served.url:
-        return "The recorded calls of clients are played; nothing is served in a replay."
-    lines = [f"{client}:\n    {line}" for client, line in client_lines(name)]
-    what = (
-        f"{name or f'The kernel in {folder}'} is served over MCP. Each call is a card here, which you approve or deny."
-    )
-    end = f"{f'{WAIT} ' if in_terminal else ''}%agent serve stop ends it."
-    return "\n".join([what, "To let an agent of this machine join it, paste its line into a terminal:", *lines, end])
+WAIT_FOR_CALLS = "Calls are carried out while a cell waits for them: %agent serve --wait."
 
 
 def stopped_serving(session: Session) -> str:
@@ -463,4 +449,4 @@ def stopped_serving(session: Session) -> str:
         raise UsageError("Nothing is served. %agent serve begins it.")
     served.stop()
     clients = f" Clients that called: {listed(served.clients)}." if served.clients else ""
-    return f"The notebook is no longer served.{clients}"
+    return f"{STOPPED}{clients}"

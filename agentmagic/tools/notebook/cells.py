@@ -5,12 +5,15 @@ from collections.abc import Iterator, Sequence
 from agentmagic.errors import ToolError
 from agentmagic.host import NotebookCell, RunningNotebook
 from agentmagic.messages import Content, Media, as_text
-from agentmagic.text import cut, shown
+from agentmagic.settings import schema_only
+from agentmagic.text import counted, cut, shown
 from agentmagic.tools.base import Tool
 from agentmagic.tools.functions import function_tool
 from agentmagic.undo import variables
 from agentmagic.undo.own import user_variables
+from agentmagic.values.describe import schema, summary
 
+NOT_SENT = "The settings of the notebook say that names and types are sent, and no values: figures are not."
 LONGEST_SOURCE = 4000
 LONGEST_OUTPUT = 1000
 LONGEST_PAGE = 16_000
@@ -47,7 +50,8 @@ class _Look:
         Example: Which variables are there? -> {}
         """
         found = user_variables(self._notebook.namespace)
-        rows = [variables.summary(name, value) for name, value in found.items()]
+        row = _schema_row if schema_only() else variables.summary
+        rows = [row(name, value) for name, value in found.items()]
         more = len(rows) - variables.MOST_VARIABLES
         end = [f"({more:,} more variables)"] if more > 0 else []
         return "\n".join([*rows[: variables.MOST_VARIABLES], *end]) or "(no variables)"
@@ -60,7 +64,8 @@ class _Look:
 
         Example: What is in sales? -> {"name": "sales"}
         """
-        return variables.inspected(name, variables.find(self._notebook.namespace, name))
+        value = variables.find(self._notebook.namespace, name)
+        return f"{name}: {schema(value)}" if schema_only() else variables.inspected(name, value)
 
     def read_cells(self, first: int = 1, count: int = 20) -> str:
         """Read cells of the user's notebook with their outputs.
@@ -81,6 +86,8 @@ class _Look:
 
         Example: Look at the first figure. -> {"number": 1}
         """
+        if schema_only():
+            raise ToolError(NOT_SENT)
         cells, where = self._notebook.cells()
         figures = [part for cell in cells for part in cell.outputs if isinstance(part, Media)]
         if not 0 < number <= len(figures):
@@ -90,6 +97,7 @@ class _Look:
 
 def _written(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:
     """Yield each cell as text; `figures` is the number of the first figure."""
+    only_schema = schema_only()
     for cell in cells:
         now = ", running now" if cell.running else ""
         lines = [f"[{cell.number}] {cell.kind}{now}:", cut(cell.source, LONGEST_SOURCE)]
@@ -98,5 +106,15 @@ def _written(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:
                 lines.append(f"-> [figure {figures}: {as_text(part)[1:]}")
                 figures += 1
             else:
-                lines.append(f"-> {cut(as_text(part), LONGEST_OUTPUT)}")
+                text = as_text(part)
+                sent = _not_sent(text) if only_schema else cut(text, LONGEST_OUTPUT)
+                lines.append(f"-> {sent}")
         yield "\n".join(lines)
+
+
+def _schema_row(name: str, value: object) -> str:
+    return f"{name}: {summary(value)}"
+
+
+def _not_sent(text: str) -> str:
+    return "({}: not sent)".format(counted(text.rstrip().count("\n") + 1, "line"))

@@ -28,10 +28,10 @@ class Drawn:
         return cells, "Cells of a test."
 
 
-def look(name, **arguments):
-    tools = {tool.name: tool for tool in look_tools(Drawn())}
-    call = ToolCall("c1", name, arguments)
-    return asyncio.run(call_tool(tools[name], call, ToolContext(call, ask=None, progress=lambda *_: None)))
+def look(tool_name, notebook=None, /, **arguments):
+    tools = {tool.name: tool for tool in look_tools(notebook or Drawn())}
+    call = ToolCall("c1", tool_name, arguments)
+    return asyncio.run(call_tool(tools[tool_name], call, ToolContext(call, ask=None, progress=lambda *_: None)))
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,29 @@ def test_a_figure_that_is_not_there_is_an_error_that_says_how_many_there_are(num
     came = look("view_figure", number=number)
     assert came.is_error
     assert came.text == f"There is no figure {number}: the cells' outputs have 3. Cells of a test."
+
+
+class Secretive(Drawn):
+    namespace = MappingProxyType({"salary": "4711 a month", "rows": [{"name": "4711"}]})
+
+    def cells(self):
+        return [NotebookCell(1, "code", "salary", (Text("4711 a month\n"), FIGURES[0]))], "Cells of a test."
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("list_variables", {}, "salary: str, 12 characters"),
+        ("inspect_variable", {"name": "salary"}, "str, 12 characters"),
+        ("inspect_variable", {"name": "rows"}, "list of 1"),
+        ("read_cells", {}, "-> (1 line: not sent)"),
+        ("view_figure", {"number": 1}, "no values"),
+    ],
+)
+def test_no_value_is_sent_if_the_settings_say_so(name, arguments, words, monkeypatch):
+    assert "4711" in look(name, Secretive(), **arguments).text or name == "view_figure"
+    monkeypatch.setenv("AGENTMAGIC_SCHEMA_ONLY", "1")
+    result = look(name, Secretive(), **arguments)
+    assert words in result.text
+    assert "4711" not in result.text
+    assert not any(isinstance(part, Media) for part in result.content)

@@ -15,9 +15,10 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 from agentmagic.errors import MissingExtra, UsageError
-from agentmagic.serve import kernels, no_kernel
-from agentmagic.serve.client_state import ClientState, wanted
-from agentmagic.serve.envelope import (
+from agentmagic.serve import kernels
+from agentmagic.serve.bridge import no_kernel
+from agentmagic.serve.bridge.client_state import ClientState, wanted
+from agentmagic.serve.bridge.envelope import (
     LARGEST,
     TOO_LONG,
     UNREADABLE,
@@ -28,10 +29,10 @@ from agentmagic.serve.envelope import (
     read,
     subscription,
 )
-from agentmagic.serve.kernel_link import KernelLink, LinkBroken
+from agentmagic.serve.bridge.kernel_link import KernelLink, LinkBroken
+from agentmagic.serve.bridge.pipes import Pipes
+from agentmagic.serve.bridge.selection import choose, label, lines
 from agentmagic.serve.kernels import ServedKernel
-from agentmagic.serve.pipes import Pipes
-from agentmagic.serve.selection import choose, label, lines
 
 POLL = 0.5
 """Seconds between two looks at the files of served kernels."""

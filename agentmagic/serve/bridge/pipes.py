@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
-from agentmagic.serve.envelope import LARGEST
+from agentmagic.serve.bridge.envelope import LARGEST
 
 _CHUNK = 64 * 1024
 _WAITING = 64

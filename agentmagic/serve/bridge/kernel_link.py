@@ -9,9 +9,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from agentmagic.errors import AgentMagicError
-from agentmagic.serve.envelope import LARGEST, Envelope, make, read
+from agentmagic.serve.bridge.envelope import LARGEST, Envelope, make, read
+from agentmagic.serve.bridge.selection import label
 from agentmagic.serve.kernels import ServedKernel
-from agentmagic.serve.selection import label
 
 if TYPE_CHECKING:
     import asyncio

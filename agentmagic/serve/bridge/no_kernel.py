@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
-from agentmagic.serve.client_state import wanted
-from agentmagic.serve.envelope import (
+from agentmagic.serve.bridge.client_state import wanted
+from agentmagic.serve.bridge.envelope import (
     LISTEN,
     STATELESS_VERSIONS,
     VERSIONS,

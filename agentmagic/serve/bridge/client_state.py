@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from agentmagic.serve.envelope import LISTEN, Envelope, RequestId
+from agentmagic.serve.bridge.envelope import LISTEN, Envelope, RequestId
 
 MOST = 1000
 """Subscriptions that are remembered."""

@@ -1,0 +1,1 @@
+"""`python -m agentmagic bridge`: a served kernel for MCP clients that start a program and speak to it on stdio."""

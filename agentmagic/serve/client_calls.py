@@ -1,0 +1,170 @@
+"""Calls under way, each for as long as its client waits, and the questions that they put to the client's own user.
+
+A client with a session is asked while its request is open. A stateless one gets the question as the answer to its
+request, with a state. It calls again with that state and what its user says, and the call has gone on meanwhile.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from agentmagic.messages import ToolResult
+from agentmagic.runtime.timeouts import look_at
+from agentmagic.serve import limits
+from agentmagic.serve.desk import Desk, Exchange
+from agentmagic.text import clip
+
+Push = Callable[[str], Awaitable[str | None]]
+"""Puts a question to the client's user, and returns the answer or None."""
+ENDED = "The call was ended: the notebook is no longer served."
+Notify = Callable[[float, float | None, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """What a client asks for: a stateless client repeats it with each answer."""
+
+    client: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+class ClientCall:
+    """A call under way. With `push`, its client is asked at once; else `questions` hold what a request is to ask.
+
+    `notify` takes its progress; each request of the client sets its own.
+    """
+
+    def __init__(self, desk: Desk, request: CallRequest, push: Push | None, notify: Notify) -> None:
+        self.request = request
+        self.notify = notify
+        self.questions: dict[str, str] = {}
+        self._push = push or self._keep
+        self._answers: dict[str, asyncio.Future[str | None]] = {}
+        self._numbers = count(1)
+        self._asked = asyncio.Event()
+        self._gone = asyncio.Event()
+        exchange = Exchange(request.client, self._report, self._ask)
+        self.task = asyncio.create_task(desk.call(exchange, request.name, request.arguments))
+        self.task.add_done_callback(look_at)
+
+    async def wait(self, left: asyncio.Event) -> ToolResult | None:
+        """Return its result, or None when there are `questions`. If its client has `left`, end it.
+
+        Raises MCPError if it was ended because the desk is closed.
+        """
+        from mcp import MCPError, types
+
+        waits = [asyncio.ensure_future(event.wait()) for event in (left, self._asked)]
+        try:
+            await asyncio.wait((self.task, *waits), return_when=asyncio.FIRST_COMPLETED)
+            asked = self._asked.is_set() and not left.is_set() and not self.task.done()
+        except asyncio.CancelledError:
+            await self.end()
+            raise
+        finally:
+            for one in waits:
+                one.cancel()
+        if asked:
+            return None
+        if not self.task.done():
+            await self.end()
+        if self.task.cancelled():
+            raise MCPError(types.INTERNAL_ERROR, ENDED)
+        return self.task.result()
+
+    def answer(self, answers: Mapping[str, str | None]) -> None:
+        """Answer questions, each with what the client's user said, or None. Further names are ignored."""
+        for name, words in answers.items():
+            if (waiting := self._answers.get(name)) is not None and not waiting.done():
+                self.questions.pop(name)
+                waiting.set_result(words if words is None else clip(words, limits.ANSWER_TEXT))
+        if not self.questions:
+            self._asked.clear()
+
+    async def end(self) -> None:
+        """End it: no question is open any more, and what waits is denied."""
+        self._gone.set()
+        self.task.cancel()
+        await asyncio.wait((self.task,))
+
+    def _report(self, done: float, total: float | None, words: str) -> None:
+        self.notify(done, total, words)
+
+    async def _ask(self, text: str) -> str | None:
+        # The desk waits for the end of the turn, and the turn for this answer: it must not outlast the client.
+        asking = asyncio.ensure_future(self._push(text))
+        gone = asyncio.ensure_future(self._gone.wait())
+        try:
+            await asyncio.wait((asking, gone), return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            asking.cancel()
+            gone.cancel()
+
+    async def _keep(self, text: str) -> str | None:
+        name = f"question_{next(self._numbers)}"
+        self.questions[name] = text
+        waiting = self._answers[name] = asyncio.get_running_loop().create_future()
+        self._asked.set()
+        try:
+            return await waiting
+        finally:
+            del self._answers[name]
+            self.questions.pop(name, None)
+
+
+class ClientCalls:
+    """The calls of a desk. Those that wait for an answer of a stateless client are held by a random state each."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._open: set[ClientCall] = set()
+        self._held: dict[str, tuple[ClientCall, asyncio.TimerHandle]] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def opened(self, _server: object) -> AsyncGenerator[None]:
+        """Let calls begin until the block ends; then end them all."""
+        try:
+            yield
+        finally:
+            for _, timer in self._held.values():
+                timer.cancel()
+            self._held.clear()
+            for call in tuple(self._open):
+                await call.end()
+
+    def begin(self, request: CallRequest, push: Push | None, notify: Notify) -> ClientCall:
+        """Begin a call."""
+        call = ClientCall(self._desk, request, push, notify)
+        self._open.add(call)
+        call.task.add_done_callback(lambda _: self._open.discard(call))
+        return call
+
+    def hold(self, call: ClientCall) -> str:
+        """Return the state that continues a call, for a while; "" if too many calls are held."""
+        if len(self._held) >= limits.HELD:
+            return ""
+        state = secrets.token_urlsafe(32)
+        timer = asyncio.get_running_loop().call_later(limits.ANSWER_SECONDS, self._give_up, state)
+        self._held[state] = call, timer
+        return state
+
+    def take(self, state: str, request: CallRequest) -> ClientCall | None:
+        """Return the call that a state continues, once; None if there is none, or the request is another one."""
+        call, timer = self._held.get(state, (None, None))
+        if call is None or timer is None or call.request != request:
+            return None
+        timer.cancel()
+        del self._held[state]
+        return call
+
+    def _give_up(self, state: str) -> None:
+        ending = asyncio.ensure_future(self._held.pop(state)[0].end())
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
