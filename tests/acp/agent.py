@@ -96,7 +96,7 @@ class ScriptedAgent:
         commands = [block.text for block in prompt if block.type == "text"][-1:]
         for line in "".join(commands).splitlines():
             if line.startswith("!"):
-                name, _, rest = line[1:].partition(" ")
+                name, _gap, rest = line[1:].partition(" ")
                 reason = await getattr(turn, name)(rest) or reason
         usage = schema.Usage(total_tokens=30, input_tokens=10, output_tokens=20)
         return schema.PromptResponse(stop_reason=reason, usage=usage)
