@@ -11,7 +11,7 @@ from agentmagic.text import clip, cut_middle, written_json
 if TYPE_CHECKING:
     from acp.schema import AgentCapabilities
 
-EARLIER = "The conversation so far, in which others answered before you were asked:"
+EARLIER = "The conversation so far, which is new to you:"
 INSTRUCTIONS = "Instructions for this conversation:"
 LONGEST_PART = 4000
 """Characters of one call or result of the earlier conversation."""

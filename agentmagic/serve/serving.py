@@ -126,7 +126,7 @@ class Serving:
     @property
     def url(self) -> str:
         """The address of the MCP endpoint, "" in a replay and after the end."""
-        return shared_server().url if self._token else ""
+        return _server().url if self._token else ""
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -178,12 +178,12 @@ class Serving:
         try:
             self.play_recorded()
         finally:
-            engine().submit(shared_server().close(self._end()))
+            engine().submit(_server().close(self._end()))
             self._shown.close(STOPPED)
 
     async def aclose(self) -> None:
         """Serve no longer, from the engine's loop; nothing is played."""
-        await shared_server().close(self._end())
+        await _server().close(self._end())
 
     def _end(self) -> str:
         """Be over from now on; return the token, which still opens the desk, "" in a replay or if it was over."""
@@ -269,7 +269,7 @@ class Serving:
         return ShownCalls(installed().serve_view(self._session))
 
     async def _open(self) -> None:
-        self._token = await shared_server().open(self._desk)
+        self._token = await _server().open(self._desk)
         _open.append(self)
         engine().at_close(self.aclose)
         try:
@@ -296,8 +296,13 @@ def _publish() -> None:
         kernels.remove()
 
 
-@cache
 def shared_server() -> Server:
+    """Return the server of this process, for others that serve a desk."""
+    return _server()
+
+
+@cache
+def _server() -> Server:
     """Return the server of this process, at one address for all that is served."""
     server = Server()
     engine().at_close(server.aclose)
