@@ -69,6 +69,7 @@ def examine(folder: Path | None = None) -> Iterator[Finding]:
         ("What the page needs", _extensions),
         ("Providers and keys", _keys),
         ("MCP servers", _mcp),
+        ("Outside agents", _agents),
         ("local:", _local),
         ("The settings of the class", _class),
         ("The servers of this folder", partial(_servers, place)),
@@ -278,6 +279,24 @@ def _mcp() -> Iterator[Finding]:
         )
     else:
         yield Finding("ok", f"MCP servers: mcp {found}.")
+
+
+def _agents() -> Iterator[Finding]:
+    """Look for the outside agents; nothing is said of one that is not here, unless only its adapter is missing."""
+    from agentmagic.acp import agents
+
+    for agent in agents.KNOWN.values():
+        if (place := agents.locate(agent.command)) is None:
+            if agent.wraps and agents.locate(agent.wraps):
+                about = f"{agent.model}: {agent.wraps} is here, and its adapter {agent.command} is not installed."
+                yield Finding("note", about, agent.install)
+        elif not _installed("agent-client-protocol"):
+            yield _extra(f"{agent.model}: {place} is here, but the package agent-client-protocol", "acp")
+        elif problem := agents.node_problem(agent):
+            about, _, command = problem.rpartition(", and then the agent: ")
+            yield Finding("note", f"{about}.", command)
+        else:
+            yield Finding("ok", f"{agent.model}: {place}. If it is not logged in, in a terminal: {agent.login}.")
 
 
 def _extra(about: str, extra: str) -> Finding:

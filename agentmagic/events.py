@@ -161,7 +161,7 @@ class ApprovalAsked:
     `reason` says why the user is asked, if it is not the rule for the tool. `step` says that the call may run, and that
     the turn is paused before it in step mode. `effects` says, line by line, what the call would do, if the tool can
     tell: what a program would read and write, for example. `optional` are the JSON Schemas of the arguments that the
-    model left out, by name.
+    model left out, by name. The arguments of a `fixed` call cannot be changed.
     """
 
     type: ClassVar[str] = "approval_asked"
@@ -172,6 +172,7 @@ class ApprovalAsked:
     step: bool = False
     effects: tuple[str, ...] = ()
     optional: Mapping[str, Any] | None = None
+    fixed: bool = False
 
 
 @value_class

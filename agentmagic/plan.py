@@ -179,7 +179,8 @@ def open_plan(turns: Sequence[Sequence[Event]]) -> Checklist | None:
         return None
     # An earlier turn may have begun the plan: its events hold the results of the tasks done there.
     checklist = Checklist(event for turn in turns for event in turn)
-    return checklist if checklist.open else None
+    is_ours = all(row.task.tool for row in checklist.rows.values())  # an outside agent's tasks name no tools
+    return checklist if checklist.open and is_ours else None
 
 
 def written_plan(checklist: Checklist) -> str:

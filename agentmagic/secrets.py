@@ -17,7 +17,7 @@ import json
 import re
 import threading
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import islice, takewhile
 from operator import eq
@@ -137,6 +137,15 @@ def learn(name: str, value: str, *, certain: bool = False) -> None:
     for secret in (value, value.rpartition(" ")[2]):
         if len(secret) >= SHORTEST and not _is_plain(secret):
             _registry.add(secret, certain=certain or is_random(secret))
+
+
+def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that neither are named like a secret nor hold one."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name not in _names and not is_secret_name(name) and redact(value, name=name) == value
+    }
 
 
 @lru_cache(maxsize=1000)

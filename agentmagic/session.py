@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from uuid import uuid4
 
 from agentmagic.agent import MAX_RESULT, Agent, Connections, check_limit
@@ -65,6 +65,7 @@ from agentmagic.plan import Checklist, open_plan
 from agentmagic.prompt.attachments import Attacher
 from agentmagic.providers.base import KINDS, Model
 from agentmagic.providers.catalog import ModelInfo
+from agentmagic.providers.outside import is_outside
 from agentmagic.providers.registry import address_of, info
 from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
@@ -72,13 +73,17 @@ from agentmagic.replay.map_tape import MapTape
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners, caller, engine, void
 from agentmagic.serve.serving import Serving
-from agentmagic.settings import Replay, learn_secrets, overrides, schema_only
+from agentmagic.settings import Replay, learn_secrets, model_override, overrides, schema_only
 from agentmagic.text import clip, counted
 from agentmagic.tools.base import Toolset, list_sources, not_told
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
 from agentmagic.undo.stack import Undone, put_back
 from agentmagic.undo.watcher import Watcher
 from agentmagic.values.describe import CHARACTERS
+
+if TYPE_CHECKING:
+    from agentmagic.acp.turn import OutsideTurn
+
 
 COMPACT = "(compact)"
 """Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
@@ -389,6 +394,8 @@ class Session:
             installed().join(self)
             learn_secrets()
             recipe = chosen.recipe(self.agent)
+            if is_outside(asked := model_override() or recipe.model):
+                raise UsageError(f"{asked} is an agent with a loop of its own, which runs no map. Choose a model: -m.")
             tape = self.deck.map(
                 as_prompt(prompt),
                 recipe,
@@ -867,7 +874,10 @@ class Session:
         """Begin a turn after the first `keep` turns, or after all."""
         recipe, driver = chosen.recipe(self.agent), chosen.driver
         sources = self._sources(recipe, chosen)
-        real = partial(self.model, recipe) if driver is None else lambda: driver.model
+        outside = self._outside_turn(recipe) if driver is None else None
+        run: PlayTurn = run_turn if outside is None else outside.run
+        real: Callable[[], Model] = partial(self.model, recipe) if outside is None else outside.model
+        real = real if driver is None else lambda: driver.model
         learn_secrets()
         with self._starting:
             self._refuse_while_busy()
@@ -890,10 +900,12 @@ class Session:
             )
             if tape is not None:
                 message, sources = tape.told(message), tape.toolsets(sources)
+                run = partial(tape.play, run=run)
+            if outside is not None:
+                outside.on_tape(tape)
             turn = self._context(recipe, real() if tape is None else tape.model, sources, message, chosen)
             turn = replace(turn, plan=plan)
             is_paid = tape is None or tape.mode not in ("replay", "replay-model")
-            run = run_turn if tape is None else tape.play
             play = partial(self._play, turn, keep, run if driver is None else driver.asks_in(run), is_paid)
             self._run = Run(
                 play,
@@ -903,6 +915,14 @@ class Session:
                 started_by=None if driver is None else caller.get(),  # the cell that serves, and no thread of the pool
             )
         return self._run
+
+    def _outside_turn(self, recipe: Agent) -> "OutsideTurn | None":
+        """Return the turn of an outside agent, None if a model is asked."""
+        if not is_outside(asked := model_override() or recipe.model):
+            return None
+        from agentmagic.acp.turn import OutsideTurn
+
+        return OutsideTurn(str(asked), partial(self.model, recipe))
 
     def _place(self, turn: int) -> int:
         """Return the place of a turn from its index, which may count from the end. Raises UsageError."""

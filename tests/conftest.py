@@ -28,6 +28,7 @@ NEEDS = {
     "test_keyring.py": "keyring",
     "test_main.py": "nbclient",
     "test_properties.py": "openai",
+    "acp": "acp",
     "providers/anthropic": "anthropic",
     "providers/gemini": "google.genai",
     "providers/test_batch.py": "openai",

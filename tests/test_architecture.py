@@ -19,9 +19,9 @@ import agentmagic
 from agentmagic.providers.registry import providers
 
 ROOT = Path(__file__).parent.parent
-# Where each SDK may be imported: in the package of its provider, and mcp in that of its tools.
+# Where each SDK may be imported: in the package of its provider, and mcp in that of its tools and of its server.
 HOMES = {row.package: (row.make.rpartition(".")[0],) for row in providers().values() if row.package}
-HOMES["mcp"] = ("agentmagic.tools.mcp", "agentmagic.serve")  # its client, and its server
+HOMES["mcp"] = ("agentmagic.tools.mcp", "agentmagic.serve")
 SDKS = set(HOMES)
 HEAVY = {"httpx2", "jsonschema_rs", "nh3", "pydantic", "tenacity", "genai_prices", "keyring"}
 JUPYTERS_OWN = ("agentmagic.jupyter", "agentmagic.widgets.view")

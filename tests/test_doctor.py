@@ -92,6 +92,27 @@ def test_an_extra_and_weights_that_are_missing_come_with_their_command(monkeypat
     assert (finding.health, doctor.FETCH in finding.command) == ("note", True)
 
 
+def test_outside_agents_of_this_machine_are_told_and_others_are_not(place, monkeypatch):
+    for name, says in (("codex-acp", ""), ("claude", ""), ("qwen", ""), ("node", "echo v20.1.0")):
+        (place / name).write_text(f"#!/bin/sh\n{says}\n")
+        (place / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(place))
+    monkeypatch.setattr(sys, "executable", str(place / "python"))
+    claude, codex, qwen = said("acp:")
+    assert str(claude) == (
+        "note     acp:claude: claude is here, and its adapter claude-agent-acp is not installed. "
+        "To mend it: npm install -g @agentclientprotocol/claude-agent-acp"
+    )
+    assert (codex.health, codex.about) == (
+        "ok",
+        f"acp:codex: {place / 'codex-acp'}. If it is not logged in, in a terminal: codex-acp login.",
+    )
+    assert (qwen.health, qwen.command) == ("note", "npm install -g @qwen-code/qwen-code")
+    assert "22 or newer, and v20.1.0 was found" in qwen.about
+    without(monkeypatch, "agent-client-protocol")
+    assert said("acp:codex")[0].command.endswith("[acp]'")
+
+
 def test_an_agentmagic_that_is_not_installed_is_installed_from_its_folder(monkeypatch):
     def missing(name):
         raise PackageNotFoundError(name)

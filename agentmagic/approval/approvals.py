@@ -17,6 +17,7 @@ from agentmagic.classroom import class_settings
 from agentmagic.errors import ToolError
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event, Intent, Notice, QuestionAsked
 from agentmagic.messages import NOTEBOOK, ResultStatus, Text, ToolCall, ToolDef, ToolKey, ToolResult
+from agentmagic.providers.outside import is_outside
 from agentmagic.runtime.engine import engine, void
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
@@ -330,6 +331,7 @@ class Gate:
                 why,
                 effects=_effects(tool, call),
                 optional=left_out(tool.definition, call.arguments),
+                fixed=tool.fixed,
             )
             intent = await self._answer(asked, again)
             if intent is RELEASED:
@@ -398,6 +400,8 @@ class Gate:
 
     async def edited(self, tool: Tool, call: ToolCall, arguments: Mapping[str, Any]) -> tuple[ToolCall, str]:
         """Return a call with a copy of the arguments that the user gave it, and why it cannot run, "" if it can."""
+        if tool.fixed:
+            return call, f"{call.name} takes no other arguments. Approve it as it is, or deny it."
         try:
             call = own(replace(call, arguments=arguments))
         except ToolError as error:
@@ -442,7 +446,8 @@ def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
         rule = f'Rule("allow", "{tool.name}"{where})'
         return f"{head} The user can allow it with a rule: permission=Policy([{rule}])."
     command = f"%mcp allow {tool.server} {tool.own_name or tool.name}"
-    rule = "" if tool.server == NOTEBOOK else f'with {command} or an "allow" entry for that server, '
+    is_server = tool.server != NOTEBOOK and not is_outside(tool.server)
+    rule = f'with {command} or an "allow" entry for that server, ' if is_server else ""
     return (
         f'{head} The user can allow it {rule}with permission="allow" (--permission allow in a cell), '
         f"or with {settings.PERMISSION}=allow."

@@ -329,7 +329,7 @@ class JsonRenderer:
             "note": note,
             "ask": card.ask,
             "step": card.step,
-            "edit": _editable(card) if card.state == "waiting" else [],
+            "edit": _editable(card) if card.state == "waiting" and not card.fixed else [],
             "optional": _optional(card) if card.state == "waiting" else [],
             "edits": words.edits(card),
             "since": self.since if card.state == "running" else None,

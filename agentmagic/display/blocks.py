@@ -208,8 +208,9 @@ class ToolCard(Block):
     of the parts of the result. `ask` is the id to answer the approval with, while the card waits for one; with `step`
     the turn is only paused before the call. `effects` says line by line what the call does, if that was told.
     `optional` are the schemas of the arguments that the model left out, `written` the arguments that it wrote if the
-    user changed them. A call that a running tool makes is `inner`: it stands below the card of the tool. `client` is
-    the program that makes the call in a served notebook, "" if the model makes it.
+    user changed them. The arguments of a `fixed` call cannot be changed. A call that a running tool makes is `inner`:
+    it stands below the card of the tool. `client` is the program that makes the call in a served notebook, "" if the
+    model makes it.
     """
 
     name: str
@@ -230,6 +231,7 @@ class ToolCard(Block):
     written: Mapping[str, Any] | None = None
     inner: bool = False
     client: str = ""
+    fixed: bool = False
 
     @property
     def raw(self) -> str:

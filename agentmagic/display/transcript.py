@@ -152,6 +152,7 @@ class Transcript:
                 self.asked[event.id] = event
                 card = self._card(event.call, event.server)
                 card.step, card.effects, card.optional = event.step, event.effects, event.optional
+                card.fixed = event.fixed
                 self._change(card, "waiting", ask=event.id)
             case events.ApprovalGiven():
                 self._settle_approval(event)

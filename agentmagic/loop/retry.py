@@ -30,6 +30,7 @@ from agentmagic.errors import (
     said,
 )
 from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.messages import Part, Text, ToolCall, Usage, user
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request, Taped
 from agentmagic.providers.gate import gate_of
@@ -133,6 +134,17 @@ def _wasted(model: Model, failures: list[ProviderError]) -> Usage:
 
 
 async def _stream(model: Model, request: Request, parts: dict[int, Part], hear: Hear) -> ModelFinished:
+    finished = await stream_once(model, request, parts, hear)
+    if not any(map(_says_something, parts.values())):
+        raise _silence(model, finished)
+    return finished
+
+
+async def stream_once(model: Model, request: Request, parts: dict[int, Part], hear: Hear) -> ModelFinished:
+    """Send a request once and return the model's closing event; `parts` has the parts that are whole, by index.
+
+    Raises AgentMagicError, a ProviderError for any failure of a model.
+    """
     finished = None
     parts.clear()  # of the try before
     try:
@@ -147,14 +159,12 @@ async def _stream(model: Model, request: Request, parts: dict[int, Part], hear: 
     except Exception as error:
         if being_cancelled():  # SDKs raise their own errors when their socket is closed under them
             raise asyncio.CancelledError from error
-        if isinstance(error, AgentMagicError):
+        if isinstance(error, (AgentMagicError, BudgetExhausted)):
             raise
         raise ProviderError(f"{model.name} failed: {words_of(error)}") from error
     if finished is None:  # a truncated stream raises nothing in the SDKs
         message = f"{model.name} ended its answer without a closing event."
         raise ProviderError(message)
-    if not any(map(_says_something, parts.values())):
-        raise _silence(model, finished)
     return finished
 
 

@@ -149,7 +149,7 @@ class Steps:
         self, turn: TurnContext, tools: dict[str, Tool], fold: Fold, emit: Emit, stepper: Stepper | None = None
     ) -> None:
         self.number = 0
-        self.usage = Usage()
+        self.usage: Usage = Usage()
         self.unreported = Usage()
         self._turn = turn
         self._model = turn.model

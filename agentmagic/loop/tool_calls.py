@@ -68,7 +68,7 @@ Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class Ended:
     """How a call ended: its result, and what a function returned."""
 
     result: ToolResult
@@ -149,7 +149,7 @@ class ToolExecutor:
             together = tuple(group)
             yield from ((call,) for call in together) if is_alone else (together,)
 
-    async def _call(self, call: ToolCall, depth: int = 0) -> _Ended:
+    async def _call(self, call: ToolCall, depth: int = 0) -> Ended:
         """Settle one call: look it up, ask the user if need be, run it, emit its result, write a line of the audit.
 
         Whoever looks at the call gets a copy of its own, so that what was approved is what runs. `depth` is the number
@@ -179,11 +179,11 @@ class ToolExecutor:
         finally:
             log.audit(entry)
 
-    def _refuse(self, call: ToolCall, result: ToolResult, *, inner: bool) -> _Ended:
+    def _refuse(self, call: ToolCall, result: ToolResult, *, inner: bool) -> Ended:
         self.emit(ToolFinished(result if inner else self._warned(call, result)))
-        return _Ended(result)
+        return Ended(result)
 
-    async def _run(self, tool: Tool, permit: Granted, entry: log.Audit, depth: int) -> _Ended:
+    async def _run(self, tool: Tool, permit: Granted, entry: log.Audit, depth: int) -> Ended:
         """Run a call that the gate has let through."""
         call, server, inner = own(permit.call), tool.definition.server, depth > 0
         self.emit(ToolStarted(own(call), server))
@@ -211,7 +211,7 @@ class ToolExecutor:
         rich = ("", *context.rich) if permit.edited else context.rich  # the line about it stands first
         shown = _beginning(result) if inner else result
         self._finish_call(shown, began, self._traceback(tool, context), rich if any(rich) else ())
-        return _Ended(plain, context.value)
+        return Ended(plain, context.value)
 
     async def _call_inside(self, parent: ToolCall, context: Context, name: str, arguments: Mapping[str, Any]) -> Any:
         """Carry out a call that a running tool makes, and return its value. Raises ToolError if it fails."""

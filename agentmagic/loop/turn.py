@@ -29,6 +29,7 @@ from agentmagic.events import (
     StopReason,
     TurnFinished,
     TurnStarted,
+    VariablesChanged,
     Working,
     is_delta,
 )
@@ -91,11 +92,17 @@ async def run_turn(turn: TurnContext, channel: Channel) -> Outcome:
     Events are emitted in order, the last one a TurnFinished. Cancelling the task ends the turn within about
     GRACE seconds. The outcome is still returned, and the cancellation does not reach the caller.
     """
-    return await _TurnLoop(turn, channel).run()
+    return await TurnLoop(turn, channel).run()
 
 
-@dataclass(slots=True)
-class _TurnLoop:
+@dataclass
+class TurnLoop:
+    """The life of one turn: its events, its time, its steps, and its end.
+
+    The steps are those of a model that is asked again after each call. A turn of an agent with a loop of its own
+    replaces how it gets ready and how its steps are taken, and has the rest as it is.
+    """
+
     turn: TurnContext
     channel: Channel
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
@@ -116,10 +123,13 @@ class _TurnLoop:
         self.deadline = Deadline(agent.timeout)
         policy = policy_of(agent.permission)
         gate = Gate(policy, self.turn.approvals, self.deadline, self.emit, self.channel.ask)
-        stepper = Stepper(gate, self.turn.step)
+        self.equip(gate)
+
+    def equip(self, gate: Gate) -> None:
+        """Make what takes the steps and carries out the calls, each of which the gate decides."""
+        agent, stepper = self.turn.agent, Stepper(gate, self.turn.step)
         self.steps = Steps(self.turn, self.tools, self.fold, self.emit, stepper)
-        sample = self.steps.sample
-        watcher = self.turn.watcher
+        sample, watcher = self.steps.sample, self.turn.watcher
         self.executor = ToolExecutor(
             self.tools,
             gate,
@@ -133,22 +143,26 @@ class _TurnLoop:
             self.turn.caller,
         )
 
+    async def prepare(self) -> None:
+        """Get the model ready, outside the deadline: its first use may fetch a gigabyte."""
+        if isinstance(self.turn.model, Preparing):
+            self.emit(Working("loading the model"))
+            await self.turn.model.prepare()
+            self.emit(Working("listing the tools"))
+
     async def run(self) -> Outcome:
-        model = self.turn.model
-        self.emit(TurnStarted(self.turn.prompt, model.name, self.turn.values))
+        """Run the turn to its end, and return its outcome."""
+        self.emit(TurnStarted(self.turn.prompt, self.turn.model.name, self.turn.values))
         error: Exception | None = None
         try:
-            if isinstance(model, Preparing):
-                self.emit(Working("loading the model"))
-                await model.prepare()  # outside the deadline: the first use may fetch a gigabyte
-                self.emit(Working("listing the tools"))
+            await self.prepare()
             async with self.deadline:
-                reason = await self._steps()
+                reason = await self.take_steps()
         except BudgetExhausted as spent:
             reason, self.spent = "budget", str(spent)
         except asyncio.CancelledError:
             reason = "cancelled"
-            _take_cancellation()
+            take_cancellation()
         except Exception as failed:  # noqa: BLE001  (a turn ends with TurnFinished after any failure)
             reason, error = self._failed(failed)
         await self._tell_changes()
@@ -158,10 +172,14 @@ class _TurnLoop:
         """Emit what the tools changed in the notebook. A tool that was just interrupted gets GRACE seconds to end."""
         if running := [one for one in self.executor.changes if not one.settled.is_set()]:
             await engine().in_pool(lambda: running[-1].wait(GRACE))
-        if (changes := told(self.executor.changes)) is not None:
+        if (changes := self.changed(told(self.executor.changes))) is not None:
             for closing in tuple(self.fold.closing()):  # so that the changes come after every result
                 self.emit(closing)
             self.emit(changes)
+
+    def changed(self, changes: VariablesChanged | None) -> VariablesChanged | None:
+        """Return what the turn has changed, from what its tools have changed; None for nothing."""
+        return changes
 
     def emit(self, event: Event) -> None:
         """Add an event to the turn. Events of a tool that was left behind are dropped."""
@@ -179,7 +197,8 @@ class _TurnLoop:
         while self.turn.notices and not isinstance(event, TurnFinished):
             self.emit(self.turn.notices.popleft())
 
-    def _warn(self, words: str) -> None:
+    def warn(self, words: str) -> None:
+        """Emit a warning."""
         self.emit(Notice("warning", words))
 
     # -- the end -------------------------------------------------------------------------------
@@ -238,8 +257,9 @@ class _TurnLoop:
 
     # -- steps ---------------------------------------------------------------------------------
 
-    async def _steps(self) -> StopReason:
-        await self._list_tools()
+    async def take_steps(self) -> StopReason:
+        """Take the steps of the turn, and return why it is over."""
+        await self.list_tools()
         choice = first = self.turn.agent.tool_choice
         if choice not in TOOL_CHOICES and choice not in self.tools:
             known = ", ".join((*TOOL_CHOICES, *self.tools))
@@ -275,7 +295,7 @@ class _TurnLoop:
         """Do what a response asks for. Return why the turn is over, or None if it goes on."""
         calls = self.fold.unanswered
         if not calls:
-            return None if await self._goes_on(response) else "answer"
+            return None if await self.goes_on(response) else "answer"
         if not self.turn.toolsets:
             self.executor.refuse(calls, "There are no tools in this conversation; answer without one.")
             return "no_tools"
@@ -287,11 +307,11 @@ class _TurnLoop:
             self.final = await self.executor.carry_out(calls)
         return "done" if response.last or self.final is not None else None
 
-    async def _goes_on(self, response: ModelFinished) -> bool:
+    async def goes_on(self, response: ModelFinished) -> bool:
         """Whether the turn goes on after an answer: the answer has to be repaired, or the user's hook has a prompt."""
         answer = self.fold.messages[-1]
         if response.cut:
-            self._warn(CUT_ANSWER)
+            self.warn(CUT_ANSWER)
         words = self._repair() or await self._hook(answer)
         if words:
             self.emit(PromptAdded(user(words)))
@@ -334,23 +354,24 @@ class _TurnLoop:
         self.prompts += bool(words)
         return words
 
-    async def _list_tools(self) -> None:
+    async def list_tools(self) -> None:
+        """List the tools of the turn, and warn of what is missing."""
         listed = await await_with_grace(_all(map(list_source, self.turn.toolsets)))
         self._tell_of_servers([problem for _, problems in listed for problem in problems])
         for tools, _ in listed:
             for tool in tools:
                 if tool.name == READER:
-                    self._warn(
+                    self.warn(
                         f"{READER} is the name of the tool that reads on in long results. Yours is left out; rename it."
                     )
                 elif self.tools.setdefault(tool.name, tool) is not tool:
-                    self._warn(f"Two tools are named {tool.name}; the first of them is used.")
+                    self.warn(f"Two tools are named {tool.name}; the first of them is used.")
         self._tell_of_sources()
         offered, missing = as_of_now(self.tools.values())
         self.tools.clear()  # the executor has this very dict
         self.tools.update(offered)
         for problem in missing:
-            self._warn(redact(problem))
+            self.warn(redact(problem))
         self._leave_out()
         definitions = [tool.definition for tool in self.tools.values()]
         for name, tool in self.tools.items():
@@ -362,13 +383,13 @@ class _TurnLoop:
         # A choice of tools connects all servers, and is silent about one that has none of the tools.
         complete = bool(self.turn.toolsets) and not any(isinstance(one, Choosing) for one in self.turn.toolsets)
         for problem in not_told(problems, self.turn.unreachable, complete=complete):
-            self._warn(redact(f"This turn runs without a tool server. {problem}"))
+            self.warn(redact(f"This turn runs without a tool server. {problem}"))
 
     def _tell_of_sources(self) -> None:
         """Warn of what the sources say of their tools, unless an earlier turn of the session has."""
         said = dict.fromkeys(words for source in self.turn.toolsets for words in notices_of(source))
         for words in [words for words in said if words not in self.turn.noted]:
-            self._warn(redact(words))
+            self.warn(redact(words))
         self.turn.noted.update(said)
 
     def _leave_out(self) -> None:
@@ -384,20 +405,20 @@ class _TurnLoop:
         for name in left_out:
             del self.tools[name]
         if left_out:
-            self._warn(f"{model.name} can handle {len(kept)} tools. Left out: {', '.join(left_out)}.")
+            self.warn(f"{model.name} can handle {len(kept)} tools. Left out: {', '.join(left_out)}.")
 
     # -- the limit -----------------------------------------------------------------------------
 
     async def _limit(self) -> StopReason:
         """Close a turn that used up its steps with a last answer from what was found."""
         agent = self.turn.agent
-        self._warn(f"The limit of {agent.max_iterations} steps is reached. Raise max_iterations to allow more.")
+        self.warn(f"The limit of {agent.max_iterations} steps is reached. Raise max_iterations to allow more.")
         if agent.on_limit == "stop":
             return "limit"
         try:
             await self.steps.take("none", user(CLOSING_PROMPT), closing=True)
         except ProviderError as error:
-            self._warn(redact(f"The closing answer failed: {error}"))
+            self.warn(redact(f"The closing answer failed: {error}"))
             self._close_without_answer()
             return "limit"
         if calls := self.fold.unanswered:  # some models call a tool although none was offered
@@ -426,7 +447,7 @@ async def _all(listings: Iterable[Awaitable[T]]) -> Sequence[T]:
             task.cancel()
 
 
-def _take_cancellation() -> None:
+def take_cancellation() -> None:
     """Clear the task's pending cancellations, so that the turn can still await its clean-up."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():

@@ -13,7 +13,7 @@ from agentmagic import secrets, settings
 from agentmagic.classroom import class_settings
 from agentmagic.errors import AuthenticationMissing, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
-from agentmagic.providers import anthropic, catalog, gemini, local, ollama, openai, scripted
+from agentmagic.providers import anthropic, catalog, gemini, local, ollama, openai, outside, scripted
 from agentmagic.providers.base import FREE, KINDS, Family, Hosted, Kind, Metered, Model, Provider
 from agentmagic.providers.catalog import Listing, ModelInfo, register_model
 from agentmagic.runtime.engine import in_thread
@@ -47,6 +47,7 @@ _OURS: tuple[Provider, ...] = (
     *anthropic.PROVIDERS,
     *ollama.PROVIDERS,
     *local.PROVIDERS,
+    *outside.PROVIDERS,
     *scripted.PROVIDERS,
 )
 _NAMES = frozenset(row.name for row in _OURS)

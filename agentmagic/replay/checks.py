@@ -214,6 +214,7 @@ _FORMS: dict[str, dict[str, Test]] = {
     "question": {"question": _TEXT, "answer": _or_null(_TEXT)},
     "inner": {"inner": _TEXT, **_RESULT, "begun_": _count, "unfinished_": _BOOL},
     "result": {"result": _TEXT, **_RESULT},
+    "plan": {"plan": _list(lambda entry: _list(_TEXT)(entry) and len(entry) == 2)},  # noqa: PLR2004  (words, status)
     "stop": {"stop": _BOOL},
     "rows": {"rows": _rows},
     "map": {

@@ -24,6 +24,7 @@ from agentmagic.events import (
     TurnFinished,
 )
 from agentmagic.host import installed
+from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.messages import ToolCall, ToolResult
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.replay.bound_values import REPLAY_MODEL, lost, named, put_back
@@ -75,6 +76,8 @@ class Player:
         self._used: set[int] = set()
         self._end: Json = {}
         self._swapped: dict[str, ToolFinished] = {}
+        self.plans = defaultdict[tuple[int, bool], list[Any]](list)
+        """The plans of an outside agent, by the answer before them, and whether a result came before them too."""
         for document in take.documents:
             self._sort(document)
         self.halt: Callable[[], object] = lambda: None
@@ -97,6 +100,9 @@ class Player:
             case {"result": str()}:
                 self._ranks[place_of(document)] = len(self._results)
                 self._results[place_of(document)] = document
+            case {"plan": list()}:
+                step = len(self._answers)
+                self.plans[step, any(place[0] == step for place in self._results)].append(document["plan"])
             case {"end": str()}:
                 self._end = document
             case _:
@@ -189,9 +195,14 @@ class Player:
         return error
 
     async def stop(self) -> None:
-        """End the turn as the recorded one ended here: by its time limit, or by the user."""
-        if self._end.get("end") == "timeout":
-            raise TurnTimeout(self._end.get("error", ""))
+        """End the turn as the recorded one ended here: by its time limit, by a budget, or by the user."""
+        match self._end.get("end"):
+            case "timeout":
+                raise TurnTimeout(self._end.get("error", ""))
+            case "budget":
+                raise BudgetExhausted(self._end.get("error", ""))
+            case _:
+                pass
         self.halt()
         await asyncio.Event().wait()
 
@@ -242,6 +253,10 @@ class Player:
         before = takewhile(lambda one: one is not result, self.take.documents)
         answers = [one for one in before if kind_of(one) == "answer"]
         return call_of(result, calls_of(answers[-1]) if answers else ())["arguments"]
+
+    def was_asked(self, place: Place) -> bool:
+        """Return whether a call was decided by the user, or not run."""
+        return bool(self._approvals.get(place)) or not self._results.get(place, {}).get("ran", True)
 
     async def play_call(self, document: Json, place: Place, call: ToolCall, context: ToolContext) -> ToolResult:
         """Do what a recorded call did with the turn, and return its result."""

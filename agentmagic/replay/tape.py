@@ -23,6 +23,7 @@ from agentmagic.events import (
 from agentmagic.loop.planning import LONGEST_RESULT, LONGEST_SUMMARY
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome, run_turn
+from agentmagic.loop.turn_options import PlayTurn
 from agentmagic.messages import Message, ToolCall, ToolDef, ToolResult, Usage
 from agentmagic.providers.base import (
     Advising,
@@ -314,6 +315,21 @@ class TurnTape:
                 self.recorder.aside(call.id, "gone", said(error))
             raise
 
+    # -- what an outside agent does itself -----------------------------------------------------
+
+    def was_asked(self, call: ToolCall) -> bool:
+        """Return whether it was decided, when the call was recorded, if it may run."""
+        return self.player is not None and self.player.was_asked(self.calls.places.get(call.id, (0, 0)))
+
+    def plan(self, entries: Sequence[Sequence[str]]) -> None:
+        """Record an outside agent's plan: the words and the status of each entry."""
+        if self.recorder is not None:
+            self.recorder.write({"plan": [blanked(list(entry)) for entry in entries]})
+
+    def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
+        """Return the recorded plans behind the last step, those before its first result, or with `settled` the rest."""
+        return () if self.player is None else self.player.plans.get((self._asked, settled), ())
+
     # -- the user, and what happens ------------------------------------------------------------
 
     def ask(self, ask: Ask) -> Ask:
@@ -355,11 +371,11 @@ class TurnTape:
             self.notices.append(Notice("warning", str(error)))  # the turn is over: the next one tells
         return event
 
-    async def play(self, turn: TurnContext, channel: Channel) -> Outcome:
+    async def play(self, turn: TurnContext, channel: Channel, run: PlayTurn = run_turn) -> Outcome:
         """Run the turn on tape, and return its outcome: an error if requests of the recording were not asked."""
         if self.player is not None and (task := asyncio.current_task()) is not None:
             self.player.halt = task.cancel
-        outcome = await run_turn(replace(turn, tape=self.heard), replace(channel, ask=self.ask(channel.ask)))
+        outcome = await run(replace(turn, tape=self.heard), replace(channel, ask=self.ask(channel.ask)))
         whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # the user may stop a replay
         if whole and (error := self.left_over()) is not None:
             error.result = outcome.result

@@ -296,6 +296,11 @@ def _publish() -> None:
         kernels.remove()
 
 
+def shared_server() -> Server:
+    """Return the server of this process, for others that serve a desk."""
+    return _server()
+
+
 @cache
 def _server() -> Server:
     """Return the server of this process, at one address for all that is served."""

@@ -206,7 +206,8 @@ class Tool:
     `effects` says in lines, for the user who is asked, what a call would do. `among` returns the definition of the tool
     in a turn with these tools, and `now` the one at the beginning of a turn; it raises UsageError if the tool cannot be
     offered in this turn. `lasting` is then the definition to which the user's approval is bound. A `trusted` tool is of
-    a server that the user trusts, and `reads` if that server says that the tool only reads.
+    a server that the user trusts, and `reads` if that server says that the tool only reads. The arguments of a `fixed`
+    tool cannot be changed by the user who is asked.
     """
 
     definition: ToolDef
@@ -221,6 +222,7 @@ class Tool:
     lasting: ToolDef | None = None
     trusted: bool = False
     reads: bool = False
+    fixed: bool = False
 
     @property
     def name(self) -> str:

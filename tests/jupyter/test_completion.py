@@ -66,6 +66,7 @@ def completed(text, variables):
         ("%%agent --to lab", ["labels.jsonl"]),
         ("%%agent o", ["other"]),
         ("%%agent -m openai:", ["openai:gpt-5.4"]),
+        ("%%agent -m acp:cl", ["acp:claude"]),
         ("%%agent --permission d", ["deny"]),
         ("%%agent --tools add,s", ["add,sub"]),
         ("%%agent -o sa", ["sales"]),

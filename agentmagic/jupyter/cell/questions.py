@@ -96,7 +96,8 @@ class Questions:
         while True:
             typed = self._typed(asking).strip()
             word, _, rest = typed.partition(" ")
-            if word.lower() not in ("e", "edit") or (rest and not rest.lstrip().startswith("{")):
+            edits = word.lower() in ("e", "edit") and not event.fixed
+            if not edits or (rest and not rest.lstrip().startswith("{")):
                 return (stepped if event.step else approval)(event.id, typed)
             if (edited := self._edited(event, rest.strip())) is not None:
                 return Approve(event.id, arguments=edited)
@@ -147,6 +148,7 @@ def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
     reason = f"{exact(event.reason)}{end}" if event.reason else ""
     usual = CHOICES.replace("[a]lways", "[a]lways this program") if event.effects else CHOICES
     choices = STEPS if event.step else usual
+    choices = choices.replace("[e]dit, ", "") if event.fixed else choices
     what = f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({exact(event.server)})"
     return f"{what} with\n{''.join(lines)}{choices}" if lines else f"{what}{':' if event.step else '?'} {choices}"
 

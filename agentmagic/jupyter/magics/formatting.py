@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentmagic import settings
+from agentmagic.acp.agents import installed
 from agentmagic.approval.policy import LEVELS, PolicyLike, policy_of
 from agentmagic.classroom import class_settings
 from agentmagic.display.words import cost
@@ -321,11 +322,12 @@ def _in_doubt(session: Session) -> str:
 
 
 def models(session: Session) -> str:
-    """List the providers, their default models and whether their keys are set."""
+    """List the providers, their default models and whether their keys are set, and the outside agents that are here."""
     rows = [
         (f"{row.name}:{row.default or _PLACEHOLDERS.get(row.name, 'MODEL')}", f"{row.about}{_key(row)}")
         for row in providers().values()
     ]
+    rows += [(agent.model, "an agent of this machine, with its own login") for agent in installed()]
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {about}" for name, about in rows]
     return "\n".join([f"The session's model: {model_name(session)}", *lines])

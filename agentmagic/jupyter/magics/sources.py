@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
+from agentmagic.acp.agents import KNOWN
 from agentmagic.classroom import notebook_of
 from agentmagic.errors import AgentMagicError
 from agentmagic.jupyter.notebook.file import SUFFIX
@@ -47,10 +48,14 @@ Source = Callable[[CursorWord], Sequence[str]]
 
 
 def models(word: CursorWord) -> Sequence[str]:
-    """Return the default model of each provider, and those of the server of the provider that is typed."""
+    """Return the default model of each provider, those of the server that is typed, and outside agents."""
     row = providers().get(word.typed.partition(":")[0])
     own = [f"{row.name}:{name}" for name in row.installed()] if row and row.installed and ":" in word.typed else []
-    return [*(f"{row.name}:{row.default}" for row in providers().values()), *own]
+    return [
+        *(f"{row.name}:{row.default}" for row in providers().values()),
+        *own,
+        *(row.model for row in KNOWN.values()),
+    ]
 
 
 def model_settings(word: CursorWord) -> Sequence[str]:

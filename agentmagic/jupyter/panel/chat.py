@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from agentmagic import settings
+from agentmagic.acp.agents import installed
 from agentmagic.approval.policy import LEVELS, Level
 from agentmagic.display import words
 from agentmagic.errors import AgentMagicError, UsageError, said
@@ -162,7 +163,9 @@ class Chat:
 
     async def _look(self) -> None:
         # Looking for keys may ask the system's keyring, which can block for seconds.
-        usable, self._default = await engine().in_pool(lambda: (usable_models(), default_model()))
+        usable, self._default = await engine().in_pool(
+            lambda: ([*usable_models(), *(agent.model for agent in installed())], default_model())
+        )
         self._models = {name: name for name in usable} | self._models
         if (chosen := self.session.agent.model) is not None:
             self._models[_name(chosen)] = chosen

@@ -42,7 +42,7 @@ UNREADABLE = -32700
 # Where the network is reached through a proxy or an authority of its own, no server works without these.
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
-_NETWORK = (*_PROXIES, *map(str.lower, _PROXIES), *_CERTIFICATES)
+NETWORK = (*_PROXIES, *map(str.lower, _PROXIES), *_CERTIFICATES)
 
 _UNSENT = 256  # messages that wait for a server that has stopped reading
 
@@ -157,7 +157,7 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
     import anyio
     from mcp.shared.message import SessionMessage
 
-    process, mark = await _start(program)  # no await from here to the task group: a cancellation would leak the process
+    process, mark = await start(program)  # no await from here to the task group: a cancellation would leak the process
     into, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
     # Buffered: a server that has stopped reading must not hold up the notification that cancels its call.
     outgoing, out = anyio.create_memory_object_stream[SessionMessage](_UNSENT)
@@ -169,14 +169,14 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
     try:
         async with asyncio.TaskGroup() as pumps:
             reader = pumps.create_task(_read(process, into, tail))
-            errors = pumps.create_task(_drain(process, tail))
+            errors = pumps.create_task(drain(process, tail))
             others = (pumps.create_task(_write(process, out, end)), pumps.create_task(_watch(process, reader, end)))
             try:
                 yield incoming, outgoing
             finally:
                 for stream in (incoming, outgoing):
                     stream.close()
-                await _stop(process, mark)
+                await stop(process, mark)
                 await asyncio.wait((reader, errors), timeout=limits.TERM_SECONDS)
                 for pump in (reader, errors, *others):
                     pump.cancel()
@@ -186,7 +186,16 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
         await process.aclose()
 
 
-async def _start(program: Stdio) -> "tuple[Process, str]":
+def locate(command: str, path: str | None = None) -> str | None:
+    """Return where a program is, None if it is on no folder of a PATH, by default that of this process.
+
+    Programs beside this Python are found too: a kernel's PATH often lacks its own environment.
+    """
+    path = os.environ.get("PATH", os.defpath) if path is None else path
+    return shutil.which(command, path=os.pathsep.join((path, str(Path(sys.executable).parent))))
+
+
+async def start(program: Stdio) -> "tuple[Process, str]":
     """Start a program in a session of its own, or on Windows in a Job Object; return its mark too.
 
     Raises OSError or ValueError.
@@ -197,11 +206,9 @@ async def _start(program: Stdio) -> "tuple[Process, str]":
     if program.cwd is not None and not program.cwd.is_dir():
         raise NotADirectoryError(f"its folder {program.cwd} does not exist")
     mark = token_hex(8)
-    network = {name: os.environ[name] for name in _NETWORK if name in os.environ}
+    network = {name: os.environ[name] for name in NETWORK if name in os.environ}
     environment = get_default_environment() | network | dict(program.env) | {MARK: mark}
-    # Commands installed beside this Python are found too: a kernel's PATH often lacks its own environment.
-    places = os.pathsep.join((environment.get("PATH", os.defpath), str(Path(sys.executable).parent)))
-    command = shutil.which(program.command, path=places) or program.command
+    command = locate(program.command, environment.get("PATH", os.defpath)) or program.command
     if sys.platform == "win32":
         from mcp.os.win32 import utilities
 
@@ -215,7 +222,7 @@ async def _start(program: Stdio) -> "tuple[Process, str]":
     return process, mark
 
 
-async def _stop(process: "Process", mark: str) -> None:
+async def stop(process: "Process", mark: str) -> None:
     """Close the input of a process, then end the process and all that it started."""
     from mcp.os.posix.utilities import terminate_posix_process_tree
     from mcp.os.win32.utilities import close_process_job, terminate_windows_process_tree
@@ -312,7 +319,8 @@ def _error(request: int | str | None, code: int, words: str) -> "SessionMessage 
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request, error=problem))
 
 
-async def _drain(process: "Process", tail: Tail) -> None:
+async def drain(process: "Process", tail: Tail) -> None:
+    """Keep the end of what a process writes to its stderr, until it closes that."""
     async for chunk in cast("ByteReceiveStream", process.stderr):
         tail.write(chunk)
 

@@ -1,0 +1,307 @@
+"""The calls of an outside agent's turn: its own, which it runs itself, and those of our tools, which we carry out."""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agentmagic import log
+from agentmagic.acp.connection import PermissionRequest
+from agentmagic.acp.updates import CallNews, LateCall, News, Reported, UpdateReader
+from agentmagic.approval.approvals import Granted, Refused
+from agentmagic.errors import ProviderError, ToolError
+from agentmagic.events import Event, ToolFinished
+from agentmagic.loop.tool_calls import Ended, ToolExecutor
+from agentmagic.messages import ToolCall, ToolDef, ToolResult
+from agentmagic.runtime.engine import void
+from agentmagic.runtime.timeouts import being_cancelled
+from agentmagic.serialization import own, same_json
+from agentmagic.tools.base import Tool, ToolContext, Toolset, failure
+
+if TYPE_CHECKING:
+    from acp.schema import PermissionOption
+
+ITS_OWN = "by the agent"
+"""The word of the audit for a call about which the agent did not ask."""
+RUNS_CODE = ("execute",)
+"""Kinds of calls that run code: only the user or a rule with the very name allows them."""
+GIVEN_UP = "{} no longer waits for it."
+NO_TURN = "No turn of this agent is running, so no tool can be called."
+
+
+@dataclass(slots=True)
+class DeskCall:
+    """A call of our tool that came over MCP; `answer` takes its result."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    answer: "asyncio.Future[ToolResult]"
+
+
+@dataclass(slots=True)
+class LiveCall:
+    """What is known of a call while the agent's turn runs; `changed` is set with every news."""
+
+    id: str
+    reported: Reported | None = None
+    requests: deque[PermissionRequest] = field(default_factory=deque[PermissionRequest])
+    desk: DeskCall | None = None
+    late: deque[ToolCall] = field(default_factory=deque[ToolCall])
+    words: str = ""
+    runs: bool = False
+    result: ToolResult | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def begins(self) -> None:
+        """Wait until the agent asks for the call, runs it, or is done with it."""
+        while not (self.requests or self.desk or self.runs or self.result):
+            await self.news()
+
+    async def news(self) -> None:
+        """Wait for the next news."""
+        await self.changed.wait()
+        self.changed.clear()
+
+
+class OutsideCalls:
+    """The calls of a turn while its agent runs. `reader` reads the current prompt, and `tell` passes on its news."""
+
+    def __init__(self) -> None:
+        self.reader: UpdateReader | None = None
+        self.tell: Callable[[Iterable[News]], None] | None = None
+        self._live: dict[str, LiveCall] = {}
+        self._unclaimed: list[tuple[ToolCall, LiveCall]] = []
+
+    def claim(self, call: ToolCall) -> LiveCall | None:
+        """Return what is known of a call that is carried out now; None if the agent does not run."""
+        if self.reader is None:
+            return None
+        for place, (late, live) in enumerate(self._unclaimed):
+            if late.name == call.name and same_json(dict(late.arguments), dict(call.arguments)):
+                del self._unclaimed[place]
+                return live
+        return self._of(call.id)
+
+    def ask(self, reported: Reported, request: PermissionRequest) -> None:
+        """Take in that the agent asks whether a call may run."""
+        live = self._of(reported.id)
+        live.reported = reported
+        live.requests.append(request)
+        live.changed.set()
+
+    def news(self, news: CallNews) -> None:
+        """Take in how far a call is."""
+        live = self._of(news.call_id)
+        live.runs, live.words, live.result = True, news.words, news.result or live.result
+        live.changed.set()
+
+    def late(self, late: LateCall) -> None:
+        """Take in that a call was made while others run."""
+        live, parent = self._of(late.call.id), self._of(late.parent)
+        self._unclaimed.append((late.call, live))
+        parent.late.append(late.call)
+        parent.changed.set()
+
+    async def at_desk(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Carry out a call of our tool that came over MCP, as a part of the turn, and return its result."""
+        reader, tell = self.reader, self.tell
+        call = ToolCall(f"call_{uuid.uuid4().hex}", name, arguments)
+        if reader is None or tell is None:
+            return failure(call, NO_TURN)
+        try:
+            call = own(call)
+        except ToolError as error:
+            return failure(call, str(error))
+        desk = DeskCall(name, call.arguments, asyncio.get_running_loop().create_future())
+        try:
+            if (reported := reader.tool_call(name, call.arguments)) is None:
+                live = self._of(call.id)
+                live.desk = desk
+                tell(reader.tell(call))
+                live.reported = reader.reported(call.id)
+            else:
+                live = self._of(reported.id)
+                live.desk, live.reported = desk, reported
+                live.changed.set()
+                tell(reader.close(reported))
+        except ProviderError as error:
+            return failure(call, str(error))
+        return await desk.answer
+
+    def end(self) -> None:
+        """Answer what is still open: the turn is over."""
+        self.reader = None
+        for live in self._live.values():
+            for request in live.requests:
+                if not request.answer.done():
+                    request.answer.set_result(None)
+            if live.desk is not None and not live.desk.answer.done():
+                live.desk.answer.set_result(failure(ToolCall(live.id, live.desk.name, {}), NO_TURN))
+
+    def done(self, live: LiveCall) -> None:
+        """Note that a call has its result, whatever the agent says of it from now on."""
+        if self.reader is not None and live.reported is not None:
+            self.reader.end(live.reported)
+
+    def _of(self, call_id: str) -> LiveCall:
+        return self._live.setdefault(call_id, LiveCall(call_id))
+
+
+class CallTape(Protocol):
+    """The tape of a turn, as the calls of the agent need it."""
+
+    frozen: bool
+
+    def was_asked(self, call: ToolCall) -> bool:
+        """Return whether the user or the policy decided this call when it was recorded."""
+        ...
+
+    async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
+        """Run a call, or return its recorded result."""
+        ...
+
+
+class _Nothing:
+    """A source without tools."""
+
+    async def tools(self) -> Sequence[Tool]:
+        """Return no tools."""
+        return ()
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+@dataclass
+class OutsideExecutor(ToolExecutor):
+    """Follows the calls that an outside agent runs itself, and carries out those of our tools.
+
+    `server` is what the calls of the agent are shown under; `tape` records them or plays them back.
+    """
+
+    calls: OutsideCalls = field(default_factory=OutsideCalls)
+    server: str = ""
+    tape: CallTape | None = None
+    _settled: set[str] = field(default_factory=set[str])
+
+    def __post_init__(self) -> None:
+        emit = self.emit
+
+        def noting(event: Event) -> None:
+            if isinstance(event, ToolFinished):
+                self._settled.add(event.result.call_id)
+            emit(event)
+
+        self.emit = noting
+
+    async def _call(self, call: ToolCall, depth: int = 0) -> Ended:
+        live = self.calls.claim(call)
+        if live is not None:
+            await live.begins()
+        if live is None and call.name in self.tools:
+            return await super()._call(call, depth)
+        if live is None or live.desk is None:
+            return await self._follow(call, live, depth)
+        desk = live.desk
+        made = replace(call, name=desk.name, arguments=desk.arguments)
+        task = asyncio.ensure_future(super()._call(made, depth))
+        desk.answer.add_done_callback(lambda answer: void(answer.cancelled() and task.cancel()))
+        try:
+            ended = await task
+        except asyncio.CancelledError:
+            if being_cancelled():
+                raise
+            ended = Ended(failure(made, GIVEN_UP.format(self.server), "interrupted"))
+            if made.id not in self._settled:
+                self.emit(ToolFinished(ended.result))
+        finally:
+            self.calls.done(live)
+        if not desk.answer.done():
+            desk.answer.set_result(ended.result)
+        return ended
+
+    async def _follow(self, call: ToolCall, live: LiveCall | None, depth: int) -> Ended:
+        """Settle one call that the agent runs itself: ask if it asks, and show how it ends."""
+        tool = self._tool(call, live)
+        entry = log.Audit(self.server, call.name, call.arguments)
+        try:
+            permit: Granted | Refused = Granted(call, ITS_OWN)
+            if live is not None and live.requests:
+                permit = await self._permit(tool, call, live)
+            elif live is None and self.tape is not None and self.tape.was_asked(call):
+                permit = await self.gate.admit(tool, call)
+            entry.decision = permit.how
+            if isinstance(permit, Refused):
+                entry.outcome = permit.status
+                if live is not None:
+                    self.calls.done(live)
+                return self._refuse(call, permit.result(call), inner=depth > 0)
+            return await self._run(tool, permit, entry, depth)
+        finally:
+            log.audit(entry)
+
+    async def _permit(self, tool: Tool, call: ToolCall, live: LiveCall) -> Granted | Refused:
+        """Decide what the agent asks about a call, and answer it."""
+        request = live.requests[0]
+        permit = await self.gate.admit(tool, call)
+        live.requests.popleft()
+        if not request.answer.done():
+            request.answer.set_result(_option(request.options, permit, code=tool.code))
+        return permit
+
+    def _tool(self, call: ToolCall, live: LiveCall | None) -> Tool:
+        """Return a tool that stands for what the agent does itself; it asks, and takes no other arguments."""
+
+        async def follow(call: ToolCall, context: ToolContext) -> ToolResult:
+            if live is None:
+                raise ToolError(NO_TURN)
+            return await self._wait(tool, call, live, context)
+
+        async def on_tape(call: ToolCall, context: ToolContext) -> ToolResult:
+            assert self.tape is not None  # noqa: S101  (the caller has looked)
+            return await self.tape.call(tool, _Nothing(), call, context)
+
+        definition = ToolDef(call.name, f"What {self.server} does itself.", {"type": "object"}, self.server)
+        code = call.name in RUNS_CODE
+        tool = Tool(definition, follow, timeout=None, ask=True, code=code, fixed=True)
+        return tool if self.tape is None else replace(tool, invoke=on_tape)
+
+    async def _wait(self, tool: Tool, call: ToolCall, live: LiveCall, context: ToolContext) -> ToolResult:
+        """Report how far a call is until it has its result, with the calls that are made meanwhile."""
+        made: list[asyncio.Task[Any]] = []
+        await asyncio.sleep(0)  # the calls of a step begin before one of them ends, as in a replay
+        try:
+            while True:
+                while live.late:
+                    late = live.late.popleft()
+                    made.append(asyncio.create_task(context.call_tool(late.name, late.arguments)))
+                if live.result is not None:
+                    break
+                if live.requests:
+                    await self._permit(tool, call, live)
+                if live.words:
+                    context.progress(0.0, None, live.words)
+                    live.words = ""
+                await live.news()
+            await asyncio.gather(*made, return_exceptions=True)
+        finally:
+            for task in made:
+                task.cancel()
+        return replace(live.result, call_id=call.id, name=call.name)
+
+    def _warned(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        return super()._warned(call, result) if call.name in self.tools else result
+
+
+def _option(options: "Sequence[PermissionOption]", permit: Granted | Refused, *, code: bool) -> str | None:
+    """Return the id of the option that says what was decided, None if there is none."""
+    if isinstance(permit, Refused):
+        wanted = ("reject_once", "reject_always")
+    elif permit.how.startswith("approved always") and not code:  # of code, this one program was approved
+        wanted = ("allow_always", "allow_once")
+    else:
+        wanted = ("allow_once", "allow_always") if not code else ("allow_once",)
+    found = {one.kind: one.option_id for one in reversed(options)}
+    return next((found[kind] for kind in wanted if kind in found), None)

@@ -1,0 +1,249 @@
+"""The connection to an outside agent: its session, one prompt at a time, and what it reports, in order.
+
+Files and terminals are not lent: requests for them are refused. What is not valid in the protocol is dropped.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agentmagic.acp import bounds
+from agentmagic.acp.agents import OutsideAgent
+from agentmagic.acp.process import START_SECONDS, AgentProcess, start_agent
+from agentmagic.errors import AuthenticationFailed, ProviderError
+from agentmagic.serialization import is_shallow
+
+if TYPE_CHECKING:
+    from acp.connection import Connection
+    from acp.schema import AgentCapabilities, PermissionOption, PromptResponse, SessionModeState, ToolCallUpdate
+    from pydantic import BaseModel
+
+T = TypeVar("T", bound="BaseModel")
+Json = dict[str, Any]
+
+PROTOCOL = 1
+"""The version of the protocol."""
+
+
+@dataclass(slots=True)
+class PermissionRequest:
+    """The agent asks whether a call may run; `answer` takes the id of the option that was chosen, None for none."""
+
+    call: "ToolCallUpdate"
+    options: "Sequence[PermissionOption]"
+    answer: "asyncio.Future[str | None]"
+
+
+class _PacedTransport:
+    """The messages of a process, no more than `PER_SECOND`: the agent has to wait, because its pipe is not read."""
+
+    def __init__(self, process: AgentProcess) -> None:
+        self._process = process
+        self._second, self._count = 0.0, 0
+
+    async def send(self, message: Json) -> None:
+        """Send a message. An agent that has gone is noticed by the end of its output."""
+        with suppress(ConnectionError):
+            await self._process.send(message)
+
+    async def receive(self) -> Json | None:
+        """Return the next message, or None when there are no more."""
+        while True:
+            await self._keep_pace()
+            message = await self._process.receive()
+            if message is None or is_shallow(message, bounds.DEPTH):
+                return message
+
+    async def _keep_pace(self) -> None:
+        now = time.monotonic()
+        if now - self._second >= 1.0:
+            self._second, self._count = now, 0
+        self._count += 1
+        if self._count > bounds.PER_SECOND:
+            await asyncio.sleep(self._second + 1.0 - now)
+        elif self._count % 50 == 0:
+            await asyncio.sleep(0)  # a flood must not keep the engine's loop from its other work
+
+    async def close(self) -> None:
+        """End the process."""
+        await self._process.aclose()
+
+
+@dataclass(slots=True)
+class AgentConnection:
+    """A running agent that has introduced itself. Its methods are called on the engine.
+
+    `hear` is called with the updates and the permission requests of the session, in the order in which they come; None
+    drops them.
+    """
+
+    agent: OutsideAgent
+    hear: Callable[[Any], None] | None = None
+    can: "AgentCapabilities | None" = None
+    session: str = ""
+    over: bool = False
+    _process: AgentProcess = field(init=False)
+    _connection: "Connection" = field(init=False)
+    _loading: bool = False
+    _asking: int = 0
+
+    async def start(self, folder: Path) -> None:
+        """Start the agent in a folder. Raises MissingExtra, and ProviderError if it does not answer as an agent."""
+        self._process = await start_agent(self.agent, folder)
+        from acp.connection import Connection
+        from acp.schema import (
+            ClientCapabilities,
+            FileSystemCapabilities,
+            Implementation,
+            InitializeRequest,
+            InitializeResponse,
+        )
+
+        self._connection = Connection(self._handle, _PacedTransport(self._process))
+        files = FileSystemCapabilities(read_text_file=False, write_text_file=False)
+        request = InitializeRequest(
+            protocol_version=PROTOCOL,
+            client_capabilities=ClientCapabilities(fs=files, terminal=False),
+            client_info=Implementation(name="agentmagic", version=version("agentmagic")),
+        )
+        answer = await self._ask("initialize", "introduce itself", request, InitializeResponse, START_SECONDS)
+        if answer.protocol_version != PROTOCOL:
+            words = f"{self.agent.model} speaks version {answer.protocol_version} of the Agent Client Protocol, and "
+            raise ProviderError(f"{words}agentmagic speaks {PROTOCOL}. Update the older of the two.")
+        self.can = answer.agent_capabilities
+
+    async def open(self, folder: Path, servers: Sequence[Any], resume: str = "") -> bool:
+        """Open a session in a folder, with MCP servers. Return whether it is the one to `resume`.
+
+        An agent that cannot resume it, or no longer has it, opens a new one.
+        """
+        from acp.schema import NewSessionRequest, NewSessionResponse
+
+        if resume and await self._resume(folder, servers, resume):
+            return True
+        request = NewSessionRequest(cwd=str(folder), mcp_servers=list(servers))
+        answer = await self._ask("session/new", "open a session", request, NewSessionResponse, bounds.OPENING)
+        self.session = answer.session_id
+        await self._have_it_ask(answer.modes)
+        return False
+
+    async def _have_it_ask(self, modes: "SessionModeState | None") -> None:
+        """Put the session into the mode in which the agent asks before it acts. Raises ProviderError if it refuses."""
+        from acp.schema import SetSessionModeRequest, SetSessionModeResponse
+
+        wanted = self.agent.asks_in
+        if modes is None or wanted not in {mode.id for mode in modes.available_modes} - {modes.current_mode_id}:
+            return
+        request = SetSessionModeRequest(mode_id=wanted, session_id=self.session)
+        what = f"take the mode {wanted}, in which it asks before it acts"
+        await self._ask("session/set_mode", what, request, SetSessionModeResponse, bounds.OPENING)
+
+    async def _resume(self, folder: Path, servers: Sequence[Any], session: str) -> bool:
+        from acp.schema import LoadSessionRequest, LoadSessionResponse, ResumeSessionRequest, ResumeSessionResponse
+
+        can = self.can
+        sessions = can.session_capabilities if can is not None else None
+        fields: Json = {"cwd": str(folder), "mcp_servers": list(servers), "session_id": session}
+        what = "go on with its session"
+        self._loading = True  # an agent that loads a session tells it from the beginning, which is known here
+        try:
+            if sessions is not None and sessions.resume is not None:
+                request = ResumeSessionRequest(**fields)
+                answer = await self._ask("session/resume", what, request, ResumeSessionResponse, bounds.OPENING)
+            elif can is not None and can.load_session:
+                request = LoadSessionRequest(**fields)
+                answer = await self._ask("session/load", what, request, LoadSessionResponse, bounds.OPENING)
+            else:
+                return False
+        except AuthenticationFailed:
+            raise
+        except ProviderError:
+            return False  # the agent no longer has it
+        finally:
+            self._loading = False
+        self.session = session
+        await self._have_it_ask(answer.modes)
+        return True
+
+    async def prompt(self, blocks: Sequence[Any]) -> "PromptResponse":
+        """Send a prompt, and return the answer when the agent's turn is over. Raises ProviderError."""
+        from acp.schema import PromptRequest, PromptResponse
+
+        request = PromptRequest(prompt=list(blocks), session_id=self.session)
+        return await self._ask("session/prompt", "answer the prompt", request, PromptResponse)
+
+    async def cancel(self) -> None:
+        """Ask the agent to end its turn."""
+        with suppress(OSError, RuntimeError):  # it has gone
+            await self._connection.send_notification("session/cancel", {"sessionId": self.session})
+
+    async def aclose(self) -> None:
+        """End the process; may be called twice."""
+        self.hear, self.over = None, True
+        if hasattr(self, "_process"):
+            await self._process.aclose()
+        if hasattr(self, "_connection"):
+            await self._connection.close()
+
+    # -- what is sent, and what comes ----------------------------------------------------------
+
+    async def _ask(self, method: str, what: str, params: "BaseModel", kind: type[T], seconds: float | None = None) -> T:
+        sent = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+        async def answer() -> T:
+            given = await self._connection.send_request(method, sent)
+            return kind.model_validate({} if given is None else given)
+
+        try:
+            return await self._process.answered(what, answer(), seconds)
+        except ProviderError as error:
+            self.over = self.over or isinstance(error, ConnectionError)
+            raise
+
+    async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
+        from acp.exceptions import RequestError
+
+        if is_notification:
+            if method == "session/update":
+                self._update(params)
+            return None
+        if method == "session/request_permission":
+            return await self._permission(params)
+        raise RequestError(-32601, f"agentmagic does not lend {method}.")
+
+    def _update(self, params: Any) -> None:
+        from acp.schema import SessionNotification
+
+        if self.hear is None or self._loading:
+            return
+        try:
+            update = SessionNotification.model_validate(params)
+        except (ValueError, RecursionError):
+            return
+        if update.session_id == self.session:
+            self.hear(update)
+
+    async def _permission(self, params: Any) -> Mapping[str, Any]:
+        from acp.exceptions import RequestError
+        from acp.schema import RequestPermissionRequest
+
+        try:
+            asked = RequestPermissionRequest.model_validate(params)
+        except (ValueError, RecursionError):
+            raise RequestError(-32602, "The request is not valid in the protocol.") from None
+        if self.hear is None or asked.session_id != self.session or self._asking >= bounds.OPEN_REQUESTS:
+            return {"outcome": {"outcome": "cancelled"}}
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._asking += 1
+        try:
+            self.hear(PermissionRequest(asked.tool_call, asked.options[: bounds.OPTIONS], answer))
+            chosen = await answer
+        finally:
+            self._asking -= 1
+        outcome = {"outcome": "cancelled"} if chosen is None else {"outcome": "selected", "optionId": chosen}
+        return {"outcome": outcome}

@@ -1,0 +1,56 @@
+"""The desk of an outside agent: the tools of its turn, which it calls over MCP, each call under our permission."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentmagic.acp.calls import OutsideCalls
+from agentmagic.acp.updates import SERVER
+from agentmagic.messages import ToolDef, ToolResult
+from agentmagic.serve.desk import Exchange, Page
+from agentmagic.serve.serving import shared_server
+from agentmagic.tools.base import Tool
+
+if TYPE_CHECKING:
+    from acp.schema import AgentCapabilities
+
+
+class TurnDesk:
+    """The desk that one agent's sessions are told of: the tools of the turn that runs, and none between two turns."""
+
+    instructions = "Tools of the user's notebook. The user may be asked before a call."
+    pages: Sequence[Page] = ()
+
+    def __init__(self) -> None:
+        self._tools: Mapping[str, Tool] = {}
+        self._calls = OutsideCalls()
+        self._token = ""
+
+    def serve(self, tools: Mapping[str, Tool], calls: OutsideCalls) -> None:
+        """Serve the tools of a turn from now on; its calls are carried out by the turn."""
+        self._tools, self._calls = tools, calls
+
+    async def tools(self) -> Sequence[ToolDef]:
+        """Return the tools of the turn."""
+        return [tool.definition for tool in self._tools.values()]
+
+    async def call(self, exchange: Exchange, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Carry out a call as a part of the turn."""
+        del exchange
+        return await self._calls.at_desk(name, arguments)
+
+    async def servers(self, can: "AgentCapabilities | None") -> Sequence[Any]:
+        """Return the MCP servers that a session of the agent is told of: this desk, if it speaks MCP over HTTP."""
+        from acp.schema import HttpHeader, HttpMcpServer
+
+        if can is None or can.mcp_capabilities is None or not can.mcp_capabilities.http:
+            return []
+        if not self._token:
+            self._token = await shared_server().open(self)
+        headers = [HttpHeader(name="Authorization", value=f"Bearer {self._token}")]
+        return [HttpMcpServer(type="http", name=SERVER, url=shared_server().url, headers=headers)]
+
+    async def aclose(self) -> None:
+        """Close the desk; may be called twice."""
+        token, self._token = self._token, ""
+        if token:
+            await shared_server().close(token)

@@ -1,0 +1,233 @@
+"""The process of an outside agent: JSON-RPC messages are lines of JSON on its standard input and output.
+
+It is started, watched and ended as an MCP server's is, and read in the same linear and bounded way. The acp library
+reads a line of any length, and one line that is not a JSON object, or has an odd id, ends its connection for good. So
+an `AgentProcess` is a message transport of that library: it passes on only what the library can take.
+"""
+
+import asyncio
+import json
+import os
+from collections import deque
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import pydantic
+from pydantic import BaseModel, ConfigDict
+
+from agentmagic import secrets, settings
+from agentmagic.acp import agents
+from agentmagic.acp.agents import OutsideAgent
+from agentmagic.errors import AuthenticationFailed, ProviderError, Unavailable
+from agentmagic.text import one_line
+from agentmagic.tools.mcp import limits, stdio, warm
+from agentmagic.tools.mcp.config import Stdio
+
+if TYPE_CHECKING:
+    from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+
+T = TypeVar("T")
+
+AUTH_REQUIRED = -32000
+"""The protocol's error code for an agent whose user has not logged in; codex answers session/new with it, claude the
+first prompt."""
+START_SECONDS = 60.0
+"""For the answer to initialize: an agent may be fetched first, and claude takes 1 s on a fast machine."""
+
+
+class _EnvelopeError(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    code: int = -32603
+    message: str = ""
+
+
+class _RpcMessage(BaseModel):
+    """What the acp library needs of a message to go on; it checks the parameters by itself."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    id: int | str | None = None
+    method: str | None = None
+    error: _EnvelopeError | None = None
+
+
+def environment_for(agent: OutsideAgent, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that an agent sees: none that names or holds a secret, except its own.
+
+    The address of a proxy stays, although it may hold a password: without it the agent reaches nothing.
+    """
+    settings.learn_secrets()
+    kept = {name: variables[name] for name in (*stdio.NETWORK, *agent.own) if name in variables}
+    return secrets.without_secrets(variables) | kept
+
+
+async def start_agent(agent: OutsideAgent, folder: Path) -> "AgentProcess":
+    """Start an agent in a folder; the guardian ends its process tree with this process.
+
+    Raises MissingExtra if the acp library is not installed, and Unavailable if the program cannot be started.
+    """
+    await asyncio.to_thread(_warm)
+    if problem := agents.problem_of(agent):
+        raise Unavailable(problem)
+    program = Stdio(agent.command, agent.args, environment_for(agent, os.environ), folder)
+    try:
+        process, mark = await stdio.start(program)
+    except (OSError, ValueError) as error:
+        why = secrets.redact(one_line(str(error), agents.SHOWN)).rstrip(".")
+        raise Unavailable(f"{agent.model} cannot be started: {why}. {agents.trial(agent)}") from error
+    return AgentProcess(agent, process, mark)
+
+
+def _warm() -> None:
+    """Import the acp library, which takes a second. Raises MissingExtra if it is not installed."""
+    try:
+        import acp  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError as error:
+        raise agents.library_problem() from error
+    warm()
+
+
+class AgentProcess:
+    """An agent that was started; a `Transport` for the connections of the acp library.
+
+    `acp.connect_to_agent(client, process)` speaks with it. The end of that connection ends the process.
+    """
+
+    def __init__(self, agent: OutsideAgent, process: "Process", mark: str) -> None:
+        self.agent = agent
+        self._process = process
+        self._mark = mark
+        self._tail = stdio.Tail()
+        self._lines = stdio.Lines()
+        self._brake = limits.Brake()
+        self._ready: deque[bytes | stdio.TooLong] = deque()
+        self._draining = asyncio.create_task(stdio.drain(process, self._tail))
+        self._watching = asyncio.create_task(self._watch())
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def stderr_tail(self) -> str:
+        """Return the end of what the agent wrote that is no message, safe to show."""
+        return self._tail.text()[-limits.STDERR_SHOWN :]
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Return the next message, None when there will be no more."""
+        while True:
+            while self._ready:
+                if (message := self._message(self._ready.popleft())) is not None:
+                    return message
+                await self._brake.dropped()
+            if not await self._fill():
+                return None
+
+    async def _fill(self) -> bool:
+        """Read on; return whether there may be more."""
+        import anyio
+
+        try:
+            chunk = await cast("ByteReceiveStream", self._process.stdout).receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            return False
+        self._ready.extend(line for line in self._lines.feed(chunk) if line)
+        return True
+
+    def _message(self, line: bytes | stdio.TooLong) -> dict[str, Any] | None:
+        """Return the message of a line, an error in place of an answer over the limits, or None for rubbish."""
+        if isinstance(line, stdio.TooLong):
+            self._tail.write(b"[agentmagic: a message over the limits was dropped]\n")
+            if line.request is None:
+                return None
+            fault = {"code": stdio.TOO_LONG, "message": "the answer is over the limits and was dropped"}
+            return {"jsonrpc": "2.0", "id": line.request, "error": fault}
+        try:
+            text = stdio.repair(line).decode("utf-8", "replace")
+            return _RpcMessage.model_validate_json(text).model_dump(exclude_unset=True)
+        except pydantic.ValidationError:
+            self._tail.write(line[:1000] + b"\n")
+            return None
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Send a message; waits while the agent does not read. Raises ConnectionError if the agent has gone."""
+        import anyio
+
+        try:
+            await cast("ByteSendStream", self._process.stdin).send(json.dumps(message).encode() + b"\n")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
+            raise ConnectionError("The agent has gone.") from error
+
+    async def answered(self, what: str, request: Awaitable[T], seconds: float | None = None) -> T:
+        """Return the answer to a request; `what` completes "did not ...", and `seconds` bound the wait.
+
+        Raises AuthenticationFailed if the user has to log in first, Unavailable if the agent ended or did not answer in
+        time, and ProviderError if it answered with another error.
+        """
+        from acp import RequestError
+
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await request
+        except TimeoutError:
+            if seconds is None or not limit.expired():
+                raise
+            raise Unavailable(agents.silence_problem(self.agent, what, seconds)) from None
+        except RequestError as error:
+            raise self._refusal(what, error) from error
+        except (ConnectionError, pydantic.ValidationError) as error:
+            raise await self._end(what, error) from error
+
+    def _refusal(self, what: str, error: Any) -> ProviderError:
+        if error.code == AUTH_REQUIRED:
+            return AuthenticationFailed(agents.login_problem(self.agent, _methods(error.data)))
+        words = secrets.redact(one_line(str(error), limits.ERROR)).rstrip(".")
+        return ProviderError(f"{self.agent.model} did not {what}: {words or 'it gave no reason'}.")
+
+    async def _end(self, what: str, error: Exception) -> ProviderError:
+        if isinstance(error, pydantic.ValidationError):
+            return ProviderError(f"{self.agent.model} did not {what} in a form that is of the Agent Client Protocol.")
+        with suppress(TimeoutError):  # so that its last words and its status are there
+            async with asyncio.timeout(limits.EXIT_SECONDS):
+                await self._process.wait()
+                await asyncio.wait((self._draining,), timeout=limits.LAST_OUTPUT_SECONDS)
+        words = await asyncio.to_thread(agents.end_problem, self.agent, self._process.returncode, self._tail)
+        return Unavailable(words)
+
+    async def close(self) -> None:
+        """Do what `aclose` does; the acp library calls it by this name."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the process and all that it started, within `EXIT_SECONDS` and `TERM_SECONDS`, cancelled or not."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._stop())
+        await asyncio.shield(self._closing)
+
+    async def _stop(self) -> None:
+        try:
+            await stdio.stop(self._process, self._mark)
+            await asyncio.wait((self._draining,), timeout=limits.TERM_SECONDS)
+        finally:
+            self._draining.cancel()
+            self._watching.cancel()
+            await self._process.aclose()
+
+    async def _watch(self) -> None:
+        """End the reading when the agent has ended although a child of it holds its output open."""
+        await self._process.wait()
+        await asyncio.sleep(limits.LAST_OUTPUT_SECONDS)
+        await cast("ByteReceiveStream", self._process.stdout).aclose()
+
+
+def _methods(data: Any) -> list[str]:
+    """Return the names of the ways to log in that an error may carry."""
+    match data:
+        case {"authMethods": [*methods]}:
+            named = (cast("dict[str, Any]", one).get("name") for one in methods if isinstance(one, dict))
+            return [name for name in named if isinstance(name, str)]
+        case _:
+            return []

@@ -1,0 +1,437 @@
+"""What an outside agent reports, made the parts of steps, its calls with their results, its plan and its cost.
+
+Everything here is pure: an update goes in, and what it means comes out, in order.
+
+An agent tells its whole turn as one stream. A step of ours ends where a call that it has announced begins: with the
+call's permission, its first result, or the next text. What comes behind belongs to the next step.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from agentmagic.acp import bounds
+from agentmagic.errors import ProviderError
+from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.messages import Content, Media, Reasoning, Resource, Text, ToolCall, ToolResult, Usage, as_text
+from agentmagic.providers.base import ModelEvent, ModelFinished
+from agentmagic.text import clean, clip, cut, encodable, one_line, written_json
+
+if TYPE_CHECKING:
+    from acp import schema
+
+GOES_ON = "calls"
+"""The reason of a step behind which the agent goes on."""
+DONE = ("completed", "failed")
+SERVER = "agentmagic"
+"""The name of the MCP server with our tools, as the agent knows it."""
+_NOWHERE = Path()
+PlanStatus = Literal["pending", "in_progress", "completed"]
+
+
+@dataclass(frozen=True, slots=True)
+class LateCall:
+    """The agent has begun a call while calls of an earlier step run, most likely inside `parent`."""
+
+    call: ToolCall
+    parent: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallNews:
+    """A call is under way, with what it says of itself, or is over, with its result."""
+
+    call_id: str
+    words: str = ""
+    result: ToolResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNews:
+    """The agent's whole plan, each entry with its status."""
+
+    entries: tuple[tuple[str, PlanStatus], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CostNews:
+    """What the agent's session has cost so far, in US dollars."""
+
+    dollars: float
+
+
+News = ModelEvent | LateCall | CallNews | PlanNews | CostNews
+
+
+@dataclass(slots=True)
+class Reported:
+    """A call as the agent has reported it so far; `tool` is the name of our tool that it calls, "" for another."""
+
+    id: str
+    title: str = ""
+    kind: str = "other"
+    raw: Any = None
+    content: Sequence[Any] = ()
+    output: Any = None
+    tool: str = ""
+    folder: Path = Path()
+    is_over: bool = False
+    is_made: bool = False
+
+    def take(self, update: Any) -> None:
+        """Take in what an update tells; what it leaves out stays."""
+        self.title = update.title or self.title
+        self.kind = update.kind or self.kind
+        self.raw = update.raw_input if update.raw_input is not None else self.raw
+        self.content = update.content if update.content is not None else self.content
+        self.output = update.raw_output if update.raw_output is not None else self.output
+
+    @property
+    def name(self) -> str:
+        """The name of the call: that of our tool, or the kind of what the agent does."""
+        return self.tool or self.kind
+
+    def call(self) -> ToolCall:
+        """Return the call: named for one of our tools, or for the kind of what the agent does."""
+        if self.tool:
+            given = _arguments_of(self.raw, self.tool)
+            return ToolCall(self.id, self.tool, given)
+        title = one_line(clean(encodable(self.title)), bounds.TITLE)
+        raw = _object(self.raw)
+        raw = raw if raw or not self.raw else {"input": self.raw}
+        arguments: dict[str, Any] = {"title": title, **raw}
+        if not raw and (changes := [_diff(one, self.folder) for one in self.content if one.type == "diff"]):
+            arguments["changes"] = "\n".join(changes)
+        if len(written := written_json(arguments)) > bounds.ARGUMENTS:
+            arguments = {"title": title, "input": cut(written, bounds.ARGUMENTS)}
+        return ToolCall(self.id, self.kind, arguments)
+
+    def result(self, status: str) -> ToolResult:
+        """Return what came of the call, its diffs as text; `structured` names the files that it changed."""
+        parts = [part for one in self.content for part in _content(one, self.folder)]
+        if not parts and self.output is not None:
+            parts = [Text(self.output if isinstance(self.output, str) else written_json(self.output))]
+        files = [_path(one, self.folder) for one in self.content if one.type == "diff"]
+        structured = {"files": files} if files else None
+        outcome = "ok" if status == "completed" else "error"
+        return ToolResult(self.id, self.name, _bounded(parts) or (Text(""),), outcome, structured)
+
+
+class UpdateReader:
+    """Reads the updates of one prompt.
+
+    `tools` are the names of our tools, which the agent may call. `fresh` returns an id for a call of ours from the
+    agent's, which may have used it before. Paths are told as they are in the `folder`. Raises ProviderError for an
+    agent that says too much.
+    """
+
+    def __init__(
+        self, name: str, tools: Sequence[str] = (), fresh: Callable[[str], str] = str, folder: Path = _NOWHERE
+    ) -> None:
+        self._name = name
+        self._tools = tools
+        self._fresh = fresh
+        self._folder = folder
+        self._calls: dict[str, Reported] = {}  # by the agent's ids
+        self._announced: list[tuple[int, Reported]] = []  # calls of the open step, with the index of their parts
+        self._known: set[str] = set()  # the agent's ids of calls of our tools that it made before it reported them
+        self._unmatched: list[ToolCall] = []
+        self._running: list[Reported] = []
+        self._index = 0
+        self._open: tuple[Literal["text", "reasoning"], list[str]] | None = None
+        self._message: str | None = None
+        self._said = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether calls are announced that are not under way yet."""
+        return bool(self._announced)
+
+    def feed(self, update: "schema.SessionNotification") -> Iterator[News]:
+        """Yield what an update means; nothing for commands, modes, titles, and what the user has said."""
+        given: Any = update.update
+        match given.session_update:
+            case "agent_message_chunk":
+                yield from self._text("text", given)
+            case "agent_thought_chunk":
+                yield from self._text("reasoning", given)
+            case "tool_call" | "tool_call_update":
+                yield from self.call(given)
+            case "plan":
+                entries = given.entries[: bounds.PLAN]
+                yield PlanNews(tuple((one_line(clean(one.content), bounds.PLAN_TEXT), one.status) for one in entries))
+            case "usage_update" if given.cost is not None and given.cost.currency.upper() == "USD":
+                if 0 <= given.cost.amount < float("inf"):
+                    yield CostNews(given.cost.amount)
+            case _:
+                pass
+
+    def call(self, update: Any) -> Iterator[News]:
+        """Yield what an update of a call means, or the call that a permission is asked for."""
+        key, status = update.tool_call_id[: bounds.ID], getattr(update, "status", None)
+        reported = self._calls.get(key)
+        if key in self._known or (reported is not None and reported.is_over):
+            return
+        is_new = reported is None
+        if reported is None:
+            reported = self._new(key)
+        reported.take(update)
+        self._count(len(reported.title) + sum(map(_size, reported.content)))
+        if not reported.tool and (is_new or self._is_announced(reported)):
+            reported.tool = self._tool_of(reported, update)
+        if is_new:
+            if reported.tool and self._is_known(reported):
+                self._known.add(key)
+                return
+            yield from self._announce(reported)
+        if status in DONE:
+            yield from self.close(reported)
+            self.end(reported)
+            yield CallNews(reported.id, result=reported.result(status))
+        elif not is_new or status == "in_progress":
+            yield CallNews(reported.id, _progress(reported))
+
+    def reported(self, call_id: str) -> "Reported | None":
+        """Return a call by the agent's id, None for one that has been told of in another way."""
+        return None if call_id in self._known else self._calls.get(call_id[: bounds.ID])
+
+    def tool_call(self, name: str, arguments: Mapping[str, Any]) -> "Reported | None":
+        """Return the reported call that a call of our tool is, None if the agent has not reported it."""
+        open_calls = [one for one in self._calls.values() if one.tool == name and not (one.is_over or one.is_made)]
+        same = [one for one in open_calls if one.call().arguments == arguments]
+        found = next(iter((*same, *open_calls)), None)
+        if found is not None:
+            found.is_made = True
+        return found
+
+    def tell(self, call: ToolCall) -> Iterator[News]:
+        """Yield the announcement of a call of our tool that the agent has not reported, or reports later."""
+        reported = self._new(call.id)
+        reported.tool, reported.raw, reported.is_made = call.name, dict(call.arguments), True
+        self._unmatched.append(call)
+        yield from self._announce(reported)
+        yield from self.close(reported)
+
+    def end(self, reported: "Reported") -> None:
+        """Note that a call has its result; what the agent reports of it from now on is known."""
+        reported.is_over = True
+        if reported in self._running:
+            self._running.remove(reported)
+
+    def close(self, reported: "Reported | None" = None) -> Iterator[News]:
+        """End the step if this call, or any, is announced in it."""
+        if self._announced and (reported is None or self._is_announced(reported)):
+            yield from self._end(ModelFinished(Usage(), GOES_ON))
+
+    def finish(self, reason: str, usage: Usage) -> Iterator[News]:
+        """End the last step: the agent's turn is over. Calls without a result get one."""
+        left = [*self._running, *(one for _, one in self._announced)]
+        yield from self._end(ModelFinished(usage, reason, cut=reason == "max_tokens"))
+        for reported in left:
+            self.end(reported)
+            words = f"{self._name} ended its turn and did not say what came of this."
+            yield CallNews(reported.id, result=ToolResult(reported.id, reported.name, (Text(words),), "interrupted"))
+
+    def _new(self, key: str) -> "Reported":
+        if len(self._calls) >= bounds.CALLS:
+            raise ProviderError(f"{self._name} made over {bounds.CALLS} calls for one prompt and was stopped.")
+        self._calls[key] = Reported(self._fresh(key), folder=self._folder)
+        return self._calls[key]
+
+    def _is_announced(self, reported: "Reported") -> bool:
+        return any(one is reported for _, one in self._announced)
+
+    def _end(self, finished: ModelFinished) -> Iterator[News]:
+        yield from self._end_part()
+        for index, reported in self._announced:
+            yield PartFinished(index, reported.call())
+        self._running += [one for _, one in self._announced if not one.is_over]
+        self._announced, self._index, self._message = [], 0, None
+        yield finished
+
+    def _text(self, kind: Literal["text", "reasoning"], update: Any) -> Iterator[News]:
+        part = _block(update.content)
+        text = encodable(part.text if isinstance(part, Text) else as_text(part))
+        if not text:
+            return
+        self._count(len(text))
+        yield from self.close()
+        message, before = update.message_id, self._message
+        if self._open is not None and self._open[0] != kind:
+            yield from self._end_part()
+        elif self._open is not None and message != before and None not in (message, before):
+            text = f"\n\n{text}"
+        self._message = message
+        if self._open is None:
+            self._open = (kind, [])
+            yield PartStarted(self._index, kind)
+        self._open[1].append(text)
+        yield PartDelta(self._index, text)
+
+    def _end_part(self) -> Iterator[News]:
+        if self._open is not None:
+            kind, pieces = self._open
+            text = "".join(pieces)
+            yield PartFinished(self._index, Text(text) if kind == "text" else Reasoning(text))
+            self._open = None
+            self._index += 1
+
+    def _announce(self, reported: "Reported") -> Iterator[News]:
+        parent = next((one for one in reversed(self._running) if not one.tool), None)
+        if parent is not None:  # else it waits for the next step: a call of our tool needs no other one to end
+            self._running.append(reported)
+            yield LateCall(reported.call(), parent.id)
+            return
+        yield from self._end_part()
+        self._announced.append((self._index, reported))
+        yield PartStarted(self._index, "tool_call", reported.name)
+        self._index += 1
+
+    def _tool_of(self, reported: "Reported", update: Any) -> str:
+        """Return the name of our tool that a call is of, "" for one of the agent's own."""
+        raw, meta = _object(reported.raw), _object(update.field_meta)
+        named = [str(one["toolName"]) for one in map(_object, meta.values()) if "toolName" in one]
+        said = [reported.title, *named, *(str(raw.get(key, "")) for key in ("tool", "name", "tool_name"))]
+        is_ours = any(SERVER in words for words in (*said, str(raw.get("server", ""))))
+        for tool in sorted(self._tools, key=len, reverse=True):
+            if tool in said or (is_ours and any(tool in _words(one) for one in said)):
+                return tool
+        return ""
+
+    def _is_known(self, reported: "Reported") -> bool:
+        """Return whether the call of our tool was made before the agent reported it; note that it is the same."""
+        arguments = reported.call().arguments
+        same = [one for one in self._unmatched if one.name == reported.tool]
+        found = next((one for one in same if one.arguments == arguments), same[0] if same and not arguments else None)
+        if found is None:
+            return False
+        self._unmatched.remove(found)
+        return True
+
+    def _count(self, characters: int) -> None:
+        self._said += characters
+        if self._said > bounds.TEXT:
+            raise ProviderError(f"{self._name} sent over {bounds.TEXT:,} characters for one prompt and was stopped.")
+
+
+def changed_files(result: ToolResult) -> list[str]:
+    """Return the files that a call of the agent's own has changed, as its diffs tell."""
+    files = None if result.is_error else _object(result.structured).get("files")
+    found = cast("list[Any]", files) if isinstance(files, list) else []
+    return [path for path in found if isinstance(path, str)]
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _path(item: Any, folder: Path) -> str:
+    """Return the path of a diff, relative to the folder if it is inside."""
+    path = clip(clean(item.path), bounds.TITLE)
+    return Path(path).relative_to(folder).as_posix() if Path(path).is_relative_to(folder) else path
+
+
+def _words(text: str) -> list[str]:
+    """Return the names in a title such as "mcp__server__tool", "server/tool" or "tool (server MCP Server)"."""
+    for mark in ("__", "/", ":", "(", ")", ",", "`", '"', "."):
+        text = text.replace(mark, " ")
+    return text.split()
+
+
+def _arguments_of(raw: Any, tool: str) -> dict[str, Any]:
+    """Return the arguments of a call of our tool: some agents wrap them in an object that names the tool."""
+    given = _object(raw)
+    if tool in (given.get("tool"), given.get("name"), given.get("tool_name")):
+        inner = next((given[key] for key in ("arguments", "args", "input") if isinstance(given.get(key), dict)), None)
+        return given if inner is None else dict(cast("dict[str, Any]", inner))
+    return given
+
+
+def _block(block: Any) -> Content:
+    """Return a content block of the protocol as a part of ours."""
+    match block.type:
+        case "text":
+            return Text(encodable(block.text))
+        case "image" | "audio":
+            return Text(f"[{clip(block.mime_type, 100)}]")
+        case "resource_link":
+            return Resource(clip(block.uri, bounds.TITLE), clip(block.name, bounds.TITLE))
+        case _:
+            inner = block.resource
+            return Resource(clip(str(inner.uri), bounds.TITLE), text=encodable(getattr(inner, "text", "")))
+
+
+def _content(item: Any, folder: Path) -> list[Content]:
+    match item.type:
+        case "content" if item.content.type == "image" and len(item.content.data) <= bounds.IMAGE:
+            return [_image(item.content)]
+        case "content":
+            return [_block(item.content)]
+        case "diff":
+            return [Text(_diff(item, folder))]
+        case _:  # terminals are not lent
+            return []
+
+
+def _image(block: Any) -> Content:
+    from base64 import b64decode
+
+    try:
+        return Media(clip(block.mime_type, 100), b64decode(block.data, validate=True))
+    except ValueError:
+        return Text("[an image that cannot be read]")
+
+
+def _diff(item: Any, folder: Path) -> str:
+    """Return the change of a file as a unified diff."""
+    path, before, now = _path(item, folder), item.old_text or "", item.new_text
+    if len(before) + len(now) > bounds.RESULT:
+        return f"{path}: {len(before):,} characters became {len(now):,}."
+    lines = [*unified_diff(before.splitlines(), now.splitlines(), lineterm="", n=2)][2:]
+    more = [f"({len(lines) - bounds.DIFF_LINES} more lines)"] if len(lines) > bounds.DIFF_LINES else []
+    head = f"{'New' if item.old_text is None else 'Changed'}: {path}"
+    return encodable("\n".join([head, *lines[: bounds.DIFF_LINES], *more]))
+
+
+def _bounded(parts: Sequence[Content]) -> tuple[Content, ...]:
+    left, kept = bounds.RESULT, list[Content]()
+    for part in parts[:100]:
+        if isinstance(part, Media):
+            kept.append(part)
+        elif left > 0:
+            short = cut(part.text, left)
+            left -= len(part.text)
+            kept.append(Text(short) if isinstance(part, Text) else Resource(part.uri, part.name, text=short))
+    return tuple(kept)
+
+
+def _size(item: Any) -> int:
+    if item.type == "diff":
+        return len(item.new_text)
+    return len(item.content.text) if item.type == "content" and item.content.type == "text" else 0
+
+
+def _progress(reported: "Reported") -> str:
+    """Return the last line of what a running call has come to."""
+    texts = [one.content.text for one in reported.content if one.type == "content" and one.content.type == "text"]
+    last = texts[-1].strip().rpartition("\n")[2] if texts else reported.title
+    return one_line(clean(last), bounds.TITLE)
+
+
+def usage_of(response: "schema.PromptResponse", dollars: float | None) -> Usage:
+    """Return what a prompt has used, as far as the agent reports it; `dollars` is None if its cost is unknown."""
+    told = response.usage
+    if told is None:
+        return Usage(requests=1, cost=dollars)
+    cached, written = told.cached_read_tokens or 0, told.cached_write_tokens or 0
+    return Usage(
+        input_tokens=told.input_tokens + cached + written,
+        cached_tokens=cached,
+        output_tokens=told.output_tokens,
+        reasoning_tokens=min(told.thought_tokens or 0, told.output_tokens),
+        requests=1,
+        cost=dollars,
+        cache_write_tokens=written,
+    )
