@@ -195,7 +195,7 @@ class ModelFinished:
     reason: str = ""
     cut: bool = False
     once: bool = True
-    last: bool = False
+    last: bool = field(default=False, repr=False)  # of no model
 
 
 ModelEvent = PartStarted | PartDelta | PartFinished | ModelFinished
