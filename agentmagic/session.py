@@ -138,6 +138,7 @@ class Session:
         self.traffic = Traffic()
         self._facts: ModelInfo | None = None
         self._approvals = Approvals(self.in_doubt)
+        self._client_approvals: dict[str, Approvals] = {}
         self._connections = Connections()
         self._watcher = Watcher(namespace)
         self._extra: list[Toolset] = []
@@ -493,7 +494,11 @@ class Session:
 
     def begin_served(self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool) -> Run:
         """Begin a turn whose calls a client makes. Raises SessionBusy, and UsageError."""
-        driver.approvals.in_doubt = self.in_doubt
+        approvals = driver.approvals
+        if not driver.recorded:  # an "always" outlives the serving in which it was said
+            approvals = self._client_approvals.setdefault(driver.model.name, approvals)
+        approvals.in_doubt = self.in_doubt
+        driver = replace(driver, approvals=approvals)
         recipe = replace(
             self.agent,
             model=driver.model,
@@ -771,6 +776,7 @@ class Session:
             saved = journal.resume()
             self.history = History.of_saved(saved, journal)
             self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
+            self._client_approvals.clear()
             self.in_doubt.update(saved.in_doubt)
             self._spent = saved.spent
             self._warn(saved.problems)

@@ -4,6 +4,7 @@ A client has the token, and is not trusted for that: it may flood, repeat and go
 """
 
 REQUEST_BYTES = 4 * 1024 * 1024  # of one request; the mcp library's own limit too
+VALUES = 50_000  # in the JSON of one request; 150,000 stopped the engine's loop for 0.9 s
 ALL_BYTES = 32 * 1024 * 1024  # of all requests that are being answered
 REQUEST_SECONDS = 20.0  # from the first byte of a request, or of a connection, to the last one
 CONNECTIONS = 400  # each costs a file descriptor, of which a kernel often has 1,024

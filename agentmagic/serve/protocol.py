@@ -12,7 +12,7 @@ from agentmagic.serve import limits
 from agentmagic.serve.client_calls import CallRequest, ClientCall, ClientCalls, Notify, Push
 from agentmagic.serve.content import to_answer, to_tool
 from agentmagic.serve.desk import Desk
-from agentmagic.text import cut, listed, one_line
+from agentmagic.text import about_seconds, cut, listed, one_line
 
 if TYPE_CHECKING:
     from mcp import types
@@ -32,8 +32,8 @@ QUESTION: Mapping[str, Any] = {
 """The form in which a client's user answers a question."""
 
 STALE = (
-    "The requestState continues no call: it holds once, for two minutes, and for the same tool and arguments. Make the "
-    "call again without it."
+    f"The requestState continues no call: it holds once, for {about_seconds(limits.ANSWER_SECONDS)}, and for the same "
+    "tool and arguments. Make the call again without it."
 )
 NO_TOOL = f"There is no such tool: a name has up to {limits.TOOL_NAME} letters, digits and _ - . : /"
 TOO_DEEP = f"The arguments are nested more than {limits.DEPTH} levels deep."

@@ -15,7 +15,7 @@ from agentmagic.secrets import register_secret
 from agentmagic.serve import limits
 from agentmagic.serve.desk import Desk
 from agentmagic.serve.protocol import GONE, protocol
-from agentmagic.tools.mcp.limits import MESSAGE_VALUES, ValueCounter
+from agentmagic.tools.mcp.limits import ValueCounter
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server as Protocol
@@ -26,7 +26,7 @@ HOST = "127.0.0.1"
 PATH = "/mcp"
 
 
-TOO_LARGE = f"A request has up to {limits.REQUEST_BYTES >> 20} MiB and {MESSAGE_VALUES:,} values. Send less in a call."
+TOO_LARGE = f"A request has up to {limits.REQUEST_BYTES >> 20} MiB and {limits.VALUES:,} values. Send less in a call."
 TOO_MANY = f"{limits.REQUESTS} requests are being answered already. Send this one again when some of them are."
 TOO_MUCH = "The requests that are being answered are too large together. Send this one again when they are."
 
@@ -173,7 +173,7 @@ class Server:
             body += chunk
             self._bytes += len(chunk)
             values.feed(chunk)
-            if len(body) > limits.REQUEST_BYTES or values.too_many:
+            if len(body) > limits.REQUEST_BYTES or values.count > limits.VALUES:
                 raise _HttpRefusal(413, TOO_LARGE)
             if self._bytes > limits.ALL_BYTES:
                 raise _HttpRefusal(503, TOO_MUCH)

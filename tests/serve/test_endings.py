@@ -13,10 +13,15 @@ import time
 import pytest
 
 from agentmagic import Agent, Session, ToolContext, tool
+from agentmagic.display import html
+from agentmagic.display.transcript import Transcript
+from agentmagic.errors import MissingExtra
+from agentmagic.export.document import to_markdown
 from agentmagic.runtime.engine import engine
 from agentmagic.serve import limits
 from agentmagic.serve import serving as serving_module
-from tests.serve.served import MODERN, PATIENCE, Served
+from agentmagic.serve.server import Server
+from tests.serve.served import MODERN, PATIENCE, Served, Workshop
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -46,6 +51,7 @@ class Tools:
                 await asyncio.Event().wait()
             finally:
                 self.ended.release()
+            return "never"
 
         @tool
         async def inquire(context: ToolContext) -> str:
@@ -195,6 +201,33 @@ def test_the_token_is_in_no_text_of_ours(notebook, caplog, capfd):
     assert [text for text in texts if token in text] == []
 
 
+def test_hidden_characters_of_a_client_are_not_in_what_is_shown(notebook):
+    hidden = "a\u202eb\x1b[31mc\u2066<script>alert(1)</script>"
+    assert notebook.send(notebook.modern(name="echo", client=hidden, arguments={"text": hidden}))[0] == 200
+    (turn,) = notebook.session.turns
+    for shown in (to_markdown(notebook.session.turns), html.render(Transcript(turn.events))):
+        assert "echo" in shown
+        assert not set(shown) & set("\u202e\x1b\u2066")
+    assert "<script>" not in html.render(Transcript(turn.events))
+
+
+def test_a_long_result_is_cut_and_says_so(notebook):
+    text = notebook.send(notebook.modern(name="echo", arguments={"text": "x" * 1_000_000}))[1]
+    assert len(text) < 100_000
+    assert "of 1000000 are left out" in text
+
+
+def test_without_the_extra_its_command_is_said_and_nothing_listens(monkeypatch):
+    def lack(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr("agentmagic.serve.server.import_module", lack)
+    server = Server()
+    with pytest.raises(MissingExtra, match=r"pip install .*agentmagic\[mcp\]"):
+        engine().call(server.open(Workshop()))
+    assert server.url == ""
+
+
 SCRIPT = """
 import socket, sys, threading
 from tests.serve.test_endings import Tools, begin_session
@@ -212,6 +245,9 @@ tools.began.acquire()
 lines[1].sendall(served.modern(name="wait"))
 lines[2].sendall(served.head(method="GET", Accept="text/event-stream", **headers))
 assert lines[2].recv(100)
+served.send(b"GARBAGE\\r\\n\\r\\n")
+served.send(served.modern(Host="evil.example.com"))
+kept = [line.detach() for line in lines]  # open until the end, and not what Python warns of
 print("open", flush=True)
 """
 
@@ -229,5 +265,5 @@ def test_a_process_ends_soon_and_silently_with_open_calls(tmp_path):
     began = time.monotonic()
     _, errors = program.communicate(timeout=30)
     assert time.monotonic() - began < 6
-    assert [line for line in errors.splitlines() if "unclosed <socket" not in line] == []
+    assert errors == ""
     assert list(tmp_path.rglob("*.json")) == []

@@ -13,7 +13,7 @@ from agentmagic.runtime.engine import engine
 from agentmagic.serve import limits
 from tests.serve.served import MODERN, Workshop, serving
 
-LONGEST_STALL = 1.0
+LONGEST_STALL = 2.0
 """Seconds that the engine's loop may stand still on the busiest machine; it is 0.1 on a quiet one."""
 BIDI = "\u202eecho\u2066\x1b[31m\x00"
 HELLO = {
@@ -84,7 +84,7 @@ REFUSED = [
     # How much it sends.
     ("50 MB declared", lambda s: s.head(Content_Length=str(50_000_000)), 413, "A request has up to 4 MiB"),
     ("50 MB in chunks", lambda s: chunked(s, *[b"x" * 1_000_000] * 50), 413, "A request has up to 4 MiB"),
-    ("a million values", lambda s: s.request(b"[" + b"[]," * 1_000_000 + b"1]"), 413, "200,000 values"),
+    ("a million values", lambda s: s.request(b"[" + b"[]," * 1_000_000 + b"1]"), 413, "50,000 values"),
     ("a head of 200 kB", lambda s: s.modern(X_Long="x" * 200_000), 400, ""),
     ("50,000 levels of JSON", lambda s: s.request(b"[" * 50_000, MCP_Protocol_Version=MODERN), 400, "Parse error"),
     ("50,000 levels, with a session", lambda s: s.request(b"[" * 50_000), 400, ""),

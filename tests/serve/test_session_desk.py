@@ -16,7 +16,7 @@ from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Reply
 from agentmagic.messages import Media, ToolDef, user
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.main_thread import TICK
-from agentmagic.serve import limits, session_desk
+from agentmagic.serve import limits, serving, session_desk
 from agentmagic.testing import PATIENCE, Faulty, Stalled, invalid_history
 from agentmagic.tools.base import Tool, result
 from tests.contracts.conversing import PIXEL
@@ -134,6 +134,10 @@ def test_always_holds_for_one_client_by_its_name_and_not_for_the_session_itself(
         assert [client.call("careful").text, client.call("careful").text] == ["done", "done"]
         assert "denied" in other.call("careful").text
         assert [Client(client.desk, "fastmcp").call("careful").text, len(asked)] == ["done", 2]
+        session.serving.stop()
+        session.serve(tools=True)  # in the same kernel, the client asks for no second "always"
+        again = Client(serving._server().desk, "fastmcp")
+        assert [again.call("careful").text, len(asked)] == ["done", 2]
         run = session.start("Be careful.", attended=True)
         run.listen(lambda event: run.send(Deny(event.id)) if event.type == "approval_asked" else None)
         assert [event.result.status for event in run.wait().events if isinstance(event, ToolFinished)] == ["denied"]

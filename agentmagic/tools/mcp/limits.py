@@ -151,14 +151,14 @@ class ValueCounter:
     """Counts roughly how many values the JSON so far holds, without parsing it; text inside strings is not counted."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self.count = 0
         self._in_string = False
         self._pending = b""
 
     @property
     def too_many(self) -> bool:
         """Whether there are more values than `MESSAGE_VALUES`."""
-        return self._count > MESSAGE_VALUES
+        return self.count > MESSAGE_VALUES
 
     def feed(self, chunk: bytes) -> None:
         """Count the next bytes."""
@@ -169,7 +169,7 @@ class ValueCounter:
         # Without escapes each quote opens or closes a string, so every second piece lies outside of strings.
         pieces = bare.split(b'"')
         outside = b"".join(pieces[1 if self._in_string else 0 :: 2])
-        self._count += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+        self.count += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
         self._in_string ^= len(pieces) % 2 == 0
 
 

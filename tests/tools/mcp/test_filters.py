@@ -152,7 +152,7 @@ def test_values_are_counted_however_the_bytes_are_cut(value, size):
     whole.feed(text)
     for at in range(0, len(text), size):
         pieces.feed(text[at : at + size])
-    assert whole._count == pieces._count == marks(value)
+    assert whole.count == pieces.count == marks(value)
 
 
 def marks(value):
