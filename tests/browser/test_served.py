@@ -10,6 +10,7 @@ from tests.browser.lab import retype
 from tests.serve.outside import Outside
 
 pytestmark = pytest.mark.browser
+pytest.importorskip("fastmcp")
 
 REASON = "Reason, which the model is told"
 COUNT = "list(range(n))"
