@@ -72,7 +72,7 @@ from agentmagic.replay.deck import Deck
 from agentmagic.replay.map_tape import MapTape
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners, caller, engine, void
-from agentmagic.serve.serving import Serving
+from agentmagic.serve.serving import ServedSession, Serving
 from agentmagic.settings import Replay, learn_secrets, model_override, overrides, schema_only
 from agentmagic.text import clip, counted
 from agentmagic.tools.base import Toolset, list_sources, not_told
@@ -488,18 +488,29 @@ class Session:
                 "The mode replay-tools plays no calls of clients: it asks the model again, and a client is not there. "
                 "Choose replay, auto or live: %agent live."
             )
-        serving = self.serving or Serving(self, lambda: to_markdown(self.turns), tools=tools)
+        serving = self.serving or self._served()
         serving.tools = tools
         serving.begin()
         self._serving = serving
         return serving
+
+    def _served(self) -> Serving:
+        session = ServedSession(
+            running=lambda: self.running,
+            is_on_tape=self._is_on_tape,
+            next_recorded=self._next_served,
+            toolsets=self.toolsets,
+            view=lambda: installed().serve_view(self),
+            begin=self._begin_served,
+        )
+        return Serving(session, lambda: to_markdown(self.turns))
 
     @property
     def serving(self) -> Serving | None:
         """What `serve` has returned, None if it was not called or is over."""
         return None if self._serving is None or self._serving.ended else self._serving
 
-    def begin_served(self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool) -> Run:
+    def _begin_served(self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool) -> Run:
         """Begin a turn whose calls a client makes. Raises SessionBusy, and UsageError."""
         approvals = driver.approvals
         if not driver.recorded:  # an "always" outlives the serving in which it was said
@@ -521,7 +532,7 @@ class Session:
         chosen = TurnSettings(agent=recipe, driver=driver, toolsets=toolsets, attended=attended)
         return self._start(user(prompt), chosen, None)
 
-    def next_served(self) -> tuple[str, ToolCall | None] | None:
+    def _next_served(self) -> tuple[str, ToolCall | None] | None:
         """Return the prompt and the call of the client's turn that a replay plays next, None if that is another one."""
         installed().join(self)
         with self._starting:
@@ -529,9 +540,8 @@ class Session:
                 return None
             return self.deck.next_served(len(self.turns), cleared=self.cleared > 0)
 
-    @property
-    def is_on_tape(self) -> bool:
-        """Whether its turns come from a tape alone, and none is recorded anew."""
+    def _is_on_tape(self) -> bool:
+        """Return whether the turns come from a tape alone, and none is recorded anew."""
         installed().join(self)
         return self.deck.mode in ("replay", "replay-model")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -36,32 +36,29 @@ STOPPED = "The notebook is no longer served."
 """Why a cell shows no more calls."""
 
 
-class ServedSession(Protocol):
-    """The session that is served."""
+class BeginTurn(Protocol):
+    """Begins a turn that a client drives. Raises SessionBusy, and UsageError."""
 
-    @property
-    def running(self) -> ServedTurn | None:
-        """The turn that is under way, None without one."""
+    def __call__(self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool) -> ServedTurn:
+        """Begin it, with these tools; a call that asks is denied if it is not `attended`."""
         ...
 
-    @property
-    def is_on_tape(self) -> bool:
-        """Whether its turns come from a tape alone, and none from a client."""
-        ...
 
-    def toolsets(self) -> Sequence[Toolset]:
-        """Return its own sources of tools."""
-        ...
+@dataclass(frozen=True, slots=True)
+class ServedSession:
+    """What is asked of the session that is served.
 
-    def begin_served(
-        self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool
-    ) -> ServedTurn:
-        """Begin a turn that a client drives. Raises SessionBusy, and UsageError."""
-        ...
+    `running` returns the turn that is under way. `is_on_tape` returns whether its turns come from a tape alone, and
+    `next_recorded` the prompt and the call of the client's turn that a replay plays next, None if that is another one.
+    `toolsets` returns the session's own sources of tools, and `view` a place where calls are shown from now on.
+    """
 
-    def next_served(self) -> tuple[str, ToolCall | None] | None:
-        """Return the prompt and the call of the client's turn that a replay plays next, None if that is another one."""
-        ...
+    running: Callable[[], ServedTurn | None]
+    is_on_tape: Callable[[], bool]
+    next_recorded: Callable[[], tuple[str, ToolCall | None] | None]
+    toolsets: Callable[[], Sequence[Toolset]]
+    view: Callable[[], ServedView | None]
+    begin: BeginTurn
 
 
 class ShownCalls:
@@ -100,9 +97,9 @@ class Serving:
     While `tools` is True, clients may call the session's own too. `conversation` returns it as Markdown.
     """
 
-    def __init__(self, session: ServedSession, conversation: Callable[[], str], *, tools: bool) -> None:
+    def __init__(self, session: ServedSession, conversation: Callable[[], str]) -> None:
         self._session = session
-        self.tools = tools
+        self.tools = False
         pages = (
             Page(CELLS, "Cells", "The cells of the notebook, with their outputs.", "text/markdown", _cells),
             Page(
@@ -152,7 +149,7 @@ class Serving:
 
     def begin(self) -> None:
         """Show the calls in the running cell from now on, and serve the session, or play its recorded calls."""
-        is_on_tape = self._session.is_on_tape
+        is_on_tape = self._session.is_on_tape()
         self.play_recorded(in_any_case=is_on_tape)
         if is_on_tape:
             return
@@ -208,13 +205,13 @@ class Serving:
         if self.ended or not self._playing.acquire(blocking=False):
             return
         try:
-            found = self._session.next_served()
+            found = self._session.next_recorded()
             if found is not None or in_any_case:
                 self._played = self._here()
                 self._played.begin(recorded=True)
             while found is not None:
                 self._play(*found)
-                found = self._session.next_served()
+                found = self._session.next_recorded()
         finally:
             self._played.close("")
             self._playing.release()
@@ -232,13 +229,13 @@ class Serving:
     @property
     def running(self) -> ServedTurn | None:
         """The turn that is under way in the session."""
-        return self._session.running
+        return self._session.running()
 
     def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
         """Begin a turn that a client drives, and show it. Raises SessionBusy, and UsageError."""
         if self.ended:
             raise UsageError("The notebook is no longer served. %agent serve in it begins that again.")
-        begin, sources = self._session.begin_served, self.sources()
+        begin, sources = self._session.begin, self.sources()
         driver = replace(driver, attended=lambda: engine().in_pool(lambda: self._is_attended(driver)))
         with self._showing:
             shown = self._place_of(driver)
@@ -266,7 +263,7 @@ class Serving:
         return view is not None and view.attended
 
     def _here(self) -> ShownCalls:
-        return ShownCalls(installed().serve_view(self._session))
+        return ShownCalls(self._session.view())
 
     async def _open(self) -> None:
         self._token = await _server().open(self._desk)

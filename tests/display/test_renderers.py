@@ -446,11 +446,11 @@ def test_the_card_of_a_clients_call_bears_its_name_and_its_prompt_and_figures_ar
     shown = Transcript(log)
     assert words_of(html.render(shown, prompt=True)) == f"✓ codex {CARD} 31 ms {GIVEN} Result 3"
     assert terminal.render(shown, prompt=True) == f"✓ codex: {QUERY} [31 ms]\n  3"
-    prompt, card, footer = (block.render(JsonRenderer()) for block in shown.blocks)
+    prompt, card, footer = (cast("Any", block.render(JsonRenderer())) for block in shown.blocks)
     assert (prompt["client"], card["client"], footer["figures"]) == ("codex", "codex", [])
     shown.feed(events.TurnStarted(user("Hello"), MODEL))
     shown.feed(events.ToolStarted(CHANGED, ""))
-    assert shown.blocks[-1].render(JsonRenderer())["client"] == ""
+    assert cast("Any", shown.blocks[-1].render(JsonRenderer()))["client"] == ""
 
 
 NEW = "quota_<b>\x1b[31m"

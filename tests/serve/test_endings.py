@@ -44,7 +44,7 @@ class Tools:
 
     def tools(self):
         @tool
-        async def wait() -> None:
+        async def wait() -> str:
             """Wait for ever."""
             self.began.release()
             try:

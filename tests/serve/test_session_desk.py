@@ -5,6 +5,7 @@ import logging
 import re
 import threading
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -364,19 +365,19 @@ def test_a_call_of_a_client_that_goes_away_while_its_turn_begins_does_not_run():
     session = session_of()
     with served(session, Office(always)) as client:
         begun, go = threading.Event(), threading.Event()
-        begin = session.begin_served
+        known = session.serving._session
 
         def late(*given, **options):
             begun.set()
             assert go.wait(PATIENCE)
-            return begin(*given, **options)
+            return known.begin(*given, **options)
 
-        session.begin_served = late
+        session.serving._session = replace(known, begin=late)
         call = client.start("careful")
         assert begun.wait(PATIENCE)
         call.cancel()
         go.set()
-        session.begin_served = begin
+        session.serving._session = known
         assert client.call("double", number=2).text == "4"
         assert not any(
             isinstance(event, ToolFinished) and event.result.status == "ok" for event in session.turns[0].events
