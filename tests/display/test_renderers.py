@@ -1,7 +1,7 @@
 """Each kind of block through each renderer: the HTML of an output, a terminal, a document, the page of a view."""
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, cast, get_args
 
 import pytest
 
