@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from agentmagic.errors import MissingExtra, UnknownModel
-from agentmagic.providers.outside import PREFIX
+from agentmagic.providers.outside import PREFIX, SHOWN, shown_name
 from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean, one_line
 from agentmagic.tools.mcp.stdio import Tail, locate
@@ -22,8 +22,6 @@ NODE_SECONDS = 5.0
 """For `node --version`, which takes 0.05 s."""
 FETCHERS = frozenset({"npx", "bunx", "pnpx"})
 """Programs that fetch the package that is named behind them, and run it."""
-SHOWN = 100
-"""Characters of a command that a message shows."""
 LAST_WORDS = 300
 """Characters of what an agent wrote before it ended."""
 _METHODS = 5
@@ -65,8 +63,8 @@ class OutsideAgent:
 
     @property
     def model(self) -> str:
-        """The name for -m, safe to show: a command may hold a key."""
-        return f"{PREFIX}{redact(one_line(self.name, SHOWN))}"
+        """The name under which its turns are shown and recorded."""
+        return shown_name(self.name)
 
 
 def _npm(package: str) -> str:

@@ -36,6 +36,7 @@ from agentmagic.events import (
 )
 from agentmagic.messages import Media, Part, Resource, Usage
 from agentmagic.plan import TaskProgress
+from agentmagic.providers.outside import is_outside
 from agentmagic.secrets import redact, settled
 from agentmagic.serialization import same_json
 from agentmagic.text import DEEPEST, counted, cut_middle, exact, in_json, listed, one_line, reveal, shown, written_json
@@ -202,7 +203,10 @@ def short_arguments(card: ToolCard) -> str:
         return ""
     if card.call is None:
         return one_line(shown(settled(card.raw)), SHORT_ARGUMENTS)
-    pairs = (f"{key}: {compact(value)}" for key, value in in_json(card.call.arguments).items())
+    arguments = in_json(card.call.arguments)
+    if is_outside(card.server):  # it says itself what it does
+        return one_line(compact(arguments.get("title", "")), SHORT_ARGUMENTS)
+    pairs = (f"{key}: {compact(value)}" for key, value in arguments.items())
     return one_line(", ".join(pairs), SHORT_ARGUMENTS)
 
 
