@@ -64,7 +64,7 @@ class OutsideAgent:
     @property
     def model(self) -> str:
         """The name under which its turns are shown and recorded."""
-        return shown_name(self.name)
+        return shown_name(f"{PREFIX}{self.name}")
 
 
 def _npm(package: str) -> str:

@@ -490,7 +490,8 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
     if times and block.stop_reason and not is_served:
         yield duration(block.seconds)
     has_tokens = block.usage.input_tokens or block.usage.output_tokens
-    if has_tokens and (block.usage.cost is not None or not block.price_told):
+    is_priced = block.usage.cost is not None or not (block.price_told or is_outside(block.model))
+    if has_tokens and is_priced:
         yield cost(block.usage.cost)
     if block.stop_reason and STOPS[block.stop_reason]:
         yield STOPS[block.stop_reason]

@@ -31,17 +31,22 @@ def is_outside(model: object) -> bool:
 
 
 def shown_name(model: str) -> str:
-    """Return the name of an outside agent as it is shown and recorded: its command without folders and without keys."""
+    """Return the name of a model as it is shown and recorded: the command of an outside agent without folders and keys.
+
+    A mark stands for each folder, so that no command has the name of a known agent.
+    """
+    if not is_outside(model):
+        return model
     written = model.strip().removeprefix(PREFIX).strip()
     try:
         words = shlex.split(written)
     except ValueError:
         words = [written]
-    return f"{PREFIX}{redact(one_line(shlex.join(map(_without_folder, words)), SHOWN))}"
+    return f"{PREFIX}{redact(one_line(' '.join(map(_without_folder, words)), SHOWN))}"
 
 
 def _without_folder(word: str) -> str:
-    """Return a word of a command with the last part of a path that names a folder of this machine."""
+    """Return a word of a command with a mark for the folder of a path of this machine."""
     before, mark, path = word.rpartition("=")
     is_of_machine = path.startswith("~") or PurePath(path).is_absolute()
-    return f"{before}{mark}{PurePath(path).name}" if is_of_machine else word
+    return f"{before}{mark}…/{PurePath(path).name}" if is_of_machine else word
