@@ -315,12 +315,17 @@ def test_the_time_limit_holds() -> None:
 
 
 def test_no_process_is_left_when_the_session_is_closed() -> None:
+    before = agents()
     session = session_of()
     asked(session, "!say Hello")
-    children = [one for one in psutil.Process(os.getpid()).children(recursive=True) if "agent.py" in str(one.cmdline())]
-    mine = children[-1]
+    (mine,) = agents() - before
     session.close()
     mine.wait(5)
+
+
+def agents() -> set[psutil.Process]:
+    children = psutil.Process(os.getpid()).children()
+    return {one for one in children if one.status() != psutil.STATUS_ZOMBIE and str(AGENT) in one.cmdline()}
 
 
 # -- options ---------------------------------------------------------------------------------------
