@@ -22,6 +22,8 @@ NODE_SECONDS = 5.0
 """For `node --version`, which takes 0.05 s."""
 FETCHERS = frozenset({"npx", "bunx", "pnpx"})
 """Programs that fetch the package that is named behind them, and run it."""
+_RUNNERS = re.compile(r"python[0-9.]*|node|deno|bun")
+"""Programs that run the file that is named behind them."""
 LAST_WORDS = 300
 """Characters of what an agent wrote before it ended."""
 _METHODS = 5
@@ -175,8 +177,9 @@ def outside_agent(model: str) -> OutsideAgent:
 
 
 def _program(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of a command that name its program: the first, and what npx is to fetch."""
-    if PurePath(words[0]).stem not in FETCHERS:
+    """Return the words of a command that name its program: the first, and what npx is to fetch or Python to run."""
+    first = PurePath(words[0]).stem
+    if first not in FETCHERS and not _RUNNERS.fullmatch(first):
         return words[:1]
     return words[: next((number for number, word in enumerate(words) if number and not word.startswith("-")), 0) + 1]
 
@@ -297,7 +300,7 @@ def _install_once(agent: OutsideAgent) -> str:
 
 
 def _is_fetched(agent: OutsideAgent) -> bool:
-    return len(_program((agent.command, *agent.args))) > 1
+    return PurePath(agent.command).stem in FETCHERS and len(_program((agent.command, *agent.args))) > 1
 
 
 def trial(agent: OutsideAgent) -> str:
