@@ -1,9 +1,8 @@
 """`%%agent -m acp:...` in a real kernel: its cards, its tools, Stop, a recording, and what a killed kernel leaves."""
 
-import os
 import shutil
-import signal
 import sys
+from functools import partial
 
 import psutil
 import pytest
@@ -71,8 +70,12 @@ def test_stop_ends_the_cell_and_the_next_one_is_answered(kernel):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a Job Object ends them there")
-def test_a_killed_kernel_leaves_no_process(kernel):
-    kernel.run(f"{answering(sys.executable, AGENT)}\n!say Hello")
+@pytest.mark.parametrize("end", [Kernel.kill, Kernel.restart, partial(Kernel.restart, now=False)])
+def test_a_kernel_that_ends_during_a_turn_leaves_no_process_of_the_agent(kernel, tmp_path, end):
+    cell = kernel.send(f"{answering(sys.executable, AGENT)}\n!spawn child\n!say Hello\n!hang")
+    kernel.wait_for_text(cell, "Hello")
     (agent,) = [one for one in psutil.Process(kernel.pid).children() if str(AGENT) in one.cmdline()]
-    os.kill(kernel.pid, signal.SIGKILL)
-    agent.wait(10)
+    child = psutil.Process(int((tmp_path / "child").read_text()))
+    end(kernel)
+    for process in (agent, child):
+        process.wait(10)
