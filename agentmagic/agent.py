@@ -18,6 +18,7 @@ from agentmagic.events import TRIES
 from agentmagic.json_schema import check_schema, readable
 from agentmagic.messages import Message
 from agentmagic.providers.base import WRAPPED, Advising, Model, ModelSettings, OutputSchema, honoured
+from agentmagic.providers.outside import is_outside
 from agentmagic.providers.registry import choose_default, is_made_by_provider, resolve
 from agentmagic.runtime.engine import UserLoop, engine, session_loop
 from agentmagic.tools.base import Tool, Toolset
@@ -283,7 +284,9 @@ def _convert(adapter: "TypeAdapter[Any] | None", wrapped: bool, data: Any) -> An
 def _check_class(agent: Agent, model: Model) -> None:
     """Raise UsageError for a model that the class does not allow, whatever calls itself so."""
     bounds = class_settings()
-    bounds.check_model(model.name, settings.MODEL if settings.model_override() else "")
+    written = settings.model_override() or agent.model
+    name = written if isinstance(written, str) and is_outside(written) else model.name  # which lacks its folders
+    bounds.check_model(name, settings.MODEL if settings.model_override() else "")
     if bounds.models is None:
         return
     if not is_made_by_provider(model):

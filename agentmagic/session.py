@@ -65,7 +65,7 @@ from agentmagic.plan import Checklist, open_plan
 from agentmagic.prompt.attachments import Attacher
 from agentmagic.providers.base import KINDS, Model
 from agentmagic.providers.catalog import ModelInfo
-from agentmagic.providers.outside import is_outside
+from agentmagic.providers.outside import is_outside, shown_name
 from agentmagic.providers.registry import address_of, info
 from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
@@ -395,7 +395,8 @@ class Session:
             learn_secrets()
             recipe = chosen.recipe(self.agent)
             if is_outside(asked := model_override() or recipe.model):
-                raise UsageError(f"{asked} is an agent with a loop of its own, which runs no map. Choose a model: -m.")
+                name = shown_name(str(asked))
+                raise UsageError(f"{name} is an agent with a loop of its own, which runs no map. Choose a model: -m.")
             tape = self.deck.map(
                 as_prompt(prompt),
                 recipe,

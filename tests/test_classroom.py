@@ -25,7 +25,7 @@ from agentmagic import (
 )
 from agentmagic.approval.approvals import Gate
 from agentmagic.classroom import VARIABLE, class_settings
-from agentmagic.errors import AgentMagicError, ServerError, UsageError
+from agentmagic.errors import AgentMagicError, ServerError, Unavailable, UsageError
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import ToolCall, ToolDef, Usage
 from agentmagic.providers import catalog
@@ -93,6 +93,22 @@ def test_a_model_that_is_not_of_the_class_is_refused_and_the_setting_named(bound
     assert run(scripted("hi"), "hello").final_text == "hi"
     monkeypatch.setenv("AGENTMAGIC_MODEL", "openai:gpt-5.4")
     assert "The model openai:gpt-5.4, which AGENTMAGIC_MODEL names, is not among" in refused(scripted("hi"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "model", "fits"),
+    [
+        ("acp:claude", "acp:/tmp/claude", False),
+        ("acp:claude", "acp:claude --yes", False),
+        ("acp:/opt/course/*", "acp:/opt/course/agent", True),
+        ("acp:/opt/course/*", "acp:/tmp/agent", False),
+        ("acp:*", "acp:/tmp/agent", True),
+    ],
+)
+def test_an_outside_agent_is_one_of_the_class_by_the_whole_of_its_command(bounds, pattern, model, fits):
+    bounds(f'models = ["{pattern}"]')
+    with pytest.raises(Unavailable if fits else UsageError):  # there is no such program
+        Session(Agent(model)).ask("hello")
 
 
 def test_a_wider_cap_is_refused_leaves_no_notice_behind_and_a_narrower_one_holds(bounds):

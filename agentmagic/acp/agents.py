@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 from agentmagic.errors import MissingExtra, UnknownModel
-from agentmagic.providers.outside import PREFIX
+from agentmagic.providers.outside import PREFIX, SHOWN, shown_name
 from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean, one_line
 from agentmagic.tools.mcp.stdio import Tail, locate
@@ -22,8 +22,8 @@ NODE_SECONDS = 5.0
 """For `node --version`, which takes 0.05 s."""
 FETCHERS = frozenset({"npx", "bunx", "pnpx"})
 """Programs that fetch the package that is named behind them, and run it."""
-SHOWN = 100
-"""Characters of a command that a message shows."""
+_RUNNERS = re.compile(r"python[0-9.]*|node|deno|bun")
+"""Programs that run the file that is named behind them."""
 LAST_WORDS = 300
 """Characters of what an agent wrote before it ended."""
 _METHODS = 5
@@ -65,8 +65,8 @@ class OutsideAgent:
 
     @property
     def model(self) -> str:
-        """The name for -m, safe to show: a command may hold a key."""
-        return f"{PREFIX}{redact(one_line(self.name, SHOWN))}"
+        """The name under which its turns are shown and recorded."""
+        return shown_name(f"{PREFIX}{self.name}")
 
 
 def _npm(package: str) -> str:
@@ -177,8 +177,9 @@ def outside_agent(model: str) -> OutsideAgent:
 
 
 def _program(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of a command that name its program: the first, and what npx is to fetch."""
-    if PurePath(words[0]).stem not in FETCHERS:
+    """Return the words of a command that name its program: the first, and what npx is to fetch or Python to run."""
+    first = PurePath(words[0]).stem
+    if first not in FETCHERS and not _RUNNERS.fullmatch(first):
         return words[:1]
     return words[: next((number for number, word in enumerate(words) if number and not word.startswith("-")), 0) + 1]
 
@@ -299,7 +300,7 @@ def _install_once(agent: OutsideAgent) -> str:
 
 
 def _is_fetched(agent: OutsideAgent) -> bool:
-    return len(_program((agent.command, *agent.args))) > 1
+    return PurePath(agent.command).stem in FETCHERS and len(_program((agent.command, *agent.args))) > 1
 
 
 def trial(agent: OutsideAgent) -> str:

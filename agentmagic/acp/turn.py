@@ -41,6 +41,7 @@ from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.turn import Channel, Outcome, TurnLoop, take_cancellation
 from agentmagic.messages import Message, Usage, user
 from agentmagic.providers.base import Model, ModelFinished, Preparing, Request
+from agentmagic.providers.outside import shown_name
 from agentmagic.providers.registry import counted
 from agentmagic.runtime.timeouts import await_with_grace
 from agentmagic.settings import Replay
@@ -85,8 +86,9 @@ class OutsideTurn:
     def on_tape(self, tape: "OutsideTape | None") -> None:
         """Record the turn on a tape, or play it back from there. Raises UsageError for a mode that cannot be."""
         if tape is not None and tape.mode in ("replay-model", "replay-tools"):
+            name = shown_name(self.name)
             raise UsageError(
-                f"{self.name} runs its own tools, so {tape.mode} cannot split its turn. Choose replay, auto or live."
+                f"{name} runs its own tools, so {tape.mode} cannot split its turn. Choose replay, auto or live."
             )
         self.tape = tape
 
@@ -177,7 +179,7 @@ class _OutsideLoop(TurnLoop):
             turn.agent.max_repeats,
             watcher=turn.watcher,
             calls=self.calls,
-            server=outside_agent(turn.model.name).label,
+            server=outside_agent(self.begun.name).label,
             tape=self.begun.tape,
         )
 

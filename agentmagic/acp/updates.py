@@ -102,8 +102,10 @@ class Reported:
         raw = _object(self.raw)
         raw = raw if raw or not self.raw else {"input": self.raw}
         arguments: dict[str, Any] = {"title": title, **raw}
-        if not raw and (changes := [_diff(one, self.folder) for one in self.content if one.type == "diff"]):
-            arguments["changes"] = "\n".join(changes)
+        if diffs := [one for one in self.content if one.type == "diff"]:
+            told = {text for one in diffs for text in (one.old_text, one.new_text)}
+            rest = {name: value for name, value in raw.items() if not (isinstance(value, str) and value in told)}
+            arguments = {"title": title, **rest, "changes": "\n".join(_diff(one, self.folder) for one in diffs)}
         if len(written := written_json(arguments)) > bounds.ARGUMENTS:
             arguments = {"title": title, "input": cut(written, bounds.ARGUMENTS)}
         return ToolCall(self.id, self.kind, arguments)

@@ -36,6 +36,7 @@ from agentmagic.events import (
 )
 from agentmagic.messages import Media, Part, Resource, Usage
 from agentmagic.plan import TaskProgress
+from agentmagic.providers.outside import is_outside
 from agentmagic.secrets import redact, settled
 from agentmagic.serialization import same_json
 from agentmagic.text import DEEPEST, counted, cut_middle, exact, in_json, listed, one_line, reveal, shown, written_json
@@ -202,7 +203,10 @@ def short_arguments(card: ToolCard) -> str:
         return ""
     if card.call is None:
         return one_line(shown(settled(card.raw)), SHORT_ARGUMENTS)
-    pairs = (f"{key}: {compact(value)}" for key, value in in_json(card.call.arguments).items())
+    arguments = in_json(card.call.arguments)
+    if is_outside(card.server):  # it says itself what it does
+        return one_line(compact(arguments.get("title", "")), SHORT_ARGUMENTS)
+    pairs = (f"{key}: {compact(value)}" for key, value in arguments.items())
     return one_line(", ".join(pairs), SHORT_ARGUMENTS)
 
 
@@ -486,7 +490,8 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
     if times and block.stop_reason and not is_served:
         yield duration(block.seconds)
     has_tokens = block.usage.input_tokens or block.usage.output_tokens
-    if has_tokens and (block.usage.cost is not None or not block.price_told):
+    is_priced = block.usage.cost is not None or not (block.price_told or is_outside(block.model))
+    if has_tokens and is_priced:
         yield cost(block.usage.cost)
     if block.stop_reason and STOPS[block.stop_reason]:
         yield STOPS[block.stop_reason]

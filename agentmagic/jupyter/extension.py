@@ -32,6 +32,7 @@ from agentmagic.jupyter.panel import panels
 from agentmagic.jupyter.prompt.cell_errors import CellErrors
 from agentmagic.messages import Message, user
 from agentmagic.plan import RESUMED
+from agentmagic.providers.outside import shown_name
 from agentmagic.providers.registry import answerer, preload
 from agentmagic.runtime.engine import in_thread
 from agentmagic.settings import model_override
@@ -202,7 +203,7 @@ def _answers_now(shell: Shell, namespace: Namespace, name: str) -> str:
     if front.kind is Kind.BATCH or not front.attended or _is_taken(shell, "cell", name):
         return ""
     session = namespace.sessions().get(DEFAULT_SESSION)
-    model = model_override() or (chosen_model(session) if session is not None else "")
+    model = shown_name(model_override() or "") or (chosen_model(session) if session is not None else "")
     told: SimpleQueue[str] = SimpleQueue()
     in_thread(lambda: told.put(answerer(model, f"%%{name} cell")), "agentmagic-answerer")
     try:

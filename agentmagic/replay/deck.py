@@ -16,6 +16,7 @@ from agentmagic.events import Notice, PromptValue
 from agentmagic.host import installed
 from agentmagic.messages import Message, Text, ToolCall
 from agentmagic.providers.base import Advising, Model, honoured
+from agentmagic.providers.outside import shown_name
 from agentmagic.providers.registry import address_of
 from agentmagic.replay import unasked
 from agentmagic.replay.cassette import Blobs, Cassette, Take, prompt_parts
@@ -458,10 +459,10 @@ def _check(mode: str) -> None:
 
 
 def _spec(recipe: Agent) -> str:
-    """Return the model as the user wrote it, "" if none is chosen."""
+    """Return the model as the user wrote it, without the folders of a command, "" if none is chosen."""
     own = recipe.model
     chosen: Any = (own if isinstance(own, ClientModel) else settings.model_override() or own) or ""
-    return chosen if isinstance(chosen, str) else str(chosen.name)
+    return shown_name(chosen) if isinstance(chosen, str) else str(chosen.name)
 
 
 def _facts(recipe: Agent, model: Model) -> Json:

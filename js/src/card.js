@@ -19,7 +19,7 @@ const WORDS = {
 }
 
 /** Names of arguments that hold code, and in which language. */
-const CODE = new Map([["code", "python"], ["python", "python"], ["source", "python"], ["sql", "sql"], ["query", "sql"], ["command", "bash"]])
+const CODE = new Map([["code", "python"], ["python", "python"], ["source", "python"], ["sql", "sql"], ["changes", "diff"], ["query", "sql"], ["command", "bash"]])
 
 /** @implements {Drawn<CardFields>} */
 export class Card {

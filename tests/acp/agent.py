@@ -7,6 +7,7 @@ as a real agent does. Options of the command line: `--no-load`, `--no-images`, `
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,11 @@ class Turn:
         """Wait to be cancelled, as a good agent does."""
         await self.agent.stopped.wait()
         return "cancelled"
+
+    async def spawn(self, path: str) -> None:
+        """Start a program that outlives the agent, and write its process id to a file."""
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=subprocess.DEVNULL)  # noqa: ASYNC220
+        Path(path).write_text(str(child.pid))
 
     async def hang(self, _: str) -> None:
         """Do not react to anything."""

@@ -9,6 +9,7 @@ import pytest
 from agentmagic.acp import agents
 from agentmagic.acp.agents import KNOWN, outside_agent
 from agentmagic.errors import UnknownModel
+from agentmagic.providers.outside import shown_name
 from agentmagic.providers.registry import providers
 from agentmagic.secrets import register_secret
 from agentmagic.tools.mcp.stdio import Tail
@@ -216,6 +217,24 @@ def test_an_old_node_is_the_cause_of_an_end_and_npx_that_of_a_long_silence(place
 )
 def test_a_login_is_named_with_its_command(model, methods, sentence):
     assert agents.login_problem(outside_agent(model), methods) == sentence
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        ("openai:gpt-5.4", "openai:gpt-5.4"),
+        ("acp:claude", "acp:claude"),
+        (" acp: npx -y some-agent ", "acp:npx -y some-agent"),
+        ("acp:/opt/bin/claude", "acp:…/claude"),  # not the known agent
+        (
+            "acp:/usr/bin/python '/home/ada/my agent.py' --keep=/tmp/x ./y ~/z",
+            "acp:…/python …/my agent.py --keep=…/x ./y …/z",
+        ),
+        ("acp:'open", "acp:'open"),
+    ],
+)
+def test_a_name_is_shown_without_the_folders_of_this_machine(model, shown):
+    assert shown_name(model) == shown
 
 
 def test_no_message_shows_a_key_of_a_typed_command():

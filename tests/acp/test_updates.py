@@ -131,6 +131,21 @@ def test_arguments_that_come_later_are_taken() -> None:
 
 
 @pytest.mark.parametrize(
+    ("raw", "rest"),
+    [
+        (None, {}),
+        ({"file_path": "notes.txt", "content": "a\nc\n"}, {"file_path": "notes.txt"}),
+        ({"old_string": "a\nb\n", "new_string": "a\nc\n", "all": False}, {"all": False}),
+        ({"changes": {"notes.txt": {"type": "update"}}}, {}),
+    ],
+)
+def test_a_change_of_a_file_is_shown_as_a_diff_in_place_of_its_texts(raw: Any, rest: Any) -> None:
+    found = read(call(rawInput=raw, content=[DIFF]), news(status="completed"))
+    (made,) = [one.part for one in found if isinstance(one, PartFinished)]
+    assert made.arguments == {"title": "Do it", **rest, "changes": "Changed: notes.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c"}
+
+
+@pytest.mark.parametrize(
     "updates",
     [
         [update("agent_message_chunk", content={"type": "text", "text": "x" * 1_000_000})] * 6,

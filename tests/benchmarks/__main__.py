@@ -17,7 +17,7 @@ from agentmagic.errors import RateLimited
 from agentmagic.events import PartDelta
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Faulty, Stalled
-from tests.benchmarks import long, pace, tapes, watching
+from tests.benchmarks import long, outside, pace, tapes, watching
 from tests.benchmarks.floor import Floor
 
 PROVIDERS = ("openai-chat:bench", "openai:bench", "gemini:bench", "anthropic:bench", "ollama:bench")
@@ -224,6 +224,7 @@ async def main() -> None:
     await tools_together()
     await cancelling()
     loading()
+    await outside.table()
 
 
 if __name__ == "__main__":

@@ -122,6 +122,14 @@ def test_that_a_price_is_unknown_is_said_once():
     assert ["price unknown" in words.footer(footer, times=False) for footer in footers] == [True, False, False]
 
 
+def test_an_outside_agent_says_itself_what_its_call_does_and_has_no_price_to_be_known():
+    call = ToolCall("1", "edit", {"title": "Edit notes.txt", "changes": "Changed: notes.txt"})
+    card = ToolCard("edit", call, "acp:claude", "done")
+    assert words.short_arguments(card) == "Edit notes.txt"
+    footer = FooterBlock("acp:claude", usage=Usage(10, 0, 5, 0, 1, cost=None), stop_reason="answer")
+    assert list(words.footer(footer, times=False)) == ["acp:claude"]
+
+
 RECORDS = '{"value": [{"city": "Oslo", "people": 709}, {"city": "Rome", "people": 2755}]}'
 
 

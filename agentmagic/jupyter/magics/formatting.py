@@ -32,6 +32,7 @@ from agentmagic.jupyter.notebook.file import SaveFolder
 from agentmagic.log import LogEntry
 from agentmagic.loop.step import Preview
 from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResult, Usage, as_text
+from agentmagic.providers.outside import shown_name
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.replay.comparison import Difference
 from agentmagic.replay.unasked import unasked
@@ -58,7 +59,7 @@ STDERR_LINES = 5
 WIDTH = 100
 """Characters that are shown of a prompt, an answer or a description."""
 
-_PLACEHOLDERS = {"scripted": "FILE.json", "cassette": "FILE.cassette.yaml"}
+_PLACEHOLDERS = {"acp": "NAME", "scripted": "FILE.json", "cassette": "FILE.cassette.yaml"}
 """What stands behind the colon of a model if it is not the model's name."""
 
 
@@ -145,7 +146,7 @@ def new_session(name: str) -> str:
 def model_name(session: Session) -> str:
     """Return the model that the next turn asks, and why if the agent does not name it."""
     if override := settings.model_override():
-        return f"{override} ({settings.MODEL} says so)"
+        return f"{shown_name(override)} ({settings.MODEL} says so)"
     if session.agent.model is None:
         found = default_model()
         return f"{found} (its key is set)" if found else "none chosen, and no key is set; see %agent models"
@@ -155,12 +156,12 @@ def model_name(session: Session) -> str:
 def chosen_model(session: Session) -> str:
     """Return the name of the model that the agent names, "" if it names none."""
     chosen = session.agent.model
-    return "" if chosen is None else chosen if isinstance(chosen, str) else chosen.name
+    return "" if chosen is None else shown_name(chosen) if isinstance(chosen, str) else chosen.name
 
 
 def who_answers(session: Session) -> str:
     """Return the sentence of the status bar about the model that the next turn asks."""
-    name = settings.model_override() or chosen_model(session) or default_model()
+    name = shown_name(settings.model_override() or "") or chosen_model(session) or default_model()
     return f"{name} answers" if name else "agentmagic found no key: your first message offers what there is"
 
 

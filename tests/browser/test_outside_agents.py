@@ -1,0 +1,61 @@
+"""An outside agent answers a cell and the panel: its thought, checklist and cards, and Stop by a click."""
+
+import sys
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.acp.sessions import AGENT
+from tests.browser.cells import Cell
+
+pytest.importorskip("acp")
+pytest.importorskip("fastmcp")
+pytestmark = pytest.mark.browser
+
+MODEL = f"acp:{sys.executable} {AGENT}"
+HEAD = f'%%agent -m "{MODEL}"'
+DOES = '!think hm\n!plan completed pending\n!edit notes.txt\n!plan completed completed\n!call order {"what": "tea"}'
+ANSWER = "Both are done."
+
+
+def test_an_agent_thinks_shows_its_checklist_asks_with_cards_and_answers(open_notebook):
+    cell = Cell(
+        open_notebook("open('notes.txt', 'w').write('old text\\n')", f"{HEAD}\n{DOES}\n!say {ANSWER}", run=1), 2
+    )
+    cell.notebook.start(2)
+    edit = cell.card("edit")
+    edit.get_by_role("button", name="Approve").wait_for()
+    cell.says("Thought")
+    cell.says("1 of 2 done")
+    expect(edit.locator(".hljs-deletion")).to_have_text("-old text")
+    expect(edit.locator(".hljs-addition")).to_have_text("+new text")
+    expect(cell.button("Edit")).to_have_count(0)
+    notes = cell.notebook.path.parent / "notes.txt"
+    assert notes.read_text() == "old text\n"
+    cell.click("Approve")
+    order = cell.card("order")
+    order.get_by_role("button", name="Edit").wait_for()
+    cell.click("Approve")
+    cell.finish(ANSWER, "2 of 2 done", "Edit notes.txt", "ordered tea", "notes.txt.")
+    assert notes.read_text() == "new text\n"
+    expect(order).to_have_count(1)
+    shown = cell.notebook.text(2)
+    assert "acp:…/python" in shown.rpartition(ANSWER)[2]
+    assert sys.executable not in shown
+
+
+def test_stop_ends_a_turn_of_the_panel_within_half_a_second_and_the_next_is_answered(open_notebook):
+    made = f"agent = Session(Agent({MODEL!r}))"
+    panel = Cell(open_notebook(made, "%agent chat", run=2), 2)
+    for prompt in ("!say Hello\n!wait", "!say Hello\n!hang"):
+        panel.message.fill(prompt)
+        panel.press("Enter")
+        panel.answers.last.get_by_text("Hello").wait_for()
+        turns, began = panel.footers.count(), panel.page.evaluate("() => Date.now()")
+        panel.click("Stop")
+        panel.turns(turns + 1)
+        assert panel.page.evaluate("() => Date.now()") - began < 500
+        panel.answers.last.get_by_text("Hello").wait_for()
+    panel.message.fill("!say Once more")
+    panel.press("Enter")
+    panel.says("Once more")
