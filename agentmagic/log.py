@@ -25,7 +25,7 @@ LONGEST = 2_000
 EXCERPT = 200
 """Characters of a text or of arguments in the line of an event."""
 
-SDKS = ("openai", "anthropic", "google_genai", "httpx2", "mcp")
+SDKS = ("openai", "anthropic", "google_genai", "httpx2", "mcp", "acp")
 """The loggers of the SDKs. Their records are kept only if `keep` is called with `detailed`."""
 
 HELPERS = ("httpcore2", "markdown_it", "uvicorn")

@@ -8,7 +8,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.request_view import RequestView
@@ -17,7 +17,7 @@ from agentmagic.host import ServedView, installed
 from agentmagic.loop.turn_options import TurnDriver
 from agentmagic.messages import ToolCall
 from agentmagic.runtime.engine import Caller, caller, engine
-from agentmagic.serve import kernels, limits
+from agentmagic.serve import limits
 from agentmagic.serve.client_model import ClientModel
 from agentmagic.serve.desk import Page
 from agentmagic.serve.server import Server
@@ -26,6 +26,9 @@ from agentmagic.text import counted, listed
 from agentmagic.tools.base import Toolset
 from agentmagic.tools.notebook import NotebookTools
 from agentmagic.tools.notebook.cells import read_cells
+
+if TYPE_CHECKING:
+    from agentmagic.serve.kernels import ServedKernel
 
 T = TypeVar("T")
 
@@ -276,9 +279,11 @@ class Serving:
             raise
 
     @property
-    def entry(self) -> kernels.ServedKernel:
+    def entry(self) -> "ServedKernel":
         """What the bridge reads to find the kernel."""
-        return kernels.ServedKernel.here(self.url, self._token, *self.place)
+        from agentmagic.serve.kernels import ServedKernel  # loads pydantic
+
+        return ServedKernel.here(self.url, self._token, *self.place)
 
 
 _open: list[Serving] = []
@@ -287,6 +292,8 @@ _open: list[Serving] = []
 
 def _publish() -> None:
     """Write what was served last to the file of this kernel, or remove the file. Raises UsageError."""
+    from agentmagic.serve import kernels
+
     if _open:
         kernels.write(_open[-1].entry)
     else:
