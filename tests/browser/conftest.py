@@ -21,6 +21,7 @@ FAST = {
     "test_a_waiting_card_can_be_answered_with_keys_alone",
     "test_object_of_tools_and_of_plain_cells_are_the_same_while_a_page_is_attached",
     "test_keys_open_the_panel_ask_and_approve_in_it_and_go_back_to_the_notebook",
+    "test_an_agent_thinks_shows_its_checklist_asks_with_cards_and_answers",
 }
 """The tests of this folder that are not slow: a few that tell most, in less than a minute."""
 
