@@ -11,12 +11,15 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from agentmagic.errors import MissingExtra, UnknownModel
 from agentmagic.providers.outside import PREFIX, SHOWN, shown_name
 from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean, one_line
-from agentmagic.tools.mcp.stdio import Tail, locate
+
+if TYPE_CHECKING:
+    from agentmagic.tools.mcp.stdio import Tail
 
 NODE_SECONDS = 5.0
 """For `node --version`, which takes 0.05 s."""
@@ -194,7 +197,7 @@ def _is_of(program: Sequence[str], row: OutsideAgent) -> bool:
 
 def installed() -> list[OutsideAgent]:
     """Return the rows whose program is on this machine."""
-    return [row for row in KNOWN.values() if locate(row.command)]
+    return [row for row in KNOWN.values() if _locate(row.command)]
 
 
 # -- what is missing: each message ends with what to type --------------------------------------------------------
@@ -207,7 +210,7 @@ def library_problem() -> MissingExtra:
 
 def problem_of(agent: OutsideAgent) -> str:
     """Return why an agent cannot be started, "" if its program is there."""
-    if locate(agent.command):
+    if _locate(agent.command):
         return ""
     if not agent.install:
         shown = redact(one_line(agent.command, SHOWN))
@@ -216,7 +219,7 @@ def problem_of(agent: OutsideAgent) -> str:
             f"There is no program {shown!r} on the PATH of this kernel.{hint} Install it, or write the whole path: "
             f"{PREFIX}/path/to/{PurePath(shown).name}"
         )
-    if agent.package and locate("npm") is None:
+    if agent.package and _locate("npm") is None:
         version = f" {agent.node} or newer" if agent.node else ""
         return (
             f"{agent.model} needs Node.js{version}, and there is none on the PATH of this kernel. Install it from "
@@ -275,7 +278,7 @@ def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
     )
 
 
-def end_problem(agent: OutsideAgent, status: int | None, tail: Tail) -> str:
+def end_problem(agent: OutsideAgent, status: int | None, tail: "Tail") -> str:
     """Return that the process of an agent has ended; `tail` is the end of its stderr. Blocks as `node_problem` does."""
     if _is_fetched(agent) and _UNREACHABLE.search(tail.text()):
         return f"{agent.model} could not be fetched: {agent.command} did not reach its registry. {_install_once(agent)}"
@@ -306,3 +309,9 @@ def _is_fetched(agent: OutsideAgent) -> bool:
 def trial(agent: OutsideAgent) -> str:
     """Return the sentence that says how to try an agent in a terminal."""
     return f"Try it in a terminal: {redact(one_line(shlex.join((agent.command, *agent.args)), SHOWN))}"
+
+
+def _locate(command: str) -> str | None:
+    from agentmagic.tools.mcp.stdio import locate  # loads pydantic, and the names of the agents are known without it
+
+    return locate(command)

@@ -20,7 +20,6 @@ from agentmagic.runtime.engine import Caller, caller, engine
 from agentmagic.serve import limits
 from agentmagic.serve.client_model import ClientModel
 from agentmagic.serve.desk import Page
-from agentmagic.serve.server import Server
 from agentmagic.serve.session_desk import CALLS, Asking, ServedTurn, SessionDesk
 from agentmagic.text import counted, listed
 from agentmagic.tools.base import Toolset
@@ -29,6 +28,7 @@ from agentmagic.tools.notebook.cells import read_cells
 
 if TYPE_CHECKING:
     from agentmagic.serve.kernels import ServedKernel
+    from agentmagic.serve.server import Server
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class Serving:
     @property
     def url(self) -> str:
         """The address of the MCP endpoint, "" in a replay and after the end."""
-        return _server().url if self._token else ""
+        return shared_server().url if self._token else ""
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -178,12 +178,12 @@ class Serving:
         try:
             self.play_recorded()
         finally:
-            engine().submit(_server().close(self._end()))
+            engine().submit(shared_server().close(self._end()))
             self._shown.close(STOPPED)
 
     async def aclose(self) -> None:
         """Serve no longer, from the engine's loop; nothing is played."""
-        await _server().close(self._end())
+        await shared_server().close(self._end())
 
     def _end(self) -> str:
         """Be over from now on; return the token, which still opens the desk, "" in a replay or if it was over."""
@@ -269,7 +269,7 @@ class Serving:
         return ShownCalls(self._session.view())
 
     async def _open(self) -> None:
-        self._token = await _server().open(self._desk)
+        self._token = await shared_server().open(self._desk)
         _open.append(self)
         engine().at_close(self.aclose)
         try:
@@ -300,14 +300,11 @@ def _publish() -> None:
         kernels.remove()
 
 
-def shared_server() -> Server:
-    """Return the server of this process, for others that serve a desk."""
-    return _server()
-
-
 @cache
-def _server() -> Server:
+def shared_server() -> "Server":
     """Return the server of this process, at one address for all that is served."""
+    from agentmagic.serve.server import Server  # loads pydantic
+
     server = Server()
     engine().at_close(server.aclose)
     return server

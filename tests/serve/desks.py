@@ -138,7 +138,7 @@ def listening_nowhere() -> Iterator[Pretended]:
     """Have what is served be served by a double, and told in a file of its own folder."""
     server = Pretended()
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
-        patch.setattr(serving, "_server", lambda: server)
+        patch.setattr(serving, "shared_server", lambda: server)
         patch.setattr(serving, "_open", [])
         patch.setattr(kernels, "folder", lambda: Path(folder) / "kernels")
         yield server

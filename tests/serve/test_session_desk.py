@@ -137,7 +137,7 @@ def test_always_holds_for_one_client_by_its_name_and_not_for_the_session_itself(
         assert [Client(client.desk, "fastmcp").call("careful").text, len(asked)] == ["done", 2]
         session.serving.stop()
         session.serve(tools=True)  # in the same kernel, the client asks for no second "always"
-        again = Client(serving._server().desk, "fastmcp")
+        again = Client(serving.shared_server().desk, "fastmcp")
         assert [again.call("careful").text, len(asked)] == ["done", 2]
         run = session.start("Be careful.", attended=True)
         run.listen(lambda event: run.send(Deny(event.id)) if event.type == "approval_asked" else None)
