@@ -284,10 +284,11 @@ def _mcp() -> Iterator[Finding]:
 def _agents() -> Iterator[Finding]:
     """Look for the outside agents; nothing is said of one that is not here, unless only its adapter is missing."""
     from agentmagic.acp import agents
+    from agentmagic.tools.mcp.stdio import locate
 
     for agent in agents.KNOWN.values():
-        if (place := agents.locate(agent.command)) is None:
-            if agent.wraps and agents.locate(agent.wraps):
+        if (place := locate(agent.command)) is None:
+            if agent.wraps and locate(agent.wraps):
                 about = f"{agent.model}: {agent.wraps} is here, and its adapter {agent.command} is not installed."
                 yield Finding("note", about, agent.install)
         elif not _installed("agent-client-protocol"):

@@ -68,6 +68,7 @@ def test_a_recording_is_played_without_the_program(
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_another_prompt_is_a_mismatch(tmp_path: Path) -> None:
     tape = tmp_path / "t.cassette.yaml"
     played(tape, "record", ["!say one"], AGENT)
@@ -83,6 +84,7 @@ def test_modes_that_split_a_turn_are_refused(tmp_path: Path, mode: str) -> None:
         played(tape, mode, ["!say one"], AGENT)
 
 
+@pytest.mark.slow
 def test_a_stopped_turn_is_stopped_again(tmp_path: Path) -> None:
     tape = tmp_path / "t.cassette.yaml"
     session = session_of(cassette=tape, replay="record")

@@ -204,6 +204,7 @@ def test_a_flood_ends_the_turn_and_not_the_engine() -> None:
     session.close()
 
 
+@pytest.mark.slow
 def test_an_agent_that_dies_is_named_and_started_again() -> None:
     session = session_of()
     run = asked(session, "!say Hello\n!die out of luck")
@@ -219,6 +220,7 @@ def test_a_missing_login_is_named() -> None:
     session.close()
 
 
+@pytest.mark.slow
 def test_a_known_agent_is_put_into_the_mode_in_which_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "claude-agent-acp"
     program.write_text(f"#!/bin/sh\nexec {sys.executable} {AGENT} --modes\n")
@@ -261,6 +263,7 @@ def test_stop_while_the_agent_starts() -> None:
     session.close()
 
 
+@pytest.mark.slow
 def test_a_call_of_our_tool_ends_with_the_turn() -> None:
     entered = threading.Event()
 
@@ -306,6 +309,7 @@ def test_a_program_that_is_no_agent_fails_each_time_it_is_asked() -> None:
     session.close()
 
 
+@pytest.mark.slow
 def test_the_time_limit_holds() -> None:
     session = session_of(timeout=1.0)
     run = asked(session, "!say Hello\n!hang")
@@ -314,6 +318,7 @@ def test_the_time_limit_holds() -> None:
     session.close()
 
 
+@pytest.mark.slow
 def test_no_process_is_left_when_the_session_is_closed() -> None:
     before = agents()
     session = session_of()

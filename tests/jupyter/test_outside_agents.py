@@ -103,6 +103,7 @@ def test_a_recorded_notebook_runs_in_batch_without_the_program_and_shows_the_sam
     assert "4 passed" in done.stdout, done.stdout
 
 
+@pytest.mark.slow
 def test_the_options_of_a_cell_hold_for_an_outside_agent_or_a_sentence_says_why_not(kernel):
     head = answering(sys.executable, AGENT)
     answered = kernel.run(f"{head} --timeout 1\n!say Hello\n!hang")

@@ -61,6 +61,7 @@ def test_each_front_end_says_how_clients_join_with_a_line_of_its_own_for_each(ke
     assert "%agent serve --wait" in in_console
 
 
+@pytest.mark.slow
 def test_a_batch_run_serves_and_says_no_place_of_this_machine_and_that_no_one_approves(kernel, join):
     cell = kernel.run("%agent serve", **BATCH)
     assert cell.ok
@@ -71,6 +72,7 @@ def test_a_batch_run_serves_and_says_no_place_of_this_machine_and_that_no_one_ap
     assert "no one is there to give it" in text
 
 
+@pytest.mark.slow
 def test_no_page_is_open_so_a_call_that_asks_is_denied_and_one_that_only_looks_is_not(kernel, join):
     cell = kernel.run("%agent serve", **LAB)
     client = join("codex")
@@ -83,6 +85,7 @@ def test_no_page_is_open_so_a_call_that_asks_is_denied_and_one_that_only_looks_i
     kernel.wait_for_text(cell, "codex: list_variables")
 
 
+@pytest.mark.slow
 def test_a_console_types_its_answers_while_the_cell_waits_which_an_interrupt_ends(kernel, join):
     cell = kernel.send("%agent serve --wait", **CONSOLE)
     kernel.wait_for_text(cell, "waits for calls until it is interrupted.")
@@ -118,6 +121,7 @@ def test_serving_again_moves_the_calls_to_the_cell_and_stopping_ends_what_is_und
     assert files(kernel) == []
 
 
+@pytest.mark.slow
 def test_a_restart_leaves_no_file(kernel):
     assert kernel.run("%agent serve", **LAB).ok
     assert len(files(kernel)) == 1
@@ -126,6 +130,7 @@ def test_a_restart_leaves_no_file(kernel):
     assert kernel.run(SETUP).ok
 
 
+@pytest.mark.slow
 def test_calls_are_recorded_and_a_batch_run_plays_them_with_the_same_cards_and_variables_and_no_server(kernel, join):
     cells = ("%agent serve", "%%agent\nHow much is n?", "%agent serve stop", "print(n)")
     mode = "%agent cassette x.cassette.yaml\n%agent {}"

@@ -217,6 +217,7 @@ def test_the_subscription_of_a_stateless_client_outlives_its_kernel(world):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.slow)])
 def test_without_a_kernel_the_bridge_says_what_to_do_and_joins_the_first_that_is_served(world, mode):
     async def main():

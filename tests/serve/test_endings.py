@@ -74,17 +74,17 @@ class Tools:
 def notebook(tmp_path, monkeypatch):
     """A served session, with its tools; `left` are the tasks of the engine that were not there before."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    engine().call(serving_module._server().aclose())
+    engine().call(serving_module.shared_server().aclose())
     before = tasks()
     tools = Tools()
     session = Session(Agent(tools=tools.tools(), permission="allow"))
     serving = session.serve(tools=True)
-    served = Served(None, serving_module._server(), serving._token)
+    served = Served(None, serving_module.shared_server(), serving._token)
     served.session, served.serving, served.tools = session, serving, tools
     served.left = lambda: tasks() - before
     yield served
     serving.stop()
-    engine().call(serving_module._server().aclose())
+    engine().call(serving_module.shared_server().aclose())
 
 
 def tasks():
@@ -174,7 +174,7 @@ def test_a_stopped_notebook_can_be_served_again_under_another_token(notebook):
     assert notebook.send(notebook.modern(name="echo"))[0] == 401
     again = notebook.session.serve(tools=True)
     try:
-        served = Served(None, serving_module._server(), again._token)
+        served = Served(None, serving_module.shared_server(), again._token)
         assert served.token != notebook.token
         assert echoes(served)
     finally:
@@ -237,7 +237,7 @@ from agentmagic.serve import serving as module
 tools = Tools()
 session = Session(Agent(tools=tools.tools(), permission="allow"))
 serving = session.serve(tools=True)
-served = Served(None, module._server(), serving._token)
+served = Served(None, module.shared_server(), serving._token)
 request, headers = begin_session(served)
 lines = [socket.create_connection(served.address) for _ in range(3)]
 lines[0].sendall(request("wait", 5))

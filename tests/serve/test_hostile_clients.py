@@ -211,6 +211,7 @@ def test_a_request_in_the_body_of_another_one_is_no_request(served):
     assert served.desk.called == []
 
 
+@pytest.mark.slow
 def test_a_thousand_calls_at_once_take_little_and_do_not_shut_others_out(served):
     body = served.modern(arguments={"text": "x" * 100_000})
     before = psutil.Process().memory_info().rss
