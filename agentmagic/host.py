@@ -168,6 +168,11 @@ class Host(Protocol):
     notebook: RunningNotebook | None
     cell: tuple[str, int] = ("", 0)
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the notebook, or that of the process; in any thread but the engine's."""
+        return Path.cwd()
+
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture | None:
         """Return what takes the output of one tool.
 

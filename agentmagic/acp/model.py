@@ -20,8 +20,10 @@ from agentmagic.acp.prompts import INSTRUCTIONS, blocks_of, earlier, text_block
 from agentmagic.acp.updates import CallNews, CostNews, LateCall, News, PlanNews, UpdateReader, usage_of
 from agentmagic.errors import BadRequest
 from agentmagic.events import PartFinished
+from agentmagic.host import installed
 from agentmagic.messages import Message, Part, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request
+from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import look_at
 from agentmagic.tools.base import Tool
 
@@ -90,6 +92,7 @@ class OutsideModel:
         self._desk = TurnDesk()
         self._serves = False
         self._connection: AgentConnection | None = None
+        self._folder = Path()
         self._prompt: _RunningPrompt | None = None
         self._ending: asyncio.Task[None] | None = None
         self._known: Sequence[Message] = ()
@@ -117,7 +120,8 @@ class OutsideModel:
             await self._connection.aclose()
         connection, self._connection = AgentConnection(self.agent), None
         try:
-            await connection.start(Path.cwd())
+            self._folder = await engine().in_pool(lambda: installed().folder)
+            await connection.start(self._folder)
         except BaseException:
             self._ending = asyncio.create_task(connection.aclose())  # Stop does not wait for its end
             self._ending.add_done_callback(look_at)
@@ -198,7 +202,7 @@ class OutsideModel:
         words = f"{INSTRUCTIONS}\n\n{self._told}" if self._told and self._told != told else ""
         blocks = [*text_block(words, earlier(unseen)), *blocks_of(prompt.parts, connection.can)]
         tools = [tool.name for tool in request.tools]
-        reader = UpdateReader(self.name, tools, turn.fresh, Path.cwd())
+        reader = UpdateReader(self.name, tools, turn.fresh, self._folder)
         made = self._prompt = _RunningPrompt(reader, asyncio.Queue())
         turn.calls.reader = made.reader
         turn.calls.tell = self._tell
@@ -220,7 +224,7 @@ class OutsideModel:
         if turn.tools and not servers:
             turn.warn(f"{self.name} takes no MCP servers over HTTP, so it has none of the tools of this turn.")
         self._serves = bool(turn.tools)
-        resumed = await connection.open(Path.cwd(), servers, session if goes_on else "")
+        resumed = await connection.open(self._folder, servers, session if goes_on else "")
         if not resumed:
             self._total, self._told = 0.0, ""
         elif not self._session:  # an earlier kernel was told what the session had cost

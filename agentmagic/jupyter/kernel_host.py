@@ -1,6 +1,7 @@
 """The host of a kernel: its main thread, its notebook, the person at it, and the cells that show runs."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -35,6 +36,11 @@ class KernelHost(Host):
         # A terminal has no loop: there tools run in the main thread only while a cell blocks it.
         self.wake = None if loop is None else loop.add_callback
 
+    @property
+    def folder(self) -> Path:
+        """The notebook's folder, or the kernel's if the notebook is unknown."""
+        return self._namespace.folder
+
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture:
         """Return what takes the output of one tool out of the cell."""
         return OutputCapture(self._shell, on_lines)
@@ -51,7 +57,7 @@ class KernelHost(Host):
         """Return a view in the running cell. A session that was made in code has the notebook's tools from now on."""
         self._namespace.equip(session)
         notebook = self._namespace.place().notebook
-        place = ("", self._namespace.folder) if notebook is None else (notebook.name, notebook.parent)
+        place = ("" if notebook is None else notebook.name, self.folder)
         return ServedCellView(front_end(self._shell), place)
 
     def join(self, session: Session) -> None:

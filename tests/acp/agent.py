@@ -121,6 +121,9 @@ class Turn:
         for word in words.split(" "):
             await self.tell(update_agent_message_text(f"{word} "))
 
+    async def where(self, _rest: str) -> None:
+        await self.tell(update_agent_message_text(str(Path.cwd())))
+
     async def think(self, words: str) -> None:
         await self.tell(update_agent_thought_text(words))
 

@@ -27,9 +27,11 @@ from agentmagic.events import (
     ToolStarted,
     VariablesChanged,
 )
+from agentmagic.host import ScriptHost
 from agentmagic.messages import Media, Reasoning, Text
 from agentmagic.providers.scripted import ScriptedModel
 from tests.acp.sessions import AGENT, always, asked, command, no, of_kind, session_of, started
+from tests.turns import hosted
 
 
 def double(n: int) -> int:
@@ -435,3 +437,13 @@ def test_a_restarted_kernel_resumes_the_agents_session(tmp_path: Path, options: 
     assert ("Assistant: one" in told) is not resumes
     assert "(told again)" not in told
     later.close()
+
+
+def test_an_agent_works_in_the_folder_of_the_notebook(tmp_path):
+    class Notebook(ScriptHost):
+        folder = tmp_path
+
+    with hosted(Notebook()):
+        session = session_of()
+        assert session.ask("!where").final_text == str(tmp_path)
+        session.close()
