@@ -77,6 +77,7 @@ from agentmagic.settings import Replay, learn_secrets, model_override, overrides
 from agentmagic.text import clip, counted
 from agentmagic.tools.base import Toolset, list_sources, not_told
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
+from agentmagic.tools.output_cache import READER
 from agentmagic.undo.stack import Undone, put_back
 from agentmagic.undo.watcher import Watcher
 from agentmagic.values.describe import CHARACTERS
@@ -85,6 +86,8 @@ if TYPE_CHECKING:
     from agentmagic.acp.turn import OutsideTurn
 
 
+LOOKS = frozenset({"list_variables", "inspect_variable", "read_cells", "view_figure", READER})
+"""Tools that change nothing; a call of a client that was denied has run none."""
 COMPACT = "(compact)"
 """Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
@@ -687,15 +690,30 @@ class Session:
         """
         with self._between_turns(calls=False):
             prompt = self.history.redo() if redo else self.history.undo()
+            looks = 0
+            while not redo and self._has_call_before_look():
+                prompt, looks = self.history.undo(), looks + 1
             change = self.history.changes.moved
             self.undone = None
             if change is not None:
                 last = change.after[-1] if change.kind != "clear" and change.after else None
                 tools = tuple(dict.fromkeys(last.tools)) if last is not None else ()
-                outcome = Undone(change.kind, redo, len(self.turns), prompt, tools=tools)
+                outcome = Undone(change.kind, redo, len(self.turns), prompt, tools=tools, looks=looks)
                 self.undone, change.variables = put_back(change.variables, outcome)
         self._tell_cut()
         return self.undone
+
+    def _has_call_before_look(self) -> bool:
+        """Return whether a client has only looked in the turn that was undone, and the turn before is a call too.
+
+        Clients look at what their program has done, and the user wants that undone.
+        """
+        changes = self.history.changes
+        moved, before = changes.moved, changes.done[-1:]
+        if moved is None or moved.kind != "turn" or moved.variables or any(one.kind != "turn" for one in before):
+            return False
+        looked = _is_served(moved.after[-1]) and LOOKS.issuperset(moved.after[-1].tools)
+        return looked and bool(self.turns) and _is_served(self.turns[-1])
 
     @property
     def open_plan(self) -> Checklist | None:

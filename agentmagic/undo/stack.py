@@ -133,7 +133,8 @@ class Undone:
     """What an undo or redo came to.
 
     `prompt` is that of the turn that was forgotten, or came back. `restored` are the variables that were put back,
-    `refused` those that were left alone, each with why. `problem` says why no variables could be put back.
+    `refused` those that were left alone, each with why. `problem` says why no variables could be put back. `looks` is
+    the number of later calls of clients, which only looked, that were forgotten with it.
     """
 
     kind: ChangeKind
@@ -144,6 +145,7 @@ class Undone:
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     problem: str = ""
     tools: tuple[str, ...] = ()
+    looks: int = 0
 
     @property
     def problems(self) -> list[str]:

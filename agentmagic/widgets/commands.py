@@ -89,6 +89,8 @@ def undone(session: Session, *, redo: bool = False) -> str:
         return "There is nothing to redo." if redo else "There is no turn to undo."
     prompt, turns = outcome.prompt.text if outcome.prompt is not None else "", counted(outcome.turns, "turn")
     lines = [f"{'Back again' if redo else 'Forgotten'}: {prompt}" if prompt else f"Brought back {turns}."]
+    if outcome.looks:
+        lines.append(f"Forgotten too: {counted(outcome.looks, 'later call')} that changed nothing.")
     if outcome.kind == "clear" and redo:
         lines = ["The conversation is forgotten again."]
     if outcome.kind == "edit" and not redo:

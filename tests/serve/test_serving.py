@@ -19,6 +19,7 @@ from agentmagic.runtime.engine import engine
 from agentmagic.serve import kernels
 from agentmagic.testing import PATIENCE, invalid_history, run
 from agentmagic.tools.base import Tool, result
+from agentmagic.widgets import commands
 from tests.serve.desks import Client, Office, listening_nowhere, served
 from tests.turns import approve, hosted
 
@@ -287,6 +288,21 @@ def test_a_program_of_a_client_calls_the_tools_as_functions_and_is_undone_with_a
     assert space["rows"] == [1, 2]
     kernel.session.redo()
     assert space["rows"] == [1, 2, 42]
+
+
+def test_an_undo_takes_back_the_program_of_a_client_that_has_looked_at_its_work_since(kernel):
+    space, session = kernel.session._watcher.namespace, kernel.session
+    carried_out(kernel.start("run_python", code="rows.append(3)"))
+    for name in ("list_variables", "read_cells"):
+        carried_out(kernel.start(name))
+    assert session.undo().text == "fastmcp calls run_python"
+    assert (space["rows"], session.turns, session.undone.looks) == ([1, 2], (), 2)
+    assert "Forgotten too: 2 later calls that changed nothing." in commands.undone(session)
+    session.redo()
+    assert (space["rows"], len(session.turns)) == ([1, 2, 3], 1)
+    carried_out(kernel.start("run_python", code="rows.append(4)"))
+    assert session.undo().text == "fastmcp calls run_python"
+    assert space["rows"] == [1, 2, 3]  # one program at a time
 
 
 def test_a_cell_that_a_client_proposes_is_settled_and_its_fate_is_told_to_the_model(kernel):
