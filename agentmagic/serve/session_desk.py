@@ -280,7 +280,8 @@ async def _heartbeat(exchange: Exchange) -> AsyncGenerator[Callable[[str], None]
             if words:
                 exchange.progress(0, None, words)
             with suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), HEARTBEAT)
+                async with asyncio.timeout(HEARTBEAT):
+                    await news.wait()
 
     task = asyncio.create_task(tell())
     try:

@@ -95,7 +95,9 @@ def serving(make_app):
     # The socket listens before the server runs, so that a client need not wait for it.
     with socket.create_server(("127.0.0.1", 0)) as listening:
         origin = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        settings = uvicorn.Config(make_app(origin), log_level="critical", ws="none", timeout_graceful_shutdown=1)
+        settings = uvicorn.Config(
+            make_app(origin), log_config=None, log_level="critical", ws="none", timeout_graceful_shutdown=1
+        )
         server = uvicorn.Server(settings)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
