@@ -1,14 +1,9 @@
 """A connection of uvicorn's, bounded in number and time: who has no token can open connections too."""
 
 import asyncio
-
-import h11
-from uvicorn import Config, Server
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from functools import cache
 
 from agentmagic.serve import limits
-
-__all__ = ["Config", "HttpConnection", "Server"]
 
 _WORDS = b"There are too many connections to the notebook. Try again when some are closed."
 TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (
@@ -17,35 +12,43 @@ TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-le
 )
 
 
-class HttpConnection(H11Protocol):
-    """Closes itself if a request is not there as a whole in time; uvicorn waits for it without end."""
+@cache
+def connection_class() -> type[asyncio.Protocol]:
+    """Return the class of connections. Raises ImportError without uvicorn, which comes with the package `mcp`."""
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    _deadline: asyncio.TimerHandle | None = None
+    class HttpConnection(H11Protocol):
+        """Closes itself if a request is not there as a whole in time; uvicorn waits for it without end."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a request, unless there are too many connections."""
-        super().connection_made(transport)
-        self.access_log = False  # of this server only: the user may run another one
-        if len(self.connections) > limits.CONNECTIONS:
-            transport.write(TOO_MANY)
-            transport.close()
-        else:
-            self._deadline = self.loop.call_later(limits.REQUEST_SECONDS, transport.abort)
+        _deadline: asyncio.TimerHandle | None = None
 
-    def data_received(self, data: bytes) -> None:
-        """Take data. The time of a request begins with its first byte."""
-        super().data_received(data)
-        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            """Begin to wait for a request, unless there are too many connections."""
+            super().connection_made(transport)
+            self.access_log = False  # of this server only: the user may run another one
+            if len(self.connections) > limits.CONNECTIONS:
+                transport.write(TOO_MANY)
+                transport.close()
+            else:
+                self._deadline = self.loop.call_later(limits.REQUEST_SECONDS, transport.abort)
+
+        def data_received(self, data: bytes) -> None:
+            """Take data. The time of a request begins with its first byte."""
+            super().data_received(data)
+            if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+                self._stop_waiting()
+            elif self._deadline is None:
+                self._deadline = self.loop.call_later(limits.REQUEST_SECONDS, self.transport.abort)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            """Wait no longer."""
             self._stop_waiting()
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(limits.REQUEST_SECONDS, self.transport.abort)
+            super().connection_lost(exc)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
-        self._stop_waiting()
-        super().connection_lost(exc)
+        def _stop_waiting(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
 
-    def _stop_waiting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    return HttpConnection

@@ -14,6 +14,7 @@ from agentmagic.runtime.engine import engine
 from agentmagic.secrets import register_secret
 from agentmagic.serve import limits
 from agentmagic.serve.desk import Desk
+from agentmagic.serve.http_connection import connection_class
 from agentmagic.serve.protocol import GONE, protocol
 from agentmagic.tools.mcp.limits import ValueCounter
 
@@ -104,12 +105,15 @@ class Server:
     async def _listen(self) -> None:
         if self._serving is not None:
             return
-        http = await engine().in_pool(_load)
+        connection = await engine().in_pool(_load)
+        from uvicorn import Config
+        from uvicorn import Server as HttpServer
+
         listening = self._socket = socket.create_server((HOST, 0))
-        config = http.Config(
+        config = Config(
             cast("Any", self._answer),
             interface="asgi3",
-            http=http.HttpConnection,
+            http=connection,
             proxy_headers=False,
             log_config=None,
             lifespan="off",
@@ -117,7 +121,7 @@ class Server:
             timeout_graceful_shutdown=1,
             server_header=False,
         )
-        self._http = http.Server(config)
+        self._http = HttpServer(config)
         # uvicorn takes the signals of a process whose main thread it runs in, which the engine's thread is not.
         self._serving = asyncio.create_task(self._http.serve(sockets=[listening]))
 
@@ -189,16 +193,16 @@ class Server:
         return found
 
 
-def _load() -> Any:
-    """Import what serving needs, which takes a second. Raises MissingExtra."""
+def _load() -> type[asyncio.Protocol]:
+    """Import what serving needs, which takes a second; return the class of connections. Raises MissingExtra."""
     try:
         import_module("mcp.server.streamable_http_manager")
-        http = import_module("agentmagic.serve.http_connection")
+        connection = connection_class()
     except ImportError as error:
         raise MissingExtra("Serving the notebook", "mcp") from error
     for name in ("mcp", "uvicorn"):  # without a handler Python prints their warnings of bad requests into the cell
         logging.getLogger(name).addHandler(logging.NullHandler())
-    return http
+    return connection
 
 
 async def _keep_open(desk: _OpenDesk, ready: asyncio.Event) -> None:
