@@ -44,18 +44,19 @@ def test_an_agent_thinks_shows_its_checklist_asks_with_cards_and_answers(open_no
     assert sys.executable not in shown
 
 
-def test_stop_ends_a_turn_of_the_panel_within_half_a_second_and_the_next_is_answered(open_notebook):
+def test_stop_ends_a_turn_of_the_panel_and_the_next_is_answered(open_notebook):
     made = f"agent = Session(Agent({MODEL!r}))"
     panel = Cell(open_notebook(made, "%agent chat", run=2), 2)
-    for prompt in ("!say Hello\n!wait", "!say Hello\n!hang"):
-        panel.message.fill(prompt)
+    for last in ("!wait", "!hang"):  # tests/acp measures the half second
+        panel.message.click()
+        panel.page.keyboard.type("!say Hello")
+        panel.press("Shift+Enter")
+        panel.page.keyboard.type(last)
         panel.press("Enter")
         panel.answers.last.get_by_text("Hello").wait_for()
-        turns, began = panel.footers.count(), panel.page.evaluate("() => Date.now()")
+        turns = panel.footers.count()
         panel.click("Stop")
         panel.turns(turns + 1)
-        assert panel.page.evaluate("() => Date.now()") - began < 500
         panel.answers.last.get_by_text("Hello").wait_for()
-    panel.message.fill("!say Once more")
-    panel.press("Enter")
+    panel.send("!say Once more")
     panel.says("Once more")

@@ -50,7 +50,8 @@ def test_a_clients_program_is_edited_approved_and_undone_and_the_saved_notebook_
     cell.notebook.wait_for_text(2, "Called by claude-code.")
     claude.hears("The person at the notebook is asked.")
     heading, card = cell.output.get_by_text("is served over MCP."), cell.card("claude-code")
-    assert heading.bounding_box()["y"] < card.bounding_box()["y"]
+    above = "(one, other) => one.getBoundingClientRect().top < other.getBoundingClientRect().top"
+    assert heading.evaluate(above, card.element_handle())  # at once: the page may be scrolling to the card
     cell.click("Edit")
     retype(cell.box("code"), "n = 5")
     cell.click("Approve as edited")
