@@ -76,6 +76,7 @@ from agentmagic.serve.serving import ServedSession, Serving
 from agentmagic.settings import Replay, learn_secrets, model_override, overrides, schema_only
 from agentmagic.text import clip, counted
 from agentmagic.tools.base import Toolset, list_sources, not_told
+from agentmagic.tools.notebook.cells import LOOKS
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
 from agentmagic.tools.output_cache import READER
 from agentmagic.undo.stack import Undone, put_back
@@ -86,8 +87,6 @@ if TYPE_CHECKING:
     from agentmagic.acp.turn import OutsideTurn
 
 
-LOOKS = frozenset({"list_variables", "inspect_variable", "read_cells", "view_figure", READER})
-"""Tools that change nothing; a call of a client that was denied has run none."""
 COMPACT = "(compact)"
 """Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
@@ -706,13 +705,13 @@ class Session:
     def _has_call_before_look(self) -> bool:
         """Return whether a client has only looked in the turn that was undone, and the turn before is a call too.
 
-        Clients look at what their program has done, and the user wants that undone.
+        Clients look at what their program has done, and the user wants that undone. A denied call has run no tool.
         """
         changes = self.history.changes
         moved, before = changes.moved, changes.done[-1:]
         if moved is None or moved.kind != "turn" or moved.variables or any(one.kind != "turn" for one in before):
             return False
-        looked = _is_served(moved.after[-1]) and LOOKS.issuperset(moved.after[-1].tools)
+        looked = _is_served(moved.after[-1]) and {*LOOKS, READER}.issuperset(moved.after[-1].tools)
         return looked and bool(self.turns) and _is_served(self.turns[-1])
 
     @property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from agentmagic.approval.approvals import Ask
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, said
 from agentmagic.events import (
+    SERVED,
     ApprovalAsked,
     Event,
     Intent,
@@ -48,7 +49,6 @@ from agentmagic.replay.recorder import DIGEST, Calls, TurnRecorder
 from agentmagic.replay.taped_tools import running, taped
 from agentmagic.secrets import redact
 from agentmagic.serialization import from_json
-from agentmagic.serve.client_model import SERVED
 from agentmagic.settings import Replay
 from agentmagic.text import clip
 from agentmagic.tools.base import (

@@ -2,12 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from agentmagic.secrets import redact
+from agentmagic.serialization import is_shallow
 from agentmagic.serve import limits
 from agentmagic.serve.client_calls import CallRequest, ClientCall, ClientCalls, Notify, Push
 from agentmagic.serve.content import to_answer, to_tool
@@ -99,7 +100,7 @@ class _Handlers:
 
         if not _TOOL_NAME.fullmatch(params.name):
             raise MCPError(types.INVALID_PARAMS, NO_TOOL)
-        if _is_deep(params.arguments, limits.DEPTH):
+        if not is_shallow(params.arguments, limits.DEPTH + 1):
             raise MCPError(types.INVALID_PARAMS, TOO_DEEP)
         request = CallRequest(client_of(context), params.name, params.arguments or {})
         if params.request_state is None:
@@ -139,15 +140,6 @@ class _Handlers:
         text = redact(await page.read())
         inside = types.TextResourceContents(uri=page.uri, mime_type=page.media_type, text=text)
         return types.ReadResourceResult(contents=[inside])
-
-
-def _is_deep(value: object, left: int) -> bool:
-    match value:
-        case dict() | list():
-            inner = cast("Iterable[object]", value.values() if isinstance(value, dict) else value)
-            return left == 0 or any(_is_deep(one, left - 1) for one in inner)
-        case _:
-            return False
 
 
 def client_of(context: "Context") -> str:

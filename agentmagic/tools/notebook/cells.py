@@ -13,6 +13,8 @@ from agentmagic.undo import variables
 from agentmagic.undo.own import user_variables
 from agentmagic.values.describe import schema, summary
 
+LOOKS = ("list_variables", "inspect_variable", "read_cells", "view_figure")
+"""The tools that look at a notebook: they change nothing."""
 NOT_SENT = "The settings of the notebook say that names and types are sent, and no values: figures are not."
 LONGEST_SOURCE = 4000
 LONGEST_OUTPUT = 1000
@@ -33,9 +35,7 @@ def read_cells(notebook: RunningNotebook, most: int, first: int = 1, count: int 
 def look_tools(notebook: RunningNotebook) -> list[Tool]:
     """Return the tools that look at a notebook."""
     look = _Look(notebook)
-    return [
-        function_tool(one) for one in (look.list_variables, look.inspect_variable, look.read_cells, look.view_figure)
-    ]
+    return [function_tool(getattr(look, name)) for name in LOOKS]
 
 
 class _Look:
