@@ -59,7 +59,21 @@ class Listener(Protocol):
         ...
 
 
-class Library(AnyWidget):
+class _Model(AnyWidget):
+    """A widget whose messages arrive while a cell runs, and on a page that is slow to load it."""
+
+    # By this the page finds the connection, which anywidget does not hand out: see `hear` in js/src/index.js.
+    id = Unicode().tag(sync=True)
+
+    def __init__(self, **given: Any) -> None:
+        own = uuid.uuid4().hex
+        super().__init__(model_id=own, id=own, **given)
+        # ipywidgets gives each widget a second one, its layout.
+        for each in (self, cast("Any", self).layout):
+            take_messages_anywhere(each.comm)
+
+
+class Library(_Model):
     """The code and the style sheet of all views of a kernel; a page loads them once, not once a cell."""
 
     _esm = (STATIC / "view.js").read_text(encoding="utf-8")
@@ -83,7 +97,7 @@ class Library(AnyWidget):
             return self._here.wait(seconds)
 
 
-class View(AnyWidget):
+class View(_Model):
     """Shows a session's blocks as they come, and hands on what a person does there.
 
     `home` is "cell" for one turn without an input, or "panel". It is drawn wherever `place` is shown, by any
@@ -125,7 +139,6 @@ class View(AnyWidget):
         self._messages = 0
         self._answered = ("", 0, 0.0)
         super().__init__(home=home, name=name or uuid.uuid4().hex, library=_library().name)
-        _take_messages(self)
         cast("Any", self).on_msg(self._receive)
 
     @property
@@ -256,12 +269,5 @@ def has_page(seconds: float = ANSWER) -> bool:
 def _library() -> Library:
     """Return the library of this kernel."""
     library = Library(name=uuid.uuid4().hex)
-    _take_messages(library)
     answer_pages_anytime(getattr(library.comm, "kernel", None))
     return library
-
-
-def _take_messages(widget: AnyWidget) -> None:
-    """Take the messages of a widget while a cell runs; ipywidgets gives each one a second widget, its layout."""
-    for each in (widget, cast("Any", widget).layout):
-        take_messages_anywhere(each.comm)

@@ -236,8 +236,8 @@ export function scroller(element) {
   return null
 }
 
-/** @param {Element} element */
-function hostOf(element) {
+/** Returns the element whose shadow holds it. @param {Element} element */
+export function hostOf(element) {
   const root = element.getRootNode()
   return root instanceof ShadowRoot ? root.host : null
 }

@@ -1,6 +1,6 @@
 // Keeps an answer in a cell where the reader reads while it grows. JupyterLab keeps the next cell, which is the active one, in
 // sight, and browsers keep what has the focus in its place: both would carry the answer away.
-import { scroller } from "./attention.js"
+import { hostOf, scroller } from "./attention.js"
 
 /** Milliseconds after a key, a click or a turn of the wheel in which a person may have scrolled. */
 const RECENT = 400
@@ -11,8 +11,9 @@ const INPUTS = ["wheel", "touchmove", "pointerdown", "keydown"]
 
 export class Hold {
   #running = false
+  /** Whether the turn was seen to run. */
+  #ran = false
   #over = new AbortController()
-  #timer = 0
   #input = -Infinity
   #grown = -Infinity
   /** Whether the person has gone to the end of the answer, and sees it as it grows. */
@@ -26,20 +27,22 @@ export class Hold {
     this.element = element
     this.end = end
     this.sizes = new ResizeObserver(() => this.#look())
+    this.#begin() // a turn may be over before the page has drawn anything of it
   }
 
   /** @param {boolean} is whether a turn is under way */
   run(is) {
     if (is === this.#running) return
     this.#running = is
-    clearTimeout(this.#timer)
     if (is) this.#begin()
-    else this.#timer = window.setTimeout(() => this.stop(), SETTLING)
+    else this.#grown = performance.now()
+    this.#ran = true
   }
 
   #begin() {
     this.stop()
     this.#over = new AbortController()
+    this.#input = -Infinity
     this.#follows = this.#writes = false
     const options = { signal: this.#over.signal, capture: true, passive: true }
     for (const type of INPUTS) addEventListener(type, (event) => this.#hear(event), options)
@@ -73,11 +76,25 @@ export class Hold {
     const { top, height, scrolled, isSeen } = this.#seen
     const at = this.#note(outer)
     if (at.height !== height) this.#grown = now
-    if (now - this.#input < RECENT) this.#follows = at.top < 0 && this.#beyond(outer) <= 0
+    if (!this.#running && this.#isOver(now)) this.stop()
+    else if (now - this.#input < RECENT) this.#follows = at.top < 0 && this.#beyond(outer) <= 0
     else if (this.#writes || now - this.#grown > SETTLING) return
     else if (this.#follows) this.#scroll(outer, Math.max(0, this.#beyond(outer)))
     else if (isSeen && at.scrolled !== scrolled) this.#scroll(outer, at.top - top)
-    else if (!height && at.isSeen) this.#scroll(outer, Math.min(0, at.top)) // the page had scrolled before the answer was drawn
+    // The page had scrolled before the answer was drawn.
+    else if (at.height && !height && (at.isSeen || this.#isLast())) this.#scroll(outer, Math.min(0, at.top))
+  }
+
+  /** Whether the page no longer scrolls because of the turn, or has not: an answer of before is not held. @param {number} now */
+  #isOver(now) {
+    if (!this.#ran && !this.#isLast()) return true
+    return this.#seen.height > 0 && now - this.#grown > SETTLING
+  }
+
+  /** Whether the cell is the last that the person has run, and did nothing since: JupyterLab has made the next one active. */
+  #isLast() {
+    const cell = hostOf(this.element)?.closest(".jp-Cell")
+    return this.#input === -Infinity && Boolean(cell?.nextElementSibling?.classList.contains("jp-mod-active"))
   }
 
   /** @param {Element} outer @param {number} by */

@@ -412,6 +412,19 @@ function noteOf({ note = "", cleared = 0, left = "", offered = null }) {
 }
 
 /**
+ * Takes a model's messages from its connection. anywidget (0.11) drops them all, for good, if the model took more than two
+ * seconds to load, as on a slow machine.
+ * @param {Model} model
+ */
+async function hear(model) {
+  const own = await model.widget_manager?.get_model?.(model.get("id"))
+  own?.comm?.on_msg?.((message) => {
+    const { method, content } = message.content.data
+    return method === "custom" ? own.trigger("msg:custom", content) : own._handle_comm_msg(message)
+  })
+}
+
+/**
  * An anywidget without a picture of its own: it draws the views of its kernel, those too that came before it.
  * Each of them has put itself into the queue of this library; see `agentmagic.widgets.view`.
  * @param {{model: Model}} context
@@ -423,10 +436,12 @@ function initialize({ model }) {
   /** @param {Waiting} view */
   const show = (view) => {
     if (view.gone) return
+    hear(view.model)
     view.close = open(view.model.get("name"), (answered) => Object.assign(new View(view.model, answered), { sheet }))
     // The widgets of a notebook that is closed are not told so, and have no connection any more.
     view.model.widget_manager?.context?.disposed.connect(() => view.close())
   }
+  hear(model)
   model.on("msg:custom", () => model.send({ type: "here" })) // the kernel asks whether a page is there
   const queues = (globalThis.agentmagic ??= {})
   const waiting = queues[model.get("name")] ?? []

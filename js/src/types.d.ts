@@ -86,7 +86,18 @@ export interface Model {
   on(event: "msg:custom", callback: (message: any) => void): void
   off(event: "msg:custom", callback: (message: any) => void): void
   /** Of JupyterLab and Notebook 7. */
-  widget_manager?: { kernel?: Kernel | null; context?: Context }
+  widget_manager?: { kernel?: Kernel | null; context?: Context; get_model?(id: string): Promise<OwnModel> }
+}
+
+/** The widget manager's own model, behind the one that anywidget hands out. */
+export interface OwnModel {
+  comm?: { on_msg?(callback: (message: CommMessage) => unknown): void }
+  trigger(event: "msg:custom", content: any): void
+  _handle_comm_msg(message: CommMessage): unknown
+}
+
+export interface CommMessage {
+  content: { data: any }
 }
 
 /** The part of an open notebook that a view uses. */
