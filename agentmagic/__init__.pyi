@@ -78,7 +78,10 @@ from agentmagic.mapping.outcomes import MapResult as MapResult
 from agentmagic.mapping.outcomes import MapRow as MapRow
 from agentmagic.mapping.run import MapRun as MapRun
 from agentmagic.mapping.work import MapFailed as MapFailed
+from agentmagic.messages import Citation as Citation
 from agentmagic.messages import Example as Example
+from agentmagic.messages import HostedCall as HostedCall
+from agentmagic.messages import HostedResult as HostedResult
 from agentmagic.messages import Media as Media
 from agentmagic.messages import Message as Message
 from agentmagic.messages import Part as Part
@@ -116,6 +119,8 @@ from agentmagic.tools.functions import tool as tool
 from agentmagic.tools.notebook import NotebookTools as NotebookTools
 from agentmagic.tools.output_cache import preview as preview
 from agentmagic.tools.output_cache import reader as reader
+from agentmagic.tools.web import web_fetch as web_fetch
+from agentmagic.tools.web import web_search as web_search
 
 __version__: str
 

@@ -18,7 +18,7 @@ from agentmagic.secrets import redact
 from agentmagic.text import one_line
 
 StopReason = Literal["answer", "done", "limit", "budget", "timeout", "cancelled", "no_tools", "error"]
-PartKind = Literal["text", "reasoning", "tool_call"]
+PartKind = Literal["text", "reasoning", "tool_call", "hosted_call", "hosted_result"]
 Level = Literal["info", "warning", "error"]
 Route = Literal["answer", "ask", "tools"]
 ValueKind = Literal["table", "image", "text", "code", "file", "error", "schema"]
@@ -161,7 +161,8 @@ class ApprovalAsked:
     `reason` says why the user is asked, if it is not the rule for the tool. `step` says that the call may run, and that
     the turn is paused before it in step mode. `effects` says, line by line, what the call would do, if the tool can
     tell: what a program would read and write, for example. `optional` are the JSON Schemas of the arguments that the
-    model left out, by name. The arguments of a `fixed` call cannot be changed.
+    model left out, by name. The arguments of a `fixed` call cannot be changed. A `hosted` call is none: it asks whether
+    the provider may carry out the tool in this session.
     """
 
     type: ClassVar[str] = "approval_asked"
@@ -173,6 +174,7 @@ class ApprovalAsked:
     effects: tuple[str, ...] = ()
     optional: Mapping[str, Any] | None = None
     fixed: bool = False
+    hosted: bool = False
 
 
 @value_class
@@ -759,7 +761,7 @@ class Fold:
         """Yield the events that finish the open parts that are worth keeping."""
         for index, (kind, pieces) in sorted(self._open.items()):
             text = "".join(pieces)
-            if text and kind != "tool_call":
+            if text and kind in ("text", "reasoning"):
                 yield PartFinished(index, Text(text) if kind == "text" else Reasoning(text))
 
     def close(self) -> tuple[Event, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from agentmagic import events
 from agentmagic.events import Event
-from agentmagic.messages import Media, Part, Reasoning, Resource, Text, ToolCall, ToolResult
+from agentmagic.messages import HostedCall, HostedResult, Media, Part, Reasoning, Resource, Text, ToolCall, ToolResult
 from agentmagic.secrets import redact
 from agentmagic.text import one_line, shown
 
@@ -216,7 +216,9 @@ def _part(part: Part) -> str:
             return f"{part.type} {_short(part.text)}"
         case ToolCall():
             return f"{part.name} {part.id} {_short(str(dict(part.arguments)))}"
-        case ToolResult():
+        case HostedCall():
+            return f"{part.name} {part.id} {_short(str(dict(part.arguments)))}"
+        case ToolResult() | HostedResult():
             return f"{part.name} {part.call_id} {part.status} {_short(part.text)}"
         case Media():
             return f"{part.media_type}, {len(part.data):,} bytes"

@@ -2,16 +2,19 @@
 
 A `Message` holds parts. The user and the assistant write `Text`, `Reasoning`, `Media`, `Resource` and
 `ToolCall` parts; a message of role "tool" holds the `ToolResult` parts that answer the calls of the
-assistant message before it, in the order of the calls.
+assistant message before it, in the order of the calls. What a provider did itself within an answer stands in the
+message of the assistant, as a `HostedCall` and its `HostedResult`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from itertools import groupby
 from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 from agentmagic.errors import UsageError
 from agentmagic.secrets import redact
-from agentmagic.text import clip, encodable
+from agentmagic.text import clip, encodable, written_json
 
 Role = Literal["user", "assistant", "tool"]
 ResultStatus = Literal["ok", "error", "denied", "interrupted", "timeout"]
@@ -97,13 +100,32 @@ class ProviderData:
 
 
 @value_class
+class Citation:
+    """What a span of a text rests on: a page on the web, and its own words, "" if they are not known.
+
+    `start` and `end` count characters of the text; the end is not a part of the span.
+    """
+
+    type: ClassVar[str] = "citation"
+    start: int
+    end: int
+    url: str
+    title: str = ""
+    quote: str = ""
+
+
+@value_class
 class Text:
-    """Words of a user, a model or a tool; those whose `audience` is "assistant" are not shown to the user."""
+    """Words of a user, a model or a tool; those whose `audience` is "assistant" are not shown to the user.
+
+    `citations` stand in the order of their ends.
+    """
 
     type: ClassVar[str] = "text"
     text: str
     provider_data: ProviderData | None = None
     audience: str = ""
+    citations: tuple[Citation, ...] = ()
 
 
 @value_class
@@ -180,7 +202,41 @@ class ToolResult:
 
 
 Content = Text | Media | Resource
-Part = Text | Reasoning | Media | Resource | ToolCall | ToolResult
+
+
+@value_class
+class HostedCall:
+    """A call that the provider's own servers carry out within an answer: a search, a fetched page, a program.
+
+    `host` is the provider. `name` is "web_search", "web_fetch", "code_execution", or the provider's own word.
+    """
+
+    type: ClassVar[str] = "hosted_call"
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+    host: str = ""
+    provider_data: ProviderData | None = None
+
+
+@value_class
+class HostedResult:
+    """What came of a call that the provider carried out: pages as resources, words, images; untrusted as any result."""
+
+    type: ClassVar[str] = "hosted_result"
+    call_id: str
+    name: str
+    content: tuple[Content, ...] = ()
+    status: ResultStatus = "ok"
+    provider_data: ProviderData | None = None
+
+    @property
+    def text(self) -> str:
+        """The words of the result, pages and media named in brackets."""
+        return "\n".join(as_text(part) for part in self.content)
+
+
+Part = Text | Reasoning | Media | Resource | ToolCall | ToolResult | HostedCall | HostedResult
 
 
 @value_class
@@ -267,7 +323,39 @@ class ToolDef:
     own_name: str = ""
 
 
-def as_text(part: Content) -> str:
+@value_class
+class HostedTool:
+    """A tool that a provider carries out on its own servers, as an agent may have it.
+
+    `name` is "web_search" or "web_fetch". `domains` are the only ones that it may reach, all if there are none.
+    `max_uses` bounds its uses in one request, None for as many as the provider allows.
+    """
+
+    name: str
+    domains: tuple[str, ...] = ()
+    max_uses: int | None = None
+
+
+def cited(part: Text) -> str:
+    """Return a text with its sources as Markdown links, for models and files that know no citations."""
+    pieces: list[str] = []
+    done = 0
+    for end, citations in groupby(sorted(part.citations, key=_end_of), key=_end_of):
+        links = dict.fromkeys(f" [{_label(one)}](<{one.url}>)" for one in citations)
+        pieces += (part.text[done:end], *links)
+        done = end
+    return "".join((*pieces, part.text[done:]))
+
+
+def _end_of(citation: Citation) -> int:
+    return citation.end
+
+
+def _label(citation: Citation) -> str:
+    return re.sub(r"[\[\]\s]+", " ", citation.title or citation.url).strip()
+
+
+def as_text(part: Content | HostedCall | HostedResult) -> str:
     """Return a part in words, for models and screens that cannot take it as it is."""
     match part:
         case Text():
@@ -278,6 +366,10 @@ def as_text(part: Content) -> str:
         case Resource():
             head = f"[resource {part.uri}]"
             return f"{head}\n{part.text}" if part.text else head
+        case HostedCall():
+            return f"[{part.name} {written_json(part.arguments)}]"
+        case HostedResult():
+            return f"[{part.name}: {part.text or part.status}]"
 
 
 def user(*content: str | Content) -> Message:

@@ -34,7 +34,20 @@ from agentmagic.events import (
     ToolStarted,
     TurnStarted,
 )
-from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Role, Text, ToolCall, ToolResult, Usage
+from agentmagic.messages import (
+    HostedCall,
+    HostedResult,
+    Media,
+    Message,
+    Part,
+    Reasoning,
+    Resource,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 from agentmagic.providers.base import ModelEvent, ModelFinished, Request
 from agentmagic.run import Run
 from agentmagic.secrets import redact
@@ -409,7 +422,7 @@ def _shown(value: Any) -> str:
 
 _PARTS: dict[Role, tuple[type[Part], ...]] = {
     "user": (Text, Media, Resource),
-    "assistant": (Text, Reasoning, Media, ToolCall),
+    "assistant": (Text, Reasoning, Media, ToolCall, HostedCall, HostedResult),
     "tool": (ToolResult,),
 }
 

@@ -332,6 +332,7 @@ class Gate:
                 effects=_effects(tool, call),
                 optional=left_out(tool.definition, call.arguments),
                 fixed=tool.fixed,
+                hosted=tool.hosted is not None,
             )
             intent = await self._answer(asked, again)
             if intent is RELEASED:
@@ -370,7 +371,8 @@ class Gate:
         if approve.always and decision.each:
             approve = replace(approve, always=False)
             self.emit(Notice("info", f"{asked.call.name} is asked about every time: {_lower(decision.each)}"))
-        self.approvals.approve(tool.lasting or tool.definition, decision.questions, always=approve.always)
+        lasts = approve.always or (tool.hosted is not None and not decision.each)
+        self.approvals.approve(tool.lasting or tool.definition, decision.questions, always=lasts)
         if approve.always:
             self._release()
         arguments = own(call).arguments if edited else None

@@ -98,12 +98,13 @@ class Context:
         *,
         view: RequestView | None = None,
         accepts: Accepts = accept_all,
+        provider: str = "",
         instructions: str = "",
         tools: Sequence[ToolDef] = (),
         unsent: frozenset[int] = frozenset(),
     ) -> None:
         self._limits = limits
-        self._rules = Rules(limits.result, accepts, compacted or WHOLE, unsent)
+        self._rules = Rules(limits.result, accepts, compacted or WHOLE, unsent, provider)
         self._view = view or RequestView()
         self._instructions = instructions
         self._tools = tools

@@ -15,7 +15,7 @@ from agentmagic.events import (
     StopReason,
     ToolProgress,
 )
-from agentmagic.messages import Content, Media, Message, Text, ToolCall, ToolResult, Usage
+from agentmagic.messages import Citation, Content, Media, Message, Text, ToolCall, ToolResult, Usage
 from agentmagic.plan import SETTLED_TASK, TaskProgress
 
 State = Literal["pending", "waiting", "running", "done", "failed", "denied", "interrupted"]
@@ -178,11 +178,12 @@ class TextBlock(GrowingBlock):
     """What the model wrote.
 
     `is_value` says that it is JSON, and was checked against the type that was asked for; `wrapped_in` is the property
-    that holds the value, if that type is no object.
+    that holds the value, if that type is no object. `citations` come when the text is whole.
     """
 
     is_value: bool = False
     wrapped_in: str = ""
+    citations: tuple[Citation, ...] = ()
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.text`."""
@@ -210,7 +211,7 @@ class ToolCard(Block):
     `optional` are the schemas of the arguments that the model left out, `written` the arguments that it wrote if the
     user changed them. The arguments of a `fixed` call cannot be changed. A call that a running tool makes is `inner`:
     it stands below the card of the tool. `client` is the program that makes the call in a served notebook, "" if the
-    model makes it.
+    model makes it. A `hosted` call is carried out by the provider, which `server` names.
     """
 
     name: str
@@ -232,6 +233,7 @@ class ToolCard(Block):
     inner: bool = False
     client: str = ""
     fixed: bool = False
+    hosted: bool = False
 
     @property
     def raw(self) -> str:

@@ -32,7 +32,16 @@ from agentmagic.display.blocks import (
     ValuesBlock,
 )
 from agentmagic.events import Event, MapProgress, PartKind
-from agentmagic.messages import Reasoning, ResultStatus, Text, ToolCall, Usage
+from agentmagic.messages import (
+    HostedCall,
+    HostedResult,
+    Reasoning,
+    ResultStatus,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 from agentmagic.plan import Checklist
 from agentmagic.text import one_line, shown
 
@@ -44,8 +53,18 @@ _ENDS: dict[ResultStatus, State] = {
     "interrupted": "interrupted",
 }
 
-_KINDS: dict[type, PartKind] = {Text: "text", Reasoning: "reasoning", ToolCall: "tool_call"}
-_BLOCKS: dict[PartKind, "type[_Part]"] = {"text": TextBlock, "reasoning": ReasoningBlock, "tool_call": ToolCard}
+_KINDS: dict[type, PartKind] = {
+    Text: "text",
+    Reasoning: "reasoning",
+    ToolCall: "tool_call",
+    HostedCall: "hosted_call",
+}
+_BLOCKS: dict[PartKind, "type[_Part]"] = {
+    "text": TextBlock,
+    "reasoning": ReasoningBlock,
+    "tool_call": ToolCard,
+    "hosted_call": ToolCard,
+}
 
 LONGEST_LINE = 400
 """Characters that are shown of a prompt that is sent back to the model."""
@@ -129,7 +148,8 @@ class Transcript:
                 self._start_step()
                 self._enter("waiting for the model")
             case events.PartStarted():
-                self._start_part(event)
+                if event.kind != "hosted_result":  # it stands in the card of its call
+                    self._start_part(event)
             case events.PartFinished():
                 self._finish_part(event)
             case events.StepRetried():
@@ -152,7 +172,7 @@ class Transcript:
                 self.asked[event.id] = event
                 card = self._card(event.call, event.server)
                 card.step, card.effects, card.optional = event.step, event.effects, event.optional
-                card.fixed = event.fixed
+                card.fixed, card.hosted = event.fixed, event.hosted
                 self._change(card, "waiting", ask=event.id)
             case events.ApprovalGiven():
                 self._settle_approval(event)
@@ -298,8 +318,8 @@ class Transcript:
                 block = TextBlock(open=True)
             case "reasoning":
                 block = ReasoningBlock(open=True)
-            case "tool_call":
-                block = ToolCard(event.name, client=self._client, open=True)
+            case _:
+                block = ToolCard(event.name, client=self._client, open=True, hosted=event.kind == "hosted_call")
         self._parts[event.index] = block
         return self._add(block)
 
@@ -311,7 +331,9 @@ class Transcript:
 
     def _finish_part(self, event: events.PartFinished) -> None:
         part = event.part
-        if not isinstance(part, Text | Reasoning | ToolCall):
+        if isinstance(part, HostedResult):
+            self._finish_hosted(part)
+        if not isinstance(part, Text | Reasoning | ToolCall | HostedCall):
             return
         kind = _KINDS[type(part)]
         block = self._parts.get(event.index)
@@ -320,14 +342,25 @@ class Transcript:
             block = None
         block = block or self._start_part(events.PartStarted(event.index, kind))
         block.version += 1
-        if not isinstance(part, ToolCall):
+        if isinstance(part, Text | Reasoning):
             block.pieces = Pieces(part.text)
             block.open = False
+            if isinstance(part, Text) and isinstance(block, TextBlock):
+                block.citations = part.citations
         elif isinstance(block, ToolCard):
             block.pieces = Pieces()
-            block.call = part
+            block.call = part if isinstance(part, ToolCall) else ToolCall(part.id, part.name, part.arguments)
             block.name = part.name
             self._cards[part.id] = block
+            if isinstance(part, HostedCall):
+                block.server = part.host
+                self._change(block, "running")
+
+    def _finish_hosted(self, part: HostedResult) -> None:
+        """Show what the provider has found in the card of its call; a call without its like has no card."""
+        if card := self._cards.get(part.call_id):
+            card.result = ToolResult(part.call_id, part.name, part.content, part.status)
+            self._change(card, _ENDS.get(part.status, "failed"))
 
     # -- calls ---------------------------------------------------------------------------------
 
@@ -370,7 +403,8 @@ class Transcript:
             if event.approved and event.arguments is not None and card.call:
                 card.written = card.call.arguments
                 card.call = replace(card.call, arguments=event.arguments)
-            self._change(card, "pending" if event.approved else "denied")
+            granted = "done" if card.hosted else "pending"  # the provider's own calls follow
+            self._change(card, granted if event.approved else "denied")
 
     # -- what the user is asked ----------------------------------------------------------------
 

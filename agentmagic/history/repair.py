@@ -19,14 +19,28 @@ from agentmagic.events import (
     TurnFinished,
     TurnStarted,
 )
-from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Role, Text, ToolCall, ToolResult, Usage, user
+from agentmagic.messages import (
+    HostedCall,
+    HostedResult,
+    Media,
+    Message,
+    Part,
+    Reasoning,
+    Resource,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    user,
+)
 
 CONTINUED = "(continued)"
 """Stands in for the prompt of a history that begins in the middle."""
 
 _PARTS: dict[Role, tuple[type[Part], ...]] = {
     "user": (Text, Media, Resource),
-    "assistant": (Text, Reasoning, Media, ToolCall),
+    "assistant": (Text, Reasoning, Media, ToolCall, HostedCall, HostedResult),
     "tool": (),  # results are placed by the calls they answer
 }
 

@@ -31,7 +31,7 @@ from agentmagic.loop.budgets import Budget, BudgetExhausted, Purse
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit
-from agentmagic.messages import Media, Message, Part, Text, ToolCall, Usage, as_text, user
+from agentmagic.messages import Media, Message, Part, Text, ToolCall, ToolDef, Usage, as_text, user
 from agentmagic.plan import PlanOptions
 from agentmagic.providers.base import (
     KINDS,
@@ -42,6 +42,7 @@ from agentmagic.providers.base import (
     PlanQuestion,
     Request,
     honoured,
+    hosts,
 )
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.traffic import TurnTraffic
@@ -171,8 +172,9 @@ class Steps:
             self._turn.history.compacted,
             view=self._turn.view,
             accepts=self._turn.facts.accepts,
+            provider=self._model.name.partition(":")[0],
             instructions=self._instructions,
-            tools=[tool.definition for tool in self._tools.values()],
+            tools=self._definitions,
             unsent=self._turn.history.unsent,
         )
 
@@ -330,8 +332,14 @@ class Steps:
         if self._context.shortened and self._tools:
             tool = reader(lambda call_id: find_result(self._messages, call_id), self._limits.result)
             self._tools.setdefault(tool.name, tool)
-        definitions = tuple(tool.definition for tool in self._tools.values())
-        return Request(sent, self._instructions, definitions, tool_choice, self._schema, self._settings)
+        hosted = tuple(tool.hosted for tool in self._tools.values() if tool.hosted and hosts(self._model, tool.hosted))
+        return Request(
+            sent, self._instructions, self._definitions, tool_choice, self._schema, self._settings, hosted=hosted
+        )
+
+    @property
+    def _definitions(self) -> tuple[ToolDef, ...]:
+        return tuple(tool.definition for tool in self._tools.values() if tool.hosted is None)
 
     async def _compact(self, messages: Messages) -> bool:
         """Make the history shorter for the model, if possible. Return whether that was done."""

@@ -8,10 +8,11 @@ import time
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from agentmagic import log
 from agentmagic.agent import REPAIRS, TIMEOUT, TOOL_CHOICES
-from agentmagic.approval.approvals import Ask, Gate, ask_no_one
+from agentmagic.approval.approvals import Ask, Gate, Refused, ask_no_one
 from agentmagic.approval.policy import policy_of
 from agentmagic.classroom import class_settings
 from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, said
@@ -39,15 +40,16 @@ from agentmagic.loop.retry import hide_secrets, words_of
 from agentmagic.loop.step import Steps, TurnContext
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit, ToolExecutor
-from agentmagic.messages import Message, Text, ToolDef, Usage, user
+from agentmagic.messages import Message, Text, ToolCall, ToolDef, Usage, user
 from agentmagic.plan import PlanOptions
-from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Preparing
+from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Preparing, hosts
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import GRACE, Deadline, await_with_grace
 from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean
 from agentmagic.tools.base import Choosing, Tool, as_of_now, list_source, not_told, notices_of
 from agentmagic.tools.output_cache import READER
+from agentmagic.tools.web import asked as asked_of
 from agentmagic.undo.changes import Changes, told
 
 T = TypeVar("T")
@@ -60,6 +62,10 @@ CLOSING_PROMPT = (
     "and say what is missing."
 )
 NO_CLOSING = "The limit of steps was reached before an answer was found."
+NO_WEB = (
+    "{model} has no {tool} of its own, so it is asked without. Add an MCP server that has one (%mcp add fetch uvx "
+    "mcp-server-fetch), or choose a model of OpenAI, Anthropic or Gemini."
+)
 CUT_CALL = "Not run: the message was cut off at the model's limit of output. Call again, with shorter arguments."
 CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to go on, or ask for less at once."
 
@@ -372,11 +378,31 @@ class TurnLoop:
         self.tools.update(offered)
         for problem in missing:
             self.warn(redact(problem))
+        await self._admit_hosted()
         self._leave_out()
         definitions = [tool.definition for tool in self.tools.values()]
         for name, tool in self.tools.items():
             if tool.among is not None:
                 self.tools[name] = replace(tool, definition=tool.among(definitions))
+
+    async def _admit_hosted(self) -> None:
+        """Keep the tools that the provider carries out itself, and that the user lets it; tell of the others."""
+        model, gate = self.turn.model, self.executor.gate
+        for tool in [tool for tool in self.tools.values() if tool.hosted is not None]:
+            if not hosts(model, tool.hosted):
+                self._tell_once(NO_WEB.format(model=model.name, tool=tool.name))
+                del self.tools[tool.name]
+                continue
+            call = ToolCall(f"call_{uuid4().hex}", tool.name, asked_of(tool.hosted))
+            if isinstance(admitted := await gate.admit(tool, call), Refused):
+                self._tell_once(admitted.words)
+                del self.tools[tool.name]
+
+    def _tell_once(self, words: str) -> None:
+        """Warn of something, unless an earlier turn of the session has."""
+        if words not in self.turn.noted:
+            self.turn.noted.add(words)
+            self.warn(redact(words))
 
     def _tell_of_servers(self, problems: Sequence[str]) -> None:
         """Warn of servers that cannot be reached, unless an earlier turn of the session has warned of the same."""
@@ -398,10 +424,10 @@ class TurnLoop:
         if not isinstance(model, FewTools):
             return
         # A program can do what a tool that is left out would do, so the tools that run programs come first.
-        tools = sorted(self.tools.values(), key=lambda tool: not tool.code)
+        tools = sorted((tool for tool in self.tools.values() if tool.hosted is None), key=lambda tool: not tool.code)
         kept = model.choose([tool.definition for tool in tools], self.turn.prompt.text)
         names = {self.turn.agent.tool_choice, *(definition.name for definition in kept)}
-        left_out = [name for name in self.tools if name not in names]
+        left_out = [tool.name for tool in tools if tool.name not in names]
         for name in left_out:
             del self.tools[name]
         if left_out:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, cast, get_args, runtime_che
 from agentmagic.errors import UsageError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.json_schema import misfit
-from agentmagic.messages import Message, ToolCall, ToolDef, ToolResult, Usage
+from agentmagic.messages import HostedTool, Message, ToolCall, ToolDef, ToolResult, Usage
 
 _FENCED = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n[^\S\n]*```", re.DOTALL)
 WRAPPED = "value"
@@ -168,7 +168,7 @@ class Request:
     `messages` is a valid history: every tool call is answered by the next message, of role "tool".
     `tool_choice` is "auto", "none", "required" or the name of one of `tools`. `output` asks for an answer that is JSON
     of that form. Not every model obeys, so the loop checks the answer. `settings` has only settings that the model
-    `honours`. `decision` says what a planned turn asks.
+    `honours`. `decision` says what a planned turn asks. `hosted` are tools of the provider's own, which it `hosts`.
     """
 
     messages: tuple[Message, ...]
@@ -178,6 +178,7 @@ class Request:
     output: OutputSchema | None = None
     settings: ModelSettings = ModelSettings()
     decision: PlanQuestion | None = None
+    hosted: tuple[HostedTool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,15 @@ class Adjustable(Protocol):
 
 
 @runtime_checkable
+class Hosting(Protocol):
+    """A model whose provider carries out some tools itself, within an answer."""
+
+    def hosts(self, tool: HostedTool) -> bool:
+        """Return whether the provider carries out this tool, with what is asked of it."""
+        ...
+
+
+@runtime_checkable
 class Metered(Protocol):
     """A model that knows what its answers cost: as when they were recorded, or in a batch."""
 
@@ -300,6 +310,11 @@ class Taped(Protocol):
 def honoured(model: Model, settings: ModelSettings) -> ModelSettings:
     """Return the settings that a model honours; none if it is not `Adjustable`."""
     return settings.only(model.honours(settings) if isinstance(model, Adjustable) else ())
+
+
+def hosts(model: Model, tool: HostedTool | None) -> bool:
+    """Return whether a model's provider carries out a tool itself; no tool of ours is one."""
+    return tool is not None and isinstance(model, Hosting) and model.hosts(tool)
 
 
 Kind = Literal["images", "documents", "audio", "video"]

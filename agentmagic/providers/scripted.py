@@ -9,7 +9,20 @@ from typing import Any, NotRequired, TypedDict, cast
 
 from agentmagic.errors import BadRequest, ConfigError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
-from agentmagic.messages import Part, Reasoning, Text, ToolCall, ToolResult, Usage, as_text
+from agentmagic.messages import (
+    Citation,
+    HostedCall,
+    HostedResult,
+    HostedTool,
+    Part,
+    Reasoning,
+    Resource,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    as_text,
+)
 from agentmagic.providers.base import FREE, KINDS, Family, ModelEvent, ModelFinished, ModelSettings, Provider, Request
 from agentmagic.providers.wire import clean, read_arguments
 
@@ -30,12 +43,38 @@ PROVIDERS = (
     ),
 )
 
+SEARCH = "web_search"
+
 
 class ScriptedCall(TypedDict):
     """A tool call in a script; `arguments` can be a string, to play a model that writes bad JSON."""
 
     name: str
     arguments: "dict[str, Any] | str"
+
+
+class ScriptedPage(TypedDict):
+    """A page that a search in a script finds."""
+
+    url: str
+    title: NotRequired[str]
+    text: NotRequired[str]
+
+
+class ScriptedSearch(TypedDict):
+    """A search that the provider carries out itself, before the text."""
+
+    query: str
+    found: NotRequired[list[ScriptedPage]]
+
+
+class ScriptedCitation(TypedDict):
+    """What a span of the text rests on; `of` are the words of the span."""
+
+    of: str
+    url: str
+    title: NotRequired[str]
+    quote: NotRequired[str]
 
 
 class ScriptedStep(TypedDict):
@@ -47,6 +86,8 @@ class ScriptedStep(TypedDict):
     text: NotRequired[str]
     reasoning: NotRequired[str]
     calls: NotRequired[list[ScriptedCall]]
+    searches: NotRequired[list[ScriptedSearch]]
+    citations: NotRequired[list[ScriptedCitation]]
     pace: NotRequired[float]
     cut: NotRequired[bool]
 
@@ -69,6 +110,10 @@ class ScriptedModel:
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
         """Return all names: a script is the same with any settings."""
         return settings.given
+
+    def hosts(self, _tool: HostedTool) -> bool:
+        """Return True: a script is the same with any tools."""
+        return True
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Play the next step."""
@@ -96,9 +141,14 @@ class ScriptedModel:
 
     def _events(self, step: ScriptedStep) -> Iterator[ModelEvent]:
         index = 0
+        for search in step.get("searches", []):
+            self._calls += 1
+            for part in _search(f"call_{self._calls}", search):
+                yield from _part(index, cast("PartKind", part.type), part.name, [], part)
+                index += 1
         for kind, text in (("reasoning", step.get("reasoning")), ("text", step.get("text"))):
             if text:
-                part = Text(text) if kind == "text" else Reasoning(text)
+                part = Text(text, citations=_citations(text, step)) if kind == "text" else Reasoning(text)
                 yield from _part(index, cast("PartKind", kind), "", re.findall(r"\S+\s*|\s+", text), part)
                 index += 1
         for call in step.get("calls", []):
@@ -143,6 +193,21 @@ def _part(index: int, kind: PartKind, name: str, pieces: Sequence[str], part: Pa
     for piece in pieces:
         yield PartDelta(index, piece)
     yield PartFinished(index, part)
+
+
+def _search(call_id: str, search: ScriptedSearch) -> tuple[HostedCall, HostedResult]:
+    pages = (Resource(one["url"], one.get("title", ""), text=one.get("text", "")) for one in search.get("found", []))
+    call = HostedCall(call_id, SEARCH, {"query": search["query"]}, "scripted")
+    return call, HostedResult(call_id, SEARCH, tuple(pages))
+
+
+def _citations(text: str, step: ScriptedStep) -> tuple[Citation, ...]:
+    found: list[Citation] = []
+    for one in step.get("citations", []):
+        if (start := text.find(one["of"])) >= 0:
+            end = start + len(one["of"])
+            found.append(Citation(start, end, one["url"], one.get("title", ""), one.get("quote", "")))
+    return tuple(sorted(found, key=lambda citation: citation.end))
 
 
 def _usage(request: Request, step: ScriptedStep) -> Usage:

@@ -24,6 +24,8 @@ from agentmagic.serialization import from_json
 WORDS = "w"
 PIECES = {WORDS: re.compile(r"\S+\s*|\s+"), "t": re.compile(r"\s?[^\W\d_]+|\s?\d+|\s?[^\w\s]+|\s+")}
 """How most streams are cut: into words, or into tokens. Such a piece is written as the letter."""
+WRITTEN = ("text", "reasoning")
+"""The parts that come word by word."""
 SHORTEST = 50
 """Milliseconds; the pauses of a shorter answer are not written."""
 ALIKE = 50
@@ -59,7 +61,7 @@ class Answer:
                 self._pieces[index] = []
                 self._texts |= {index} if kind == "text" else set()
                 call: Json = {"type": kind, "id": "", "name": event.name, "arguments": {}}
-                self._parts[index] = call if kind == "tool_call" else {"type": kind, "text": ""}
+                self._parts[index] = {"type": kind, "text": ""} if kind in WRITTEN else call
             case PartDelta(index=index, text=text):
                 self._flow.append(("", index, text))
                 self._pieces.setdefault(index, []).append(text)
@@ -97,7 +99,7 @@ class Answer:
         joined = {index: "".join(pieces) for index, pieces in self._pieces.items()}
         finished = {index for mark, index, _ in self._flow if mark == "-"}
         for index in self._parts.keys() - finished:
-            if self._parts[index]["type"] != "tool_call":
+            if self._parts[index]["type"] in WRITTEN:
                 self._parts[index]["text"] = redact(joined.get(index, ""))
         parts = [self._parts.get(index, {"type": "text", "text": ""}) for index in places]
         written = {
@@ -106,7 +108,7 @@ class Answer:
             if text and redact(text) not in spellings(self._parts[i])
         }
         withdrawn = sorted(places[index] for index in self._texts if self._parts[index]["type"] == "reasoning")
-        calls = {index for index, part in self._parts.items() if part["type"] == "tool_call"}
+        calls = {index for index, part in self._parts.items() if part["type"] not in WRITTEN}
         chunks = " ".join(_runs(_flow(self._flow, places, joined, calls)))
         alone = re.fullmatch(r"\+0 ([^-+@]+) -0", chunks)
         letter = next((one for one in PIECES if chunks == usual(parts, one)), "")
@@ -127,7 +129,7 @@ class Answer:
 
 def spellings(part: Mapping[str, Any]) -> list[str]:
     """Return how the deltas of a part may spell it, which need not be written then."""
-    if part["type"] != "tool_call":
+    if part["type"] in WRITTEN:
         return [part.get("text", "")]
     arguments = part["arguments"]
     return [

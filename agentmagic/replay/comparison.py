@@ -15,9 +15,20 @@ from itertools import count, islice, takewhile, zip_longest
 from typing import Any, Literal, cast
 
 from agentmagic.events import PromptValue
-from agentmagic.messages import Media, Message, Part, Reasoning, Text, ToolCall, ToolDef, ToolResult
+from agentmagic.messages import (
+    HostedCall,
+    HostedResult,
+    Media,
+    Message,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolDef,
+    ToolResult,
+)
 from agentmagic.providers.base import Request
-from agentmagic.replay.exchange import EachOnce, blanked
+from agentmagic.replay.exchange import EachOnce, blanked, hosted_tool
 from agentmagic.secrets import BLANK, redact
 from agentmagic.serialization import is_shallow, same_json
 from agentmagic.text import clip, one_line
@@ -122,6 +133,8 @@ def _settings(request: Request) -> str:
         data["output"] = {"name": request.output.name, "schema": request.output.schema}
     if request.decision is not None:
         data["decision"] = request.decision.kind
+    if request.hosted:
+        data["hosted"] = list(map(hosted_tool, request.hosted))
     return record_line(blanked(data)) if data else "{}"
 
 
@@ -137,7 +150,7 @@ def _message(message: Message) -> str:
     return record_line(data | {"interrupted": True} if message.interrupted else data)
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: Part) -> dict[str, Any]:  # noqa: PLR0911  (one return for each kind of part)
     match part:
         case Media():
             digest = blake2b(part.data, digest_size=16).hexdigest()
@@ -149,6 +162,10 @@ def _part(part: Part) -> dict[str, Any]:
             # The tool that reads on in a result names a call by its id.
             arguments = {**part.arguments, "id": ""} if part.name == READER else part.arguments
             return blanked(replace(part, id="", arguments=arguments, provider_data=None))
+        case HostedCall():
+            return blanked(replace(part, id="", provider_data=None))
+        case HostedResult():
+            return blanked(replace(part, call_id="", provider_data=None))
         case Text() | Reasoning():
             return blanked(replace(part, provider_data=None))
         case _:

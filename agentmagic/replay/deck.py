@@ -15,7 +15,7 @@ from agentmagic.errors import CassetteError, UsageError
 from agentmagic.events import Notice, PromptValue
 from agentmagic.host import installed
 from agentmagic.messages import Message, Text, ToolCall
-from agentmagic.providers.base import Advising, Model, honoured
+from agentmagic.providers.base import Advising, Model, honoured, hosts
 from agentmagic.providers.outside import shown_name
 from agentmagic.providers.registry import address_of
 from agentmagic.replay import unasked
@@ -474,6 +474,7 @@ def _facts(recipe: Agent, model: Model) -> Json:
         "address": blanked(address_of(model) or ""),
         "advice": blanked(model.advice()) if isinstance(model, Advising) else "",
         "left out": [name for name in recipe.settings.given if name not in kept],
+        "hosted": [tool.name for tool in recipe.own_tools() if hosts(model, tool.hosted)],
     }
     return {name: value for name, value in facts.items() if value}
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from operator import is_
 from typing import Any, Generic, TypeVar, cast
 
-from agentmagic.messages import NOTEBOOK, Example, Message, ToolDef
+from agentmagic.messages import NOTEBOOK, Example, HostedTool, Message, ToolDef
 from agentmagic.providers.base import ModelSettings, OutputSchema, PlanQuestion, Request
 from agentmagic.secrets import redact
 from agentmagic.serialization import from_json, to_json
@@ -109,6 +109,7 @@ class Encoder:
             "output": request.output and blanked({"name": request.output.name, "schema": request.output.schema}),
             "settings": blanked({name: getattr(request.settings, name) for name in request.settings.given}),
             "decision": request.decision and request.decision.kind,
+            "hosted": [hosted_tool(tool) for tool in request.hosted],
             "messages": self._messages(request.messages),
         }
         return {name: value for name, value in data.items() if value}
@@ -125,7 +126,18 @@ def request_of(data: Mapping[str, Any], restore: Callable[[Any], Any]) -> Reques
         output and OutputSchema(output["name"], output["schema"]),
         ModelSettings(**data.get("settings", {})),
         kind and PlanQuestion(kind, ""),
+        tuple(_hosted_of(one) for one in data.get("hosted", ())),
     )
+
+
+def hosted_tool(tool: HostedTool) -> Json:
+    """Return a tool of the provider's own as JSON, fields at their default left out."""
+    data = {"name": tool.name, "domains": list(tool.domains), "max_uses": tool.max_uses}
+    return {name: value for name, value in data.items() if value}
+
+
+def _hosted_of(data: Mapping[str, Any]) -> HostedTool:
+    return HostedTool(str(data["name"]), tuple(map(str, data.get("domains", ()))), data.get("max_uses"))
 
 
 def message_of(data: Mapping[str, Any], restore: Callable[[Any], Any]) -> Message:

@@ -25,7 +25,7 @@ from agentmagic.loop.planning import LONGEST_RESULT, LONGEST_SUMMARY
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.loop.turn_options import PlayTurn
-from agentmagic.messages import Message, ToolCall, ToolDef, ToolResult, Usage
+from agentmagic.messages import HostedTool, Message, ToolCall, ToolDef, ToolResult, Usage
 from agentmagic.providers.base import (
     Advising,
     FewTools,
@@ -36,6 +36,7 @@ from agentmagic.providers.base import (
     Preparing,
     Request,
     honoured,
+    hosts,
 )
 from agentmagic.providers.registry import address_of, counted
 from agentmagic.replay import unasked
@@ -402,6 +403,7 @@ class TapedModel:
         self.name = tape.name if real is None else real.name
         self.base_url = head.get("address") if real is None else address_of(real)
         self._left_out = cast("Sequence[str]", head.get("left out", ()))
+        self._hosted = cast("Sequence[str]", head.get("hosted", ()))
         self._advice = str(head.get("advice", ""))
         self._tape = tape
         self.real = real
@@ -411,6 +413,10 @@ class TapedModel:
         if self.real is not None:
             return honoured(self.real, settings).given
         return [name for name in settings.given if name not in self._left_out]
+
+    def hosts(self, tool: HostedTool) -> bool:
+        """Return whether the provider carries out a tool itself, or did when it was recorded."""
+        return tool.name in self._hosted if self.real is None else hosts(self.real, tool)
 
     def advice(self) -> str:
         """Return the advice that the model gives, or gave when it was recorded."""

@@ -12,6 +12,7 @@ from agentmagic.events import CellProposed
 from agentmagic.host import Capture, Output
 from agentmagic.messages import (
     Content,
+    HostedTool,
     Message,
     ResultStatus,
     ToolCall,
@@ -207,7 +208,8 @@ class Tool:
     in a turn with these tools, and `now` the one at the beginning of a turn; it raises UsageError if the tool cannot be
     offered in this turn. `lasting` is then the definition to which the user's approval is bound. A `trusted` tool is of
     a server that the user trusts, and `reads` if that server says that the tool only reads. The arguments of a `fixed`
-    tool cannot be changed by the user who is asked.
+    tool cannot be changed by the user who is asked. A `hosted` tool is carried out by the provider within an answer,
+    where that can be, and never called by us: the user is asked once in a session.
     """
 
     definition: ToolDef
@@ -223,6 +225,7 @@ class Tool:
     trusted: bool = False
     reads: bool = False
     fixed: bool = False
+    hosted: HostedTool | None = None
 
     @property
     def name(self) -> str:

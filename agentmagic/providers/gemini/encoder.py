@@ -8,7 +8,20 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 
-from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Text, ToolCall, ToolDef, ToolResult, as_text
+from agentmagic.messages import (
+    HostedCall,
+    HostedResult,
+    Media,
+    Message,
+    Part,
+    Reasoning,
+    Resource,
+    Text,
+    ToolCall,
+    ToolDef,
+    ToolResult,
+    as_text,
+)
 from agentmagic.providers.base import Effort, ModelSettings, Request, merged
 from agentmagic.providers.wire import Json, Memo, base64_of, clean, data_of, each_schema, fit_name, results_of
 
@@ -131,7 +144,7 @@ def _spoken(part: Part) -> Json | None:
         case Text() | Media() | Resource():
             text = as_text(part)
             return {"text": text} if text else None
-        case Reasoning() | ToolCall() | ToolResult():
+        case Reasoning() | ToolCall() | ToolResult() | HostedCall() | HostedResult():
             return None
 
 

@@ -1,0 +1,60 @@
+"""The web as tools of an agent, which the provider's own servers carry out: a search, and a page that is fetched."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+
+from agentmagic.errors import UsageError
+from agentmagic.messages import HostedTool, ToolCall, ToolDef, ToolResult
+from agentmagic.tools.base import Tool, ToolContext, failure
+
+SEARCH, FETCH = "web_search", "web_fetch"
+LETS = {
+    SEARCH: "Lets the model's provider search the web in this session. A search may cost a fee.",
+    FETCH: "Lets the model's provider read pages of the web in this session.",
+}
+MOST_DOMAINS = 100
+"""OpenAI takes as many; the others say of no number."""
+_DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
+
+
+def web_search(domains: Sequence[str] = (), max_uses: int | None = None) -> Tool:
+    """Let the model search the web, on its provider's servers.
+
+    `domains` are the only sites that it may find, with all below them, for example "python.org". `max_uses` bounds the
+    searches of one request. The user is asked once in a session. Searches cost a fee at most providers. Raises
+    UsageError for an invalid value.
+    """
+    return _hosted(SEARCH, "Search the web.", domains, max_uses)
+
+
+def web_fetch(domains: Sequence[str] = (), max_uses: int | None = None) -> Tool:
+    """Let the model read pages of the web whose addresses are in the conversation, on its provider's servers.
+
+    `domains` and `max_uses` are those of `web_search`. Raises UsageError for an invalid value.
+    """
+    return _hosted(FETCH, "Read a page of the web.", domains, max_uses)
+
+
+def _hosted(name: str, description: str, domains: Sequence[str], max_uses: int | None) -> Tool:
+    if isinstance(domains, str) or len(domains) > MOST_DOMAINS:
+        raise UsageError(f"domains is {domains!r:.80}. Give a list of at most {MOST_DOMAINS} names of sites.")
+    for one in cast("Sequence[object]", domains):
+        if not isinstance(one, str) or not _DOMAIN.fullmatch(one):
+            raise UsageError(f'domains has {one!r:.80}. Write the name of a site alone, for example "python.org".')
+    uses = cast("object", max_uses)
+    if uses is not None and (isinstance(uses, bool) or not isinstance(uses, int) or uses < 1):
+        raise UsageError(f"max_uses is {max_uses!r}. Give a whole number from 1 on, or None.")
+    definition = ToolDef(name, description)
+    hosted = HostedTool(name, tuple(domains), max_uses)
+    return Tool(definition, _not_ours, ask=True, fixed=True, effects=lambda _: (LETS[name],), hosted=hosted)
+
+
+async def _not_ours(call: ToolCall, _context: ToolContext) -> ToolResult:
+    return failure(call, f"{call.name} is carried out by the provider of the model, and not by a call.")
+
+
+def asked(tool: HostedTool | None) -> dict[str, Any]:
+    """Return what the user is shown of a hosted tool who is asked for it."""
+    pairs = () if tool is None else (("domains", list(tool.domains)), ("max_uses", tool.max_uses))
+    return {name: value for name, value in pairs if value}
