@@ -89,6 +89,7 @@ from agentmagic.messages import Prompt as Prompt
 from agentmagic.messages import ProviderData as ProviderData
 from agentmagic.messages import Reasoning as Reasoning
 from agentmagic.messages import Resource as Resource
+from agentmagic.messages import Source as Source
 from agentmagic.messages import Text as Text
 from agentmagic.messages import ToolCall as ToolCall
 from agentmagic.messages import ToolDef as ToolDef

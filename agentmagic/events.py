@@ -13,7 +13,19 @@ the last turn then. A log without its deltas folds to the same messages.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
-from agentmagic.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, Usage, user, value_class
+from agentmagic.messages import (
+    Message,
+    Part,
+    Reasoning,
+    Source,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    sources_of,
+    user,
+    value_class,
+)
 from agentmagic.secrets import redact
 from agentmagic.text import one_line
 
@@ -514,6 +526,12 @@ class RunResult:
         """The variables of the notebook that the turn's tools made, changed or removed."""
         found = (event.changes for event in self.events if isinstance(event, VariablesChanged))
         return tuple(change for changes in found for change in changes)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The pages that the answer cites, in the order of their numbers; each once."""
+        texts = (part for message in self.history_delta for part in message.parts if isinstance(part, Text))
+        return sources_of(citation for text in texts for citation in text.citations)
 
     @property
     def unsent(self) -> bool:

@@ -115,6 +115,16 @@ class Citation:
 
 
 @value_class
+class Source:
+    """A page that an answer rests on: its number in the answer, and words of it that the provider has quoted."""
+
+    number: int
+    url: str
+    title: str = ""
+    quotes: tuple[str, ...] = ()
+
+
+@value_class
 class Text:
     """Words of a user, a model or a tool; those whose `audience` is "assistant" are not shown to the user.
 
@@ -334,6 +344,19 @@ class HostedTool:
     name: str
     domains: tuple[str, ...] = ()
     max_uses: int | None = None
+
+
+def sources_of(citations: Iterable[Citation], known: Iterable[Source] = ()) -> tuple[Source, ...]:
+    """Return the pages of citations, each once, numbered in their order; a page that is `known` keeps its number."""
+    numbers = {source.url: source.number for source in known}
+    found: dict[str, Source] = {}
+    for one in citations:
+        number = numbers.setdefault(one.url, len(numbers) + 1)
+        before = found.get(one.url, Source(number, one.url))
+        new = one.quote and one.quote not in before.quotes
+        quotes = (*before.quotes, one.quote) if new else before.quotes
+        found[one.url] = replace(before, title=before.title or one.title, quotes=quotes)
+    return tuple(sorted(found.values(), key=lambda source: source.number))
 
 
 def cited(part: Text) -> str:

@@ -3,7 +3,6 @@
 The page's own types are made from those of this module: `python -m tests.widgets.page_types`.
 """
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypedDict, cast
@@ -24,16 +23,8 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
-from agentmagic.display.rich_values import (
-    Form,
-    Image,
-    PlainText,
-    RichHtml,
-    Table,
-    answer_form,
-    opened,
-    value_form,
-)
+from agentmagic.display.form_json import FormFields, SourceFields, form_fields, mark_fields, source_fields
+from agentmagic.display.rich_values import answer_form, opened, value_form
 from agentmagic.events import Level, PlanState, StopReason, ToolProgress
 from agentmagic.plan import TaskProgress
 from agentmagic.text import cut, exact, in_json, one_line, shown
@@ -44,44 +35,6 @@ LONGEST_LINES = 2_000
 """Characters of what a running call has said last."""
 LONGEST_ABOUT = 200
 """Characters of what an argument is for."""
-
-
-class TextForm(TypedDict):
-    """A text; `note` says what was cut."""
-
-    form: Literal["text"]
-    text: str
-    note: str
-
-
-class TableForm(TypedDict):
-    """A table; `numeric` says which columns hold numbers."""
-
-    form: Literal["table"]
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    numeric: Sequence[bool]
-    note: str
-
-
-class HtmlForm(TypedDict):
-    """HTML of a tool, which the page cleans."""
-
-    form: Literal["html"]
-    html: str
-
-
-class ImageForm(TypedDict):
-    """An image in base64, its media type, and its width in pixels if it is to be scaled."""
-
-    form: Literal["image"]
-    type: str
-    data: str
-    name: str
-    width: NotRequired[int]
-
-
-FormFields = TextForm | TableForm | HtmlForm | ImageForm
 
 
 class PromptFields(TypedDict):
@@ -107,12 +60,17 @@ class ValuesFields(TypedDict):
 
 
 class WordsFields(TypedDict):
-    """Text or reasoning, and whether more comes; `form` is of an answer that is a value."""
+    """Text or reasoning, and whether more comes; `form` is of an answer that is a value.
+
+    `marks` are the numbers of its `sources`: a place in UTF-16 code units, what Markdown stands before it, the number.
+    """
 
     kind: Literal["text", "reasoning"]
     text: NotRequired[str]
     open: bool
     form: NotRequired[FormFields]
+    marks: NotRequired[Sequence[tuple[int, str, int]]]
+    sources: NotRequired[Sequence[SourceFields]]
 
 
 class CardProgress(TypedDict):
@@ -138,7 +96,8 @@ class CardFields(TypedDict):
     to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call.
     `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and
     what it is for. `edits` are the lines that the user changed in the arguments. `client` makes the call, "" for the
-    model.
+    model. The provider carries out a `hosted` call, or is to be allowed to: `title` says what it does, in the place of
+    the name, and `told` what came of it.
     """
 
     kind: Literal["card"]
@@ -163,6 +122,9 @@ class CardFields(TypedDict):
     effects: Sequence[str]
     inner: bool
     client: str
+    title: str
+    told: str
+    hosted: bool
 
 
 class TaskFields(TypedDict):
@@ -299,14 +261,17 @@ class JsonRenderer:
     def values(self, block: ValuesBlock) -> ValuesFields:
         """Return the line, and each value with what the model gets of it."""
         contents = list(words.values(block))
-        values = [(shown(value.written), value.kind, _form(value_form(content))) for value, content in contents]
+        values = [(shown(value.written), value.kind, form_fields(value_form(content))) for value, content in contents]
         return {"kind": "values", "line": words.values_line(block), "values": values}
 
     def text(self, block: TextBlock) -> WordsFields:
         """Return whether more comes, and the form of a value."""
         fields: WordsFields = {"kind": "text", "open": block.open}
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
-            fields["form"] = _form(form)
+            fields["form"] = form_fields(form)
+        if block.sources:
+            fields["marks"] = mark_fields(block)
+            fields["sources"] = list(map(source_fields, block.sources))
         return fields
 
     def reasoning(self, block: ReasoningBlock) -> WordsFields:
@@ -342,6 +307,9 @@ class JsonRenderer:
             "effects": list(map(exact, card.effects)),
             "inner": card.inner,
             "client": shown(card.client),
+            "title": words.hosted_title(card),
+            "told": words.hosted_state(card),
+            "hosted": card.hosted,
         }
 
     def checklist(self, block: ChecklistBlock) -> ChecklistFields:
@@ -470,23 +438,9 @@ def _progress(event: ToolProgress) -> CardProgress:
 def _result(card: ToolCard, *, whole: bool) -> CardResult | None:
     if card.result is None or card.refused:
         return None
-    below, inside = opened(card.result, card.rich, whole=whole)
-    return {"error": card.result.is_error, "forms": list(map(_form, inside)), "below": list(map(_form, below))}
-
-
-def _form(form: Form) -> FormFields:
-    match form:
-        case RichHtml():
-            return {"form": "html", "html": str(form.html)}
-        case PlainText():
-            return {"form": "text", "text": form.text, "note": form.note}
-        case Table():
-            rows = [[text for text, _ in row] for row in form.rows]
-            numeric = list(form.numeric)
-            return {"form": "table", "columns": list(form.columns), "rows": rows, "numeric": numeric, "note": form.note}
-        case Image():
-            data = b64encode(form.data).decode("ascii")
-            image: ImageForm = {"form": "image", "type": form.media_type, "data": data, "name": form.name}
-            if form.width:
-                image["width"] = form.width
-            return image
+    below, inside = opened(card.result, card.rich, whole=whole, pages=card.hosted)
+    return {
+        "error": card.result.is_error,
+        "forms": list(map(form_fields, inside)),
+        "below": list(map(form_fields, below)),
+    }

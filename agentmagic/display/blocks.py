@@ -15,7 +15,7 @@ from agentmagic.events import (
     StopReason,
     ToolProgress,
 )
-from agentmagic.messages import Citation, Content, Media, Message, Text, ToolCall, ToolResult, Usage
+from agentmagic.messages import Citation, Content, Media, Message, Source, Text, ToolCall, ToolResult, Usage
 from agentmagic.plan import SETTLED_TASK, TaskProgress
 
 State = Literal["pending", "waiting", "running", "done", "failed", "denied", "interrupted"]
@@ -178,12 +178,14 @@ class TextBlock(GrowingBlock):
     """What the model wrote.
 
     `is_value` says that it is JSON, and was checked against the type that was asked for; `wrapped_in` is the property
-    that holds the value, if that type is no object. `citations` come when the text is whole.
+    that holds the value, if that type is no object. `citations` come when the text is whole, with their pages: `sources`
+    keep their numbers in all texts of a turn.
     """
 
     is_value: bool = False
     wrapped_in: str = ""
     citations: tuple[Citation, ...] = ()
+    sources: tuple[Source, ...] = ()
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.text`."""

@@ -31,11 +31,13 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
+from agentmagic.display.elements import BORDER, MUTED, element, fold
 from agentmagic.display.markdown import Growing, code_html, to_html
 from agentmagic.display.rich_values import (
     Form,
     Image,
     JsonTree,
+    Pages,
     PlainText,
     RichHtml,
     Table,
@@ -43,16 +45,13 @@ from agentmagic.display.rich_values import (
     opened,
     value_form,
 )
+from agentmagic.display.source_list import SourceList, pages_html
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.events import MapProgress, PromptValue
 from agentmagic.messages import Media, ToolResult
 from agentmagic.plan import TaskProgress
 from agentmagic.text import shown
 
-BORDER = "#88888866"
-"""A fixed colour: JupyterLab removes its variables from the styles of a notebook that is not trusted yet."""
-
-MUTED = "color:var(--jp-content-font-color2,#808080)"
 COLOURS: dict[State, str] = {
     "pending": "var(--jp-content-font-color3,#808080)",
     "waiting": "var(--jp-warn-color1,#f57c00)",
@@ -89,19 +88,6 @@ MONO = "font-family:var(--jp-code-font-family,monospace)"
 """Set on every `pre`: nbconvert's page shows the `pre` of an output in the font of its text."""
 
 PRE = f"margin:0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;background-color:transparent;{MONO}"
-
-
-def element(tag: LiteralString, *content: str, style: str = "", more: LiteralString = "") -> Markup:
-    """Return an HTML element; its content is escaped, except what is HTML already. `more` are other attributes."""
-    styled = f' style="{escape(style)}"' if style else ""
-    inner = "".join(map(escape, content))
-    return Markup(f"<{tag}{styled}{more}>{inner}</{tag}>")  # noqa: S704  (all that is not ours is escaped)
-
-
-def fold(summary: str, *content: str, style: str = "", look: str = "cursor:pointer", is_open: bool = False) -> Markup:
-    """Return content that opens below its summary, whose style is `look`."""
-    head = element("summary", summary, style=look)
-    return element("details", head, *content, style=style, more=" open" if is_open else "")
 
 
 CARET = element("span", "▌", style=MUTED)
@@ -251,8 +237,9 @@ class _BlockHtml:
     def text(self, block: TextBlock) -> Markup:
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             return element("div", _form(form), style="margin:8px 0;overflow-x:auto")
-        html = self._markdown(block)
-        return Markup('<div class="mathjax_process">{}</div>').format(html) if html else html
+        sources = SourceList(block)
+        html = sources.text() if block.sources else self._markdown(block)
+        return Markup('<div class="mathjax_process">{}</div>').format(html) + sources.below() if html else html
 
     def reasoning(self, block: ReasoningBlock) -> Markup:
         thinking = self.live and block.open
@@ -277,7 +264,7 @@ class _BlockHtml:
             return element("div", element("small", element("samp", line)))
         edge = f";border-left:3px solid {COLOURS[card.state]}" if card.state in LOUD else ""
         inner = ";margin-left:24px" if card.inner else ""
-        below, inside = opened(card.result, card.rich) if card.result else ([], [])
+        below, inside = opened(card.result, card.rich, pages=card.hosted) if card.result else ([], [])
         pictures = list(map(_form, below))
         body = _body(card, inside, len(pictures))
         row = element("span", Markup(" ").join(self._heading(card)), style=ROW)
@@ -291,7 +278,8 @@ class _BlockHtml:
         yield element("span", words.GLYPHS[card.state], style=f"{colour};font-weight:700")
         if card.client:
             yield element("small", shown(card.client))
-        yield element("b", element("samp", shown(card.name)), style=NAME)
+        title = words.hosted_title(card)
+        yield element("b", title or element("samp", shown(card.name)), style=NAME)
         if card.server:
             yield element("small", shown(card.server), style=BADGE)
         yield element("samp", words.short_arguments(card), style=ARGUMENTS)
@@ -447,6 +435,8 @@ def _form(form: Form) -> Markup:
             return element("div", form.html, style="overflow:auto;max-height:480px")
         case JsonTree():
             return tree(form)
+        case Pages():
+            return pages_html(form)
         case PlainText():
             return element("pre", form.text, style=PRE) + _note(form.note)
 

@@ -77,7 +77,7 @@ _RICH_ATTRIBUTES = _ATTRIBUTES | {tag: {"align", "style", "colspan", "rowspan"} 
 _RICH_PROPERTIES = frozenset({"text-align", "color", "background-color", "font-weight"})
 _LINK = re.compile(r"(https?://|mailto:)", re.IGNORECASE)
 _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*")
-_MATHS = re.compile(
+MATHS = re.compile(
     r"\$\$.{1,500}?\$\$|\$(?![\s$])[^$\n]{0,500}?[^\s$\\]\$(?!\d)|\\\(.{1,500}?\\\)|\\\[.{1,500}?\\\]", re.DOTALL
 )
 """Maths as Jupyter's front ends know it, of a bounded length. An amount in dollars is no maths."""
@@ -113,6 +113,11 @@ def plain_text(html: str) -> str:
     import nh3
 
     return unescape(nh3.clean(html[:LONGEST], tags=set())).strip()
+
+
+def parsed(source: str) -> list["Token"]:
+    """Return the tokens of Markdown as `to_html` reads it."""
+    return _parser(coloured=False).parse(source)
 
 
 class Growing:
@@ -268,7 +273,7 @@ def _maths(state: "StateInline", silent: bool) -> bool:
     """
     if state.src[state.pos] not in "$\\":
         return False
-    maths = _MATHS.match(state.src, state.pos, state.posMax)
+    maths = MATHS.match(state.src, state.pos, state.posMax)
     found = maths or _DOLLAR.match(state.src, state.pos, state.posMax)
     if not found:
         return False

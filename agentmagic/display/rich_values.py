@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, cast
 
@@ -12,9 +12,9 @@ from markupsafe import Markup
 from agentmagic.display.blocks import is_frame
 from agentmagic.display.markdown import rich_html
 from agentmagic.display.words import LONGEST_RESULT, ONE_LINE, compact, indented
-from agentmagic.messages import Content, Media, Text, ToolResult, as_text
+from agentmagic.messages import Content, Media, Resource, Text, ToolResult, as_text
 from agentmagic.providers.base import answer_data
-from agentmagic.text import cut_apart, in_json, one_line, shown
+from agentmagic.text import clip, cut_apart, in_json, one_line, shown
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 LARGEST_IMAGE = 4_000_000
@@ -41,6 +41,9 @@ LONGEST_COUNT = 200
 """Characters at the end of a frame's HTML in which pandas writes its number of rows."""
 _ROW = re.compile(r"<tr[ >].*?</tr>", re.DOTALL)
 _COUNTED = re.compile(r"shape: \(([\d_,]+?), |>([\d,]+) rows")
+
+LONGEST_START = 300
+"""Characters that are shown of the text of each page that a search found; of a page that was read, ten times as many."""
 
 Scalar = str | int | float | bool | None
 
@@ -92,16 +95,28 @@ class RichHtml(PlainText):
     is_frame: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Pages(PlainText):
+    """Pages of the web: title, address and the beginning of the text of each; `text` is the same in lines."""
+
+    pages: tuple[tuple[str, str, str], ...] = ()
+
+
 Form = PlainText | Table | Image
 
 
-def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) -> Iterator[Form]:
+def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, pages: bool = False) -> Iterator[Form]:
     """Yield the content of a result in its order, secrets blanked; with `whole`, more of a long one.
+
+    With `pages` its resources are pages of the web, which are listed.
 
     `rich` has the HTML of the parts, "" for none; it is sanitised here. That of an image tells no more than its width.
     A result without content is its structured value; one without either yields nothing.
     """
     most = LONGEST_WHOLE if whole else LONGEST_RESULT
+    if pages and (found := [part for part in result.content if isinstance(part, Resource)]):
+        yield _pages(found, most if whole else LONGEST_START * (10 if len(found) == 1 else 1))
+        result, rich = replace(result, content=tuple(one for one in result.content if one not in found)), ()
     if not result.content and result.structured is not None:
         yield _json(result.structured, most)
     for part, html in zip_longest(result.content, rich[: len(result.content)], fillvalue=""):
@@ -119,13 +134,15 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) 
                 yield PlainText(*cut_apart(shown(as_text(cast("Content", part))), most))
 
 
-def opened(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) -> tuple[list[Form], list[Form]]:
+def opened(
+    result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, pages: bool = False
+) -> tuple[list[Form], list[Form]]:
     """Return the forms of a result that stand open below its call, images and the first rows of frames, and the others.
 
     A frame with more rows is among both.
     """
     below, inside = list[Form](), list[Form]()
-    for form in forms(result, rich, whole=whole):
+    for form in forms(result, rich, whole=whole, pages=pages):
         match form:
             case Image():
                 below.append(form)
@@ -136,6 +153,18 @@ def opened(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False)
             case _:
                 inside.append(form)
     return below, inside
+
+
+def _pages(found: Sequence[Resource], most: int) -> Pages:
+    """Return pages as a list; `most` are the characters that are shown of each."""
+    rows = tuple((one_line(shown(one.name), LONGEST_CELL), shown(one.uri), _beginning(one.text, most)) for one in found)
+    lines = (f"{title}\n  {url}" if title else url for title, url, _ in rows)
+    note = cut_apart(found[0].text, most)[1] if len(found) == 1 else ""
+    return Pages("\n".join(lines), note, rows)
+
+
+def _beginning(text: str, most: int) -> str:
+    return clip(shown(text[: most + LONGEST_SECRET]).strip(), most)
 
 
 def _first_rows(frame: RichHtml) -> RichHtml:

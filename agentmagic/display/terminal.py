@@ -22,7 +22,9 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
+from agentmagic.display.citations import marked, placed
 from agentmagic.display.rich_values import Form, Image, Table, answer_form, forms
+from agentmagic.display.source_list import address_of, title_of
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.plan import TaskProgress
 from agentmagic.text import one_line, shown
@@ -76,7 +78,9 @@ class TextRenderer:
         """Return the text as it is, a value as a table or as JSON in lines."""
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             return "\n".join(filter(None, _form(form)))
-        return shown(block.text).strip()
+        marks = placed(block.text, block.citations, block.sources)
+        text = marked(shown(block.text), marks, "[{}]".format, " ").strip()
+        return "\n\n".join(filter(None, (text, source_lines(block))))
 
     def reasoning(self, block: ReasoningBlock) -> str:
         """Return the start of the reasoning, indented."""
@@ -88,7 +92,7 @@ class TextRenderer:
         if not self.brief:
             return "\n".join(_card(card, times=self.times))
         result = (
-            " ".join(text or note for text, note in map(_form, forms(card.result, card.rich)))
+            " ".join(text or note for text, note in map(_form, forms(card.result, card.rich, pages=card.hosted)))
             if card.result and not card.refused
             else words.long_reason(card)
         )
@@ -131,6 +135,15 @@ class TextRenderer:
         return " · ".join(words.footer(block, times=self.times))
 
 
+def source_lines(block: TextBlock) -> str:
+    """Return the sources of a text, each with its number, title and address, and "" without one."""
+    lines = (
+        f"[{one.number}] {title_of(one)}" + (f"\n    {address_of(one.url)}" if one.title else "")
+        for one in block.sources
+    )
+    return "\n".join(["Sources:", *lines]) if block.sources else ""
+
+
 def markdown_printer(stream: TextIO) -> Callable[[str], None] | None:
     """Return a function that prints Markdown in colours into a terminal, or None if rich is not installed."""
     if find_spec("rich") is None:
@@ -168,7 +181,7 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
     if edits := words.edits(card):
         yield _indented(f"Edited by you:\n{edits}")
     if card.result and not card.refused:
-        for text, note in map(_form, forms(card.result)):
+        for text, note in map(_form, forms(card.result, pages=card.hosted)):
             if text:
                 yield _indented(_start(text))
             if note:
@@ -190,7 +203,7 @@ def task_line(row: TaskProgress) -> str:
 
 def _heading(card: ToolCard, *, times: bool) -> str:
     client = f"{shown(card.client)}:" if card.client else ""
-    name = shown(card.name)
+    name = words.hosted_title(card) or shown(card.name)
     server = f"({shown(card.server)})" if card.server else ""
     arguments = words.short_arguments(card)
     took = words.duration(card.seconds) if times and card.seconds else ""

@@ -41,6 +41,7 @@ from agentmagic.messages import (
     ToolCall,
     ToolResult,
     Usage,
+    sources_of,
 )
 from agentmagic.plan import Checklist
 from agentmagic.text import one_line, shown
@@ -170,7 +171,7 @@ class Transcript:
                 self._finish_call(event)
             case events.ApprovalAsked():
                 self.asked[event.id] = event
-                card = self._card(event.call, event.server)
+                card = self._card(event.call, "" if event.hosted else event.server)
                 card.step, card.effects, card.optional = event.step, event.effects, event.optional
                 card.fixed, card.hosted = event.fixed, event.hosted
                 self._change(card, "waiting", ask=event.id)
@@ -346,7 +347,9 @@ class Transcript:
             block.pieces = Pieces(part.text)
             block.open = False
             if isinstance(part, Text) and isinstance(block, TextBlock):
+                before = [one for one in self.blocks[self._turn :] if isinstance(one, TextBlock) and one is not block]
                 block.citations = part.citations
+                block.sources = sources_of(part.citations, (known for one in before for known in one.sources))
         elif isinstance(block, ToolCard):
             block.pieces = Pieces()
             block.call = part if isinstance(part, ToolCall) else ToolCall(part.id, part.name, part.arguments)

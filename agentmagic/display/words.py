@@ -140,6 +140,13 @@ MOST_CHANGES = 30
 """Changed variables that a receipt names."""
 
 SHORT_ARGUMENTS = 100
+HOSTED = {
+    "web_search": ("Search the web", "Searching the web", "Searched the web"),
+    "web_fetch": ("Read pages of the web", "Reading a page", "Read a page"),
+    "code_execution": ("Run code at the provider", "Running code", "Ran code"),
+}
+"""What the provider is asked to do itself, does, and did."""
+
 KEY_WIDTH = 24
 SECONDS_A_MINUTE = 60
 
@@ -204,6 +211,11 @@ def short_arguments(card: ToolCard) -> str:
     if card.call is None:
         return one_line(shown(settled(card.raw)), SHORT_ARGUMENTS)
     arguments = in_json(card.call.arguments)
+    if card.hosted and card.server:  # the title says what they are
+        given = (value if isinstance(value, list) else [value] for value in arguments.values())
+        return one_line(
+            ", ".join(compact(one) for values in given for one in cast("list[Any]", values)), SHORT_ARGUMENTS
+        )
     if is_outside(card.server):  # it says itself what it does
         return one_line(compact(arguments.get("title", "")), SHORT_ARGUMENTS)
     pairs = (f"{key}: {compact(value)}" for key, value in arguments.items())
@@ -213,8 +225,22 @@ def short_arguments(card: ToolCard) -> str:
 def card_state(card: ToolCard) -> str:
     """Say the state of a card: that the user changed its arguments, how it ended, why it was denied."""
     reason = one_line(shown(card.reason), SHORT_ARGUMENTS) if card.state == "denied" else ""
-    ended = ": ".join(filter(None, (STATES[card.state], reason)))
+    ended = ": ".join(filter(None, (STATES[card.state] or hosted_state(card), reason)))
     return ", ".join(filter(None, ("edited" if card.written is not None else "", ended)))
+
+
+def hosted_title(card: ToolCard) -> str:
+    """Say what the provider does itself, or may do; "" for any other call, and for one that we have no words for."""
+    asked, doing, did = HOSTED.get(card.name, ("", "", "")) if card.hosted else ("", "", "")
+    return asked if not card.server else did if card.state == "done" else doing
+
+
+def hosted_state(card: ToolCard) -> str:
+    """Say what came of a call of the provider: how many pages it found; of the question for it, that it is allowed."""
+    if not card.hosted or card.state != "done":
+        return ""
+    pages = sum(isinstance(part, Resource) for part in card.result.content) if card.result else 0
+    return counted(pages, "page") if pages else "" if card.server else "allowed in this session"
 
 
 def long_reason(card: ToolCard) -> str:
@@ -466,6 +492,8 @@ def doing(running: FooterBlock, blocks: Iterable[Block]) -> str:
     cards = [block for block in opened if isinstance(block, ToolCard)]
     if any(isinstance(block, QuestionBlock) for block in opened) or any(card.state == "waiting" for card in cards):
         return ""
+    if titles := [hosted_title(card) for card in cards if card.state == "running" and hosted_title(card)]:
+        return titles[-1].lower()
     if names := [shown(card.name) for card in cards if card.state == "running"]:
         return one_line(f"waiting for {', '.join(dict.fromkeys(names))}", SHORT_ARGUMENTS)
     match opened[-1:]:

@@ -14,7 +14,7 @@ from agentmagic import json_schema
 from agentmagic.display.blocks import Block, PromptBlock, State, TextBlock, ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import ToolError
-from agentmagic.export.document import prompt_of, prose, without_html
+from agentmagic.export.document import answer, prompt_of, without_html
 from agentmagic.history.history import Turn
 from agentmagic.messages import NOTEBOOK, ToolCall
 from agentmagic.secrets import redact
@@ -109,10 +109,10 @@ class _CellRenderer:
 
     def text(self, block: TextBlock) -> Iterator[_Cell]:
         if block.text.strip():
-            yield _Cell("markdown", without_html(prose(block.text)))
+            yield _Cell("markdown", without_html("\n\n".join(answer(block))))
 
     def card(self, card: ToolCard) -> Iterator[_Cell]:
-        if card.call:
+        if card.call and not card.hosted:  # the provider carries it out, and no cell can
             yield _call(card, card.call, self.functions.get(card.call.name))
 
     def _none(self, _block: Block) -> Iterator[_Cell]:

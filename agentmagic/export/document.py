@@ -5,7 +5,7 @@ place: no tag, comment or fence in a text hides or ends what stands around it.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import chain, zip_longest
@@ -29,11 +29,14 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
+from agentmagic.display.citations import Mark, link, marked, placed
+from agentmagic.display.rich_values import Image, Pages, Table, forms
+from agentmagic.display.source_list import quotes_of, title_of
 from agentmagic.display.transcript import Transcript
 from agentmagic.escapes import decoded
 from agentmagic.events import Level
 from agentmagic.history.history import Turn
-from agentmagic.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult, as_text
+from agentmagic.messages import Media, Message, Reasoning, Source, Text, ToolCall, ToolResult, as_text
 from agentmagic.text import cut_apart, in_json, one_line, shown
 
 if TYPE_CHECKING:
@@ -97,7 +100,7 @@ class _MarkdownRenderer:
         yield _folded(escape(line), *parts) if parts else f"*{plain(line)}*"
 
     def text(self, block: TextBlock) -> Iterator[str]:
-        yield prose(block.text)
+        yield from answer(block)
 
     def reasoning(self, block: ReasoningBlock) -> Iterator[str]:
         text = prose(block.text)
@@ -143,6 +146,30 @@ class _MarkdownRenderer:
         yield f"*{plain(' · '.join(filter(None, figures)))}*"
 
 
+def answer(block: TextBlock) -> Iterator[str]:
+    """Yield an answer with its numbers as links to their pages, and the list of its sources."""
+    leads_to = {source.number: link(source.url) for source in block.sources}
+
+    def written(number: int) -> str:
+        return f"[[{number}]]({leads_to[number]})" if leads_to[number] else rf"\[{number}\]"
+
+    yield prose(block.text, placed(block.text, block.citations, block.sources), written)
+    if block.sources:
+        yield "**Sources**"
+        yield "\n".join(map(_source, block.sources))
+
+
+def _source(source: Source) -> str:
+    quoted = "".join(f"\n\n  > {plain(one)}" for one in quotes_of(source))
+    return _page(rf"\[{source.number}\] ", title_of(source), source.url) + quoted
+
+
+def _page(number: str, title: str, url: str) -> str:
+    """Return an item of a list: a page as a link, where one may lead to it."""
+    leads_to = link(url)
+    return f"- {number}[{plain(title)}]({leads_to})" if leads_to else f"- {number}{plain(title)} {plain(url)}"
+
+
 def _folded(heading: Markup, *content: str) -> str:
     """Fold Markdown under a heading of HTML; the heading must not contain an empty line."""
     return "\n\n".join(filter(None, (f"<details>\n<summary>{heading}</summary>", *content, "</details>")))
@@ -152,7 +179,7 @@ def _heading(card: ToolCard) -> Markup:
     name = one_line(shown(card.name), words.SHORT_ARGUMENTS)
     server = f"({shown(card.server)})" if card.server else ""
     tail = " · ".join(filter(None, (words.card_state(card), words.duration(card.seconds) if card.seconds else "")))
-    name = f"↳ {name}" if card.inner else name
+    name = f"↳ {name}" if card.inner else words.hosted_title(card) or name
     told = " ".join(filter(None, (server, words.short_arguments(card), f"[{tail}]" if tail else "")))
     heading = Markup("{} <code>{}</code> {}").format(words.GLYPHS[card.state], name, " ".join(told.split()))
     return heading.rstrip()
@@ -168,7 +195,12 @@ def _card(card: ToolCard) -> Iterator[str]:
     if card.effects:
         yield "What it does:"
         yield from _fenced(words.effects(card))
-    if card.result and not card.refused:
+    if card.result and card.hosted and not card.result.is_error:
+        for form in forms(card.result, pages=True):
+            rows = form.pages if isinstance(form, Pages) else ()
+            yield "\n".join(_page("", title or url, url) for title, url, _ in rows)
+            yield from () if rows or isinstance(form, Table | Image) else _fenced(form.text)
+    elif card.result and not card.refused:
         yield from _result(card.result)
     elif reason := words.long_reason(card):
         yield plain(reason)
@@ -199,9 +231,12 @@ def _json(value: object) -> str:
 # -- Markdown from texts of any origin ----------------------------------------------------------------
 
 
-def prose(text: str) -> str:
-    """Return foreign Markdown made safe: HTML in it is shown as text, and an open fence is closed."""
-    source, note = cut_apart(shown(text).strip("\n"), LONGEST)
+def prose(text: str, marks: Iterable[Mark] = (), written: Callable[[int], str] = str) -> str:
+    """Return foreign Markdown made safe: HTML in it is shown as text, and an open fence is closed.
+
+    `marks` are the places of numbers in the text, which are `written` there.
+    """
+    source, note = cut_apart(marked(shown(text), marks, written, " ").strip("\n"), LONGEST)
     whole = _closed(_without_html(source))
     return f"{whole}\n\n*{note}*" if note else whole
 

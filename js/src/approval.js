@@ -32,8 +32,9 @@ function choices(place, block, desk, focused = "") {
   const change = block.edit.length || block.optional.length ? () => edit(place, block, desk) : null
   if (block.step) return pause(place, block, desk, change, focused)
   const look = isRisky(block) ? "go am-risky" : "go"
-  row.append(keyed("y", "Approve", () => desk.act({ type: "approve", id }), look))
-  row.append(keyed("a", block.effects.length ? "Always this program" : "Always allow", () => desk.act({ type: "approve", id, always: true })))
+  if (block.hosted) row.append(keyed("y", "Allow in this session", () => desk.act({ type: "approve", id }), look))
+  else row.append(keyed("y", "Approve", () => desk.act({ type: "approve", id }), look))
+  if (!block.hosted) row.append(keyed("a", block.effects.length ? "Always this program" : "Always allow", () => desk.act({ type: "approve", id, always: true })))
   if (change) row.append(keyed("e", "Edit", change))
   row.append(keyed("n", "Deny…", () => deny(place, block, desk), "quiet"))
   put(place, row)

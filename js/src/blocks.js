@@ -9,6 +9,7 @@ import { drawn } from "./forms.js"
 import { Growing } from "./growing.js"
 import { Progress } from "./progress.js"
 import { sanitised } from "./sanitise.js"
+import { marked, numbered, sourceList } from "./sources.js"
 
 /**
  * Makes what draws blocks of a kind. A kind without a case is a type error; the kernel whose blocks come also sends this
@@ -47,16 +48,32 @@ export function drawing(kind, desk) {
 class Words {
   #text = h("div", { class: "am-text" })
   #growing = new Growing(this.#text)
-  element = h("div", {}, this.#text)
+  /** The text with the numbers of its sources, which takes the place of the other once it is drawn. */
+  #cited = { source: "", text: this.#text, growing: this.#growing }
+  element = h("div", { class: "am-words" }, this.#text)
 
   /** @param {WordsFields} block @param {number} deadline */
   update(block, deadline) {
-    const { text = "", open, form } = block
+    const { text = "", open, form, sources } = block
     this.#text.classList.toggle("am-busy", open)
     this.element.setAttribute("aria-busy", String(open))
     this.element.hidden = !text && !form
     if (form) return void put(this.#text, drawn(form))
-    return this.#growing.draw(text, open, deadline)
+    return sources && !open ? this.#cite(block, sources, deadline) : this.#growing.draw(text, open, deadline)
+  }
+
+  /** @param {WordsFields} block @param {NonNullable<WordsFields["sources"]>} sources @param {number} deadline */
+  #cite({ text = "", marks = [] }, sources, deadline) {
+    const source = marked(text, marks)
+    if (source === this.#cited.source && this.#cited.text.isConnected) return false
+    if (source !== this.#cited.source) {
+      const place = h("div", { class: "am-text" })
+      this.#cited = { source, text: place, growing: new Growing(place) }
+    }
+    if (this.#cited.growing.draw(source, false, deadline)) return true
+    numbered(this.#cited.text, sources, this.element)
+    put(this.element, this.#cited.text, sourceList(sources))
+    return false
   }
 }
 

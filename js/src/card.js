@@ -59,11 +59,12 @@ export class Card {
     this.#block = block
     if (before?.state !== block.state) this.#enter(block, before?.state)
     say(this.#client, block.client)
-    say(this.#name, block.name)
+    say(this.#name, block.title || block.name)
+    this.#name.classList.toggle("am-title", block.title !== "")
     say(this.#server, block.server)
     say(this.#short, block.short)
     say(this.#edited, block.edits && "edited")
-    say(this.#word, block.state === "denied" && block.reason ? `denied: ${block.reason}` : WORDS[block.state])
+    say(this.#word, block.state === "denied" && block.reason ? `denied: ${block.reason}` : WORDS[block.state] || block.told)
     say(this.#progress, block.progress?.text ?? "")
     this.#drawBar(block)
     if (before?.result !== block.result) put(this.#pictures, ...pictures(block).map(drawn))
@@ -92,14 +93,14 @@ export class Card {
     put(this.#icon, icon(ICONS[block.state], block.state), h("span", { class: "am-heard" }, HEARD[block.state]))
     if (block.state === "waiting") {
       this.#details.open = true
-      const named = block.client ? `${block.name} of ${block.client}` : block.name
+      const named = block.title ? `“${block.title}”` : block.client ? `${block.name} of ${block.client}` : block.name
       this.desk.announce(block.step ? `Paused before ${block.name}` : `${named} waits for your approval`)
     } else if (before === "waiting") {
       const inside = isFocused(this.#details)
       if (!this.#touched) this.#details.open = false
       if (inside) this.#summary.focus()
     }
-    if (block.state === "failed" && before) this.desk.announce(`${block.name} failed`)
+    if (block.state === "failed" && before) this.desk.announce(`${block.title || block.name} failed`)
   }
 
   /** @param {CardFields} block */
@@ -164,7 +165,7 @@ export class Group {
   update(inside, calls) {
     this.#inside = inside
     say(this.#words, `${calls.length} calls`)
-    say(this.#names, tally(calls.map(({ name }) => name)).map(([name, times]) => (times > 1 ? `${name} ×${times}` : name)).join(", "))
+    say(this.#names, tally(calls.map(({ name, title }) => title || name)).map(([name, times]) => (times > 1 ? `${name} ×${times}` : name)).join(", "))
     const states = tally(calls.map(({ state }) => state))
     if (this.#counted !== states.join()) put(this.#counts, ...states.map(([state, times]) => counted(state, times)))
     this.#counted = states.join()
@@ -217,13 +218,14 @@ const HEARD = {
 }
 
 /** @param {CardFields} block */
-function sectionOf({ arguments: pairs, note, effects, edits }) {
-  if (!pairs.length && !edits) return []
+function sectionOf({ arguments: pairs, note, effects, edits, hosted }) {
+  if (!pairs.length && !edits && !effects.length) return []
   const lines = effects.map((line) => h("li", { class: line.startsWith("Risk:") ? "am-problem" : "" }, line))
   const does = lines.length ? [heading("What it does"), h("ul", { class: "am-effects" }, ...lines)] : []
-  const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(name, text))])
+  const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(hosted && name === "query" ? "" : name, text))])
   const changed = edits ? [heading("Edited by you"), h("pre", {}, edits)] : []
-  return [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows), noted(note), ...changed, ...does]
+  const given = pairs.length ? [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows)] : []
+  return [...given, noted(note), ...changed, ...does]
 }
 
 /** @param {string} name @param {string} text */

@@ -2,6 +2,7 @@
 /** @import { Form } from "./messages.js" */
 import { h, scrollable } from "./dom.js"
 import { isImage, sanitised } from "./sanitise.js"
+import { pageList } from "./sources.js"
 
 const LARGEST_TREE = 200_000
 /** Characters of a text that may be higher than its place. */
@@ -15,6 +16,8 @@ export function drawn(form) {
       return h("div", {}, table(form), noted(form.note))
     case "image":
       return image(form)
+    case "pages":
+      return h("div", {}, pageList(form), noted(form.note))
     case "html":
       return scrollable(h("div", { class: "am-table am-rich" }, sanitised(form.html, "rich")), "Value")
     default:

@@ -31,6 +31,13 @@ export interface ImageForm {
   width?: number
 }
 
+/** Pages of the web: title, address to show, address to lead to ("" for none), beginning of the text. */
+export interface PagesForm {
+  form: "pages"
+  pages: [string, string, string, string][]
+  note: string
+}
+
 /** The prompt of a turn, and what is attached to it; its stretches, if it is not shown as it was sent. It is not shown if a `client` of the served notebook makes the call of the turn. */
 export interface PromptFields {
   kind: "prompt"
@@ -48,15 +55,26 @@ export interface ValuesFields {
   values: [string, string, Form][]
 }
 
-/** Text or reasoning, and whether more comes; `form` is of an answer that is a value. */
+/** Text or reasoning, and whether more comes; `form` is of an answer that is a value. `marks` are the numbers of its `sources`: a place in UTF-16 code units, what Markdown stands before it, the number. */
 export interface WordsFields {
   kind: "text" | "reasoning"
   text?: string
   open: boolean
   form?: Form
+  marks?: [number, string, number][]
+  sources?: SourceFields[]
 }
 
-/** A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself). With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call. `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and what it is for. `edits` are the lines that the user changed in the arguments. `client` makes the call, "" for the model. */
+/** A page that a text cites: its number, title, address to show, address to lead to ("" for none), what it says. */
+export interface SourceFields {
+  number: number
+  title: string
+  address: string
+  link: string
+  quotes: string[]
+}
+
+/** A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself). With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call. `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and what it is for. `edits` are the lines that the user changed in the arguments. `client` makes the call, "" for the model. The provider carries out a `hosted` call, or is to be allowed to: `title` says what it does, in the place of the name, and `told` what came of it. */
 export interface CardFields {
   kind: "card"
   name: string
@@ -80,6 +98,9 @@ export interface CardFields {
   effects: string[]
   inner: boolean
   client: string
+  title: string
+  told: string
+  hosted: boolean
 }
 
 /** How far a call has come, its share of the whole if that is known, and its last lines if they are several. */
@@ -538,7 +559,7 @@ export interface AllowTools {
 
 export type CardState = "pending" | "waiting" | "running" | "done" | "failed" | "denied" | "interrupted"
 
-export type Form = TextForm | TableForm | HtmlForm | ImageForm
+export type Form = TextForm | TableForm | HtmlForm | ImageForm | PagesForm
 
 export type Block = PromptFields | ValuesFields | WordsFields | CardFields | ChecklistFields | QuestionFields | ProposalFields | NoticeFields | RetryFields | ProgressFields | FooterFields
 

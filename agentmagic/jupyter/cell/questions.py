@@ -149,6 +149,9 @@ def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
     usual = CHOICES.replace("[a]lways", "[a]lways this program") if event.effects else CHOICES
     choices = STEPS if event.step else usual
     choices = choices.replace("[e]dit, ", "") if event.fixed else choices
+    choices = choices.replace("[y]es, [a]lways this program", "[y]es, in this session") if event.hosted else choices
+    if event.hosted:
+        return f"{reason}{exact(event.call.name)}:\n{''.join(lines)}{choices}"
     what = f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({exact(event.server)})"
     return f"{what} with\n{''.join(lines)}{choices}" if lines else f"{what}{':' if event.step else '?'} {choices}"
 

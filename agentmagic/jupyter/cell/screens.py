@@ -293,6 +293,8 @@ class TerminalScreen(TurnScreen):
                 text = words.plan_heading(block)
             elif block.key in self._begun:
                 text, self._held = self._held + self._words.finish(), ""
+                if isinstance(block, TextBlock) and block.sources:  # the text itself was printed as it came
+                    text = f"{text.rstrip()}\n\n{terminal.source_lines(block)}"
             else:
                 text, self._held = block.render(terminal.TextRenderer(brief=True)), ""
             if text:

@@ -1,0 +1,210 @@
+"""Where the numbers of an answer's sources stand: behind the words that rest on them, with the Markdown left whole."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from secrets import randbelow
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from agentmagic.display.markdown import LONGEST, MATHS, parsed, to_html
+from agentmagic.messages import Citation, Source
+from agentmagic.text import address_problem, shown
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+LONGEST_ADDRESS = 2_000
+"""Characters of an address that a link leads to; browsers take more."""
+LONGEST_TITLE = 150
+"""Characters that are shown of the title and of the address of a page."""
+LONGEST_QUOTE = 600
+"""Characters that are shown of what is quoted from a page."""
+MOST_NUMBERS = 1_000
+"""Sources of an answer that have a number in it; the list has them all."""
+MOST_TRIED = 50
+"""Places that are tried one by one if they do not go together."""
+
+_RESERVED = ":/?#[]@!$&'*+,;=%~-._"
+_PRIVATE, _PRIVATE_SIZE = 0xE000, 6_400
+_SPACE = "\u1680"
+"""Begins a mark: Markdown takes it for white space beside emphasis, and the address before it ends."""
+_MARK = _SPACE + "".join(chr(_PRIVATE + randbelow(_PRIVATE_SIZE)) for _ in range(4))
+"""What stands for a number in Markdown, before the character that tells it: no text can know it."""
+_MARKS = re.compile(rf"{_SPACE}?{_MARK[1:]}([\ue000-\uf8ff])")
+
+_CLOSED = re.compile(
+    r"(?<!`)(?P<ticks>`{1,10})(?!`).{1,1000}?(?<!`)(?P=ticks)(?!`)"
+    r"|!?\[[^\[\]\n]{0,500}\](?:\([^()\n]{0,2000}(?:\([^()\n]{0,500}\)[^()\n]{0,500})?\)|\[[^\[\]\n]{0,500}\])"
+    rf"|<?https?://[^\s<>|]{{1,2000}}>?|{MATHS.pattern}",
+    re.DOTALL,
+)
+"""What no number can stand in: code, links, addresses, maths."""
+_REST = re.compile(
+    r"(?:(?<=[a-zA-Z0-9])(?:[a-zA-Z0-9]|[.,:'’-](?=[a-zA-Z0-9]))+)?"
+    r"[。、！？；：，」』）”’]*(?:(?:[^\w\s|\\]|_)+(?=[\s|]|$))?"
+)
+"""What is left of a word, and the punctuation behind it."""
+_NEXT = re.compile(r"(?:\s*\n[ >]*(?:[-*+]|\d{1,9}[.)]|#{1,6}))?\s*\Z")
+"""What of the next line a citation may hold that ends there: the begin of an item or a heading."""
+_CODE = ("fence", "code_block")
+
+
+class Mark(NamedTuple):
+    """A number at a place of a text; `before` is what ends a block of code above it, "" within words."""
+
+    place: int
+    number: int
+    before: str = ""
+
+
+def link(url: str) -> str:
+    """Return an address as a link leads to it, all but ASCII encoded; "" for one to which no link may lead."""
+    encoded = quote(shown(url), safe=_RESERVED, errors="replace")
+    return "" if address_problem(encoded, LONGEST_ADDRESS) else encoded
+
+
+def marked(text: str, marks: Iterable[Mark], written: Callable[[int], str], glue: str = "") -> str:
+    """Return a text with its numbers, each as `written` makes it, behind `glue` where words come before it."""
+    pieces: list[str] = []
+    done = 0
+    for mark in marks:
+        pieces += (text[done : mark.place], mark.before or glue, written(mark.number))
+        done = mark.place
+    return "".join((*pieces, text[done:]))
+
+
+def cited_html(text: str, marks: Sequence[Mark], number: Callable[[int], Markup]) -> Markup:
+    """Return Markdown as sanitised HTML, in which the numbers are as `number` makes them."""
+    html = to_html(marked(shown(text), marks, _mark))
+    return Markup(_MARKS.sub(lambda found: number(ord(found[1]) - _PRIVATE), html))  # noqa: S704  (it is sanitised)
+
+
+@lru_cache(maxsize=16)
+def placed(text: str, citations: tuple[Citation, ...], sources: tuple[Source, ...]) -> tuple[Mark, ...]:
+    """Return where the numbers of a text stand in it, as it is shown, in order.
+
+    A number stands at the end of what rests on its source, behind the punctuation, and behind a block of code. If it
+    would change what the Markdown becomes, it stands at the end of the text.
+    """
+    whole = shown(text)[:LONGEST]
+    numbers = {source.url: source.number for source in sources if source.number <= MOST_NUMBERS}
+    lines = _NumberPlaces(whole)
+    found = {lines.mark(_in_shown(text, whole, one.end), numbers[one.url]) for one in citations if one.url in numbers}
+    return tuple(sorted(_fitting(whole, found, lines.at_the_end)))
+
+
+def _mark(number: int) -> str:
+    return _MARK + chr(_PRIVATE + number)
+
+
+def _in_shown(text: str, whole: str, end: int) -> int:
+    """Return the place in a text as it is shown of one in the text as it was written."""
+    end = max(0, min(end, len(text)))
+    if text.startswith(whole):
+        return min(end, len(whole))
+    before = shown(text[:end])
+    same = (place for place, (one, other) in enumerate(zip(before, whole, strict=False)) if one != other)
+    return next(same, min(len(before), len(whole)))  # the place may be inside of a secret, which is blanked
+
+
+class _NumberPlaces:
+    """Finds the places at which numbers can stand in a text of Markdown."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+        tokens = parsed(text)
+        self._code = [token for token in tokens if token.type in _CODE and token.map]
+        self._words = [token.map for token in tokens if token.type == "inline" and token.map]
+
+    def mark(self, end: int, number: int) -> Mark:
+        """Return the mark of a citation that ends at a place."""
+        text = self._text
+        near = max(end - 40, 0)
+        if before := _NEXT.search(text[near:end]):
+            end = near + before.start()
+        line = bisect_right(self._starts, max(end - 1, 0)) - 1
+        for token in self._code:
+            if token.map and token.map[0] <= line < token.map[1]:
+                return self._behind(token, number)
+        first, last = next(((one, other) for one, other in self._words if one <= line < other), (line, line + 1))
+        start = self._starts[first]
+        for closed in _CLOSED.finditer(text[start : self._starts[last] - 1]):
+            if start + closed.start() < end < start + closed.end():
+                end = start + closed.end()
+        rest = _REST.match(text, end)
+        return Mark(rest.end() if rest else end, number)
+
+    def at_the_end(self, number: int) -> Mark:
+        """Return a mark below the text."""
+        last = self._code[-1] if self._code else None
+        if last and last.map and last.map[1] >= len(self._starts) - 1 - self._text.endswith("\n"):
+            return self._behind(last, number)
+        return Mark(len(self._text.rstrip()), number, "\n\n")
+
+    def _behind(self, code: "Token", number: int) -> Mark:
+        """Return a mark in a line of its own below a block of code, within the same list or quotation."""
+        first, last = code.map or (0, 1)
+        lines = [self._text[self._starts[place] : self._starts[place + 1] - 1] for place in range(first, last)]
+        while len(lines) > 1 and not lines[-1].strip(" >"):
+            lines.pop()
+        inside = re.sub("[^>]", " ", lines[0].partition(code.markup)[0]) if code.markup else ""
+        is_open = code.type == "fence" and (len(lines) == 1 or set(lines[-1].strip(" >")) != {code.markup[0]})
+        close = f"\n{inside}{code.markup}" if is_open else ""
+        place = self._starts[first] + sum(map(len, lines)) + len(lines) - 1
+        return Mark(place, number, f"{close}\n{inside}")
+
+
+def _fitting(text: str, marks: set[Mark], at_the_end: Callable[[int], Mark]) -> set[Mark]:
+    """Return marks that leave the Markdown whole; those that would not go to the end of the text."""
+    plain = _shape(text)
+
+    def fits(some: Iterable[Mark]) -> bool:
+        return _shape(marked(text, _once(some), _mark)) == plain
+
+    if fits(marks):
+        return set(_once(marks))
+    places = sorted({mark.place for mark in marks})
+    alone = {place: [mark for mark in marks if mark.place == place] for place in places[:MOST_TRIED]}
+    good = {mark for some in alone.values() if fits(some) for mark in some}
+    good = good if fits(good) else set[Mark]()
+    return set(_once(good | {at_the_end(mark.number) for mark in marks - good}))
+
+
+def _once(marks: Iterable[Mark]) -> list[Mark]:
+    """Return marks in order; only the first at a place ends what is above it."""
+    ordered = sorted(marks)
+    pairs = zip(ordered, [None, *ordered], strict=False)
+    return [mark._replace(before="") if last and last.place == mark.place else mark for mark, last in pairs]
+
+
+def _shape(text: str) -> list[object]:
+    """Return what Markdown becomes, but for the marks in words and for paragraphs of nothing else."""
+    shape: list[object] = []
+    for token in parsed(text):
+        if token.type == "inline" and _MARKS.sub("", token.content) == "" != token.content:
+            shape[-1:] = [None]
+        elif token.type == "paragraph_close" and shape[-1:] == [None]:
+            shape.pop()
+        else:
+            shape += _pieces(token)
+    return shape
+
+
+def _pieces(token: "Token") -> Iterator[object]:
+    if token.type != "inline":
+        yield (token.type, token.tag, token.hidden, token.content, token.info, tuple(token.attrs.items()))
+        return
+    words = ""
+    for child in token.children or ():
+        if child.type == "text":
+            words += _MARKS.sub("", child.content)
+            continue
+        yield from (words, *_pieces(child))
+        words = ""
+    yield words

@@ -1,0 +1,111 @@
+"""Forms of values, and sources of answers, as the plain JSON that a view draws."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Literal, NotRequired, TypedDict
+
+from agentmagic.display.blocks import TextBlock
+from agentmagic.display.citations import link, placed
+from agentmagic.display.rich_values import Form, Image, Pages, PlainText, RichHtml, Table
+from agentmagic.display.source_list import address_of, quotes_of, title_of
+from agentmagic.messages import Source
+from agentmagic.text import shown
+
+
+class TextForm(TypedDict):
+    """A text; `note` says what was cut."""
+
+    form: Literal["text"]
+    text: str
+    note: str
+
+
+class TableForm(TypedDict):
+    """A table; `numeric` says which columns hold numbers."""
+
+    form: Literal["table"]
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numeric: Sequence[bool]
+    note: str
+
+
+class HtmlForm(TypedDict):
+    """HTML of a tool, which the page cleans."""
+
+    form: Literal["html"]
+    html: str
+
+
+class ImageForm(TypedDict):
+    """An image in base64, its media type, and its width in pixels if it is to be scaled."""
+
+    form: Literal["image"]
+    type: str
+    data: str
+    name: str
+    width: NotRequired[int]
+
+
+class PagesForm(TypedDict):
+    """Pages of the web: title, address to show, address to lead to ("" for none), beginning of the text."""
+
+    form: Literal["pages"]
+    pages: Sequence[tuple[str, str, str, str]]
+    note: str
+
+
+FormFields = TextForm | TableForm | HtmlForm | ImageForm | PagesForm
+
+
+class SourceFields(TypedDict):
+    """A page that a text cites: its number, title, address to show, address to lead to ("" for none), what it says."""
+
+    number: int
+    title: str
+    address: str
+    link: str
+    quotes: Sequence[str]
+
+
+def mark_fields(block: TextBlock) -> list[tuple[int, str, int]]:
+    """Return the numbers of a text with their places as a page counts them."""
+    text, rows, units, done = shown(block.text), list[tuple[int, str, int]](), 0, 0
+    for place, number, before in placed(block.text, block.citations, block.sources):
+        units += len(text[done:place].encode("utf-16-le", "surrogatepass")) // 2
+        done = place
+        rows.append((units, before, number))
+    return rows
+
+
+def source_fields(source: Source) -> SourceFields:
+    """Return a source as a page shows it."""
+    return {
+        "number": source.number,
+        "title": title_of(source),
+        "address": address_of(source.url),
+        "link": link(source.url),
+        "quotes": quotes_of(source),
+    }
+
+
+def form_fields(form: Form) -> FormFields:
+    """Return a form as plain JSON."""
+    match form:
+        case RichHtml():
+            return {"form": "html", "html": str(form.html)}
+        case Pages():
+            pages = [(title or address_of(url), address_of(url), link(url), text) for title, url, text in form.pages]
+            return {"form": "pages", "pages": pages, "note": form.note}
+        case PlainText():
+            return {"form": "text", "text": form.text, "note": form.note}
+        case Table():
+            rows = [[text for text, _ in row] for row in form.rows]
+            numeric = list(form.numeric)
+            return {"form": "table", "columns": list(form.columns), "rows": rows, "numeric": numeric, "note": form.note}
+        case Image():
+            data = b64encode(form.data).decode("ascii")
+            image: ImageForm = {"form": "image", "type": form.media_type, "data": data, "name": form.name}
+            if form.width:
+                image["width"] = form.width
+            return image

@@ -1,0 +1,87 @@
+"""The sources of an answer in static HTML: numbers that lead to a list below it, and the pages that a search found."""
+
+from collections.abc import Sequence
+from functools import partial
+from hashlib import blake2b
+
+from markupsafe import Markup
+
+from agentmagic.display.blocks import TextBlock
+from agentmagic.display.citations import LONGEST_QUOTE, LONGEST_TITLE, cited_html, link, placed
+from agentmagic.display.elements import MUTED, element, fold
+from agentmagic.display.rich_values import Pages
+from agentmagic.messages import Source
+from agentmagic.text import clip, one_line, shown
+
+HEADING = "Sources"
+LIST = "margin:0;padding-left:2em"
+RAISED = "line-height:0;margin-left:2px"
+"""Of a number: it takes no height of its line."""
+
+
+def title_of(source: Source) -> str:
+    """Return the title of a page on one line, or else its address."""
+    return one_line(shown(source.title), LONGEST_TITLE) or address_of(source.url)
+
+
+def address_of(url: str) -> str:
+    """Return an address on one line, cut."""
+    return one_line(shown(url), LONGEST_TITLE)
+
+
+def quotes_of(source: Source) -> Sequence[str]:
+    """Return what is quoted from a page, each piece cut."""
+    return [clip(shown(quote).strip(), LONGEST_QUOTE) for quote in source.quotes]
+
+
+class SourceList:
+    """The HTML of a text with numbers, and of the list that they lead to."""
+
+    def __init__(self, block: TextBlock) -> None:
+        self._block = block
+        self._sources = {source.number: source for source in block.sources}
+        # Two answers of a notebook have different names, and the same answer has the same one in each replay.
+        told = repr((block.text, block.sources)).encode(errors="replace") if block.sources else b""
+        self._name = f"am-source-{blake2b(told, digest_size=4).hexdigest()}"
+
+    def text(self) -> Markup:
+        """Return the text, each number a link to its entry of the list."""
+        block = self._block
+        return cited_html(block.text, placed(block.text, block.citations, block.sources), self._number)
+
+    def below(self) -> Markup:
+        """Return the list, or nothing for a text without sources."""
+        if not self._sources:
+            return Markup()
+        heading = element("small", element("b", HEADING))
+        head = element("p", heading, style="margin:6px 0 2px", more=' role="heading" aria-level="4"')
+        return element("div", head, element("ol", *map(self._entry, self._block.sources), style=LIST))
+
+    def _number(self, number: int) -> Markup:
+        title = title_of(self._sources[number])
+        leads = Markup('<a href="#{}-{}" title="{}" aria-label="source {}: {}">{}</a>')
+        return element("sup", leads.format(self._name, number, title, number, title, number), style=RAISED)
+
+    def _entry(self, source: Source) -> Markup:
+        quotes = [element("blockquote", quote) for quote in quotes_of(source)]
+        more = fold(element("small", "Quoted"), *quotes, look=f"cursor:pointer;{MUTED}") if quotes else ""
+        entry = Markup('<li id="{}-{}" value="{}">{}{}</li>')
+        return entry.format(self._name, source.number, source.number, _page(title_of(source), source.url), more)
+
+
+def pages_html(pages: Pages) -> Markup:
+    """Return the pages that a search found, each with its address and the beginning of its text."""
+    entries = (element("li", _page(title or address_of(url), url), _start(text)) for title, url, text in pages.pages)
+    note = element("p", element("small", pages.note), style=MUTED) if pages.note else ""
+    return element("ol", *entries, style=LIST) + note
+
+
+def _page(title: str, url: str) -> Markup:
+    """Return a page as a link, where one may lead to it, and its address."""
+    leads_to = link(url)
+    rel = Markup('<a href="{}" rel="noopener noreferrer nofollow">{}</a>')
+    address = element("small", address_of(url), style=f"{MUTED};overflow-wrap:anywhere")
+    return Markup("{} {}").format(rel.format(leads_to, title) if leads_to else title, address)
+
+
+_start = partial(element, "div", style="white-space:pre-wrap;overflow-wrap:anywhere")
