@@ -240,7 +240,7 @@ def hosted_state(card: ToolCard) -> str:
     if not card.hosted or card.state != "done":
         return ""
     pages = sum(isinstance(part, Resource) for part in card.result.content) if card.result else 0
-    return counted(pages, "page") if pages else "" if card.server else "allowed in this session"
+    return counted(pages, "page") if pages else "" if card.server else "allowed"
 
 
 def long_reason(card: ToolCard) -> str:
