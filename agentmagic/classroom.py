@@ -37,6 +37,7 @@ _TABLE = "agentmagic.class"
 _STRICTNESS: Mapping[str, tuple[str, ...]] = {
     "permission": ("deny", "ask"),
     "code": ("deny", "ask"),
+    "web": ("deny", "ask"),
     "replay": ("replay", "replay-model", "replay-tools", "auto", "record", "live"),
 }
 """The words of a setting, the strictest first."""
@@ -77,7 +78,8 @@ class ClassSettings:
     `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) bound each turn,
     `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together.
     With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
-    `code` is the same for programs. `replay` is the one mode of every cassette. `file` is the file that sets the
+    `code` is the same for programs, and `web` for searches and pages of the web, where a yes holds for the session.
+    `replay` is the one mode of every cassette. `file` is the file that sets the
     bounds. If several files do, `parts` are the settings of each, the outermost first, and the others are the strictest
     of them. `wider` has a sentence for each setting that asks for more than a file further out allows.
     """
@@ -93,6 +95,7 @@ class ClassSettings:
     timeout: float | None = None
     permission: Literal["ask", "deny"] | None = None
     code: Literal["ask", "deny"] | None = None
+    web: Literal["ask", "deny"] | None = None
     replay: Replay | None = None
     parts: tuple["ClassSettings", ...] = ()
     wider: tuple[str, ...] = ()
@@ -110,7 +113,7 @@ class ClassSettings:
     @property
     def needs_person(self) -> bool:
         """Whether calls are to be approved by a person, and not by code of the notebook."""
-        return "ask" in (self.permission, self.code)
+        return "ask" in (self.permission, self.code, self.web)
 
     def check_model(self, name: str, asked_by: str = "") -> None:
         """Raise UsageError for a model that is not among those of the class; `asked_by` is what names it, if known."""
@@ -147,18 +150,21 @@ class ClassSettings:
             return asked if most is None else min(usual, most)
         return self.capped(name, float("inf") if asked is None else asked)
 
-    def bound(self, *, asks: bool, code: bool) -> Literal["ask", "deny"] | None:
+    def bound(self, *, asks: bool, code: bool, web: bool = False) -> Literal["ask", "deny"] | None:
         """Return the mildest verdict that the class permits on a call, or None if the class sets no bound for it.
 
-        `code` says that the call runs a program, `asks` that its tool asks by default.
+        `code` says that the call runs a program, `web` that the provider searches or reads the web, `asks` that its
+        tool asks by default.
         """
+        if web:
+            return "deny" if "deny" in (self.web, self.permission) else self.web or self.permission
         if code:
             return "deny" if "deny" in (self.code, self.permission) else self.code or ("ask" if self.file else None)
         return self.permission if asks else None
 
-    def why_bound(self, verdict: Literal["ask", "deny"], *, code: bool) -> str:
+    def why_bound(self, verdict: Literal["ask", "deny"], *, code: bool, web: bool = False) -> str:
         """Return why a call is asked about or denied. The model reads it too, and is told no path."""
-        name = "code" if code and self.permission != verdict else "permission"
+        name = "permission" if self.permission == verdict or not (code or web) else "code" if code else "web"
         return f'The settings of this class have {name} = "{verdict}".'
 
     def check_mode(self, mode: str, asked_by: str = "") -> None:
@@ -346,7 +352,7 @@ _FORMS = {
 
 
 def _kind(name: str) -> str:
-    kinds = {"models": "list", "servers": "servers", "permission": "permission", "code": "permission"}
+    kinds = {"models": "list", "servers": "servers", **dict.fromkeys(("permission", "code", "web"), "permission")}
     return {**kinds, "replay": "mode", "max-iterations": "whole"}.get(name, "number")
 
 

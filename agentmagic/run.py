@@ -106,7 +106,7 @@ class Run:
         """
         bounds = class_settings()
         if bounds.needs_person and isinstance(intent, Approve) and self._asks_permission(intent.id):
-            setting = "permission" if bounds.permission == "ask" else "code"
+            setting = next(name for name in ("permission", "code", "web") if getattr(bounds, name) == "ask")
             raise UsageError(
                 f"In this class a person approves, and no code: {bounds.words(setting)}. Click Approve in the notebook."
             )

@@ -223,26 +223,29 @@ class Gate:
 
     # -- deciding ------------------------------------------------------------------------------
 
-    def decide(
+    def decide(  # noqa: PLR0913  (one for each kind of tool)
         self,
         tool: ToolDef,
         arguments: Mapping[str, Any],
         *,
         asks: bool,
         code: bool = False,
+        web: bool = False,
         voices: tuple[Voice, ...] | None = None,
     ) -> Decision:
         """Return what becomes of a call, without asking. `voices` are what the policy says, if that is known.
 
-        `asks` and `code` are those of the `Tool`. Raises UsageError for a bad `AGENTMAGIC_PERMISSION`.
+        `asks` and `code` are those of the `Tool`, `web` says that it is hosted. Raises UsageError for a bad
+        `AGENTMAGIC_PERMISSION`.
         """
         override = settings.permission_override()
         if override == "deny":
             return Decision("deny", OVERRIDDEN)
         bounds = class_settings()
-        bound = bounds.bound(asks=asks or tool.server != NOTEBOOK, code=code)
+        bound = bounds.bound(asks=asks or tool.server != NOTEBOOK, code=code, web=web)
+        why = "" if bound is None else bounds.why_bound(bound, code=code, web=web)
         if bound == "deny":
-            return Decision("deny", bounds.why_bound("deny", code=code), default=False)
+            return Decision("deny", why, default=False)
         if voices is None:
             voices = self.policy.strictest(tool, arguments, code=code)
         default = not voices
@@ -254,9 +257,9 @@ class Gate:
             voices = (Voice("ask" if code or (asks and word == "ask") else "allow", DEFAULT),)
         elif voices[0].verdict == "deny":
             return Decision("deny", voices[0].why, default=False)
-        each = "" if bound is None else bounds.why_bound(bound, code=code)
         if bound == "ask":
-            voices = tuple(one if one.verdict == "ask" else replace(one, verdict="ask", why=each) for one in voices)
+            voices = tuple(one if one.verdict == "ask" else replace(one, verdict="ask", why=why) for one in voices)
+        each = "" if web else why  # a yes to the web holds for the session in a class, too
         if code:
             program = json.dumps(dict(arguments), sort_keys=True, default=str)
             voices = tuple(replace(one, question=f"{one.question} {program}") for one in voices)
@@ -281,7 +284,15 @@ class Gate:
         said = await self._hook(tool, call)
         voices = await self._voices(tool, call.arguments, said) or self._level_voice(tool, call)
         bound = tool.lasting or tool.definition
-        return partial(self.decide, bound, call.arguments, asks=tool.ask, code=tool.code, voices=voices)
+        return partial(
+            self.decide,
+            bound,
+            call.arguments,
+            asks=tool.ask,
+            code=tool.code,
+            web=tool.hosted is not None,
+            voices=voices,
+        )
 
     async def _voices(self, tool: Tool, arguments: Mapping[str, Any], said: Permission | None) -> tuple[Voice, ...]:
         """Return what the policy says of a call. Raises _HookFailed if the tests of its rules take too long."""

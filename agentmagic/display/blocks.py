@@ -178,8 +178,8 @@ class TextBlock(GrowingBlock):
     """What the model wrote.
 
     `is_value` says that it is JSON, and was checked against the type that was asked for; `wrapped_in` is the property
-    that holds the value, if that type is no object. `citations` come when the text is whole, with their pages: `sources`
-    keep their numbers in all texts of a turn.
+    that holds the value, if that type is no object. `citations` come when the text is whole, with their
+    pages: the numbers of `sources` hold for all texts of a turn.
     """
 
     is_value: bool = False

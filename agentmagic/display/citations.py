@@ -44,9 +44,11 @@ _CLOSED = re.compile(
     re.DOTALL,
 )
 """What no number can stand in: code, links, addresses, maths."""
+_WIDE = r"[\u3001\u3002\u300d\u300f\u2019\u201d\uff01\uff09\uff0c\uff1a\uff1b\uff1f]"
+"""Punctuation that no space follows: of Chinese and Japanese."""
 _REST = re.compile(
-    r"(?:(?<=[a-zA-Z0-9])(?:[a-zA-Z0-9]|[.,:'’-](?=[a-zA-Z0-9]))+)?"
-    r"[。、！？；：，」』）”’]*(?:(?:[^\w\s|\\]|_)+(?=[\s|]|$))?"
+    r"(?:(?<=[a-zA-Z0-9])(?:[a-zA-Z0-9]|[.,:'\u2019-](?=[a-zA-Z0-9]))+)?"
+    rf"{_WIDE}*(?:(?:[^\w\s|\\]|_)+(?=[\s|]|$))?"
 )
 """What is left of a word, and the punctuation behind it."""
 _NEXT = re.compile(r"(?:\s*\n[ >]*(?:[-*+]|\d{1,9}[.)]|#{1,6}))?\s*\Z")

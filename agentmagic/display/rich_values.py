@@ -43,7 +43,7 @@ _ROW = re.compile(r"<tr[ >].*?</tr>", re.DOTALL)
 _COUNTED = re.compile(r"shape: \(([\d_,]+?), |>([\d,]+) rows")
 
 LONGEST_START = 300
-"""Characters that are shown of the text of each page that a search found; of a page that was read, ten times as many."""
+"""Characters that are shown of the text of each page that a search found; ten times as many of a page alone."""
 
 Scalar = str | int | float | bool | None
 

@@ -492,10 +492,9 @@ def doing(running: FooterBlock, blocks: Iterable[Block]) -> str:
     cards = [block for block in opened if isinstance(block, ToolCard)]
     if any(isinstance(block, QuestionBlock) for block in opened) or any(card.state == "waiting" for card in cards):
         return ""
-    if titles := [hosted_title(card) for card in cards if card.state == "running" and hosted_title(card)]:
-        return titles[-1].lower()
-    if names := [shown(card.name) for card in cards if card.state == "running"]:
-        return one_line(f"waiting for {', '.join(dict.fromkeys(names))}", SHORT_ARGUMENTS)
+    if running_cards := [card for card in cards if card.state == "running"]:
+        names = ", ".join(dict.fromkeys(shown(card.name) for card in running_cards))
+        return hosted_title(running_cards[-1]).lower() or one_line(f"waiting for {names}", SHORT_ARGUMENTS)
     match opened[-1:]:
         case [TextBlock()]:
             return "writing"

@@ -184,7 +184,11 @@ class Driver:
 def _denied(turn: TurnContext, tools: Sequence[Tool]) -> list[str]:
     """Return the notice about tools whose calls would be asked about: no one is asked in a row."""
     gate = ApprovalGate(policy_of(turn.agent.permission), turn.approvals)
-    names = [one.name for one in tools if gate.decide(one.definition, {}, asks=one.ask, code=one.code).verdict == "ask"]
+    names = [
+        one.name
+        for one in tools
+        if gate.decide(one.definition, {}, asks=one.ask, code=one.code, web=one.hosted is not None).verdict == "ask"
+    ]
     if not names:
         return []
     rules = ", ".join(f'Rule("allow", "{name}")' for name in names[:3])

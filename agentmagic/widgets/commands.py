@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from agentmagic.approval.policy import Level, at_level, policy_of
-from agentmagic.errors import MissingExtra, UsageError
+from agentmagic.errors import AgentMagicError, MissingExtra, UsageError
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Prompt
 from agentmagic.prompt.attachments import Attachment
-from agentmagic.providers.base import Model
+from agentmagic.providers.base import Model, hosts
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners
 from agentmagic.session import Session
-from agentmagic.text import counted
+from agentmagic.text import counted, listed
 from agentmagic.tools.base import Toolset
 
 INTENTS = ("approve", "edit", "deny", "reply", "stop")
@@ -198,3 +198,17 @@ class Notebook:
     def open(self, name: str, *, saved: bool) -> Session:  # noqa: ARG002
         """Return a conversation of the notebook by its name; load it if it is a saved one."""
         raise UsageError(NEEDS_EXTENSION)
+
+
+def web_tools(session: Session) -> str:
+    """Return which tools of the agent its provider carries out, or that the model has none; "" without such tools."""
+    tools = [tool for tool in session.agent.own_tools() if tool.hosted]
+    if not tools:
+        return ""
+    try:
+        model = session.model()
+    except AgentMagicError:
+        return f"{listed([tool.name for tool in tools])}; no model is chosen that could carry them out"
+    groups = [[tool.name for tool in tools if hosts(model, tool.hosted) == can] for can in (True, False)]
+    told = ("carried out by the provider of", "which cannot be had of")
+    return "; ".join(f"{listed(names)}, {how} {model.name}" for names, how in zip(groups, told, strict=True) if names)

@@ -104,7 +104,8 @@ class State(TypedDict, total=False):
     `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has
     asked for them. `setup` is the card that a turn without a key waits for. `attached` are the attachments of the next
     prompt, each with what it is. `large` is for a projector. `context` is about how many tokens the next request takes
-    beside its prompt, `window` how many the model takes, 0 if that is unknown.
+    beside its prompt, `window` how many the model takes, 0 if that is unknown. `web` tells which tools the provider
+    carries out.
     """
 
     title: str
@@ -117,6 +118,7 @@ class State(TypedDict, total=False):
     context: int
     window: int
     servers: list[ServerRow]
+    web: str
     note: str
     left: str
     cleared: int

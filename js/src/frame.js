@@ -172,10 +172,10 @@ export class Head {
     this.#redraw("levels", [state.level, state.levels], () => this.#drawLevels(state))
     this.#redraw("chats", [this.desk.can("chats")], () => this.#drawChats())
     this.#redraw("list", [title, state.chats], () => this.#drawList(state))
-    this.#redraw("servers", [servers, state.actions], () => {
+    this.#redraw("servers", [servers, state.web, state.actions], () => {
       this.#tabs.hidden = servers === undefined
       put(/** @type {HTMLElement} */ (this.tabs[1]), servers?.length ? `Servers ${servers.length}` : "Servers")
-      this.servers.update(servers ?? [])
+      this.servers.update(servers ?? [], state.web ?? "")
     })
     this.#redraw("room", [title, model, models, cost, state.context, this.desk.can("chats")], () => this.fit())
   }

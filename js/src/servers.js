@@ -17,14 +17,16 @@ export class Servers {
     this.desk = desk
   }
 
-  /** @param {ServerRow[]} servers */
-  update(servers) {
+  /** @param {ServerRow[]} servers @param {string} web tells of the tools that the provider carries out */
+  update(servers, web) {
     const { place, desk } = this
     const focused = /** @type {ShadowRoot | Document} */ (place.getRootNode()).activeElement
     const of = place.contains(focused) && focused?.getAttribute("data-of")
     const adding = desk.can("command") && this.#once("adding", () => addition(desk))
     const none = h("p", { class: "am-hint" }, desk.can("command") ? "No servers yet." : "No servers yet. Add one in a cell with %mcp add.")
-    put(place, ...servers.map((server) => this.#row(server)), !servers.length && none, adding)
+    const hosted = this.#once("web", () => h("p", { class: "am-hint am-web" }))
+    say(hosted, web && `The web: ${web}`)
+    put(place, hosted, ...servers.map((server) => this.#row(server)), !servers.length && none, adding)
     if (of && !isFocused(place)) /** @type {HTMLElement | null} */ (place.querySelector(`[data-of="${CSS.escape(of)}"]`))?.focus()
   }
 

@@ -39,6 +39,8 @@ from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.secrets import redact
 from agentmagic.session import Session
 from agentmagic.tools.base import Toolset
+from agentmagic.tools.functions import Functions
+from agentmagic.tools.web import web_fetch, web_search
 
 if TYPE_CHECKING:
     from agentmagic.jupyter.cell.screens import Retry
@@ -187,7 +189,11 @@ class Runner:
         """Return the tools that a cell offers."""
         if command.no_tools:
             return ()
-        return self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
+        sources = self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
+        if not command.web:
+            return sources
+        offered = {tool.name for tool in recipe.own_tools() if command.tools is None or tool.name in command.tools}
+        return (*sources, Functions(tool for tool in (web_search(), web_fetch()) if tool.name not in offered))
 
     def _settings_for(self, session: Session, command: Ask, chosen: TurnSettings, recipe: Agent) -> TurnSettings:
         """Return settings with the agent of a turn and its tools."""

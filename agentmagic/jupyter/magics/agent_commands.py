@@ -139,7 +139,9 @@ class AgentCommands:
             self._namespace.offer_notebook(known, offered=switch is None)
             if switch is not None:
                 return "The tools of the notebook are no longer offered."
-        return formatting.tools(*self._namespace.definitions(self._namespace.toolsets(known, known.agent)))
+        found = formatting.tools(*self._namespace.definitions(self._namespace.toolsets(known, known.agent)))
+        web = commands.web_tools(known)
+        return f"{found}\nThe web: {web}." if web else found
 
     def models(
         self,

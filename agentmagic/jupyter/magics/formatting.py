@@ -35,12 +35,13 @@ from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResul
 from agentmagic.providers.outside import shown_name
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.replay.comparison import Difference
+from agentmagic.replay.exchange import hosted_tool
 from agentmagic.replay.unasked import unasked
 from agentmagic.serve.serving import STOPPED
 from agentmagic.session import Session
 from agentmagic.text import counted, listed, one_line, shown, written_json
 from agentmagic.tools.base import Toolset
-from agentmagic.widgets.commands import relative_path
+from agentmagic.widgets.commands import relative_path, web_tools
 from agentmagic.widgets.inspector import tokens_used
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def preview(seen: Preview, told: Sequence[PromptValue]) -> str:
     left = f"\nNot connected, so their tools are not listed here: {', '.join(seen.unlisted)}." if seen.unlisted else ""
     tools = (f"{tool.name}: {tool.description}\n{json.dumps(tool.parameters)}" for tool in request.tools)
     messages = (f"[{message.role}]\n{_words(message)}" for message in request.messages)
-    parts = {"Instructions": [request.instructions], "Tools": tools, "Messages": messages}
+    web = [f"{tool.name}: {written_json(hosted_tool(tool))}" for tool in request.hosted]
+    whose = f"Carried out by the provider of {seen.model}"
+    parts = {"Instructions": [request.instructions], "Tools": tools, whose: web, "Messages": messages}
     written = (f"-- {name} --\n" + "\n\n".join(texts) for name, texts in parts.items())
     width = max(len(label) for label, _ in rows)
     lines = [f"  {label:<{width}}  {value}" for label, value in rows]
@@ -107,6 +110,7 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("context", _context(session)),
         ("tool calls", f"{session.tool_calls}, {session.tool_failures} failed"),
         ("usage", usage(session.usage)),
+        ("web", web_tools(session)),
         ("permission", permission(session.agent.permission)),
         ("class", f"bound by {_class_files()}" if class_settings().file else ""),
         # Not the mode of the cassette, which a saved notebook does not tell.

@@ -146,6 +146,9 @@ class Ask:
     notebook: Annotated[
         bool, Arg("--notebook", "offer tools that look at this notebook, and run code in it if you allow that")
     ] = False
+    web: Annotated[
+        bool, Arg("--web", "let the model search the web and read pages, where its provider can; you are asked once")
+    ] = False
     max_iterations: Annotated[int | None, Arg("--max-iterations N", "model requests at most")] = None
     timeout: Annotated[
         float | None, Arg("--timeout SECONDS", "time for the whole turn; waiting for you does not count")
@@ -226,6 +229,8 @@ class Ask:
             raise UsageError("--tools and --no-tools contradict each other. Keep the one that is meant.")
         if self.no_tools and self.notebook:
             raise UsageError("--notebook and --no-tools contradict each other. Keep the one that is meant.")
+        if self.no_tools and self.web:
+            raise UsageError("--web and --no-tools contradict each other. Keep the one that is meant.")
         if self.step and self.bg:
             raise UsageError(
                 "--step needs you at the cell, and --bg ends the cell at once. Keep the one that is meant."

@@ -188,6 +188,7 @@ class Chat:
         window = info(model).window if model else None
         return {
             "window": window or 0,
+            "web": shown(commands.web_tools(self.session)),
             "offered": None if offered is None else _chat_row(offered),
             "welcome": shown(answerer(model, "message")),
             "examples": _examples(names),
