@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from secrets import randbelow
@@ -166,8 +166,9 @@ def _fitting(text: str, marks: set[Mark], at_the_end: Callable[[int], Mark]) -> 
     """Return marks that leave the Markdown whole; those that would not go to the end of the text."""
     plain = _shape(text)
 
-    def fits(some: Iterable[Mark]) -> bool:
-        return _shape(marked(text, _once(some), _mark)) == plain
+    def fits(some: Collection[Mark]) -> bool:
+        shape = _shape(marked(text, _once(some), _mark))
+        return shape == (plain[0], len(some))  # a mark in a cell beyond those of its table would be lost
 
     if fits(marks):
         return set(_once(marks))
@@ -185,17 +186,20 @@ def _once(marks: Iterable[Mark]) -> list[Mark]:
     return [mark._replace(before="") if last and last.place == mark.place else mark for mark, last in pairs]
 
 
-def _shape(text: str) -> list[object]:
-    """Return what Markdown becomes, but for the marks in words and for paragraphs of nothing else."""
+def _shape(text: str) -> tuple[list[object], int]:
+    """Return what Markdown becomes, but for the marks in words and for paragraphs of nothing else, and count them."""
     shape: list[object] = []
+    count = 0
     for token in parsed(text):
+        words = (child.content for child in token.children or () if child.type == "text")
+        count += sum(len(_MARKS.findall(one)) for one in words)
         if token.type == "inline" and _MARKS.sub("", token.content) == "" != token.content:
             shape[-1:] = [None]
         elif token.type == "paragraph_close" and shape[-1:] == [None]:
             shape.pop()
         else:
             shape += _pieces(token)
-    return shape
+    return shape, count
 
 
 def _pieces(token: "Token") -> Iterator[object]:

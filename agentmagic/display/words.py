@@ -212,9 +212,9 @@ def short_arguments(card: ToolCard) -> str:
         return one_line(shown(settled(card.raw)), SHORT_ARGUMENTS)
     arguments = in_json(card.call.arguments)
     if card.hosted and card.server:  # the title says what they are
-        given = (value if isinstance(value, list) else [value] for value in arguments.values())
+        given = (cast("list[Any]", value if isinstance(value, list) else [value]) for value in arguments.values())
         return one_line(
-            ", ".join(compact(one) for values in given for one in cast("list[Any]", values)), SHORT_ARGUMENTS
+            ", ".join(compact(one) for values in given for one in values), SHORT_ARGUMENTS
         )
     if is_outside(card.server):  # it says itself what it does
         return one_line(compact(arguments.get("title", "")), SHORT_ARGUMENTS)

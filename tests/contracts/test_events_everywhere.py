@@ -10,7 +10,19 @@ from agentmagic.display import html
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import Event, Fold, StepFinished, ToolStarted, fold, is_delta, without_deltas
 from agentmagic.export import to_json
-from agentmagic.messages import Message, Text, ToolCall, ToolResult, Usage, user
+from agentmagic.messages import (
+    Citation,
+    HostedCall,
+    HostedResult,
+    Message,
+    Resource,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    as_text,
+    user,
+)
 from agentmagic.testing import invalid_history
 from tests.display.logs import MODEL, asked_for, started, text, words_of
 from tests.export.turns import turn
@@ -29,6 +41,10 @@ CELL = events.CellProposed("p1", "insert", "code", "x = 1", "Is short.", place="
 HANDED_IN = {"name": "look", "arguments": {"at": 1}, "status": "ok", "seconds": 0.5, "result": "3 rows"}
 CHANGED = events.VariablesChanged((events.VariableChange("x", "made", "", "int"),), ("a.csv",), ("con",))
 CALLED = (("assistant", "look"),)
+PAGE = "https://docs.python.org/"
+SEARCH = HostedCall("h1", "web_search", {"query": "a JIT"}, "openai")
+FOUND = HostedResult("h1", "web_search", (Resource(PAGE, "New", text="It has one."),))
+CITED = Text("Half.", citations=(Citation(0, 4, PAGE, "New", "a JIT"),))
 HALF = [events.PartStarted(0, "text"), events.PartDelta(0, "Half an")]
 
 
@@ -50,6 +66,23 @@ ROWS = [
     Row([], events.PartStarted(0, "reasoning"), "Thinking…"),
     Row(HALF[:1], HALF[1], "Half an▌"),
     Row(HALF, events.PartFinished(0, Text("Whole.")), "Whole. Waiting for the model…"),
+    Row(HALF, events.PartFinished(0, CITED), f"Half. 1 Sources New {PAGE} Quoted a JIT Waiting for the model…"),
+    Row([], events.PartFinished(0, SEARCH), "◐ Searching the web openai a JIT running Arguments query a JIT"),
+    Row(
+        [events.PartFinished(0, SEARCH)],
+        events.PartFinished(1, FOUND),
+        f"✓ Searched the web openai a JIT 1 page Arguments query a JIT Result New {PAGE} It has one. "
+        "Waiting for the model…",
+    ),
+    Row(
+        [events.PartFinished(0, SEARCH), events.PartFinished(1, FOUND), events.PartFinished(2, CITED)],
+        StepFinished(1, SPENT),
+        f"✓ Searched the web openai a JIT 1 page Arguments query a JIT Result New {PAGE} It has one. "
+        f"Half. 1 Sources New {PAGE} Quoted a JIT Waiting for the model…",
+        FIGURES,
+        (("assistant", f'[web_search {{"query": "a JIT"}}] [resource {PAGE}]\nIt has one. Half.'),),
+        {"steps": 1},
+    ),
     Row(
         text("Yes."),
         StepFinished(1, SPENT),
@@ -186,7 +219,8 @@ def test_every_event_has_a_row():
 
 
 def words_in(message: Message) -> str:
-    return " ".join(part.name if isinstance(part, ToolCall) else part.text for part in message.parts)
+    words = {ToolCall: lambda part: part.name, HostedCall: as_text}
+    return " ".join(words.get(type(part), lambda part: part.text)(part) for part in message.parts)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.event.type)

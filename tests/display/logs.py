@@ -29,7 +29,19 @@ from agentmagic.events import (
     TurnStarted,
     ValueKind,
 )
-from agentmagic.messages import Media, Reasoning, Resource, Text, ToolCall, ToolResult, Usage, user
+from agentmagic.messages import (
+    Citation,
+    HostedCall,
+    HostedResult,
+    Media,
+    Reasoning,
+    Resource,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    user,
+)
 
 MODEL = "scripted:lesson"
 USAGE = Usage(1200, 200, 34, 0, 2, 0.0019)
@@ -84,7 +96,10 @@ def everywhere(words: str) -> list[Event]:
     call = ToolCall(words, words, {words: words, "nested": {words: [words]}})
     parts = (Text(words), Media("image/png", b"x", words), Media(words, b"x", words))
     parts = (*parts, Resource(words, words, words, words))
+    hosted = HostedCall(words + "h", words, {words: words}, words), HostedResult(words + "h", words, parts)
+    cited = Text(words, citations=(Citation(0, len(words), words, words, words),))
     step = [*reasoning(words, 0), *text(words, 1), *asked_for(call, 2)]
+    step += [PartFinished(index, part) for index, part in enumerate((*hosted, cited), 3)]
     return [
         TurnStarted(user(words), words, (PromptValue(words, "text", words, 3, words),)),
         *[*started(words)[1:], *step, StepRetried(1, 1, 0.5, words), *step, *step_over()],

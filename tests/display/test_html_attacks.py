@@ -56,11 +56,12 @@ TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
 TAGS = HEADINGS | FLOW | TABLES | {"a", "b", "code", "del", "em", "font", "img", "s", "samp", "small", "span", "strong"}
 TAGS |= {"caption", "dd", "dl", "dt", "i", "kbd", "mark", "sub", "sup", "tfoot", "u"}
 ATTRIBUTES = {"align", "alt", "class", "color", "colspan", "href", "open", "rel", "rowspan", "src", "start", "style"}
-ATTRIBUTES |= {"title"}
+ATTRIBUTES |= {"title", "value", "role", "aria-label", "aria-level"}
+SOURCE = r"am-source-[0-9a-f]{8}-\d+"
 VOID = {"br", "hr", "img"}
 STYLE = re.compile(
     r"((align-items|background-color|border|border-left|border-radius|border-top|color|cursor"
-    r"|display|flex|font-family|font-weight|gap|height|margin|margin-left|max-height"
+    r"|display|flex|font-family|font-weight|gap|height|line-height|margin|margin-left|max-height"
     r"|max-width|min-width|overflow|overflow-wrap|overflow-x|padding|padding-left|text-align|text-overflow"
     r"|vertical-align|white-space|width|word-break):(?!.*(url|expression|@|\\))[^;]*(;|$))*"
 )
@@ -104,7 +105,9 @@ class Guard(HTMLParser):
     def _check(self, tag, name, value):
         right = name in ATTRIBUTES
         if name == "href":
-            right = tag == "a" and re.match(r"(https?://|mailto:)", value) is not None
+            right = tag == "a" and re.match(rf"(https?://|mailto:|#{SOURCE}$)", value) is not None
+        if name == "id":
+            right = tag == "li" and re.fullmatch(SOURCE, value) is not None
         if name == "src":
             right = re.fullmatch(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*", value) is not None
         if name == "style":

@@ -12,7 +12,18 @@ from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.display.words import footer_details
 from agentmagic.export import to_markdown
 from agentmagic.jupyter.magics import formatting
-from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult, Usage, user
+from agentmagic.messages import (
+    Citation,
+    HostedCall,
+    HostedResult,
+    Media,
+    Resource,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    user,
+)
 from tests.display.logs import MODEL, USAGE, asked_for, carried_out, over, reasoning, started, text, words_of
 from tests.export.turns import turn
 
@@ -57,6 +68,17 @@ FIG = "[image/png fig, 5 bytes]"
 PNG = Media("image/png", b"1234", "plot")
 COLUMNS = {"numeric": [False, True], "note": ""}
 FIGURES = "1 step · 2 requests · 1,200 tokens in (200 cached), 34 out"
+PAGE, OTHER = "https://docs.python.org/3.15/", "https://x.org/"
+PAGES = f"What's new {PAGE} It has a JIT. {OTHER} {OTHER}"
+CITED = Text(
+    "It has a **JIT**. Yes.",
+    citations=(Citation(0, 14, PAGE, "What's new", "a JIT"), Citation(18, 21, OTHER)),
+)
+SEARCH = HostedCall("h1", "web_search", {"query": "python 3.15"}, "anthropic")
+FOUND = HostedResult("h1", "web_search", (Resource(PAGE, "What's new", text="It has a JIT."), Resource(OTHER)))
+WEB = events.ApprovalAsked(
+    "a1", ToolCall("w1", "web_search", {}), "notebook", effects=("Lets the provider search.",), fixed=True, hosted=True
+)
 FOR_MODEL = Text("The user …", audience="assistant")
 CHANGED = ToolCall("c1", "run_query", {"sql": "SELECT 2", "limit": 3})
 LEFT_OUT = {
@@ -127,6 +149,109 @@ ROWS = {
         "city  people\nOslo     709",
         f"\n\n{RECORDS}\n\n",
         {"form": {"form": "table", "columns": ["city", "people"], "rows": [["Oslo", "709"]], **COLUMNS}},
+    ),
+    "an answer with its sources": (
+        blocks.TextBlock,
+        [events.PartFinished(0, CITED)],
+        f"It has a JIT. 1 Yes. 2 Sources What's new {PAGE} Quoted a JIT {OTHER} {OTHER}",
+        f"It has a **JIT**. [1] Yes. [2]\n\nSources:\n[1] What's new\n    {PAGE}\n[2] {OTHER}",
+        (
+            f"\n\nIt has a **JIT**. [[1]]({PAGE}) Yes. [[2]]({OTHER})\n\n**Sources**\n\n"
+            f"- \\[1\\] [What's new]({PAGE})\n\n  > a JIT\n- \\[2\\] [{OTHER}]({OTHER})\n"
+        ),
+        {
+            "marks": [(17, "", 1), (22, "", 2)],
+            "sources": [
+                {"number": 1, "title": "What's new", "address": PAGE, "link": PAGE, "quotes": ["a JIT"]},
+                {"number": 2, "title": OTHER, "address": OTHER, "link": OTHER, "quotes": []},
+            ],
+        },
+    ),
+    "a search of the provider": (
+        blocks.ToolCard,
+        [
+            events.PartStarted(0, "hosted_call", "web_search"),
+            events.PartFinished(0, SEARCH),
+            events.PartFinished(1, FOUND),
+        ],
+        f"✓ Searched the web anthropic python 3.15 2 pages Arguments query python 3.15 Result {PAGES}",
+        f"✓ Searched the web (anthropic) python 3.15 [2 pages]\n  What's new\n    {PAGE}\n  {OTHER}",
+        f"```\n\n- [What's new]({PAGE})\n- [{OTHER}]({OTHER})\n\n</details>",
+        {
+            "title": "Searched the web",
+            "told": "2 pages",
+            "short": "python 3.15",
+            "ask": "",
+            "state": "done",
+            "result": {
+                "error": False,
+                "below": [],
+                "forms": [
+                    {
+                        "form": "pages",
+                        "pages": [("What's new", PAGE, PAGE, "It has a JIT."), (OTHER, OTHER, OTHER, "")],
+                        "note": "",
+                    }
+                ],
+            },
+        },
+    ),
+    "a search under way": (
+        blocks.ToolCard,
+        [events.PartFinished(0, SEARCH)],
+        "◐ Searching the web anthropic python 3.15 running Arguments query python 3.15",
+        "◐ Searching the web (anthropic) python 3.15 [running]",
+        "<summary>◐ <code>Searching the web</code> (anthropic) python 3.15 [running]</summary>",
+        {"title": "Searching the web", "told": "", "state": "running"},
+    ),
+    "a page that could not be read": (
+        blocks.ToolCard,
+        [
+            events.PartFinished(0, HostedCall("h1", "web_fetch", {"url": PAGE}, "gemini")),
+            events.PartFinished(1, HostedResult("h1", "web_fetch", (Text("No such page."),), "error")),
+        ],
+        f"✗ Reading a page gemini {PAGE} failed Arguments url {PAGE} Error No such page.",
+        f"✗ Reading a page (gemini) {PAGE} [failed]\n  No such page.",
+        "Error:\n\n```\nNo such page.\n```",
+        {"title": "Reading a page", "told": "", "state": "failed"},
+    ),
+    "a program that the provider has run": (
+        blocks.ToolCard,
+        [
+            events.PartFinished(0, HostedCall("h1", "code_execution", {"code": "print('a', 1 + 1, 'b')"}, "gemini")),
+            events.PartFinished(1, HostedResult("h1", "code_execution", (Text("a 2 b"),))),
+        ],
+        "✓ Ran code gemini print('a', 1 + 1, 'b') Code print('a', 1 + 1, 'b') Result a 2 b",
+        "✓ Ran code (gemini) print('a', 1 + 1, 'b')\n  a 2 b",
+        "```\na 2 b\n```",
+        {"title": "Ran code", "arguments": [("code", "print('a', 1 + 1, 'b')")]},
+    ),
+    "a call of the provider without words of ours": (
+        blocks.ToolCard,
+        [
+            events.PartFinished(0, HostedCall("h1", "file_search", {"queries": ["a", "b"]}, "openai")),
+            events.PartFinished(1, HostedResult("h1", "file_search")),
+        ],
+        '✓ file_search openai a, b Arguments queries ["a", "b"] Result nothing',
+        "✓ file_search (openai) a, b",
+        "<code>file_search</code> (openai) a, b",
+        {"name": "file_search", "title": ""},
+    ),
+    "a question for the web": (
+        blocks.ToolCard,
+        [WEB],
+        "‖ Search the web waits for you What it does Lets the provider search.",
+        "‖ Search the web [waits for you]\n\n  Lets the provider search.",
+        "Lets the provider search.",
+        {"hosted": True, "edit": [], "title": "Search the web", "server": ""},
+    ),
+    "a yes for the web": (
+        blocks.ToolCard,
+        [WEB, events.ApprovalGiven("a1", approved=True)],
+        "✓ Search the web allowed What it does Lets the provider search.",
+        "✓ Search the web [allowed]",
+        "<code>Search the web</code> [allowed]",
+        {"told": "allowed", "state": "done"},
     ),
     "reasoning": (
         blocks.ReasoningBlock,

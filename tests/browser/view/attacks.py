@@ -13,6 +13,7 @@ from agentmagic.events import (
     ApprovalGiven,
     Event,
     Notice,
+    PartFinished,
     Planned,
     PromptAdded,
     QuestionAnswered,
@@ -26,7 +27,7 @@ from agentmagic.events import (
     ToolProgress,
     ToolStarted,
 )
-from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult, user
+from agentmagic.messages import Citation, HostedCall, HostedResult, Media, Resource, Text, ToolCall, ToolResult, user
 from tests.display.logs import asked_for, carried_out, over, reasoning, started, step_over, text
 
 TECHNIQUES = {
@@ -77,10 +78,18 @@ def everywhere(at: Marked) -> list[Event]:
     denied = ToolCall("c2", "denied", {})
     task = Task("t1", at["task tool"], {}, at["task"])
     failed = ToolCall("c5", "failed", {})
+    found = Resource("https://x.test/" + at["page address"], at["page"], text=at["text of a page"])
+    searched = HostedCall("h1", "web_search", {"query": at["query"]}, at["host"])
+    cited = Citation(0, 3, "https://x.test/" + at["source address"], at["source"], at["quote"])
     waiting = ToolCall("c3", at["waiting tool"], {at["waiting argument"]: at["waiting value"]})
     return [
         *[*started(at["prompt"]), *text(at["text"], 0), *reasoning(at["reasoning"], 1), *asked_for(call, 2)],
-        *[*asked_for(denied, 3), *step_over()],
+        *[
+            *asked_for(denied, 3),
+            PartFinished(4, searched),
+            PartFinished(5, HostedResult("h1", "web_search", (found,))),
+        ],
+        *[PartFinished(6, Text("New. " + at["cited text"], citations=(cited,))), *step_over()],
         *carried_out(call, ToolResult("c1", at["tool"], (*parts, *images)), at["server"]),
         *[ApprovalAsked("a0", denied, "shop"), ApprovalGiven("a0", approved=False, reason=at["reason"])],
         *[Notice("info", at["notice"]), Notice("warning", at["warning"]), PromptAdded(user(at["added prompt"]))],
