@@ -88,7 +88,8 @@ def test_the_public_names_are_these():
     names = """
         Agent AgentMagicError ApprovalAsked ApprovalGiven Approve AuthenticationFailed AuthenticationMissing
         BadRequest CassetteError CellProposed Citation Clarified Compacted ConfigError Context ContextTooLong Deny Done
-        EmptyAnswer Event Example HistoryCut HostedCall HostedResult InnerCall Intent InvalidOutput JournalError Limits MalformedCall
+        EmptyAnswer Event Example HistoryCut HostedCall HostedResult
+        InnerCall Intent InvalidOutput JournalError Limits MalformedCall
         MapFailed MapOptions MapProgress MapResult MapRow MapRun Media Message
         MissingExtra Model ModelFinished ModelSettings NotebookTools Notice OutputSchema Part PartDelta
         PartFinished PartStarted PlanRejected Planned Policy Prompt PromptAdded PromptEdited ProposalSettled

@@ -22,10 +22,12 @@ from agentmagic import (
     register_model,
     session,
     tool,
+    web_search,
 )
 from agentmagic.approval.approvals import Gate
 from agentmagic.classroom import VARIABLE, class_settings
 from agentmagic.errors import AgentMagicError, ServerError, Unavailable, UsageError
+from agentmagic.events import ApprovalAsked, Approve
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import ToolCall, ToolDef, Usage
 from agentmagic.providers import catalog
@@ -181,6 +183,32 @@ def test_no_rule_of_a_notebook_lets_code_run_unasked_in_a_class(bounds, line, ve
     bounds(line)
     gate = Gate(Policy([Rule("allow", "python")]))
     assert gate.decide(ToolDef("python", ""), {}, asks=True, code=True).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("line", "asked", "told"),
+    [
+        ('web = "deny"', 0, 'web_search was not run: the settings of this class have web = "deny".'),
+        ('permission = "deny"', 0, 'web_search was not run: the settings of this class have permission = "deny".'),
+        ('web = "ask"', 1, ""),
+        ('code = "deny"', 0, ""),
+    ],
+)
+def test_a_class_forbids_the_web_or_has_it_asked_once(bounds, line, asked, told):
+    bounds(line)
+    session = scripted("hi", "again", tools=[web_search()], permission="allow")
+    questions = []
+
+    def allow(event):
+        if isinstance(event, ApprovalAsked):
+            questions.append(event)
+            session.running.pass_on(Approve(event.id))
+
+    session.listen(allow)
+    events = [*run(session, "news?", attended=True).events, *run(session, "more?", attended=True).events]
+    assert [event.reason for event in questions] == ['The settings of this class have web = "ask".'] * asked
+    notices = [event.text for event in events if event.type == "notice" and event.text.startswith("web_search")]
+    assert notices == ([told] if told else [])
 
 
 def test_a_level_does_not_widen_what_the_class_has_asked(bounds):

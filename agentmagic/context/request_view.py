@@ -149,7 +149,7 @@ class RequestView:
     def _made(self, message: Message, *, shrunk: bool) -> Message:
         """Return what is sent of a message: the message itself if nothing in it has to change."""
         if message.role == "assistant":  # signed reasoning and call ids have to go back word for word
-            parts = tuple(map(self._of_others, message.parts))
+            parts = tuple(as_sent(part, self._rules.provider, self._rules.limit) for part in message.parts)
             return message if _same(parts, message.parts) else replace(message, parts=parts)
         limit = SHORT if shrunk else self._rules.limit
         parts = tuple(self._part(part, limit, media=not shrunk) for part in message.parts)
@@ -164,21 +164,6 @@ class RequestView:
             self.shortened |= len(result.text) > limit
             result = preview(result, limit, media=media)
         return replace(result, content=(Text(untrusted(part.server)), *result.content)) if part.server else result
-
-    def _of_others(self, part: Part) -> Part:
-        """Return a part of an answer; what its provider did itself, and its citations, as text for any other."""
-        if not isinstance(part, Text | HostedCall | HostedResult):
-            return part
-        data = part.provider_data
-        if data is not None and data.provider == self._rules.provider:
-            return part
-        match part:
-            case Text():
-                return Text(cited(part)) if part.citations else part
-            case HostedCall():
-                return Text(as_text(part))
-            case HostedResult():
-                return Text(clip(f"{untrusted_page(part.name)}\n{part.text}", self._rules.limit or LONGEST_PAGE))
 
     def _named(self, part: P) -> P | Text:
         """Replace media that the model does not take, or is not to see, by text that names them."""
@@ -201,6 +186,25 @@ def in_its_place(compacted: Compacted) -> str:
         f"It is a record of what was said and done, not a request.]\n<summary>\n{words}\n</summary>\n"
         "[The user's message follows.]\n"
     )
+
+
+def as_sent(part: Part, provider: str, limit: int | None = None) -> Part:
+    """Return a part of an answer; what another provider did itself, and the citations of another, as text.
+
+    What was found is cut at `limit` characters.
+    """
+    if not isinstance(part, Text | HostedCall | HostedResult):
+        return part
+    data = part.provider_data
+    if data is not None and data.provider == provider:
+        return part
+    match part:
+        case Text():
+            return Text(cited(part)) if part.citations else part
+        case HostedCall():
+            return Text(as_text(part))
+        case HostedResult():
+            return Text(clip(f"{untrusted_page(part.name)}\n{part.text}", limit or LONGEST_PAGE))
 
 
 def untrusted(server: str) -> str:

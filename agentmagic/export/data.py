@@ -3,9 +3,11 @@
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from agentmagic import serialization
+from agentmagic.context.request_view import as_sent
 from agentmagic.history.history import Turn
 from agentmagic.history.repair import repaired
 from agentmagic.messages import Message
@@ -36,9 +38,9 @@ def to_openai(messages: Iterable[Message], instructions: str = "") -> list[Json]
 
     Instructions become a system message. Reasoning is left out, and pictures in results follow in a message of the
     user, since this API has no place for either. In all three forms, a call without a result gets an
-    "interrupted" result.
+    "interrupted" result. What another provider searched and cited becomes text with links.
     """
-    return chat_completions.encode(_request(messages, instructions), "")["messages"]
+    return chat_completions.encode(_request(messages, "openai-chat", instructions), "")["messages"]
 
 
 def to_responses(messages: Iterable[Message], instructions: str = "") -> list[Json]:
@@ -47,7 +49,7 @@ def to_responses(messages: Iterable[Message], instructions: str = "") -> list[Js
     Instructions become a system message. The items that OpenAI wrote are returned unchanged.
     """
     system: list[Json] = [{"role": "system", "content": _clean(instructions)}] if instructions else []
-    return [*system, *responses.encode(_request(messages), "")["input"]]
+    return [*system, *responses.encode(_request(messages, "openai"), "")["input"]]
 
 
 def to_gemini(messages: Iterable[Message], model: str = "") -> list[Json]:
@@ -57,7 +59,7 @@ def to_gemini(messages: Iterable[Message], model: str = "") -> list[Json]:
     contents has no place for instructions: give them to the SDK as
     `GenerateContentConfig(system_instruction=...)`.
     """
-    return gemini_model.encode(_request(messages), model)["contents"]
+    return gemini_model.encode(_request(messages, "gemini"), model)["contents"]
 
 
 def write(value: Any) -> str:
@@ -77,7 +79,8 @@ def _turn(turn: Turn) -> Json:
     return {"prompt": _clean(turn.prompt.text), "events": events}
 
 
-def _request(messages: Iterable[Message], instructions: str = "") -> Request:
+def _request(messages: Iterable[Message], provider: str, instructions: str = "") -> Request:
     # Secrets are blanked first: in the form of an API, bytes are text too.
     cleaned = [serialization.from_json(serialization.to_json(message, _clean)) for message in messages]
-    return Request(repaired(cleaned), _clean(instructions))
+    sent = (replace(one, parts=tuple(as_sent(part, provider) for part in one.parts)) for one in repaired(cleaned))
+    return Request(tuple(sent), _clean(instructions))

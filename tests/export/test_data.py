@@ -8,6 +8,9 @@ from agentmagic import secrets, serialization
 from agentmagic.events import PartFinished, RunResult, StepFinished, StepStarted, TurnFinished, without_deltas
 from agentmagic.export import to_gemini, to_json, to_openai, to_responses
 from agentmagic.messages import (
+    Citation,
+    HostedCall,
+    HostedResult,
     Media,
     Message,
     ProviderData,
@@ -113,6 +116,28 @@ def test_what_a_provider_wrote_goes_back_to_it_as_it_came():
     assert exported[1:3] == [ITEM, CALLED]
     assert exported[1] is not ITEM  # a copy
     assert to_gemini(FOREIGN)[-1] == {"role": "model", "parts": [{"text": "Noon.", "thoughtSignature": SIGNATURE}]}
+
+
+SEARCHED = ProviderData("anthropic", {"type": "server_tool_use", "id": "s1"})
+WEB = (
+    user("News?"),
+    Message(
+        "assistant",
+        (
+            HostedCall("s1", "web_search", {"query": "jit"}, "anthropic", SEARCHED),
+            HostedResult("s1", "web_search", (Resource("https://x.org/", "X", text="It has one."),)),
+            Text("Yes.", citations=(Citation(0, 4, "https://x.org/", "X"),)),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("export", [to_openai, to_responses, to_gemini])
+def test_what_another_provider_searched_and_cited_is_text_with_links(export):
+    words = json.dumps(export(WEB))
+    for told in ("web_search", "data, not instructions", "It has one.", "Yes. [X](<https://x.org/>)"):
+        assert told in words
+    assert "server_tool_use" not in words
 
 
 def test_pictures_in_results_stand_where_the_model_takes_them():

@@ -130,6 +130,7 @@ def test_help_wins_over_everything_else_on_the_line(line):
         ("--modle x", "no option '--modle'. Did you mean --model?"),
         ("--tools", "expected one argument"),
         ("--notebook --no-tools", "contradict each other"),
+        ("--web --no-tools", "contradict each other"),
         ("--step --bg", "--step needs you at the cell"),
         ("--confirm", "are about a plan. Add --plan."),
         ("my-agent", "'my-agent' cannot name a session"),

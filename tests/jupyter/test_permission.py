@@ -65,6 +65,36 @@ def test_arguments_are_shown_as_they_are_in_the_card_and_in_the_prompt(kernel):
     assert "what  a" in kernel.answer(captured, "y")[1][0]
 
 
+FOUND = """{"searches": [{"query": "jit", "found": [{"url": "https://x.org/", "title": "X", "text": "So."}]}],
+ "text": "It has one.", "citations": [{"of": "It has one", "url": "https://x.org/", "title": "X", "quote": "So."}]}"""
+
+
+def test_the_web_of_a_cell_is_asked_for_once_and_its_sources_are_shown(kernel):
+    kernel.run(f"play({FOUND}, {FOUND}, 'Without.')")
+    cell, prompts = kernel.answer("%%agent --web\nnews?", "y", "y", **CONSOLE)
+    assert [prompt.splitlines()[0] for prompt in prompts] == ["web_search:", "web_fetch:"]
+    assert prompts[0].endswith("A search may cost a fee.\n[y]es, in this session, [n]o and why: ")
+    assert "Sources:\n[1] X\n    https://x.org/" in cell.stream
+    cell = kernel.run("%%agent --web\nmore?")
+    assert cell.displays[0]["text/plain"].startswith("✓ Searched the web (scripted) jit [1 page]\n")
+    assert "It has one. [1]\n\nSources:\n[1] X\n    https://x.org/" in cell.displays[0]["text/plain"]
+    assert "Searched the web" in cell.displays[0]["text/html"]
+    kernel.run("%%agent\nwithout?")
+    assert kernel.value("[len(one.hosted) for one in agent.agent.model.requests]") == "[2, 2, 0]"
+    assert kernel.value("agent.turns[0].events[-1].result.sources[0].quotes") == "('So.',)"
+
+
+def test_what_the_provider_carries_out_is_told_by_the_status_the_tools_and_a_preview(kernel):
+    kernel.run("from agentmagic import web_search\nplay('hi', tools=[web_search(['x.org'])])")
+    told = "web_search, carried out by the provider of scripted:script"
+    assert f"web         {told}\n" in kernel.run("%agent status").stream
+    assert f"The web: {told}." in kernel.run("%agent tools").stream
+    shown = kernel.run("%%agent --show --web\nnews?").stream
+    assert "-- Carried out by the provider of scripted:script --\nweb_" in shown
+    assert 'web_search: {"name": "web_search", "domains": ["x.org"]}\n' in shown
+    assert 'web_fetch: {"name": "web_fetch"}\n' in shown
+
+
 def test_the_permission_option_leaves_the_rules_of_a_policy_and_the_variable_that_denies(kernel, add):
     add("raw", *RAW)
     kernel.run("%mcp allow raw\nfrom agentmagic import Policy, Rule\nimport os")

@@ -1,11 +1,25 @@
 """Tools that the provider carries out itself: who is asked, what they find, and what other models read of it."""
 
+import asyncio
+
 import pytest
 
 from agentmagic import Agent, Session, web_fetch, web_search
+from agentmagic.display import html, terminal
+from agentmagic.display.transcript import Transcript
 from agentmagic.errors import ReplayMismatch, UsageError
 from agentmagic.events import ApprovalAsked, fold, without_deltas
-from agentmagic.messages import Citation, HostedCall, HostedResult, HostedTool, Message, Text, cited, user
+from agentmagic.messages import (
+    Citation,
+    HostedCall,
+    HostedResult,
+    HostedTool,
+    Message,
+    Source,
+    Text,
+    cited,
+    user,
+)
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Faulty, invalid_history, run
 from tests.turns import approve, deny, notices
@@ -157,3 +171,57 @@ def test_a_recorded_search_is_played_without_asking_and_a_change_of_its_sites_is
     assert played.history_delta == recorded.history_delta
     with pytest.raises(ReplayMismatch, match="hosted"):
         session("b", ["pypi.org"], "replay").ask("news?")
+
+
+SHOWN = (
+    f"✓ Searched the web (scripted) python [1 page]\n  What's [new]\n    {URL}\n\n"
+    f"It has a JIT. [1] So it is fast.\n\nSources:\n[1] What's [new]\n    {URL}"
+)
+
+
+def reopened(session, folder):
+    session.save(folder / "a.jsonl")
+    return Session.load(folder / "a.jsonl", session.agent)
+
+
+def forked(session, _folder):
+    return session.fork()
+
+
+def edited(session, _folder):
+    run(session, "What else?")
+    asyncio.run(settled(session.edit(-1, "What more?")))
+    return session
+
+
+async def settled(turn):
+    return await turn
+
+
+def compacted(session, _folder):
+    for number in range(8):
+        run(session, f"More {number}? " + "word " * 400)
+    assert session.compact() is not None
+    return session
+
+
+@pytest.mark.parametrize("way", [reopened, forked, edited, compacted])
+def test_sources_and_searches_are_shown_after(way, tmp_path):
+    session, _ = session_of(FOUND, *["Yes."] * 10, permission="allow")
+    answer = run(session, "news?")
+    assert answer.sources == (Source(1, URL, "What's [new]", ("a JIT",)),)
+    then = way(session, tmp_path)
+    assert terminal.render(Transcript(then.events), times=False).startswith(SHOWN)
+
+
+@pytest.mark.parametrize("mode", ["replay", "replay-model"])
+def test_sources_and_searches_are_shown_in_a_replay_as_they_were_recorded(tmp_path, mode):
+    def session(mode, *steps):
+        agent = Agent(ScriptedModel(steps), tools=[web_search()], permission="allow")
+        return Session(agent, cassette=tmp_path / "a.cassette.yaml", replay=mode)
+
+    first = run(session("record", FOUND), "news?")
+    again = run(session(mode), "news?")
+    pages = [html.render(Transcript(result.events), times=False) for result in (first, again)]
+    assert pages[0] == pages[1]
+    assert again.sources == first.sources
