@@ -54,7 +54,7 @@ class SourceList:
         if not self._sources:
             return Markup()
         heading = element("small", element("b", HEADING))
-        head = element("p", heading, style="margin:6px 0 2px", more=' role="heading" aria-level="4"')
+        head = element("p", heading, style="margin:6px 0 2px", more=' role="heading" aria-level="3"')
         return element("div", head, element("ol", *map(self._entry, self._block.sources), style=LIST))
 
     def _number(self, number: int) -> Markup:

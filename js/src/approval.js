@@ -5,7 +5,7 @@ import { button, h, heading, put, say, writingBox } from "./dom.js"
 
 /** @param {CardFields} block @param {Desk} desk @returns {HTMLElement} */
 export function approval(block, desk) {
-  const place = h("div", { class: "am-approval", role: "group", "aria-label": `Approval of ${block.name}`, tabindex: -1 })
+  const place = h("div", { class: "am-approval", role: "group", "aria-label": `Approval of ${block.title ? `“${block.title}”` : block.name}`, tabindex: -1 })
   choices(place, block, desk)
   return place
 }

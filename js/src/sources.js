@@ -74,7 +74,7 @@ export function sourceList(sources) {
     const quotes = source.quotes.length > 0 && h("details", {}, h("summary", { class: "am-hint" }, "Quoted"), ...quoted(source))
     return h("li", { value: source.number }, ...page(source), quotes)
   })
-  const title = h("p", { class: "am-heading", role: "heading", "aria-level": 4 }, "Sources")
+  const title = h("p", { class: "am-heading", role: "heading", "aria-level": 3 }, "Sources")
   return h("div", { class: "am-sources" }, title, h("ol", {}, ...entries))
 }
 

@@ -37,7 +37,7 @@ AUDIT = """() => {
       if (attribute === 'src' && !/^data:image\\/(png|jpeg|gif|webp);base64,/.test(value)) wrong.push(value)
       if (attribute === 'style' && /url|@|\\\\/.test(value)) wrong.push(value)
     }
-    if (element.localName === 'a' && element.rel !== 'noopener noreferrer') wrong.push('a link without rel')
+    if (element.localName === 'a' && !element.rel.startsWith('noopener noreferrer')) wrong.push('a link without rel')
   }
   return wrong
 }"""
