@@ -2,7 +2,7 @@
 
 The first notebook is run in JupyterLab, by the local model or by its script, and looked at with one card open. Then a
 chat panel is, while a call waits, and the panel beside a notebook, in which a cell is proposed and another one waits.
-At the end a client in another process calls a notebook that is served.
+At the end a client in another process calls a notebook that is served, and an answer has sources, one of them open.
 """
 
 import json
@@ -87,6 +87,35 @@ import pandas as pd
 
 sales = pd.DataFrame({"shop": ["Oslo", "Bergen", "Bodø"], "price": [12.5, 30.0, 41.2]})
 """
+WEB = r"""
+%load_ext agentmagic
+from agentmagic import Agent, ScriptedModel, Session
+
+NEW, PEP = "https://docs.python.org/3.15/whatsnew/3.15.html", "https://peps.python.org/pep-0810/"
+TITLES = {NEW: "What's new in Python 3.15", PEP: "PEP 810: Explicit lazy imports"}
+TEXTS = {
+    NEW: "This article explains the new features in Python 3.15, compared to 3.14.",
+    PEP: "This PEP introduces syntax for lazy imports as an explicit language feature.",
+}
+
+def cited(of, url, quote=""):
+    return {"of": of, "url": url, "title": TITLES[url], "quote": quote}
+
+agent = Session(Agent(ScriptedModel([{
+    "searches": [{
+        "query": "what's new in python 3.15",
+        "found": [{"url": url, "title": TITLES[url], "text": TEXTS[url]} for url in TITLES],
+    }],
+    "text": "Python 3.15 makes **UTF-8 the default encoding** on every platform. Modules can be imported lazily:\n\n"
+    "```python\nlazy import json\n```\n\nA module is then loaded at its first use.",
+    "citations": [
+        cited("UTF-8 the default encoding** on every platform", NEW, "Python now uses UTF-8 as the default encoding."),
+        cited("Modules can be imported lazily", NEW),
+        cited("Modules can be imported lazily", PEP),
+        cited("loaded at its first use", PEP, "defers the loading of a module until its first use"),
+    ],
+}])))
+"""
 PROGRAM = """# Adds the price with tax, and draws it.
 sales["gross"] = sales.price * 1.25
 sales.plot.bar(x="shop", y="gross")"""
@@ -105,6 +134,7 @@ def main() -> None:
     _open(_take_panel, {})
     _open(_take_docked, {})
     _open(_take_served, {})
+    _open(_take_sources, {})
 
 
 def _open(take: Callable[[Lab], None], env: Mapping[str, str]) -> None:
@@ -186,6 +216,23 @@ def _take_served(lab: Lab) -> None:
         client.start("run_python", code=PROGRAM)
         notebook.output(1).locator(".am-approval:focus:not(.am-fresh)").wait_for()
         _photograph(notebook, 0, 1, "served.png")
+    notebook.close()
+
+
+def _take_sources(lab: Lab) -> None:
+    """Take an answer with its sources, one of them open, below the search that found them."""
+    notebook = lab.open(lab.write("python.ipynb", [WEB, "%%agent --web\nWhat is new in Python 3.15?"]))
+    lab.page.evaluate(HIDE_FILES)
+    notebook.run(0)
+    notebook.start(1)
+    answer = notebook.output(1)
+    for asked in ("Search the web", "Read pages of the web"):
+        answer.locator(".am-card", has_text=asked).get_by_role("button", name="Allow in this session").click()
+    number = answer.get_by_role("button", name="source 2: PEP 810: Explicit lazy imports").last
+    number.wait_for()
+    answer.locator(".am-card summary").last.click()
+    number.click()
+    _photograph(notebook, 1, 1, "sources.png")
     notebook.close()
 
 
