@@ -213,9 +213,7 @@ def short_arguments(card: ToolCard) -> str:
     arguments = in_json(card.call.arguments)
     if card.hosted and card.server:  # the title says what they are
         given = (cast("list[Any]", value if isinstance(value, list) else [value]) for value in arguments.values())
-        return one_line(
-            ", ".join(compact(one) for values in given for one in values), SHORT_ARGUMENTS
-        )
+        return one_line(", ".join(compact(one) for values in given for one in values), SHORT_ARGUMENTS)
     if is_outside(card.server):  # it says itself what it does
         return one_line(compact(arguments.get("title", "")), SHORT_ARGUMENTS)
     pairs = (f"{key}: {compact(value)}" for key, value in arguments.items())
