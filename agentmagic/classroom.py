@@ -77,7 +77,7 @@ class ClassSettings:
     `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) bound each turn,
     `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together.
     With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
-    `code` is the same for programs. `replay` is the one mode of every cassette. `file` is the file that sets the
+    `code` is the same for programs. With `rules` false, the files of a project tell the model nothing. `replay` is the one mode of every cassette. `file` is the file that sets the
     bounds. If several files do, `parts` are the settings of each, the outermost first, and the others are the strictest
     of them. `wider` has a sentence for each setting that asks for more than a file further out allows.
     """
@@ -93,6 +93,7 @@ class ClassSettings:
     timeout: float | None = None
     permission: Literal["ask", "deny"] | None = None
     code: Literal["ask", "deny"] | None = None
+    rules: Literal[False] | None = None
     replay: Replay | None = None
     parts: tuple["ClassSettings", ...] = ()
     wider: tuple[str, ...] = ()
@@ -341,13 +342,14 @@ _FORMS = {
     "number": "a number above 0",
     "whole": "a whole number above 0",
     "permission": '"ask" or "deny"',
+    "off": "false, or leave it out",
     "mode": f"one of {', '.join(MODES)}",
 }
 
 
 def _kind(name: str) -> str:
     kinds = {"models": "list", "servers": "servers", "permission": "permission", "code": "permission"}
-    return {**kinds, "replay": "mode", "max-iterations": "whole"}.get(name, "number")
+    return {**kinds, "rules": "off", "replay": "mode", "max-iterations": "whole"}.get(name, "number")
 
 
 def _fits(name: str, value: Any) -> bool:
@@ -358,6 +360,8 @@ def _fits(name: str, value: Any) -> bool:
             return isinstance(value, list) and all(map(_is_server, cast("list[Any]", value)))
         case "permission":
             return value in ("ask", "deny")
+        case "off":
+            return value is False
         case "mode":
             return value in MODES
         case "whole":

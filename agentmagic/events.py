@@ -21,7 +21,7 @@ StopReason = Literal["answer", "done", "limit", "budget", "timeout", "cancelled"
 PartKind = Literal["text", "reasoning", "tool_call"]
 Level = Literal["info", "warning", "error"]
 Route = Literal["answer", "ask", "tools"]
-ValueKind = Literal["table", "image", "text", "code", "file", "error", "schema"]
+ValueKind = Literal["table", "image", "text", "code", "file", "error", "schema", "command"]
 PlanState = Literal["", "new", "refused"]
 TaskState = Literal["pending", "running", "done", "failed", "skipped"]
 CellKind = Literal["code", "markdown"]
@@ -197,7 +197,8 @@ class QuestionAsked:
     `suggested` is an answer that the user may send as it is, or change. `step` says that the turn is paused before a
     request, which `text` shows: `Approve` goes on, and a `Reply` replaces the prompt if `suggested` holds it.
     `choices` are the answers that can be given, if there are no others. `plan` says that `suggested` is the lines of a
-    plan: a "new" one, or one as the user changed it that was "refused", as `text` says.
+    plan: a "new" one, or one as the user changed it that was "refused", as `text` says. `trust` says that files of the
+    project are to be approved: a recording does not answer that.
     """
 
     type: ClassVar[str] = "question_asked"
@@ -207,6 +208,7 @@ class QuestionAsked:
     step: bool = False
     choices: tuple[str, ...] = ()
     plan: PlanState = ""
+    trust: bool = False
 
 
 @value_class

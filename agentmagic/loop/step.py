@@ -12,6 +12,7 @@ from agentmagic.agent import TOOL_CHOICES, Agent
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.compaction import Context, Limits
 from agentmagic.context.request_view import CHARACTERS, RequestView, tokens_by_part
+from agentmagic.context.rules import NO_PROJECT, Project
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
 from agentmagic.events import (
     Compacted,
@@ -74,7 +75,8 @@ class TurnContext:
     tools have said in this session: each is said once. `unreachable` are the problems of servers that the
     user was told of. `watcher` finds out what the tools change. `purse` is asked before each request, and told what it
     has cost. `row` says that the turn is one of many, whose requests wait for those of other turns. `caller` is the
-    outside program that makes the calls in place of a model, "" without one.
+    outside program that makes the calls in place of a model, "" without one. `project` are the files around the
+    notebook of which the model is told.
     """
 
     agent: Agent
@@ -98,6 +100,7 @@ class TurnContext:
     purse: Purse = field(default_factory=Purse)
     row: bool = False
     caller: str = ""
+    project: Project = NO_PROJECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +162,14 @@ class Steps:
         self._emit = emit
         self._stepper = stepper
         self._call_ids: set[str] = set()
-        self._instructions = turn.agent.whole_instructions
+        self.tell_of_project()
         self._settings = honoured(turn.model, turn.agent.settings)
         self._limits = Limits(turn.facts.window, turn.agent.compact_at, turn.agent.max_result)
+
+    def tell_of_project(self) -> None:
+        """Tell the model of the project's files that the user has approved by now, before the first step."""
+        self._project = self._turn.project.texts
+        self._instructions = self._turn.agent.instructed(self._project)
 
     @cached_property
     def _context(self) -> Context:
@@ -331,7 +339,9 @@ class Steps:
             tool = reader(lambda call_id: find_result(self._messages, call_id), self._limits.result)
             self._tools.setdefault(tool.name, tool)
         definitions = tuple(tool.definition for tool in self._tools.values())
-        return Request(sent, self._instructions, definitions, tool_choice, self._schema, self._settings)
+        return Request(
+            sent, self._instructions, definitions, tool_choice, self._schema, self._settings, project=self._project
+        )
 
     async def _compact(self, messages: Messages) -> bool:
         """Make the history shorter for the model, if possible. Return whether that was done."""

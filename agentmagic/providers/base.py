@@ -162,13 +162,26 @@ class PlanQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class ProjectText:
+    """A file of the user's project that a model is told of; `text` stands in the instructions.
+
+    `file` is its path from the project's root, `kind` "rules" or "skill". `digest` is one of all that was read for it.
+    """
+
+    kind: str
+    file: str
+    digest: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One model request, independent of the provider.
 
     `messages` is a valid history: every tool call is answered by the next message, of role "tool".
     `tool_choice` is "auto", "none", "required" or the name of one of `tools`. `output` asks for an answer that is JSON
     of that form. Not every model obeys, so the loop checks the answer. `settings` has only settings that the model
-    `honours`. `decision` says what a planned turn asks.
+    `honours`. `decision` says what a planned turn asks. `project` are the files whose texts stand in the instructions.
     """
 
     messages: tuple[Message, ...]
@@ -178,6 +191,7 @@ class Request:
     output: OutputSchema | None = None
     settings: ModelSettings = ModelSettings()
     decision: PlanQuestion | None = None
+    project: tuple[ProjectText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
