@@ -77,9 +77,10 @@ class ClassSettings:
     `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) bound each turn,
     `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together.
     With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
-    `code` is the same for programs. With `rules` false, the files of a project tell the model nothing. `replay` is the one mode of every cassette. `file` is the file that sets the
-    bounds. If several files do, `parts` are the settings of each, the outermost first, and the others are the strictest
-    of them. `wider` has a sentence for each setting that asks for more than a file further out allows.
+    `code` is the same for programs. With `rules` false, the files of a project tell the model nothing. `replay` is the
+    one mode of every cassette. `file` is the file that sets the bounds. If several files do, `parts` are the settings
+    of each, the outermost first, and the others are the strictest of them. `wider` has a sentence for each setting that
+    asks for more than a file further out allows.
     """
 
     file: Path | None = None
@@ -360,10 +361,8 @@ def _fits(name: str, value: Any) -> bool:
             return isinstance(value, list) and all(map(_is_server, cast("list[Any]", value)))
         case "permission":
             return value in ("ask", "deny")
-        case "off":
-            return value is False
-        case "mode":
-            return value in MODES
+        case "off" | "mode":
+            return value is False if _kind(name) == "off" else value in MODES
         case "whole":
             return isinstance(value, int) and not isinstance(value, bool) and value > 0
         case _:

@@ -40,7 +40,8 @@ TRIES = 5
 class PromptValue:
     """What the prompt holds for a value that it names; `written` is how the prompt names it. Secrets are blanked.
 
-    `shown` is one line, `tokens` an estimate, `text` what the model gets, "" for an image, which the prompt holds.
+    `shown` is one line, `tokens` an estimate, `text` what the model gets, "" for an image, which the prompt holds. A
+    value of the kind "command" is a file of the project that the prompt was made of.
     """
 
     type: ClassVar[str] = "prompt_value"
@@ -52,8 +53,8 @@ class PromptValue:
 
     @property
     def in_place(self) -> bool:
-        """Whether its text stands in the prompt, in the place of `{...}`; other values have parts of their own."""
-        return self.written.startswith("{") and bool(self.text)
+        """Whether its text stands in the prompt, for `{...}` or a command; other values have parts of their own."""
+        return self.kind == "command" or (self.written.startswith("{") and bool(self.text))
 
 
 @value_class

@@ -89,7 +89,7 @@ class FoundFiles:
 
 def find_files(folder: Path) -> FoundFiles:
     """Return the rules, skills and commands of a folder and of those above it, up to the root of its repository."""
-    folder = Path(os.path.abspath(folder))
+    folder = folder.absolute()
     levels = _levels(folder)
     root, problems = levels[0], list[str]()
     found: dict[tuple[str, str], ProjectFile] = {}

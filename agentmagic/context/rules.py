@@ -1,4 +1,4 @@
-"""What a turn tells its model of the project around the notebook: its rules and its skills, once the user approved them.
+"""What a turn tells its model of the project around the notebook: rules and skills that the user has approved.
 
 A cloned repository may carry hostile rules. So each file is used only if the user has approved it as it stands now. A
 replay asks no model: it takes the files that the recording used, approved here or not.
@@ -6,12 +6,11 @@ replay asks no model: it takes the files that the recording used, approved here 
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from agentmagic.approval_file import ApprovalFile
 from agentmagic.classroom import class_settings
-from agentmagic.context.project_files import FoundFiles, ProjectFile, find_files
-from agentmagic.context.project_questions import question_about
+from agentmagic.context.project_files import COMMANDS, RULES, SKILL, SKILL_FOLDERS, FoundFiles, ProjectFile, find_files
+from agentmagic.context.project_questions import file_shown, question_about
 from agentmagic.context.request_view import tokens_of_text
 from agentmagic.errors import UsageError
 from agentmagic.events import PromptValue
@@ -79,6 +78,11 @@ class Project:
         return [one for one in self.used if one.kind == kind]
 
     @property
+    def commands(self) -> list[ProjectFile]:
+        """The commands that may be typed: whether they are approved is asked before the prompt is sent."""
+        return [one for one in self.found.files if one.kind == "command"]
+
+    @property
     def texts(self) -> tuple[ProjectText, ...]:
         """What stands of the used files in the instructions."""
         rules = [ProjectText("rules", one.file, one.digest, one.body) for one in self.named("rules") if one.body]
@@ -136,19 +140,15 @@ NO_PROJECT = Project()
 """Stands for the project of a turn without one."""
 
 
-def project_at(folder: Path) -> Project:
-    """Return the project of a folder."""
-    return Project(find_files(folder))
-
-
 def project_here(*, rules: bool, asks: bool = False, recorded: Collection[str] | None = None) -> Project:
     """Return the project around the notebook, without files if `rules` or the class switch them off.
 
     Not for the engine's thread.
     """
-    if not rules or class_settings().rules is False or recorded == ():
+    if not rules or class_settings().rules is False:
         return NO_PROJECT
-    return Project(find_files(installed().folder), asks, recorded)
+    found = find_files(installed().folder) if recorded is None or recorded else FoundFiles()
+    return Project(found, asks, recorded)
 
 
 def _not_approved(files: Sequence[ProjectFile]) -> str:
@@ -168,6 +168,56 @@ def _ways() -> tuple[str, str]:
     if installed().notebook is not None:
         return "%agent rules", "%agent rules approve"
     return "python -m agentmagic rules", "python -m agentmagic rules --approve"
+
+
+# -- what the user is shown --------------------------------------------------------------------------
+
+NOTHING_FOUND = (
+    f"There are no rules, skills or commands here. They would be {RULES} and {COMMANDS}/NAME.md in the notebook's "
+    f"folder or above it, up to the root of its repository, and {SKILL_FOLDERS[0]}/NAME/{SKILL}."
+)
+ALL_APPROVED = "All of it is approved."
+SWITCHED_OFF = "The project's rules, skills and commands are switched off, by the agent's rules=False or by the class."
+
+
+def summary(project: Project, kind: str) -> str:
+    """Return the files of a kind on one line, each with the tokens that it adds to a request; "" without any."""
+    files = [one for one in project.found.files if one.kind == kind]
+    return ", ".join(f"{_label(one)}{_state(one, project)}" for one in files)
+
+
+def _label(file: ProjectFile) -> str:
+    return f"/{file.name}" if file.kind == "command" else file.name
+
+
+def _state(file: ProjectFile, project: Project) -> str:
+    if file.approval not in project.approved:
+        return " (not approved)"
+    return f" ({counted(tokens_of(file), 'token')})" if file.kind != "command" else ""
+
+
+def report(project: Project, *, approve: bool = False) -> str:
+    """Return all files as the user judges them, and whether each is used; with `approve`, let all of them be used.
+
+    Raises UsageError if the approval cannot be stored.
+    """
+    if project is NO_PROJECT:
+        return SWITCHED_OFF
+    if not project.found.files:
+        return "\n".join([NOTHING_FOUND, *project.found.problems])
+    new = project.unapproved
+    shown = [file_shown(one, project.store) for one in (new if approve else project.found.files)]
+    if approve:
+        project.approve(new)
+        end = (
+            f"Approved: {listed([one.file for one in new])}. The next turn uses it."
+            if new
+            else "All of it is approved."
+        )
+    else:
+        left = [one.file for one in new]
+        end = f"Not approved: {listed(left)}. {_ways()[1]} approves it." if left else ALL_APPROVED
+    return "\n\n".join([*shown, "\n".join([end, *project.found.problems])])
 
 
 # -- the instructions --------------------------------------------------------------------------------

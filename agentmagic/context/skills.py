@@ -63,7 +63,7 @@ class SkillReader:
 
 def _file(skill: ProjectFile, file: str) -> str:
     """Return a file beside a skill. Raises ToolError for one that is not its own, or cannot be read."""
-    known = [name for name, *_ in skill.others]
+    known = {one: digest for one, _, digest in skill.others}
     name = str(PurePosixPath(file))
     if name not in known:
         hint = did_you_mean(name, known)
@@ -73,10 +73,11 @@ def _file(skill: ProjectFile, file: str) -> str:
     folder = skill.path.parent
     try:
         data = read_bytes(folder / name, folder, LARGEST_FILE)
-        if digest_of(data) != known[name]:
-            raise Unusable("has changed since this turn began")
-        return as_text(data)
+        text = as_text(data)
     except Unusable as error:
         raise ToolError(f"{name} of the skill {skill.name} {error}.") from None
     except OSError as error:
         raise ToolError(f"{name} of the skill {skill.name} cannot be read ({type(error).__name__}).") from None
+    if digest_of(data) != known[name]:
+        raise ToolError(f"{name} of the skill {skill.name} has changed since this turn began.")
+    return text

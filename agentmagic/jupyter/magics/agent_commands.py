@@ -13,6 +13,7 @@ from IPython.display import display  # pyright: ignore[reportUnknownVariableType
 
 from agentmagic import log
 from agentmagic.approval.policy import Level
+from agentmagic.context.rules import project_here, report
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
 from agentmagic.jupyter.frontend import Kind, front_end, say
@@ -170,6 +171,18 @@ class AgentCommands:
             commands.choose_level(chosen, level)
             self._namespace.bind(session, chosen)
         return f"Permission: {formatting.permission(self._namespace.known(session).agent.permission)}"
+
+    def rules(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        approve: Annotated[Literal["approve"] | None, Arg("approve", "let all of them be used as they are now")] = None,
+    ) -> str:
+        """Show what the project tells the model: rules, skills, commands, and whether you have approved them."""
+        known = self._namespace.known(session)
+        said = report(project_here(rules=known.agent.rules), approve=approve is not None)
+        self._namespace.looks.tell(None)
+        return said
 
     def cost(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show requests, tokens and cost of the session."""
@@ -478,6 +491,7 @@ AGENT_COMMANDS: dict[str, Command] = {
     "tools": AgentCommands.tools,
     "models": AgentCommands.models,
     "permission": AgentCommands.permission,
+    "rules": AgentCommands.rules,
     "cost": AgentCommands.cost,
     "stats": AgentCommands.stats,
     "inspect": AgentCommands.inspect,
