@@ -107,7 +107,7 @@ def test_an_agent_and_a_class_switch_them_off(clone, monkeypatch, off):
 
 
 def test_the_rules_of_an_agent_are_true_or_false():
-    with pytest.raises(UsageError, match="rules is 'AGENTS.md'. Give True or False."):
+    with pytest.raises(UsageError, match=r"rules is 'AGENTS\.md'\. Give True or False\."):
         Agent(rules="AGENTS.md")
 
 
@@ -315,7 +315,7 @@ def test_a_command_that_is_not_approved_is_not_sent_also_if_it_is_tried_again(cl
     own, model = session()
     prompt, value = command_prompt(project_here(rules=True).commands[0], "a.py")
     chosen = TurnSettings(values=(value,), attended=False)
-    with pytest.raises(UsageError, match="/review was not sent: .agents/commands/review.md is not approved"):
+    with pytest.raises(UsageError, match=r"/review was not sent: \.agents/commands/review\.md is not approved"):
         own.begin(prompt, chosen).wait()
     with pytest.raises(UsageError, match="/review was not sent"):
         own.begin(None, TurnSettings(attended=False), 0).wait()

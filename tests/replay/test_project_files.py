@@ -31,12 +31,14 @@ def recorded(clone, monkeypatch):
 
 
 def play(clone, mode, *steps):
-    """Play two turns, the second one a command; return the results and the session."""
+    """Play two turns, the second one a command; return both results."""
     agent = Agent(ScriptedModel(list(steps)), instructions="Be brief.")
     own = Session(agent, cassette=clone.folder / "x.cassette.yaml", replay=mode)
     first = own.ask("Hello.")
     prompt, value = command_prompt(project_here(rules=True).commands[0], "a.py")
-    return first, own.begin(prompt, TurnSettings(values=(value,))).wait(), own
+    second = own.begin(prompt, TurnSettings(values=(value,))).wait()
+    own.close()
+    return first, second
 
 
 def causes(clone):
@@ -47,7 +49,7 @@ def causes(clone):
 
 @pytest.mark.parametrize("mode", ["replay", "replay-model"])
 def test_a_replay_needs_no_approval_and_asks_nothing(recorded, mode):
-    first, second, _ = play(recorded, mode)
+    first, second = play(recorded, mode)
     assert (first.final_text, second.final_text) == ("Bonjour.", "Encore.")
     assert "Use scipy." in texts(first)[0]
     assert notices(first) + notices(second) == []

@@ -55,7 +55,7 @@ class _Candidates:
         magic, *typed = [*until.split(), *([""] if until[-1:].isspace() else [])] or [""]
         if not typed:
             return "", ()
-        if in_cell and typed[-1].startswith("/") and not self._cell_magic.awaits_value(typed[1:-1]):
+        if in_cell and typed[-1].startswith("/") and not self._cell_magic.awaits_value(typed[:-1]):
             return typed[-1], [f"/{name}" for name in self._namespace.project_commands()]
         if in_cell:
             return typed[-1], self._of_parser(self._cell_magic, typed)
