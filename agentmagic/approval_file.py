@@ -47,7 +47,8 @@ class ApprovalFile:
 
     def entry_before(self, subject: Entry) -> Entry:
         """Return the entry that was approved for the same server and file, {} if none was."""
-        return next((one for one in self.read().values() if _subject(one) == _subject(subject)), {})
+        nothing: Entry = {}
+        return next((one for one in self.read().values() if _subject(one) == _subject(subject)), nothing)
 
     def read(self) -> dict[str, Entry]:
         """Return all entries by their hashes."""

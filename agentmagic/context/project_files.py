@@ -247,7 +247,7 @@ def _yaml(text: str) -> Mapping[str, Any]:
     if len(text) > LONGEST_FRONT:
         raise Unusable(f"has a front matter of more than {LONGEST_FRONT:,} characters")
     try:
-        _check_events(yaml.parse(text, Loader=yaml.SafeLoader))
+        _check_events(cast("Any", yaml).parse(text, Loader=yaml.SafeLoader))
         data = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError):
         raise Unusable("has a front matter that is no plain YAML") from None

@@ -221,9 +221,10 @@ class Player:
         """The files of the project that the model was told of, those of an earlier take if they were the same."""
         take: Take | None = self.take
         while take is not None:
+            told: list[Sequence[Json] | None]
             told = [one["project"] for one in take.documents if "request" in one and "project" in one]
             if told:
-                return next(filter(None, told), ())
+                return next((files for files in told if files), ())
             take = take.base
         return ()
 
