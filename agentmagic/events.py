@@ -198,8 +198,8 @@ class QuestionAsked:
     `suggested` is an answer that the user may send as it is, or change. `step` says that the turn is paused before a
     request, which `text` shows: `Approve` goes on, and a `Reply` replaces the prompt if `suggested` holds it.
     `choices` are the answers that can be given, if there are no others. `plan` says that `suggested` is the lines of a
-    plan: a "new" one, or one as the user changed it that was "refused", as `text` says. `trust` says that files of the
-    project are to be approved: a recording does not answer that.
+    plan: a "new" one, or one as the user changed it that was "refused", as `text` says. `files` is all
+    of the text of files of the project that are to be approved: today's user answers that, and no recording.
     """
 
     type: ClassVar[str] = "question_asked"
@@ -209,7 +209,7 @@ class QuestionAsked:
     step: bool = False
     choices: tuple[str, ...] = ()
     plan: PlanState = ""
-    trust: bool = False
+    files: str = ""
 
 
 @value_class

@@ -119,9 +119,10 @@ def test_the_user_is_asked_once_about_all_files_and_they_are_used_from_that_turn
     clone.skill()
     own, model = session()
     _, (question,) = ask(own, "yes")
-    assert "This project has 2 files that tell the model how to work." in question.text
-    assert "AGENTS.md (rules, sent with every request)\n| Answer in French.\n" in question.text
-    assert "| description: How to test means.\n| ---\n| Use scipy." in question.text
+    names = "AGENTS.md, .agents/skills/stats/SKILL.md"
+    assert f"This project has 2 files that tell the model how to work: {names}." in question.text
+    assert "AGENTS.md (rules, sent with every request)\n| Answer in French.\n" in question.files
+    assert "| description: How to test means.\n| ---\n| Use scipy." in question.files
     assert question.choices
     assert "Answer in French." in model.requests[0].instructions
     assert [tool.name for tool in model.requests[0].tools] == ["read_skill"]
@@ -159,9 +160,12 @@ def test_a_change_is_asked_about_again_with_what_changed_and_the_rest_stays_appr
     ask(own, "yes")
     clone.write("AGENTS.md", "Answer in German.\nBe brief.\n")
     _, (question,) = ask(own, "no")
-    assert "It has changed since you approved it:\n- Answer in French.\n+ Answer in German.\nAll of it" in question.text
-    assert "| Answer in German.\n| Be brief." in question.text
-    assert "polars" not in question.text
+    assert (
+        "It has changed since you approved it:\n- Answer in French.\n+ Answer in German.\nAll of it" in question.files
+    )
+    assert "| Answer in German.\n| Be brief." in question.files
+    assert "polars" not in question.files
+    assert "how to work: AGENTS.md (changed)." in question.text
     assert "Use polars." in model.requests[-1].instructions
     assert "Be brief." not in model.requests[-1].instructions
 
@@ -172,7 +176,7 @@ def test_a_script_of_a_skill_that_changes_is_asked_about_too(clone):
     ask(own, "yes")
     clone.skill(run="print(2)")
     _, (question,) = ask(own, "yes")
-    assert "It has changed since you approved it: a file beside it is another one." in question.text
+    assert "It has changed since you approved it: a file beside it is another one." in question.files
 
 
 def test_an_approval_is_of_one_folder(clone, tmp_path, monkeypatch):
@@ -422,9 +426,9 @@ def test_a_hostile_text_is_asked_about_shown_whole_and_never_raw(clone, hazard):
     rules(SHOWN[hazard])(clone)
     own, model = session()
     result, (question,) = ask(own, "no")
-    assert question.text.replace("\n", "").isprintable()
-    told = question.text[question.text.index("\nAGENTS.md (rules") :].splitlines()[2:]
-    assert all(line.startswith("| ") for line in told)
+    assert question.text.isprintable()
+    assert question.files.replace("\n", "").isprintable()
+    assert all(line.startswith("| ") for line in question.files.splitlines()[1:])
     html = str(render(Transcript(result.events)))
     assert not [raw for raw in ("<img", "<script", 'javascript:alert(1)"', 'href="https://evil', "\x1b") if raw in html]
     assert model.requests[0].instructions == ""
@@ -443,8 +447,8 @@ def test_a_folder_of_a_hostile_name_does_not_leave_its_frame(clone, monkeypatch)
     monkeypatch.chdir(hostile)
     own, model = session()
     _, (question,) = ask(own, "yes")
-    assert "\u202e" not in question.text
-    assert "\n| yes" not in question.text
+    assert question.text.isprintable()
+    assert question.files.splitlines() == [question.files.splitlines()[0], "| Be kind."]
     assert "<b>" not in model.requests[0].instructions
 
 

@@ -6,12 +6,16 @@ from difflib import unified_diff
 from agentmagic.approval_file import ApprovalFile
 from agentmagic.context.project_files import ProjectFile
 from agentmagic.secrets import redact
-from agentmagic.text import counted
+from agentmagic.text import counted, listed
 
 LONGEST_QUESTION = 65_536
 """Characters of files in one question. Files beyond it are asked about in the next turn."""
 YES, NO = "Use them", "Do not use them"
 
+QUESTION = (
+    "This project has {which} the model how to work: {names}. Read them, and use them only if you trust them: they may "
+    "come from a download. Your answer is kept for these texts, and you are asked again if they change.{rest}"
+)
 _WHAT = {
     "rules": "rules, sent with every request",
     "skill": "a skill, sent when the model asks for it",
@@ -19,9 +23,9 @@ _WHAT = {
 }
 
 
-def question_about(files: Sequence[ProjectFile], store: ApprovalFile) -> tuple[str, list[ProjectFile]]:
-    """Return a question about as many of the files as one can show in whole, and these files."""
-    shown: list[ProjectFile] = []
+def question_about(files: Sequence[ProjectFile], store: ApprovalFile) -> tuple[str, str, list[ProjectFile]]:
+    """Return a question about files, what is shown of them, and the files: as many as can be shown in whole."""
+    taken: list[ProjectFile] = []
     parts: list[str] = []
     room = LONGEST_QUESTION
     for file in files:
@@ -29,24 +33,25 @@ def question_about(files: Sequence[ProjectFile], store: ApprovalFile) -> tuple[s
         if parts and len(part) > room:
             break
         parts.append(part)
-        shown.append(file)
+        taken.append(file)
         room -= len(part)
-    which = "a file that tells" if len(shown) == 1 else f"{len(shown)} files that tell"
-    rest = (
-        f"\n\n{counted(len(files) - len(shown), 'more file')} will be asked about later."
-        if len(files) > len(shown)
-        else ""
+    left = len(files) - len(taken)
+    words = QUESTION.format(
+        which="a file that tells" if len(taken) == 1 else f"{len(taken)} files that tell",
+        names=listed([f"{one.file}{' (changed)' if _before(one, store) else ''}" for one in taken]),
+        rest=f" {counted(left, 'more file')} will be asked about later." if left else "",
     )
-    head = (
-        f"This project has {which} the model how to work. Use what you trust: it may come from a download. Your answer "
-        "is kept for these texts, and you are asked again if they change."
-    )
-    return "\n\n".join([head, *parts]) + rest, shown
+    return words, "\n\n".join(parts), taken
+
+
+def _before(file: ProjectFile, store: ApprovalFile) -> str:
+    """Return the text of a file when the user approved it, "" if that was never."""
+    return str(store.entry_before({"file": str(file.path)}).get("text", ""))
 
 
 def file_shown(file: ProjectFile, store: ApprovalFile) -> str:
     """Return a file as the user judges it: what it is, what has changed since it was approved, all of its text."""
-    before, text = str(store.entry_before({"file": str(file.path)}).get("text", "")), redact(file.text)
+    before, text = _before(file, store), redact(file.text)
     what = _WHAT[file.kind].format(name=file.name)
     lines = [f"{file.file} ({what})", *_changes(before, text), *(f"| {line}" for line in text.rstrip("\n").split("\n"))]
     if file.others:

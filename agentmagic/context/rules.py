@@ -93,10 +93,10 @@ class Project:
 
     # -- approval ------------------------------------------------------------------------------
 
-    def question(self) -> tuple[str, list[ProjectFile]]:
-        """Return what to ask the user, and about which files; "" if there is nothing to ask, or nobody who answers."""
+    def question(self) -> tuple[str, str, list[ProjectFile]] | None:
+        """Return what `question_about` does of new files; None if there are none, or nobody answers."""
         new = [one for one in self.unapproved if one.approval not in _refused]
-        return question_about(new, self.store) if self.asks and new else ("", [])
+        return question_about(new, self.store) if self.asks and new else None
 
     def settle(self, files: Sequence[ProjectFile], *, agreed: bool) -> None:
         """Take the user's answer about files. Raises UsageError if a yes cannot be kept."""

@@ -362,9 +362,9 @@ class TurnLoop:
     async def _settle_project(self) -> None:
         """Ask the user about the project's files that are new, and tell the model of those that are approved."""
         project = self.turn.project
-        question, files = project.question()
-        if question:
-            asked = QuestionAsked(uuid.uuid4().hex, question, choices=(YES, NO), trust=True)
+        if (question := project.question()) is not None:
+            words, shown, files = question
+            asked = QuestionAsked(uuid.uuid4().hex, words, choices=(YES, NO), files=shown)
             agreed = is_yes(await self.executor.put(asked))
             await engine().in_pool(partial(project.settle, files, agreed=agreed))
             self.steps.tell_of_project()

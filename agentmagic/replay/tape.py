@@ -344,7 +344,7 @@ class TurnTape:
 
         async def on_tape(question: ApprovalAsked | QuestionAsked) -> Intent | None:
             # A pause of step mode is of today's user. So is trust in files: a cassette may come with them.
-            if question.step or (isinstance(question, QuestionAsked) and question.trust):
+            if question.step or (isinstance(question, QuestionAsked) and question.files):
                 return await ask(question)
             call = question.call.id if isinstance(question, ApprovalAsked) else ""
             place = self.calls.places.get(call, (0, 0))

@@ -115,7 +115,7 @@ export interface TaskFields {
   summary: string
 }
 
-/** A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed. With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given, if there are no others. `plan` says that `suggested` is the lines of a plan, "refused" that those sent before cannot be run, as the text says. */
+/** A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed. With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given, if there are no others. `plan` says that `suggested` is the lines of a plan, "refused" that those sent before cannot be run, as the text says. `files` is the text of files that are to be approved. */
 export interface QuestionFields {
   kind: "question"
   text: string
@@ -125,6 +125,7 @@ export interface QuestionFields {
   step: boolean
   choices: string[]
   plan: "" | "new" | "refused"
+  files: string
 }
 
 /** A proposed cell: what became of it, "" while the person has not decided, its code, and what Copy copies. */

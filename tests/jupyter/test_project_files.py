@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.jupyter.harness import BATCH
+from tests.jupyter.harness import BATCH, CONSOLE
 from tests.jupyter.test_chat import paged
 from tests.projects import Clone
 
@@ -34,16 +34,17 @@ def sent(kernel, what):
 def test_a_cell_asks_once_about_all_files_and_uses_them_after_a_yes(kernel, clone):
     kernel.run("play('Bonjour.', 'Encore.')")
     cell, (asked,) = kernel.answer("%%agent\nhello", "y")
-    assert "This project has 3 files that tell the model how to work." in asked
-    assert "AGENTS.md (rules, sent with every request)\n| Answer in French.\n" in asked
-    assert "| run.py (16 bytes)" in asked
+    assert "This project has 3 files that tell the model how to work: AGENTS.md, " in asked
+    assert "AGENTS.md (rules, sent with every request)\n  | Answer in French.\n" in cell.text
+    assert "| run.py (16 bytes)" in cell.text
     assert asked.endswith("[y]es, [n]o: ")
     assert "Bonjour." in cell.text
     assert "Answer in French." in sent(kernel, "instructions")
     assert kernel.answer("%%agent\nhello")[1] == []
     clone.write("AGENTS.md", "Answer in German.\n")
     kernel.run("play('Hello.')")
-    _, (asked,) = kernel.answer("%%agent\nhello", "")
+    cell, (asked,) = kernel.answer("%%agent\nhello", "", **CONSOLE)
+    assert "AGENTS.md (changed)" in asked
     assert "- Answer in French.\n+ Answer in German.\n" in asked
     assert "German" not in sent(kernel, "instructions")
 

@@ -129,8 +129,8 @@ def test_an_answer_on_tape_approves_no_file(clone):
     clone.write("AGENTS.md", "Answer in French.\n")
     agent = Agent(ScriptedModel(["Hello.", "Hello."]))
     path = clone.folder / "x.cassette.yaml"
-    _, (question,) = ask(Session(agent, cassette=path, replay="record"), "no")
-    assert question.text not in path.read_text()
+    ask(Session(agent, cassette=path, replay="record"), "no")
+    assert "question" not in path.read_text()
     Cassette.at(path)
     again = Session(Agent(ScriptedModel(["Hello."])), cassette=path, replay="replay-tools").ask("Hello.")
     assert "is not used" in notices(again)[0]

@@ -91,7 +91,9 @@ class Questions:
             return self._paused(event, before)
         if isinstance(event, events.QuestionAsked):
             suggested = f"\n{shown(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
-            suggested = TRUST if event.trust else suggested
+            if event.files:  # which the screen shows too, unless it is broken
+                brief = self._brief and why != BROKEN
+                suggested = TRUST if brief else f"\n\n{shown(event.files)}\n{TRUST}"
             typed = self._typed(f"{before}{shown(event.text)}{suggested} ").strip()
             return Reply(event.id, typed or event.suggested)
         asking = before + describe(event, brief=self._brief and why != BROKEN)
