@@ -9,7 +9,7 @@ from agentmagic import Agent, Session
 from agentmagic.__main__ import main
 from agentmagic.classroom import class_settings
 from agentmagic.context.project_files import LARGEST_TEXT, MOST_FILES, find_files
-from agentmagic.context.rules import project_here, report, summary
+from agentmagic.context.rules import commands_here, project_here, report, summary
 from agentmagic.display.html import render
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
@@ -288,7 +288,7 @@ def test_a_command_is_filled_in_once(template, arguments, prompt):
 
 def test_a_front_matter_describes_a_command_and_is_left_out_of_its_prompt(clone):
     clone.write(".agents/commands/review.md", "---\ndescription: Review code\n---\nReview $1.\n")
-    (command,) = project_here(rules=True).commands
+    (command,) = commands_here()
     prompt, value = command_prompt(command, "a.py")
     assert (command.description, prompt, value.written) == ("Review code", "Review a.py.", "/review")
 
@@ -299,12 +299,12 @@ def test_a_front_matter_describes_a_command_and_is_left_out_of_its_prompt(clone)
 )
 def test_a_message_that_merely_begins_with_a_path_is_a_message(clone, written):
     clone.write(".agents/commands/review.md", "Review.")
-    assert typed_command(written, project_here(rules=True).commands) is None
+    assert typed_command(written, commands_here()) is None
 
 
 def test_a_misspelt_command_is_told_with_the_one_that_is_meant(clone):
     clone.write(".agents/commands/review.md", "Review.")
-    commands = project_here(rules=True).commands
+    commands = commands_here()
     assert typed_command("/review a.py\nb.py", commands) == ("review", "a.py\nb.py")
     with pytest.raises(UsageError, match=r"no command /reviw\. Did you mean /review\?"):
         typed_command("/reviw a.py", commands)
@@ -317,7 +317,7 @@ def test_a_misspelt_command_is_told_with_the_one_that_is_meant(clone):
 def test_a_command_that_is_not_approved_is_not_sent_also_if_it_is_tried_again(clone):
     clone.write(".agents/commands/review.md", "Review $1.")
     own, model = session()
-    prompt, value = command_prompt(project_here(rules=True).commands[0], "a.py")
+    prompt, value = command_prompt(commands_here()[0], "a.py")
     chosen = TurnSettings(values=(value,), attended=False)
     with pytest.raises(UsageError, match=r"/review was not sent: \.agents/commands/review\.md is not approved"):
         own.begin(prompt, chosen).wait()

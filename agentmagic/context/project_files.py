@@ -7,7 +7,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -87,17 +87,17 @@ class FoundFiles:
     problems: tuple[str, ...] = ()
 
 
-def find_files(folder: Path) -> FoundFiles:
+def find_files(folder: Path, kinds: Collection[FileKind] = get_args(FileKind)) -> FoundFiles:
     """Return the rules, skills and commands of a folder and of those above it, up to the root of its repository."""
     folder = folder.absolute()
     levels = _levels(folder)
     root, problems = levels[0], list[str]()
     found: dict[tuple[str, str], ProjectFile] = {}
     for level in levels:
-        for place in _named(level, RULES):
+        for place in _named(level, RULES) if "rules" in kinds else ():
             found |= _usable("rules", place, root, problems)
     for level in reversed(levels):  # of one name the nearest is meant
-        for place in _skills(level):
+        for place in _skills(level) if "skill" in kinds else ():
             found = _usable("skill", place, root, problems) | found
         for place in _commands(level):
             found = _usable("command", place, root, problems) | found
@@ -158,7 +158,7 @@ def _from(root: Path, path: Path) -> str:
 
 def _read(kind: FileKind, path: Path, root: Path) -> ProjectFile:
     data = read_bytes(path, root, LARGEST_TEXT)
-    text = as_text(data)
+    text = _small_text(data)
     where = _from(root, path)
     match kind:
         case "rules":
@@ -227,6 +227,10 @@ def as_text(data: bytes) -> str:
     return reveal(text.replace("\r\n", "\n"))
 
 
+_small_text = lru_cache(maxsize=128)(as_text)
+"""`as_text` for files that are read in each turn."""
+
+
 def front_matter(text: str, *, strictly: bool = True) -> tuple[Mapping[str, Any], str]:
     """Return the mapping between the lines `---` at the beginning of a text, and what stands behind them.
 
@@ -241,6 +245,7 @@ def front_matter(text: str, *, strictly: bool = True) -> tuple[Mapping[str, Any]
     return _yaml("\n".join(lines[1:end])), "\n".join(lines[end + 1 :]).strip()
 
 
+@lru_cache(maxsize=512)
 def _yaml(text: str) -> Mapping[str, Any]:
     import yaml  # only a project with skills or commands needs it
 
@@ -273,18 +278,20 @@ def _others(folder: Path, root: Path) -> list[tuple[str, int, str]]:
         raise Unusable("leads out of its folder")
     found: list[tuple[str, int, str]] = []
     total = 0
-    for here, folders, names in os.walk(folder):
+    top = str(folder)
+    for here, folders, names in os.walk(top):  # texts, since a Path for each file takes several times as long
         folders.sort()
         for name in sorted(names):
-            path = Path(here, name)
-            about = path.lstat()
-            if path == folder / SKILL or not stat.S_ISREG(about.st_mode):
+            path = os.path.join(here, name)  # noqa: PTH118
+            about = os.lstat(path)
+            if path == os.path.join(top, SKILL) or not stat.S_ISREG(about.st_mode):  # noqa: PTH118
                 continue
             total += about.st_size
             if len(found) == MOST_FILES or total > MOST_BYTES:
                 raise Unusable(f"has more than {MOST_FILES} files, or {MOST_BYTES:,} bytes, beside it")
             seen = (about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino)
-            found.append((_from(folder, path), about.st_size, _content(str(path), seen)))
+            file = path[len(top) + 1 :].replace(os.sep, "/")
+            found.append((reveal(file, strictly=True), about.st_size, _content(path, seen)))
     return found
 
 

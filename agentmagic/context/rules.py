@@ -78,11 +78,6 @@ class Project:
         return [one for one in self.used if one.kind == kind]
 
     @property
-    def commands(self) -> list[ProjectFile]:
-        """The commands that may be typed: whether they are approved is asked before the prompt is sent."""
-        return [one for one in self.found.files if one.kind == "command"]
-
-    @property
     def texts(self) -> tuple[ProjectText, ...]:
         """What stands of the used files in the instructions."""
         rules = [ProjectText("rules", one.file, one.digest, one.body) for one in self.named("rules") if one.body]
@@ -149,6 +144,12 @@ def project_here(*, rules: bool, asks: bool = False, recorded: Collection[str] |
         return NO_PROJECT
     found = find_files(installed().folder) if recorded is None or recorded else FoundFiles()
     return Project(found, asks, recorded)
+
+
+def commands_here(*, rules: bool = True) -> Sequence[ProjectFile]:
+    """Return the commands that may be typed: whether they are approved is asked before the prompt is sent."""
+    is_off = not rules or class_settings().rules is False
+    return () if is_off else find_files(installed().folder, ("command",)).files
 
 
 def _not_approved(files: Sequence[ProjectFile]) -> str:

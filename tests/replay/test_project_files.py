@@ -4,7 +4,7 @@ import pytest
 
 from agentmagic import Agent, ReplayMismatch, ScriptedModel, Session
 from agentmagic.__main__ import main
-from agentmagic.context.rules import project_here
+from agentmagic.context.rules import commands_here
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.prompt.project_commands import command_prompt
 from agentmagic.replay.cassette import Cassette
@@ -35,7 +35,7 @@ def play(clone, mode, *steps):
     agent = Agent(ScriptedModel(list(steps)), instructions="Be brief.")
     own = Session(agent, cassette=clone.folder / "x.cassette.yaml", replay=mode)
     first = own.ask("Hello.")
-    prompt, value = command_prompt(project_here(rules=True).commands[0], "a.py")
+    prompt, value = command_prompt(commands_here()[0], "a.py")
     second = own.begin(prompt, TurnSettings(values=(value,))).wait()
     own.close()
     return first, second

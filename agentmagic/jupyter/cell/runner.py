@@ -18,7 +18,7 @@ from IPython.display import clear_output
 from agentmagic import settings
 from agentmagic.agent import Agent, Output
 from agentmagic.approval.policy import policy_of
-from agentmagic.context.rules import project_here
+from agentmagic.context.rules import commands_here
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy, UsageError
 from agentmagic.events import Event, RunResult, ToolFinished, TurnFinished
 from agentmagic.host import RunView
@@ -131,7 +131,7 @@ class Runner:
             typed = prompt_of(body, session.toolsets(recipe), known, evaluate=True, images=command.image)
             if not command.command:
                 return typed
-            chosen = find_command(command.command, project_here(rules=recipe.rules).commands)
+            chosen = find_command(command.command, commands_here(rules=recipe.rules))
             filled, told = command_prompt(chosen, typed.prompt, command.arguments)
             return replace(typed, prompt=filled, told=(told, *typed.told))
 

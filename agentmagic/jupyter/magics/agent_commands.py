@@ -14,6 +14,7 @@ from IPython.display import display  # pyright: ignore[reportUnknownVariableType
 from agentmagic import log
 from agentmagic.approval.policy import Level
 from agentmagic.context.rules import project_here, report
+from agentmagic.context.skills import SkillReader
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
 from agentmagic.jupyter.frontend import Kind, front_end, say
@@ -140,7 +141,8 @@ class AgentCommands:
             self._namespace.offer_notebook(known, offered=switch is None)
             if switch is not None:
                 return "The tools of the notebook are no longer offered."
-        return formatting.tools(*self._namespace.definitions(self._namespace.toolsets(known, known.agent)))
+        skills = SkillReader(project_here(rules=known.agent.rules))
+        return formatting.tools(*self._namespace.definitions((*self._namespace.toolsets(known, known.agent), skills)))
 
     def models(
         self,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 from agentmagic.agent import Agent
-from agentmagic.context.rules import project_here
+from agentmagic.context.rules import commands_here
 from agentmagic.errors import SessionBusy, UsageError
 from agentmagic.events import Event, HistoryCut, TurnStarted
 from agentmagic.jupyter.notebook.file import KnownNotebook
@@ -204,7 +204,7 @@ class Namespace:
 
     def project_commands(self) -> list[str]:
         """Return the names of the project's commands."""
-        return [one.name for one in project_here(rules=True).commands]
+        return [one.name for one in commands_here()]
 
     def need_servers(self) -> "McpServers":
         """Return the servers of `%mcp`, made and offered to every session if there were none yet."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
-from agentmagic.context.rules import project_here
+from agentmagic.context.rules import commands_here
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
@@ -78,7 +78,7 @@ class ShellNotebook(Notebook):
         """
         self._namespace.save_late()
         known = self._namespace.attachables(session, session.agent)
-        kept = project_here(rules=session.agent.rules).commands if written.startswith("/") else ()
+        kept = commands_here(rules=session.agent.rules) if written.startswith("/") else ()
         found = typed_command(written, kept, [word for word, _ in self.commands()])
         typed = prompt_of(found[1] if found else written, session.toolsets(), known, evaluate=False)
         if found is None:
@@ -89,7 +89,7 @@ class ShellNotebook(Notebook):
     def prompts(self, session: Session) -> Sequence[tuple[str, str]]:
         """Return the commands of the project."""
         taken = {word for word, _ in self.commands()}
-        kept = project_here(rules=session.agent.rules).commands
+        kept = commands_here(rules=session.agent.rules)
         return [(one.name, one.description or one.file) for one in kept if one.name not in taken]
 
     def toolsets(self, session: Session) -> Sequence[Toolset]:
