@@ -15,6 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from agentmagic.secrets import redact
 from agentmagic.text import one_line, reveal
 
 RULES = "AGENTS.md"
@@ -158,7 +159,7 @@ def _from(root: Path, path: Path) -> str:
 
 def _read(kind: FileKind, path: Path, root: Path) -> ProjectFile:
     data = read_bytes(path, root, LARGEST_TEXT)
-    text = _small_text(data)
+    text = redact(_small_text(data))  # the model is not sent what the user is not shown
     where = _from(root, path)
     match kind:
         case "rules":

@@ -5,7 +5,6 @@ from difflib import unified_diff
 
 from agentmagic.approval_file import ApprovalFile
 from agentmagic.context.project_files import ProjectFile
-from agentmagic.secrets import redact
 from agentmagic.text import counted, listed
 
 LONGEST_QUESTION = 65_536
@@ -51,7 +50,7 @@ def _before(file: ProjectFile, store: ApprovalFile) -> str:
 
 def file_shown(file: ProjectFile, store: ApprovalFile) -> str:
     """Return a file as the user judges it: what it is, what has changed since it was approved, all of its text."""
-    before, text = _before(file, store), redact(file.text)
+    before, text = _before(file, store), file.text
     what = _WHAT[file.kind].format(name=file.name)
     lines = [f"{file.file} ({what})", *_changes(before, text), *(f"| {line}" for line in text.rstrip("\n").split("\n"))]
     if file.others:

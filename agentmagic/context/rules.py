@@ -16,7 +16,6 @@ from agentmagic.errors import UsageError
 from agentmagic.events import PromptValue
 from agentmagic.host import installed
 from agentmagic.providers.base import ProjectText
-from agentmagic.secrets import redact
 from agentmagic.text import counted, listed
 
 NOT_APPROVED = (
@@ -104,7 +103,7 @@ class Project:
         """Store that the user lets these files be used as they are. Raises UsageError if that cannot be stored."""
         approved = {one.approval: one for one in files}
         try:
-            self.store.keep({key: {"file": str(one.path), "text": redact(one.text)} for key, one in approved.items()})
+            self.store.keep({key: {"file": str(one.path), "text": one.text} for key, one in approved.items()})
         except OSError as error:
             why = error.strerror or str(error)
             message = f"The approval cannot be kept in {self.store.path} ({why}). Make it writable."
@@ -122,7 +121,7 @@ class Project:
         """Raise UsageError if the prompt is that of a command which the user has not approved."""
         if self.recorded is not None:
             return
-        known = {(one.file, redact(one.body)) for one in self.named("command")}
+        known = {(one.file, one.body) for one in self.named("command")}
         for value in values:
             if value.kind == "command" and (value.shown, value.text) not in known:
                 raise UsageError(

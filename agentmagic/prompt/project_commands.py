@@ -9,7 +9,6 @@ from agentmagic.context.request_view import tokens_of_text
 from agentmagic.errors import UsageError
 from agentmagic.events import PromptValue
 from agentmagic.messages import Content, Prompt, Text, as_prompt, user
-from agentmagic.secrets import redact
 from agentmagic.text import close_names, listed, shown
 
 _TYPED = re.compile(rf"/({COMMAND_NAME.pattern})(?:\s+|\Z)")
@@ -57,7 +56,7 @@ def command_prompt(command: ProjectFile, arguments: Prompt, before: str = "") ->
     typed, *attached = user(arguments).parts if isinstance(arguments, str) else as_prompt(arguments).parts
     text = filled_in(command.body, "\n".join(filter(None, (before, typed.text if isinstance(typed, Text) else ""))))
     parts: list[str | Content] = [text, *(part for part in attached if isinstance(part, Content))]
-    value = PromptValue(f"/{command.name}", "command", command.file, tokens_of_text(command.body), redact(command.body))
+    value = PromptValue(f"/{command.name}", "command", command.file, tokens_of_text(command.body), command.body)
     return parts if attached else text, value
 
 

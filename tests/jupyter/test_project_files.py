@@ -78,6 +78,7 @@ def test_a_command_of_the_project_is_asked_with_the_words_of_the_line_and_the_bo
     assert "AGENTS.md" in seen
     assert "A map asks its rows without /COMMAND" in kernel.run("%%agent --map rows /review a.py\nhello").error
     assert "read_skill" not in kernel.run("%%agent --no-tools --show\nhello").stream
+    assert "read_skill" in kernel.run("%agent tools").stream
     assert kernel.complete("%%agent /re") == ["/review"]
     assert kernel.complete("%%agent --to /re") != ["/review"]
 
