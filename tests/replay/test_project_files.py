@@ -117,6 +117,15 @@ def test_files_that_a_recording_did_not_use_do_not_matter_to_its_replay(clone):
     assert (clone.folder / "x.cassette.yaml").read_bytes() == before
 
 
+def test_a_recording_without_approval_is_played_where_the_skills_are_approved(clone):
+    clone.skill()
+    path = clone.folder / "x.cassette.yaml"
+    Session(Agent(ScriptedModel(["Hello."])), cassette=path, replay="record").ask("Hello.")
+    clone.approve()
+    again = Session(Agent(ScriptedModel([])), cassette=path, replay="replay").ask("Hello.")
+    assert (again.final_text, notices(again)) == ("Hello.", [])
+
+
 def test_auto_uses_what_is_approved_here_and_goes_on_live_if_that_is_less(recorded):
     agent = Agent(ScriptedModel(["Hello."]), instructions="Be brief.")
     own = Session(agent, cassette=recorded.folder / "x.cassette.yaml", replay="auto")
