@@ -94,7 +94,7 @@ class ClassSettings:
     timeout: float | None = None
     permission: Literal["ask", "deny"] | None = None
     code: Literal["ask", "deny"] | None = None
-    rules: Literal[False] | None = None
+    rules: bool | None = None
     replay: Replay | None = None
     parts: tuple["ClassSettings", ...] = ()
     wider: tuple[str, ...] = ()
@@ -343,17 +343,17 @@ _FORMS = {
     "number": "a number above 0",
     "whole": "a whole number above 0",
     "permission": '"ask" or "deny"',
-    "off": "false, or leave it out",
+    "switch": "true or false",
     "mode": f"one of {', '.join(MODES)}",
 }
 
 
 def _kind(name: str) -> str:
     kinds = {"models": "list", "servers": "servers", "permission": "permission", "code": "permission"}
-    return {**kinds, "rules": "off", "replay": "mode", "max-iterations": "whole"}.get(name, "number")
+    return {**kinds, "rules": "switch", "replay": "mode", "max-iterations": "whole"}.get(name, "number")
 
 
-def _fits(name: str, value: Any) -> bool:
+def _fits(name: str, value: Any) -> bool:  # noqa: PLR0911  (one return for each kind)
     match _kind(name):
         case "list":
             return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
@@ -361,8 +361,10 @@ def _fits(name: str, value: Any) -> bool:
             return isinstance(value, list) and all(map(_is_server, cast("list[Any]", value)))
         case "permission":
             return value in ("ask", "deny")
-        case "off" | "mode":
-            return value is False if _kind(name) == "off" else value in MODES
+        case "switch":
+            return isinstance(value, bool)
+        case "mode":
+            return value in MODES
         case "whole":
             return isinstance(value, int) and not isinstance(value, bool) and value > 0
         case _:
