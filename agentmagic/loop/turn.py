@@ -5,8 +5,10 @@ The loop emits events and nothing else. The messages it works with are the fold 
 
 import asyncio
 import time
+import uuid
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -15,6 +17,7 @@ from agentmagic.agent import REPAIRS, TIMEOUT, TOOL_CHOICES
 from agentmagic.approval.approvals import Ask, Gate, Refused, ask_no_one
 from agentmagic.approval.policy import policy_of
 from agentmagic.classroom import class_settings
+from agentmagic.context.project_questions import NO, YES, is_yes
 from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, said
 from agentmagic.events import (
     Event,
@@ -23,6 +26,7 @@ from agentmagic.events import (
     PartFinished,
     PartStarted,
     PromptAdded,
+    QuestionAsked,
     RunResult,
     StepFinished,
     StepRetried,
@@ -265,6 +269,7 @@ class TurnLoop:
 
     async def take_steps(self) -> StopReason:
         """Take the steps of the turn, and return why it is over."""
+        await self._settle_project()
         await self.list_tools()
         choice = first = self.turn.agent.tool_choice
         if choice not in TOOL_CHOICES and choice not in self.tools:
@@ -359,6 +364,24 @@ class TurnLoop:
             raise UsageError(f"The before_finish hook returned {words!r:.80}. Return a prompt to go on with, or None.")
         self.prompts += bool(words)
         return words
+
+    async def _settle_project(self) -> None:
+        """Ask the user about the project's files that are new, and tell the model of those that are approved."""
+        project = self.turn.project
+        if (question := project.question()) is not None:
+            words, shown, files = question
+            asked = QuestionAsked(uuid.uuid4().hex, words, choices=(YES, NO), files=shown)
+            agreed = is_yes(await self.executor.put(asked))
+            await engine().in_pool(partial(project.settle, files, agreed=agreed))
+            self.steps.tell_of_project()
+        self._tell_once(project.notices())
+        project.check_commands(self.turn.values)
+
+    def _tell_once(self, notices: Sequence[str]) -> None:
+        """Emit notices that no earlier turn of the session has had."""
+        for words in [words for words in notices if words not in self.turn.noted]:
+            self.emit(Notice("info", redact(words)))
+        self.turn.noted.update(notices)
 
     async def list_tools(self) -> None:
         """List the tools of the turn, and warn of what is missing."""
