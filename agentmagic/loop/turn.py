@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from agentmagic import log
 from agentmagic.agent import REPAIRS, TIMEOUT, TOOL_CHOICES
@@ -22,6 +21,7 @@ from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, Tur
 from agentmagic.events import (
     Event,
     Fold,
+    Level,
     Notice,
     PartFinished,
     PartStarted,
@@ -374,14 +374,15 @@ class TurnLoop:
             agreed = is_yes(await self.executor.put(asked))
             await engine().in_pool(partial(project.settle, files, agreed=agreed))
             self.steps.tell_of_project()
-        self._tell_once(project.notices())
+        self._tell_once(project.notices(), "info")
         project.check_commands(self.turn.values)
 
-    def _tell_once(self, notices: Sequence[str]) -> None:
+    def _tell_once(self, notices: Iterable[str], level: Level = "warning") -> None:
         """Emit notices that no earlier turn of the session has had."""
-        for words in [words for words in notices if words not in self.turn.noted]:
-            self.emit(Notice("info", redact(words)))
-        self.turn.noted.update(notices)
+        new = [words for words in dict.fromkeys(notices) if words not in self.turn.noted]
+        self.turn.noted.update(new)
+        for words in new:
+            self.emit(Notice(level, redact(words)))
 
     async def list_tools(self) -> None:
         """List the tools of the turn, and warn of what is missing."""
@@ -395,7 +396,7 @@ class TurnLoop:
                     )
                 elif self.tools.setdefault(tool.name, tool) is not tool:
                     self.warn(f"Two tools are named {tool.name}; the first of them is used.")
-        self._tell_of_sources()
+        self._tell_once(words for source in self.turn.toolsets for words in notices_of(source))
         offered, missing = as_of_now(self.tools.values())
         self.tools.clear()  # the executor has this very dict
         self.tools.update(offered)
@@ -413,19 +414,13 @@ class TurnLoop:
         model, gate = self.turn.model, self.executor.gate
         for tool in [tool for tool in self.tools.values() if tool.hosted is not None]:
             if not hosts(model, tool.hosted):
-                self._tell_once(NO_WEB.format(model=model.name, tool=tool.name))
+                self._tell_once([NO_WEB.format(model=model.name, tool=tool.name)])
                 del self.tools[tool.name]
                 continue
-            call = ToolCall(f"call_{uuid4().hex}", tool.name, asked_of(tool.hosted))
+            call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, asked_of(tool.hosted))
             if isinstance(admitted := await gate.admit(tool, call), Refused):
-                self._tell_once(admitted.words)
+                self._tell_once([admitted.words])
                 del self.tools[tool.name]
-
-    def _tell_once(self, words: str) -> None:
-        """Warn of something, unless an earlier turn of the session has."""
-        if words not in self.turn.noted:
-            self.turn.noted.add(words)
-            self.warn(redact(words))
 
     def _tell_of_servers(self, problems: Sequence[str]) -> None:
         """Warn of servers that cannot be reached, unless an earlier turn of the session has warned of the same."""
@@ -433,13 +428,6 @@ class TurnLoop:
         complete = bool(self.turn.toolsets) and not any(isinstance(one, Choosing) for one in self.turn.toolsets)
         for problem in not_told(problems, self.turn.unreachable, complete=complete):
             self.warn(redact(f"This turn runs without a tool server. {problem}"))
-
-    def _tell_of_sources(self) -> None:
-        """Warn of what the sources say of their tools, unless an earlier turn of the session has."""
-        said = dict.fromkeys(words for source in self.turn.toolsets for words in notices_of(source))
-        for words in [words for words in said if words not in self.turn.noted]:
-            self.warn(redact(words))
-        self.turn.noted.update(said)
 
     def _leave_out(self) -> None:
         """Leave out the tools that are too many for the model."""
