@@ -224,7 +224,7 @@ const isWaiting = (block) => (block?.kind === "card" && block.state === "waiting
 
 /** Says of a block that it waits. @param {Block} [block] */
 export const said = (block) => {
-  if (block?.kind === "card") return block.step ? `Paused before ${block.name}` : `${block.name} waits for your approval`
+  if (block?.kind === "card") return block.step ? `Paused before ${block.name}` : `${block.title ? `“${block.title}”` : block.name} waits for your approval`
   return block?.kind === "question" && block.step ? "Paused before a request" : "A question waits for your answer"
 }
 
