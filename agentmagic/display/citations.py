@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from agentmagic.display.markdown import LONGEST, MATHS, parsed, to_html
+from agentmagic.display.markdown import MATHS, parsed, to_html
 from agentmagic.messages import Citation, Source
 from agentmagic.text import address_problem, shown
 
@@ -24,10 +24,12 @@ LONGEST_TITLE = 150
 """Characters that are shown of the title and of the address of a page."""
 LONGEST_QUOTE = 600
 """Characters that are shown of what is quoted from a page."""
+LONGEST_NUMBERED = 50_000
+"""Characters of a text that has numbers; a longer one, whose Markdown takes long to read, has the list alone."""
 MOST_NUMBERS = 1_000
 """Sources of an answer that have a number in it; the list has them all."""
-MOST_TRIED = 50
-"""Places that are tried one by one if they do not go together."""
+MOST_SOUGHT = 1_000_000
+"""Characters that are read again and again to find places one by one, in a second or so."""
 
 _RESERVED = ":/?#[]@!$&'*+,;=%~-._"
 _PRIVATE, _PRIVATE_SIZE = 0xE000, 6_400
@@ -93,11 +95,16 @@ def placed(text: str, citations: tuple[Citation, ...], sources: tuple[Source, ..
     A number stands at the end of what rests on its source, behind the punctuation, and behind a block of code. If it
     would change what the Markdown becomes, it stands at the end of the text.
     """
-    whole = shown(text)[:LONGEST]
+    whole = shown(text)
+    if len(whole) > LONGEST_NUMBERED:
+        return ()
     numbers = {source.url: source.number for source in sources if source.number <= MOST_NUMBERS}
-    lines = _NumberPlaces(whole)
-    found = {lines.mark(_in_shown(text, whole, one.end), numbers[one.url]) for one in citations if one.url in numbers}
-    return tuple(sorted(_fitting(whole, found, lines.at_the_end)))
+    places = _NumberPlaces(whole)
+    numbered = [one for one in citations if one.url in numbers]
+    if not text.startswith(whole) and len(text) * len(numbered) > MOST_SOUGHT:
+        return tuple(_once({places.at_the_end(numbers[one.url]) for one in numbered}))
+    found = {places.mark(_in_shown(text, whole, one.end), numbers[one.url]) for one in numbered}
+    return tuple(sorted(_fitting(whole, found, places)))
 
 
 def _mark(number: int) -> str:
@@ -120,9 +127,10 @@ class _NumberPlaces:
     def __init__(self, text: str) -> None:
         self._text = text
         self._starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
-        tokens = parsed(text)
-        self._code = [token for token in tokens if token.type in _CODE and token.map]
-        self._words = [token.map for token in tokens if token.type == "inline" and token.map]
+        self.tokens = parsed(text)
+        self._code = [token for token in self.tokens if token.type in _CODE and token.map]
+        self._spans: dict[int, list[tuple[int, int]]] = {}
+        self._words = [token.map for token in self.tokens if token.type == "inline" and token.map]
 
     def mark(self, end: int, number: int) -> Mark:
         """Return the mark of a citation that ends at a place."""
@@ -136,11 +144,18 @@ class _NumberPlaces:
                 return self._behind(token, number)
         first, last = next(((one, other) for one, other in self._words if one <= line < other), (line, line + 1))
         start = self._starts[first]
-        for closed in _CLOSED.finditer(text[start : self._starts[last] - 1]):
-            if start + closed.start() < end < start + closed.end():
-                end = start + closed.end()
+        for opens, closes in self._closed(start, self._starts[last] - 1):
+            if opens < end < closes:
+                end = closes
         rest = _REST.match(text, end)
         return Mark(rest.end() if rest else end, number)
+
+    def _closed(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return where code, links and maths begin and end in a stretch of words."""
+        if start not in self._spans:
+            found = _CLOSED.finditer(self._text[start:end])
+            self._spans[start] = [(start + one.start(), start + one.end()) for one in found]
+        return self._spans[start]
 
     def at_the_end(self, number: int) -> Mark:
         """Return a mark below the text."""
@@ -162,21 +177,21 @@ class _NumberPlaces:
         return Mark(place, number, f"{close}\n{inside}")
 
 
-def _fitting(text: str, marks: set[Mark], at_the_end: Callable[[int], Mark]) -> set[Mark]:
+def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
     """Return marks that leave the Markdown whole; those that would not go to the end of the text."""
-    plain = _shape(text)
+    plain = _shape(places.tokens)
 
     def fits(some: Collection[Mark]) -> bool:
-        shape = _shape(marked(text, _once(some), _mark))
+        shape = _shape(parsed(marked(text, _once(some), _mark)))
         return shape == (plain[0], len(some))  # a mark in a cell beyond those of its table would be lost
 
     if fits(marks):
         return set(_once(marks))
-    places = sorted({mark.place for mark in marks})
-    alone = {place: [mark for mark in marks if mark.place == place] for place in places[:MOST_TRIED]}
-    good = {mark for some in alone.values() if fits(some) for mark in some}
+    tried = sorted({mark.place for mark in marks})[: MOST_SOUGHT // max(len(text), 1)]
+    alone = ([mark for mark in marks if mark.place == place] for place in tried)
+    good = {mark for some in alone if fits(some) for mark in some}
     good = good if fits(good) else set[Mark]()
-    return set(_once(good | {at_the_end(mark.number) for mark in marks - good}))
+    return set(_once(good | {places.at_the_end(mark.number) for mark in marks - good}))
 
 
 def _once(marks: Iterable[Mark]) -> list[Mark]:
@@ -186,11 +201,11 @@ def _once(marks: Iterable[Mark]) -> list[Mark]:
     return [mark._replace(before="") if last and last.place == mark.place else mark for mark, last in pairs]
 
 
-def _shape(text: str) -> tuple[list[object], int]:
+def _shape(tokens: Iterable["Token"]) -> tuple[list[object], int]:
     """Return what Markdown becomes, but for the marks in words and for paragraphs of nothing else, and count them."""
     shape: list[object] = []
     count = 0
-    for token in parsed(text):
+    for token in tokens:
         words = (child.content for child in token.children or () if child.type == "text")
         count += sum(len(_MARKS.findall(one)) for one in words)
         if token.type == "inline" and _MARKS.sub("", token.content) == "" != token.content:

@@ -116,6 +116,12 @@ def test_no_text_can_forge_a_number():
     assert page.count("<sup>") == 1
 
 
+def test_a_text_that_is_too_long_for_numbers_has_the_list_alone():
+    part = cited("So. " * 15_000, (0, 3))
+    assert marks_of(part) == ()
+    assert words_of(html.render(Transcript(turn(part)))).count("https://x.org/0") == 2
+
+
 @pytest.mark.parametrize(
     ("url", "leads_to"),
     [
