@@ -10,6 +10,7 @@ from functools import cached_property
 
 from agentmagic.agent import TOOL_CHOICES, Agent
 from agentmagic.approval.approvals import Approvals
+from agentmagic.bill import Account
 from agentmagic.context.compaction import Context, Limits
 from agentmagic.context.request_view import CHARACTERS, RequestView, tokens_by_part
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
@@ -74,7 +75,8 @@ class TurnContext:
     tools have said in this session: each is said once. `unreachable` are the problems of servers that the
     user was told of. `watcher` finds out what the tools change. `purse` is asked before each request, and told what it
     has cost. `row` says that the turn is one of many, whose requests wait for those of other turns. `caller` is the
-    outside program that makes the calls in place of a model, "" without one.
+    outside program that makes the calls in place of a model, "" without one. `account` pays for each request that is
+    sent.
     """
 
     agent: Agent
@@ -98,6 +100,7 @@ class TurnContext:
     purse: Purse = field(default_factory=Purse)
     row: bool = False
     caller: str = ""
+    account: Account = Account()  # noqa: RUF009  (a frozen value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,8 @@ class Steps:
     async def _fitting(self) -> Messages:
         """Return the messages for the next request, after compaction if it is due and if the budgets allow it."""
         self._keep_budgets()
+        for words in filter(None, (budget.warning() for budget in self._turn.budgets)):
+            self._emit(Notice("warning", words))
         messages = self._messages
         if self._context.due(messages) and await self._compact(messages):
             self._keep_budgets()  # the summary was paid for too
@@ -290,7 +295,8 @@ class Steps:
         async with self._turn.purse.paying(request) as payment:
             with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
                 try:
-                    finished = await ask(self._model, exchange, retry, hear, on_retry, self._say_mend, row)
+                    pay = self._turn.account.pay
+                    finished = await ask(self._model, exchange, retry, hear, on_retry, self._say_mend, pay, row)
                 except ProviderError as error:
                     payment.usage = error.usage or Usage()
                     self.usage += payment.usage

@@ -13,6 +13,8 @@ from IPython.display import display  # pyright: ignore[reportUnknownVariableType
 
 from agentmagic import log
 from agentmagic.approval.policy import Level
+from agentmagic.bill import folder_bill, period_caps
+from agentmagic.classroom import own_folder
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
 from agentmagic.jupyter.frontend import Kind, front_end, say
@@ -178,6 +180,18 @@ class AgentCommands:
     def stats(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show requests, tasks, calls, failures, tokens and cost of each turn."""
         return formatting.stats(self._namespace.known(session))
+
+    def usage(
+        self,
+        *,
+        by: Annotated[
+            Literal["day", "notebook", "session", "model"] | None,
+            Arg("--by day | notebook | session | model", "a line for each of these (default: each day and model)"),
+        ] = None,
+    ) -> str:
+        """Show what the saved sessions of this folder have used, and what is left of the budgets."""
+        caps = period_caps(str(own_folder() or ""))
+        return formatting.bill(folder_bill(self._namespace.folder), (by,) if by else ("day", "model"), caps)
 
     def inspect(
         self,
@@ -480,6 +494,7 @@ AGENT_COMMANDS: dict[str, Command] = {
     "permission": AgentCommands.permission,
     "cost": AgentCommands.cost,
     "stats": AgentCommands.stats,
+    "usage": AgentCommands.usage,
     "inspect": AgentCommands.inspect,
     "resume": AgentCommands.resume,
     "fix": AgentCommands.fix,

@@ -408,6 +408,7 @@ class Namespace:
             # The session has lost its variable, but other code may hold it: close its file, which the new one takes.
             earlier.history.close()
         made = Session(recipe, path=path)
+        made.name = name
         if path is None:
             self._unsaved.add(made)
         return made
