@@ -1,5 +1,11 @@
-"""The spans of turns, as the SDK of OpenTelemetry exports them; the same without it costs nothing."""
+"""The spans of turns, as the SDK of OpenTelemetry exports them."""
 
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from mcp.server import MCPServer
@@ -8,9 +14,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from agentmagic import Agent, RetrySettings, ScriptedModel, Session, Unavailable, tool
+from agentmagic import Agent, Reply, RetrySettings, ScriptedModel, Session, ToolContext, Unavailable, tool, traces
+from agentmagic.display import block_json, html, terminal
+from agentmagic.display.transcript import Transcript
+from agentmagic.events import TurnFinished
 from agentmagic.testing import run
-from tests.turns import calls
+from tests.tools.mcp.servers import obliging
+from tests.turns import StallsAfter, calls, scripted
 
 EXPORTER, PROVIDER = InMemorySpanExporter(), TracerProvider()
 """One for all tests: mcp keeps the first that it has seen."""
@@ -43,7 +53,7 @@ def tree():
         error = (span.attributes or {}).get("error.type", "")
         return f"{'  ' * (len(path(span)) - 1)}{span.name} {span.kind.name.lower()} {error}".rstrip()
 
-    handshake = ("discover", "initialize", "tools/list", "listen", "setLevel")
+    handshake = ("notifications", "discover", "initialize", "tools/list", "listen", "setLevel")
     in_order = sorted(spans.values(), key=path)
     return [line(span) for span in in_order if not any(word in span.name for word in handshake)]
 
@@ -105,3 +115,226 @@ def test_the_spans_of_a_turn_with_two_tools_and_a_call_of_a_server_nest_and_say_
         "    chat script internal Unavailable",
         "    chat script internal",
     ]
+
+
+def test_the_spans_have_the_attributes_of_the_conventions_and_no_content():
+    session = scripted(calls(("add", {"a": 1, "b": 2})), "The secret is 3.", tools=[add], permission="allow")
+    session.name = "helper"
+    result = run(session, "Tell the secret")
+    (turn,), (first, last), (call,) = map(attributes, ("invoke_agent helper", "chat script", "execute_tool add"))
+    about = {"gen_ai.provider.name": "scripted", "gen_ai.request.model": "script"}
+    about["gen_ai.conversation.id"] = turn["gen_ai.conversation.id"]
+    used = {
+        "gen_ai.usage.input_tokens": result.usage.input_tokens,
+        "gen_ai.usage.output_tokens": result.usage.output_tokens,
+    }
+    assert turn == about | used | {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
+    for one in (first, last):
+        assert (one["gen_ai.operation.name"], one["gen_ai.response.finish_reasons"]) == ("chat", ("stop",))
+        assert about.items() <= one.items()
+    assert call["gen_ai.tool.name"] == "add"
+    assert call["gen_ai.tool.type"] == "function"
+    assert call["gen_ai.tool.call.id"] == result.history_delta[1].parts[0].id
+    scope = EXPORTER.get_finished_spans()[-1].instrumentation_scope
+    assert (scope.name, scope.schema_url.rpartition("/")[2]) == ("agentmagic", traces.CONVENTIONS)
+    assert "secret" not in json.dumps([turn, first, last, call])
+
+
+def test_content_is_in_the_spans_if_the_variable_of_opentelemetry_asks_for_it_and_secrets_are_blanked(monkeypatch):
+    monkeypatch.setenv(traces.CONTENT, "span_only")
+    step = calls(("add", {"a": 1, "b": 2}), ("fail", {"why": f"the key {KEY}"}))
+    session = scripted(step, "It is 3.", instructions="Be brief.", tools=[add, fail], permission="allow")
+    run(session, f"Add, with {KEY}")
+    (first, last), (call,), (failed,) = map(attributes, ("chat script", "execute_tool add", "execute_tool fail"))
+    assert json.loads(first["gen_ai.system_instructions"]) == [{"type": "text", "content": "Be brief."}]
+    asked, *_ = json.loads(first["gen_ai.input.messages"])
+    assert asked == {"role": "user", "parts": [{"type": "text", "content": "Add, with [redacted]"}]}
+    (answer,) = json.loads(last["gen_ai.output.messages"])
+    assert answer["parts"] == [{"type": "text", "content": "It is 3."}]
+    assert (json.loads(call["gen_ai.tool.call.arguments"]), json.loads(call["gen_ai.tool.call.result"])) == (
+        {"a": 1, "b": 2},
+        "3",
+    )
+    assert json.loads(failed["gen_ai.tool.call.result"]) == "LookupError: the key [redacted]"
+    written = [
+        span.to_json() for span in EXPORTER.get_finished_spans() if span.instrumentation_scope.name == "agentmagic"
+    ]
+    assert KEY not in "".join(written)
+
+
+def mark() -> str:
+    """Open a span where a tool runs, and say in which thread."""
+    with own("inside"):
+        return threading.current_thread().name
+
+
+def synchronous() -> str:
+    """Mark."""
+    return mark()
+
+
+async def asynchronous() -> str:
+    """Mark."""
+    await asyncio.sleep(0)
+    return mark()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        tool(synchronous),
+        tool(synchronous, thread_safe=True),
+        tool(synchronous, executor=ThreadPoolExecutor(1)),
+        tool(asynchronous),
+        tool(asynchronous, loop="caller"),
+    ],
+    ids=["a thread", "a thread beside others", "an executor", "the session's loop", "the caller's loop"],
+)
+def test_the_span_of_a_call_is_current_wherever_its_tool_runs(made):
+    name = "asynchronous" if made.__name__ == "asynchronous" else "synchronous"
+    scripted(calls(name), "Done.", tools=[made], permission="allow").ask("Mark")
+    assert tree()[2:4] == [f"  execute_tool {name} internal", "    inside internal"]
+
+
+@tool
+async def outer(ctx: ToolContext) -> int:
+    """Call another tool."""
+    return await ctx.call_tool("add", {"a": 1, "b": 1})
+
+
+def test_a_call_that_a_tool_makes_nests_under_the_tool():
+    run(scripted(calls("outer"), "2", tools=[outer, add], permission="allow"), "Call")
+    assert tree()[2:5] == [
+        "  execute_tool outer internal",
+        "    execute_tool add internal",
+        "      inside add internal",
+    ]
+
+
+def test_a_request_for_a_server_that_asks_the_model_nests_under_the_call_of_its_tool():
+    session = scripted(calls("think"), "4", "It is 4.", mcp=[{"obliging": obliging.make()}], permission="allow")
+    turn = session.start("Think", attended=True)
+
+    def agree(event):
+        if event.type == "question_asked":
+            turn.send(Reply(event.id, "y"))
+
+    turn.listen(agree)
+    assert turn.wait().final_text == "It is 4."
+    session.close()
+    assert [line for line in tree() if "chat" in line or "execute" in line] == [
+        "  chat script internal",
+        "  execute_tool think internal",
+        "    chat script internal",
+        "  chat script internal",
+    ]
+
+
+def test_requests_beside_the_conversation_have_spans_too():
+    session = scripted(*["word " * 400] * 6, "A summary.")
+    for number in range(6):
+        run(session, f"Question {number}? " + "word " * 400)
+    EXPORTER.clear()
+    session.compact()
+    assert tree() == ["chat script internal"]
+    EXPORTER.clear()
+    plan = {"tasks": [{"id": "t1", "tool": "add", "parameters": {"a": 1, "b": 2}, "depends_on": [], "description": ""}]}
+    steps = [json.dumps(one) for one in ({"route": "tools"}, plan)]
+    run(scripted(*steps, "It is 3.", tools=[add], permission="allow"), "Do the sum", plan=True)
+    assert [line for line in tree() if "chat" in line] == ["  chat script internal"] * 3
+
+
+def test_each_row_of_a_map_is_a_turn_with_spans():
+    result = Session(Agent(ScriptedModel(["one", "two"]))).map([{"n": 1}, {"n": 2}], "Say {n}")
+    assert len(result) == 2
+    assert tree() == ["invoke_agent internal", "  chat script internal"] * 2
+
+
+@pytest.mark.parametrize(("mode", "spans"), [("record", 3), ("replay", 0), ("auto", 0), ("replay-tools", 2)])
+def test_what_comes_from_a_cassette_has_no_spans(mode, spans, tmp_path):
+    def played(mode):
+        model = ScriptedModel([calls(("add", {"a": 1, "b": 2})), "3"])
+        session = Session(Agent(model, tools=[add], permission="allow"), cassette=tmp_path / "c.yaml", replay=mode)
+        result = run(session, "Add")
+        session.close()
+        return result
+
+    recorded = played("record")
+    assert recorded.trace
+    assert recorded.trace not in (tmp_path / "c.yaml").read_text(encoding="utf-8")
+    if mode != "record":
+        EXPORTER.clear()
+        assert bool(played(mode).trace) == bool(spans)
+    names = [span.name for span in EXPORTER.get_finished_spans() if span.name.startswith(("chat", "execute"))]
+    assert len(names) == spans
+
+
+def test_a_turn_that_is_cancelled_ends_its_spans_and_says_so():
+    begun = threading.Event()
+    session = Session(Agent(StallsAfter(tell=begun.set)))
+    turn = session.start("Wait")
+    begun.wait(10)
+    turn.cancel()
+    turn.settled.result(10)
+    assert tree() == ["invoke_agent internal cancelled", "  chat stalled client cancelled"]
+
+
+def test_a_trace_is_named_in_the_details_of_the_footer_but_not_in_a_batch_output():
+    result = run(scripted("Hi."), "Hello")
+    assert result.trace == f"{EXPORTER.get_finished_spans()[0].context.trace_id:032x}"
+    transcript = Transcript()
+    for event in (*result.events, TurnFinished(result)):
+        transcript.feed(event)
+    shown = [render(transcript, times=times) for render in (html.render, terminal.render) for times in (True, False)]
+    assert [result.trace in one for one in shown] == [True, False] * 2
+    page = transcript.blocks[-1].render(block_json.JsonRenderer())
+    assert page["details"].endswith(f" · trace {result.trace}")
+
+
+class Failing:
+    """A processor of spans that fails."""
+
+    def on_start(self, *_):
+        raise RuntimeError("no room")
+
+    on_end = on_start
+
+    def shutdown(self):
+        pass
+
+
+def test_a_processor_that_fails_harms_no_turn(monkeypatch):
+    provider = TracerProvider()
+    provider.add_span_processor(Failing())
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    assert run(scripted("Hi."), "Hello").final_text == "Hi."
+
+
+def test_the_end_of_a_cell_waits_for_the_exporters_for_a_bounded_time(monkeypatch):
+    asked, never = threading.Event(), threading.Event()
+
+    def hang(_milliseconds):
+        asked.set()
+        never.wait(30)
+
+    run(scripted("Hi."), "Hello")
+    monkeypatch.setattr(PROVIDER, "force_flush", hang)
+    traces.flush(0.05)
+    assert asked.is_set()
+    asked.clear()
+    traces.flush(0.05)  # nothing has ended since
+    assert not asked.is_set()
+    never.set()
+
+
+WITHOUT = """
+import sys
+from agentmagic import Agent, ScriptedModel, Session
+assert Session(Agent(ScriptedModel(["Hi."]))).ask("Hello").trace == ""
+print([name for name in sys.modules if name.startswith("opentelemetry")])
+"""
+
+
+def test_without_a_provider_opentelemetry_is_not_imported():
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"

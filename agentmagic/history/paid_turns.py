@@ -16,7 +16,7 @@ from agentmagic.messages import Usage
 from agentmagic.serialization import Record, decode_record, stamp_of
 
 MOST_FILES = 5_000
-"""Journals of a folder that are read: those that were written last."""
+"""Journals of a folder that are read: those of its notebooks first, and of these what was written last."""
 MOST_BYTES = 2**30
 """Bytes of the journals of a folder that are read."""
 LONGEST_STEP = 2**16
@@ -56,7 +56,8 @@ class Journals:
         found = (path for pattern in _PLACES for path in folder.glob(pattern))
         sizes = {path: (about.st_mtime, about.st_size) for path in found if (about := _about(path)) is not None}
         seen, read = set[bytes](), 0
-        for place, path in enumerate(sorted(sizes, key=lambda path: sizes[path], reverse=True)):
+        in_order = sorted(sizes, key=lambda path: (FOLDER in path.parts, *sizes[path]), reverse=True)
+        for place, path in enumerate(in_order):
             modified, size = sizes[path]
             read += size
             if place >= MOST_FILES or read > MOST_BYTES:
