@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import lru_cache, wraps
 from importlib import import_module
@@ -120,10 +120,13 @@ _unflushed = threading.Event()
 
 
 Spanning = AbstractContextManager[TraceSpan]
+_UNTRACED: Spanning = nullcontext(NOTHING)
 
 
 def invoke_agent(name: str, model: str, conversation: str, *, on_tape: bool = False) -> Spanning:
     """Open the span of a turn; one `on_tape` is kept only if a request was sent in it, or a call carried out."""
+    if _tracer() is None:
+        return _UNTRACED
     provider, _, asked = model.partition(":")
     attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": asked}
     attributes |= {"agent.name": name, "conversation.id": conversation}
@@ -134,6 +137,8 @@ def chat(
     model: str, instructions: str, messages: Sequence[Message], tools: Sequence[ToolDef], settings: Mapping[str, Any]
 ) -> Spanning:
     """Open the span of a model request, with the `settings` of its sampling by the names of the conventions."""
+    if _tracer() is None:
+        return _UNTRACED
     provider, _, asked = model.partition(":")
     given = {f"request.{name}": value for name, value in settings.items()}
     attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": asked, **given}
@@ -154,6 +159,8 @@ def chat(
 
 def answered(span: TraceSpan, parts: Iterable[Part], usage: Usage, reason: str, model: str) -> None:
     """Note on the span of a request what came back; `model` is the one that answered, as the provider names it."""
+    if span.inner is None:
+        return
     span.set({"response.finish_reasons": [reason] if reason else None, "response.model": model})
     span.count(usage)
     if span.takes_content:
@@ -163,6 +170,8 @@ def answered(span: TraceSpan, parts: Iterable[Part], usage: Usage, reason: str, 
 
 def turn_ended(span: TraceSpan, result: RunResult, error: BaseException | None) -> None:
     """Note on the span of a turn what it came to."""
+    if span.inner is None:
+        return
     span.count(result.usage)
     if error is not None or result.stop_reason in ("cancelled", "budget"):
         span.fail(result.stop_reason if error is None else kind_of_error(error), result.error)
@@ -173,6 +182,8 @@ def turn_ended(span: TraceSpan, result: RunResult, error: BaseException | None) 
 
 def execute_tool(definition: ToolDef, call: ToolCall) -> Spanning:
     """Open the span of a tool call."""
+    if _tracer() is None:
+        return _UNTRACED
     attributes = {"tool.name": call.name, "tool.call.id": call.id}
     attributes["tool.description"] = clip(shown(definition.description), LONGEST_ERROR)
     attributes["tool.type"] = "function" if definition.server == NOTEBOOK else "extension"

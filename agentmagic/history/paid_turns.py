@@ -1,5 +1,6 @@
 """What the turns of journals have cost: the files are only read, and of them only the lines that tell."""
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from agentmagic.errors import JournalError
-from agentmagic.events import SERVED, Compacted, TurnFinished, TurnStarted
+from agentmagic.events import SERVED, Compacted, TurnFinished
 from agentmagic.history.journal import FOLDER
 from agentmagic.history.journal_reader import lines_of
 from agentmagic.messages import Usage
@@ -114,8 +115,8 @@ class _JournalTurns:
 
     def _begin(self, line: bytes) -> None:
         seconds, self._replayed = stamp_of(line)
-        event = self._decoded(line)
-        self._model = event.model if isinstance(event, TurnStarted) else ""
+        self._model = model_of(line)
+        self._journals.damaged += not self._model
         self._day = self._written if seconds is None else day_of(seconds)
         self._steps = []
 
@@ -129,6 +130,15 @@ class _JournalTurns:
         if not (self._replayed or mark in self._seen or self._model.startswith(SERVED)):
             self._seen.add(mark)
             yield PaidTurn(self._day, self._model, usage, failed)
+
+
+def model_of(line: bytes) -> str:
+    """Return the model of the line that begins a turn, "" if it has none; the rest of the line is not checked."""
+    try:
+        model = json.loads(line).get("model")
+    except (ValueError, RecursionError):
+        return ""
+    return model if isinstance(model, str) else ""
 
 
 def day_of(seconds: float) -> str:

@@ -17,7 +17,7 @@ from agentmagic.errors import RateLimited
 from agentmagic.events import PartDelta
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Faulty, Stalled
-from tests.benchmarks import long, outside, pace, tapes, watching
+from tests.benchmarks import bills, long, outside, pace, tapes, watching
 from tests.benchmarks.floor import Floor
 
 PROVIDERS = ("openai-chat:bench", "openai:bench", "gemini:bench", "anthropic:bench", "ollama:bench")
@@ -233,3 +233,4 @@ if __name__ == "__main__":
     tapes.main()
     watching.main()
     pace.main()
+    bills.main()
