@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
@@ -23,8 +24,12 @@ from agentmagic.log import logger
 from agentmagic.messages import Usage
 from agentmagic.text import one_line, shown
 
+Period = Literal["day", "month"]
 DAILY, MONTHLY = "AGENTMAGIC_DAILY_BUDGET", "AGENTMAGIC_MONTHLY_BUDGET"
 """The variables of budgets in US dollars, for all sessions of a folder."""
+_VARIABLES: tuple[tuple[str, Period], ...] = ((DAILY, "day"), (MONTHLY, "month"))
+_SETTINGS: tuple[tuple[str, Period], ...] = (("daily_budget", "day"), ("monthly_budget", "month"))
+"""The settings of a class that bound what is spent in a period."""
 WARN_AT = 0.8
 """The share of a budget at which the user is warned."""
 PATIENCE = 1.0
@@ -37,8 +42,6 @@ LONGEST_NAME = 500
 """Characters of a folder, a session or a model in the ledger."""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _OWNER_ONLY = 0o600
-
-Period = Literal["day", "month"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class PaidRequests:
         self.problem = ""
         """Why the last line could not be written, "" if it was."""
         self._guard = threading.RLock()
-        self._path = Path()
+        self._path: Path | None = None
         self._read_to = 0
         self._sums: dict[tuple[str, str], Spent] = {}
         self._unwritten: list[bytes] = []
@@ -264,10 +267,10 @@ def _unknown(spent: Spent) -> str:
 def period_caps(folder: str) -> list[PeriodCap]:
     """Return the budgets of days and months for a folder. Raises UsageError for a variable that is not a number."""
     bounds, caps = class_settings(), list[PeriodCap]()
-    for variable, period in ((DAILY, "day"), (MONTHLY, "month")):
+    for variable, period in _VARIABLES:
         if (limit := _dollars(variable)) is not None:
             caps.append(PeriodCap(period, limit, variable, folder))
-    for name, period in (("daily_budget", "day"), ("monthly_budget", "month")):
+    for name, period in _SETTINGS:
         if (limit := cast("float | None", getattr(bounds, name))) is not None:
             caps.append(PeriodCap(period, limit, name.replace("_", "-"), bound=bounds.words(name)))
     return caps
@@ -283,8 +286,6 @@ def _dollars(variable: str) -> float | None:
     if not 0 < limit < float("inf"):
         raise UsageError(f"{variable} is {written!r:.80}. Set it to a number of US dollars above 0, or unset it.")
     return limit
-
-
 
 
 # -- the bill of a folder --------------------------------------------------------------------------
@@ -310,7 +311,7 @@ class FolderBill:
     def frame(self) -> Any:
         """The rows as a data frame of pandas, or as a list of dicts if pandas is not installed."""
         try:
-            import pandas as pd
+            pd: Any = import_module("pandas")
         except ImportError:
             return [dict(row) for row in self.rows]
         frame = pd.DataFrame(list(self.rows), columns=list(COLUMNS))

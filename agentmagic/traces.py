@@ -272,10 +272,9 @@ def _tracer() -> "Tracer | None":
     if module is None and os.environ.get(_PROVIDER):
         with suppress(ImportError):
             module = import_module("opentelemetry.trace")
-    get = getattr(module, "get_tracer_provider", None)  # another thread may be importing the module
-    if get is None:
+    if module is None or not hasattr(module, "get_tracer_provider"):  # another thread may be importing it
         return None
-    provider, unset = get(), (module.ProxyTracerProvider, module.NoOpTracerProvider)
+    provider, unset = module.get_tracer_provider(), (module.ProxyTracerProvider, module.NoOpTracerProvider)
     return None if isinstance(provider, unset) else _tracer_of(provider)
 
 

@@ -59,7 +59,7 @@ def tree():
 
 
 def attributes(name):
-    return [dict(span.attributes) for span in EXPORTER.get_finished_spans() if span.name == name]
+    return [dict(span.attributes or {}) for span in EXPORTER.get_finished_spans() if span.name == name]
 
 
 @tool
@@ -183,10 +183,10 @@ async def asynchronous() -> str:
     "made",
     [
         tool(synchronous),
-        tool(synchronous, thread_safe=True),
-        tool(synchronous, executor=ThreadPoolExecutor(1)),
+        tool(thread_safe=True)(synchronous),
+        tool(executor=ThreadPoolExecutor(1))(synchronous),
         tool(asynchronous),
-        tool(asynchronous, loop="caller"),
+        tool(loop="caller")(asynchronous),
     ],
     ids=["a thread", "a thread beside others", "an executor", "the session's loop", "the caller's loop"],
 )
@@ -287,8 +287,8 @@ def test_a_trace_is_named_in_the_details_of_the_footer_but_not_in_a_batch_output
         transcript.feed(event)
     shown = [render(transcript, times=times) for render in (html.render, terminal.render) for times in (True, False)]
     assert [result.trace in one for one in shown] == [True, False] * 2
-    page = transcript.blocks[-1].render(block_json.JsonRenderer())
-    assert page["details"].endswith(f" · trace {result.trace}")
+    page = dict(transcript.blocks[-1].render(block_json.JsonRenderer()))
+    assert str(page["details"]).endswith(f" · trace {result.trace}")
 
 
 class Failing:
