@@ -22,7 +22,7 @@ from agentmagic.history.journal import FOLDER, append, file_lock
 from agentmagic.history.paid_turns import Journals, day_of
 from agentmagic.log import logger
 from agentmagic.messages import Usage
-from agentmagic.text import one_line, shown
+from agentmagic.text import counted, one_line, shown
 
 Period = Literal["day", "month"]
 DAILY, MONTHLY = "AGENTMAGIC_DAILY_BUDGET", "AGENTMAGIC_MONTHLY_BUDGET"
@@ -261,7 +261,7 @@ class PeriodCap:
 
 
 def _unknown(spent: Spent) -> str:
-    return f"; {spent.unpriced:,} requests have no known price and are not in it" if spent.unpriced else ""
+    return f"; not in it: {counted(spent.unpriced, 'request')} of unknown price" if spent.unpriced else ""
 
 
 def period_caps(folder: str) -> list[PeriodCap]:

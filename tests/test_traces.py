@@ -18,9 +18,13 @@ from agentmagic import Agent, Reply, RetrySettings, ScriptedModel, Session, Tool
 from agentmagic.display import block_json, html, terminal
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import TurnFinished
+from agentmagic.providers.anthropic import decoder as anthropic_decoder
+from agentmagic.providers.gemini import decoder as gemini_decoder
+from agentmagic.providers.openai import chat_decoder, responses
 from agentmagic.testing import run
+from tests.serve.desks import Client, Office, listening_nowhere
 from tests.tools.mcp.servers import obliging
-from tests.turns import StallsAfter, calls, scripted
+from tests.turns import StallsAfter, approve, calls, hosted, scripted
 
 EXPORTER, PROVIDER = InMemorySpanExporter(), TracerProvider()
 """One for all tests: mcp keeps the first that it has seen."""
@@ -250,6 +254,18 @@ def test_each_row_of_a_map_is_a_turn_with_spans():
     assert tree() == ["invoke_agent internal", "  chat script internal"] * 2
 
 
+def test_a_call_of_a_client_of_the_notebook_nests_under_the_clients_own_span():
+    with hosted(Office(approve)), listening_nowhere() as server:
+        session = Session(Agent(ScriptedModel([]), tools=[add], permission="allow"))
+        session.serve(tools=True)
+        client = Client(server.desk)
+        EXPORTER.clear()
+        with own("tools/call add"):
+            assert client.call("add", a=1, b=2).text == "3"
+        session.close()
+    assert tree() == ["tools/call add internal", "  execute_tool add internal", "    inside add internal"]
+
+
 @pytest.mark.parametrize(("mode", "spans"), [("record", 3), ("replay", 0), ("auto", 0), ("replay-tools", 2)])
 def test_what_comes_from_a_cassette_has_no_spans(mode, spans, tmp_path):
     def played(mode):
@@ -338,3 +354,40 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 def test_without_a_provider_opentelemetry_is_not_imported():
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("decoder", "chunks"),
+    [
+        (
+            chat_decoder.Decoder(),
+            [{"model": "gpt-1-0304", "choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]}],
+        ),
+        (
+            anthropic_decoder.Decoder("claude-1"),
+            [
+                {"type": "message_start", "message": {"model": "claude-1-0304", "usage": {}}},
+                {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi."}},
+                {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+            ],
+        ),
+        (
+            gemini_decoder.Decoder("gemini-1"),
+            [
+                {
+                    "modelVersion": "gemini-1-0304",
+                    "candidates": [{"content": {"parts": [{"text": "Hi."}]}, "finishReason": "STOP"}],
+                }
+            ],
+        ),
+        (
+            responses.Decoder(),
+            [{"type": "response.completed", "response": {"model": "gpt-1-0304", "status": "completed"}}],
+        ),
+    ],
+    ids=["chat", "anthropic", "gemini", "responses"],
+)
+def test_a_decoder_says_which_model_has_answered(decoder, chunks):
+    events = [event for chunk in chunks for event in decoder.feed(chunk)]
+    events += decoder.close()
+    assert events[-1].model.endswith("-0304")
