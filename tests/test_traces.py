@@ -1,6 +1,7 @@
 """The spans of turns, as the SDK of OpenTelemetry exports them."""
 
 import asyncio
+import contextvars
 import json
 import subprocess
 import sys
@@ -18,10 +19,13 @@ from agentmagic import Agent, Reply, RetrySettings, ScriptedModel, Session, Tool
 from agentmagic.display import block_json, html, terminal
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import TurnFinished
+from agentmagic.messages import ToolDef, user
 from agentmagic.providers.anthropic import decoder as anthropic_decoder
 from agentmagic.providers.gemini import decoder as gemini_decoder
 from agentmagic.providers.openai import chat_decoder, responses
 from agentmagic.testing import run
+from agentmagic.tools.base import Tool
+from agentmagic.tools.base import result as tool_result
 from tests.serve.desks import Client, Office, listening_nowhere
 from tests.tools.mcp.servers import obliging
 from tests.turns import StallsAfter, approve, calls, hosted, scripted
@@ -232,6 +236,26 @@ def test_a_request_for_a_server_that_asks_the_model_nests_under_the_call_of_its_
         "    chat script internal",
         "  chat script internal",
     ]
+
+
+class Asking:
+    """A source whose tool asks the model from a task without a context, as servers of the older protocols do."""
+
+    async def tools(self):
+        return [Tool(ToolDef("think", "Think."), self.think)]
+
+    async def think(self, call, context):
+        asking = context.complete([user("2 + 2?")], "", max_tokens=5)
+        answer = await asyncio.create_task(asking, context=contextvars.Context())
+        return tool_result(call, answer.text)
+
+    async def aclose(self):
+        pass
+
+
+def test_a_request_from_another_task_nests_under_the_call_that_it_is_for():
+    run(scripted(calls("think"), "4", "It is 4.", tools=[Asking()], permission="allow"), "Think")
+    assert tree()[2:4] == ["  execute_tool think internal", "    chat script internal"]
 
 
 def test_requests_beside_the_conversation_have_spans_too():

@@ -23,7 +23,13 @@ def look(what: str) -> str:
     "Look."
     with trace.get_tracer("mine").start_as_current_span("inside"):
         return f"{what} in the main thread: {threading.current_thread() is threading.main_thread()}"
-play(calls("look", what="a"), "Done.", "Again.")
+
+@tool(loop="caller")
+async def hear(what: str) -> str:
+    "Hear."
+    await asyncio.sleep(0)
+    return look(what)
+play(calls("look", what="a"), calls("hear", what="b"), "Done.", "Again.")
 """
 SPANS = """
 spans = {span.context.span_id: span for span in exporter.get_finished_spans()}
@@ -57,6 +63,9 @@ def test_the_spans_of_a_cell_nest_are_sent_at_its_end_and_its_footer_names_the_t
         "chat script < invoke_agent agent",
         "execute_tool look < invoke_agent agent",
         "inside < execute_tool look",
+        "chat script < invoke_agent agent",
+        "execute_tool hear < invoke_agent agent",
+        "inside < execute_tool hear",
         "chat script < invoke_agent agent",
     ]
     found, _, told = lines[-1].partition(" ")
