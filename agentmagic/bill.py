@@ -203,16 +203,19 @@ def ledger() -> PaidRequests:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who pays: a session, by its name and the id of its conversation, and its folder; without a folder nobody does."""
+    """Who pays: a session, by its name and the id of its conversation."""
 
     name: str = ""
     conversation: str = ""
-    folder: str = ""
 
     def pay(self, model: str, usage: Usage) -> None:
         """Count a request that was sent to a model."""
-        if self.folder:
-            ledger().pay(self.folder, self.name, model, usage)
+        ledger().pay(work_folder(), self.name, model, usage)
+
+
+def work_folder() -> str:
+    """Return the folder whose sessions share a budget: the notebook's, or that in which the script began."""
+    return str(own_folder() or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,12 +267,12 @@ def _unknown(spent: Spent) -> str:
     return f"; not in it: {counted(spent.unpriced, 'request')} of unknown price" if spent.unpriced else ""
 
 
-def period_caps(folder: str) -> list[PeriodCap]:
-    """Return the budgets of days and months for a folder. Raises UsageError for a variable that is not a number."""
+def period_caps() -> list[PeriodCap]:
+    """Return the budgets of days and months that hold. Raises UsageError for a variable that is not a number."""
     bounds, caps = class_settings(), list[PeriodCap]()
     for variable, period in _VARIABLES:
         if (limit := _dollars(variable)) is not None:
-            caps.append(PeriodCap(period, limit, variable, folder))
+            caps.append(PeriodCap(period, limit, variable, work_folder()))
     for name, period in _SETTINGS:
         if (limit := cast("float | None", getattr(bounds, name))) is not None:
             caps.append(PeriodCap(period, limit, name.replace("_", "-"), bound=bounds.words(name)))

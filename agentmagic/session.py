@@ -16,7 +16,7 @@ from uuid import uuid4
 from agentmagic.agent import MAX_RESULT, Agent, Connections, check_limit
 from agentmagic.approval.approvals import Approvals
 from agentmagic.bill import Account, ledger, period_caps
-from agentmagic.classroom import class_settings, own_folder
+from agentmagic.classroom import class_settings
 from agentmagic.context.request_view import RequestView, tokens_of_message
 from agentmagic.errors import ReplayMismatch, SessionBusy, UsageError
 from agentmagic.events import (
@@ -473,12 +473,12 @@ class Session:
         """
         session = _budget("session", self.max_cost, self.max_tokens, self._spent)
         kernel = replace(_budget("kernel", None, None), live=lambda: ledger().here)
-        periods = period_caps(str(own_folder() or "")) if paid and not is_free(model) else ()
+        periods = period_caps() if paid and not is_free(model) else ()
         return session, kernel, *(PeriodBudget(cap.period, cap.limit, cap=cap) for cap in periods)
 
     def _account(self) -> Account:
         """Return what pays for the requests of the session."""
-        return Account(self.name, self._conversation, str(own_folder() or Path.home()))
+        return Account(self.name, self._conversation)
 
     def _count(self, usage: Usage) -> None:
         """Count what was spent, or was spent when it was recorded, towards the caps of the session."""

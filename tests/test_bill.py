@@ -114,7 +114,7 @@ def test_a_price_that_is_unknown_is_said_and_not_counted_as_nothing(folder, monk
     assert refused.error.startswith(
         f"The price of this model is unknown, so {DAILY} cannot be kept. Register the price"
     )
-    (cap,) = period_caps(str(folder))
+    (cap,) = period_caps()
     assert str(cap) == f"$1.00 of $1.00 are left today ({DAILY}); not in it: 1 request of unknown price"
     assert [row["cost"] for row in folder_bill().rows] == [None]
 

@@ -14,7 +14,6 @@ from IPython.display import display  # pyright: ignore[reportUnknownVariableType
 from agentmagic import log
 from agentmagic.approval.policy import Level
 from agentmagic.bill import folder_bill, period_caps
-from agentmagic.classroom import own_folder
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
 from agentmagic.jupyter.frontend import Kind, front_end, say
@@ -190,8 +189,8 @@ class AgentCommands:
         ] = None,
     ) -> str:
         """Show what the saved sessions of this folder have used, and what is left of the budgets."""
-        caps = period_caps(str(own_folder() or ""))
-        return formatting.bill(folder_bill(self._namespace.folder), (by,) if by else ("day", "model"), caps)
+        columns = (by,) if by else ("day", "model")
+        return formatting.bill(folder_bill(self._namespace.folder), columns, period_caps())
 
     def inspect(
         self,

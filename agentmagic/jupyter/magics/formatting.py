@@ -14,7 +14,7 @@ from agentmagic import settings
 from agentmagic.acp.agents import installed
 from agentmagic.approval.policy import LEVELS, PolicyLike, policy_of
 from agentmagic.bill import FolderBill, PeriodCap, UsedTogether, period_caps
-from agentmagic.classroom import class_settings, own_folder
+from agentmagic.classroom import class_settings
 from agentmagic.display.words import cost
 from agentmagic.errors import UsageError
 from agentmagic.events import (
@@ -109,7 +109,7 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("tool calls", f"{session.tool_calls}, {session.tool_failures} failed"),
         ("usage", usage(session.usage)),
         ("permission", permission(session.agent.permission)),
-        ("budgets", "; ".join(map(str, period_caps(str(own_folder() or ""))))),
+        ("budgets", "; ".join(map(str, period_caps()))),
         ("class", f"bound by {_class_files()}" if class_settings().file else ""),
         # Not the mode of the cassette, which a saved notebook does not tell.
         ("cassette", "" if (cassette := session.deck.path) is None else relative_path(cassette)),
