@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from agentmagic import settings
 from agentmagic.classroom import class_settings, own_folder
@@ -23,6 +23,9 @@ from agentmagic.history.paid_turns import Journals, day_of
 from agentmagic.log import logger
 from agentmagic.messages import Usage
 from agentmagic.text import counted, one_line, shown
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 Period = Literal["day", "month"]
 DAILY, MONTHLY = "AGENTMAGIC_DAILY_BUDGET", "AGENTMAGIC_MONTHLY_BUDGET"
@@ -72,6 +75,7 @@ class PaidRequests:
         """Why the last line could not be written, "" if it was."""
         self._guard = threading.RLock()
         self._path: Path | None = None
+        self._locked: tuple[Path, BaseFileLock] | None = None
         self._read_to = 0
         self._sums: dict[tuple[str, str], Spent] = {}
         self._unwritten: list[bytes] = []
@@ -114,7 +118,7 @@ class PaidRequests:
         path = self.path()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with file_lock(path, PATIENCE):
+            with self._lock(path):
                 number = os.open(path, _FLAGS, _OWNER_ONLY)
                 try:
                     if (size := os.fstat(number).st_size) and _last_byte(number, size) != b"\n":
@@ -129,6 +133,12 @@ class PaidRequests:
         else:
             self._unwritten.clear()
             self.problem = ""
+
+    def _lock(self, path: Path) -> "BaseFileLock":
+        """Return the lock of the file: the same object each time, since making one takes as long as taking it."""
+        if self._locked is None or self._locked[0] != path:
+            self._locked = path, file_lock(path, PATIENCE)
+        return self._locked[1]
 
     def _catch_up(self) -> None:
         """Read the whole lines that were appended since the last look, of a new file or month all of them."""

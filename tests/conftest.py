@@ -125,13 +125,20 @@ settings.register_profile(
 settings.load_profile("tests")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory):
+    """Have the ledger of the tests, and of the kernels that they start, stand elsewhere than the developer's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory):
+def clean_environment(monkeypatch: pytest.MonkeyPatch):
     for name in [name for name in os.environ if name.startswith(PERSONAL)]:
         monkeypatch.delenv(name)
     class_settings.cache_clear()
     ledger.cache_clear()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
     monkeypatch.setattr(secrets, "_registry", secrets._Registry())
     monkeypatch.setattr(secrets, "_names", secrets._names.copy())

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from tempfile import mkdtemp
 
 from agentmagic import Agent, Session, tool
 from agentmagic.errors import RateLimited
@@ -228,6 +229,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    os.environ["XDG_STATE_HOME"] = mkdtemp()  # of the ledger: what is paid here is none of the developer's
     asyncio.run(main())
     long.main()
     tapes.main()

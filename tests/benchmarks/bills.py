@@ -1,12 +1,13 @@
 """What traces cost a turn without an SDK and with one, what the ledger costs a request, and a bill of 200 journals."""
 
+import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 from agentmagic import Agent, Session, traces
 from agentmagic.bill import PaidRequests, folder_bill
@@ -87,4 +88,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    os.environ["XDG_STATE_HOME"] = mkdtemp()
     main()

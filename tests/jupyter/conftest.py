@@ -96,7 +96,6 @@ def shared_kernel(request, tmp_path_factory):
     variables = {
         "IPYTHONDIR": str(tmp_path_factory.mktemp("ipython")),
         "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
-        "XDG_STATE_HOME": str(tmp_path_factory.mktemp("state")),
     }
     with Kernel(
         getattr(request, "param", None) or sys.executable, variables, tmp_path_factory.mktemp("work")
