@@ -500,12 +500,18 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
         yield UNSENT
 
 
-def footer_details(block: FooterBlock) -> str:
-    """Return what else a turn took: steps, requests and tokens."""
+def footer_details(block: FooterBlock, *, times: bool) -> str:
+    """Return what else a turn took: steps, requests and tokens; with `times` the id of its trace too."""
     steps = counted(block.steps, "step") if block.steps else ""
     requests = counted(block.usage.requests, "request") if block.usage.requests else ""
     has_tokens = block.usage.input_tokens or block.usage.output_tokens
-    return " · ".join(filter(None, (steps, requests, _tokens(block.usage) if has_tokens else "")))
+    told = (steps, requests, _tokens(block.usage) if has_tokens else "", trace(block) if times else "")
+    return " · ".join(filter(None, told))
+
+
+def trace(block: FooterBlock) -> str:
+    """Return the id of the trace of a turn, "" without one; it differs in each run, so a batch output leaves it out."""
+    return f"trace {shown(block.trace[:32])}" if block.trace else ""
 
 
 def _tokens(usage: Usage) -> str:

@@ -131,6 +131,7 @@ class Decoder:
         self._writer = PartWriter(lambda text, _field: _thought(text, {"text": text, "thought": True}))
         self._usage: Json = {}
         self._reason = ""
+        self._answerer = ""
         self._began = False
         self._answered = False
         self.rest: float | None = None
@@ -151,6 +152,7 @@ class Decoder:
             if reason := text_of(candidate.get("finishReason")):
                 _check_reason(reason, candidate.get("finishMessage"))
                 self._reason, self.rest = reason, SETTLE  # the usage may follow
+                self._answerer = text_of(response.get("modelVersion"))
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
         """Yield the end of the response. Raises StreamBroken if it has not come."""
@@ -161,7 +163,7 @@ class Decoder:
         if not self._reason:
             raise broken("the response ended before it was complete")
         yield from self._writer.finish()
-        yield ModelFinished(_usage(self._usage), self._reason, self._reason == "MAX_TOKENS")
+        yield ModelFinished(_usage(self._usage), self._reason, self._reason == "MAX_TOKENS", model=self._answerer)
 
     def _part(self, part: Json) -> Iterator[ModelEvent]:
         text = text_of(part.get("text"))

@@ -248,7 +248,8 @@ class Decoder:
             if (item.is_whole or item.texts or item.index >= 0) and not (cut and not _is_named(item)):
                 yield from self._end_part(item)
         self.rest = AFTER_END
-        yield ModelFinished(read_usage(response.get("usage"), "input", "output"), reason or "completed", cut)
+        usage, answerer = read_usage(response.get("usage"), "input", "output"), text_of(response.get("model"))
+        yield ModelFinished(usage, reason or "completed", cut, model=answerer)
 
     def _take(self, output: object) -> None:
         """Give each item of the closing event to the part that it is of, or else make one of it.
