@@ -77,7 +77,7 @@ class ClassSettings:
     `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) bound each turn,
     `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together.
     With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
-    `code` is the same for programs. `replay` is the one mode of every cassette. `file` is the file that sets the
+    `code` is the same for programs. With `agents` false, no agent may ask another one. `replay` is the one mode of every cassette. `file` is the file that sets the
     bounds. If several files do, `parts` are the settings of each, the outermost first, and the others are the strictest
     of them. `wider` has a sentence for each setting that asks for more than a file further out allows.
     """
@@ -93,6 +93,7 @@ class ClassSettings:
     timeout: float | None = None
     permission: Literal["ask", "deny"] | None = None
     code: Literal["ask", "deny"] | None = None
+    agents: bool | None = None
     replay: Replay | None = None
     parts: tuple["ClassSettings", ...] = ()
     wider: tuple[str, ...] = ()
@@ -118,6 +119,11 @@ class ClassSettings:
             if one.models is not None and not any(_fits_pattern(name, pattern) for pattern in one.models):
                 by = f", which {asked_by} names," if asked_by else ""
                 raise UsageError(f"The model {name}{by} is not among those of this class: {one.words('models')}.")
+
+    def check_agents(self, name: str) -> None:
+        """Raise UsageError for an agent tool of that name, if no agent may ask another one."""
+        if self.agents is False:
+            raise UsageError(f"The agent {name} is left out: this class has {self.words('agents')}.")
 
     def server_problem(self, entry: EntryPattern) -> str:
         """Return why a server may not be started, "" if it may."""
@@ -342,12 +348,13 @@ _FORMS = {
     "whole": "a whole number above 0",
     "permission": '"ask" or "deny"',
     "mode": f"one of {', '.join(MODES)}",
+    "switch": "true or false",
 }
 
 
 def _kind(name: str) -> str:
     kinds = {"models": "list", "servers": "servers", "permission": "permission", "code": "permission"}
-    return {**kinds, "replay": "mode", "max-iterations": "whole"}.get(name, "number")
+    return {**kinds, "replay": "mode", "agents": "switch", "max-iterations": "whole"}.get(name, "number")
 
 
 def _fits(name: str, value: Any) -> bool:
@@ -360,6 +367,8 @@ def _fits(name: str, value: Any) -> bool:
             return value in ("ask", "deny")
         case "mode":
             return value in MODES
+        case "switch":
+            return isinstance(value, bool)
         case "whole":
             return isinstance(value, int) and not isinstance(value, bool) and value > 0
         case _:

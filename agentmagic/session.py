@@ -38,6 +38,7 @@ from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
 from agentmagic.host import MapView, installed
 from agentmagic.log import logger
+from agentmagic.loop.agent_calls import AgentPath, inner_toolsets
 from agentmagic.loop.budgets import Budget, BudgetExhausted
 from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
@@ -146,6 +147,7 @@ class Session:
         self._facts: ModelInfo | None = None
         self._approvals = Approvals(self.in_doubt)
         self._client_approvals: dict[str, Approvals] = {}
+        self._agent_approvals: dict[AgentPath, Approvals] = {}
         self._connections = Connections()
         self._watcher = Watcher(namespace)
         self._extra: list[Toolset] = []
@@ -237,7 +239,8 @@ class Session:
     @property
     def tools(self) -> tuple[ToolDef, ...]:
         """The tools as the last turn or `connect` saw them; before, those that need no server."""
-        return self._listed or tuple(tool.definition for tool in self.agent.own_tools())
+        own = (*self.agent.own_tools(), *self.agent.agent_tools)
+        return self._listed or tuple(tool.definition for tool in own)
 
     @property
     def tool_calls(self) -> int:
@@ -616,7 +619,9 @@ class Session:
 
         Raises ConfigError for a file of servers that cannot be read.
         """
-        return (*self._connections.toolsets(agent or self.agent), *self._extra)
+        recipe = agent or self.agent
+        own = inner_toolsets(recipe, self._connections, self._agent_approvals, self.in_doubt)
+        return (*own, *self._extra)
 
     # -- the history ---------------------------------------------------------------------------
 
@@ -812,6 +817,7 @@ class Session:
             self.history = History.of_saved(saved, journal)
             self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
             self._client_approvals.clear()
+            self._agent_approvals.clear()
             self.in_doubt.update(saved.in_doubt)
             self._spent = saved.spent
             self._warn(saved.problems)

@@ -28,6 +28,7 @@ from agentmagic.events import (
 )
 from agentmagic.history.history import History
 from agentmagic.loop.budgets import Budget, BudgetExhausted, Purse
+from agentmagic.loop.outer_turn import OuterTurn
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit
@@ -74,7 +75,8 @@ class TurnContext:
     tools have said in this session: each is said once. `unreachable` are the problems of servers that the
     user was told of. `watcher` finds out what the tools change. `purse` is asked before each request, and told what it
     has cost. `row` says that the turn is one of many, whose requests wait for those of other turns. `caller` is the
-    outside program that makes the calls in place of a model, "" without one.
+    outside program that makes the calls in place of a model, "" without one. `around` is the turn that this one is inside,
+    if an agent tool has begun it, and `name` the name of the agent if there are several.
     """
 
     agent: Agent
@@ -98,6 +100,8 @@ class TurnContext:
     purse: Purse = field(default_factory=Purse)
     row: bool = False
     caller: str = ""
+    around: OuterTurn | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +232,7 @@ class Steps:
         if what.tool is None:
             request = self._request(await self._fitting(), "none", (asked,))
         else:
-            self._keep_budgets()  # the history is not sent, and is not compacted for this request
+            self.keep_budgets()  # the history is not sent, and is not compacted for this request
             request = Request((asked,), self._turn.agent.instructions)
         self._emit(Working(DECIDING[what.kind]))
         request = replace(request, output=schema, decision=what)
@@ -236,10 +240,10 @@ class Steps:
 
     async def _fitting(self) -> Messages:
         """Return the messages for the next request, after compaction if it is due and if the budgets allow it."""
-        self._keep_budgets()
+        self.keep_budgets()
         messages = self._messages
         if self._context.due(messages) and await self._compact(messages):
-            self._keep_budgets()  # the summary was paid for too
+            self.keep_budgets()  # the summary was paid for too
         return messages
 
     def own_id(self, event: PartFinished) -> PartFinished:
@@ -262,7 +266,7 @@ class Steps:
         model is asked to keep to it, and a longer answer is cut.
         """
         try:
-            self._keep_budgets()
+            self.keep_budgets()
         except BudgetExhausted as spent:
             message = f"The model was not asked. {spent}"
             raise ToolError(message) from None
@@ -279,12 +283,14 @@ class Steps:
         except ContextTooLong as error:
             if self._turn.agent.compact_at is None or not await self._compact(messages):
                 raise
-            self._keep_budgets()
+            self.keep_budgets()
             self._say_retry(1, 0.0, str(error))
         return await self._ask(self._request(messages, tool_choice, extra), self._emit, self._say_retry)
 
     async def _ask(self, request: Request, hear: Hear, on_retry: OnRetry, purpose: str = "") -> ModelFinished:
         """Ask the model, and count the usage of failed tries too."""
+        if self._turn.around is not None:
+            purpose = f"{self._turn.name}: {purpose or f'step {self.number}'}"
         row = self._stepper.gate.deadline if self._turn.row and self._stepper is not None else None
         retry = self._turn.agent.retry
         async with self._turn.purse.paying(request) as payment:
@@ -300,7 +306,7 @@ class Steps:
         self.usage += finished.usage
         return finished
 
-    def _keep_budgets(self) -> None:
+    def keep_budgets(self) -> None:
         """Raise BudgetExhausted if a budget is used up, or cannot be kept because the model's price is unknown."""
         usage = self.usage + self.unreported
         if not self._turn.facts.priced:
@@ -308,6 +314,10 @@ class Steps:
         for budget in self._turn.budgets:
             if words := budget.exhausted(usage):
                 raise BudgetExhausted(words)
+
+    def spend(self, usage: Usage) -> None:
+        """Count what the turn of an agent tool has spent."""
+        self.usage += usage
 
     def _measure(self, finished: ModelFinished) -> None:
         if not (finished.usage.input_tokens or finished.usage.output_tokens):
@@ -342,7 +352,7 @@ class Steps:
 
     async def compact_early(self) -> Compacted | None:
         """Compact the history between two turns, all but the last turns, if that makes it shorter."""
-        self._keep_budgets()
+        self.keep_budgets()
         messages, unsent = self._turn.history.messages, self._turn.history.unsent
         prompts = (at for at, one in enumerate(messages) if one.role == "user" and at not in unsent)
         last = max(prompts, default=None)

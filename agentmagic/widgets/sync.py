@@ -37,6 +37,7 @@ from agentmagic.events import (
     ToolProgress,
     ToolStarted,
     TurnStarted,
+    innermost,
 )
 from agentmagic.text import ShownStream, shown
 from agentmagic.widgets.view_messages import Change, Frame, Message, Running, State, ViewSnapshot
@@ -93,18 +94,19 @@ class _TurnClock:
 
     def take(self, event: Event, now: float) -> None:
         """Take an event of the turn, which came at that time."""
-        if not isinstance(event, PartDelta | ToolProgress):
+        told = innermost(event)
+        if not isinstance(told, PartDelta | ToolProgress):
             self.latest = now
-        match event:
+        match told:
             case ApprovalAsked() | QuestionAsked():
                 self._waits = self._waits if self._open else now
-                self._open.add(event.id)
-            case ApprovalGiven() | QuestionAnswered() if event.id in self._open:
-                self._open.remove(event.id)
+                self._open.add(told.id)
+            case ApprovalGiven() | QuestionAnswered() if told.id in self._open:
+                self._open.remove(told.id)
                 if not self._open:
                     self.since += now - self._waits
             case ToolStarted():
-                self.calls[event.call.id] = now
+                self.calls[told.call.id] = now
             case _:
                 pass
 

@@ -26,6 +26,7 @@ from agentmagic.events import (
     ToolFinished,
     TurnFinished,
     TurnStarted,
+    innermost,
 )
 from agentmagic.history.journal_reader import SavedConversation
 from agentmagic.jupyter.notebook.file import SaveFolder
@@ -208,6 +209,7 @@ def _found(one: Difference | None) -> str:
 
 
 def _turn_figures(name: str, events: Sequence[Event], spent: Usage) -> tuple[str, ...]:
+    events = [innermost(event) for event in events]
     counts = Counter(type(event) for event in events)
     again = sum(isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in events)
     failed = sum(isinstance(event, ToolFinished) and event.result.is_error for event in events)
