@@ -167,7 +167,11 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
         yield _indented(words.effects(card))
     if edits := words.edits(card):
         yield _indented(f"Edited by you:\n{edits}")
-    if card.result and not card.refused:
+    renderer = TextRenderer(times=times)
+    for block in card.inside.blocks if card.inside else ():
+        if text := block.render(renderer):
+            yield _indented(text, "  │ ")
+    if card.result and card.shows_result:
         for text, note in map(_form, forms(card.result)):
             if text:
                 yield _indented(_start(text))
@@ -175,7 +179,7 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
                 yield _indented(note)
         if card.traceback:
             yield _indented("%tb shows where it was raised.")
-    elif reason := words.long_reason(card):
+    elif not card.inside and (reason := words.long_reason(card)):
         yield _indented(reason)
 
 
@@ -191,7 +195,7 @@ def task_line(row: TaskProgress) -> str:
 def _heading(card: ToolCard, *, times: bool) -> str:
     client = f"{shown(card.client)}:" if card.client else ""
     name = shown(card.name)
-    server = f"({shown(card.server)})" if card.server else ""
+    server = f"({'agent' if card.agent else shown(card.server)})" if card.server else ""
     arguments = words.short_arguments(card)
     took = words.duration(card.seconds) if times and card.seconds else ""
     told = words.progress(card.progress) if card.progress else ""
