@@ -86,6 +86,7 @@ class Transcript:
             self._turns = 0
             self._turn = 0
             self._client = ""
+            self._asker = ""
             self._step = 0
             self._parts: dict[int, _Part] = {}
             self._cards: dict[str, ToolCard] = {}
@@ -151,7 +152,7 @@ class Transcript:
                 self.asked[event.id] = event
                 card = self._card(event.call, event.server)
                 card.step, card.effects, card.optional = event.step, event.effects, event.optional
-                card.fixed = event.fixed
+                card.fixed, card.client = event.fixed, self._asker or card.client
                 self._change(card, "waiting", ask=event.id)
             case events.ApprovalGiven():
                 self._settle_approval(event)
@@ -201,6 +202,7 @@ class Transcript:
         self._plan = None
         self._sent_back = False
         self._client = event.client
+        self._asker = event.agent if self._around is not None else ""
         if self._around is None:
             self._add(PromptBlock(event.prompt, self._turns, tuple(event.values), self._client))
         if event.values:
@@ -291,7 +293,7 @@ class Transcript:
             block.rows = [replace(row, state="pending") if row.state == "running" else row for row in block.rows]
         if isinstance(block, ToolCard):
             block.state = "interrupted"
-            block.ask = ""
+            block.ask, block.client = "", self._client
             block.pieces = Pieces()
             self._end_inside(block)
 
@@ -414,6 +416,7 @@ class Transcript:
             if event.approved and event.arguments is not None and card.call:
                 card.written = card.call.arguments
                 card.call = replace(card.call, arguments=event.arguments)
+            card.client = self._client
             self._change(card, "pending" if event.approved else "denied")
 
     # -- what the user is asked ----------------------------------------------------------------
