@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from agentmagic.agent import Agent
 from agentmagic.events import Notice
@@ -16,13 +16,29 @@ from agentmagic.replay.model_facts import model_facts, model_name
 from agentmagic.replay.player import Player
 from agentmagic.replay.recorder import Place, TurnRecorder
 from agentmagic.runtime.engine import void
+from agentmagic.settings import Replay
 from agentmagic.tools.base import Tool, ToolContext
 
-if TYPE_CHECKING:
-    from agentmagic.replay.tape import TurnTape
+
+class OuterTape(Protocol):
+    """The tape of the turn that makes the call: what a `TurnTape` has."""
+
+    mode: Replay
+    player: Player | None
+    record: Callable[[], TurnRecorder] | None
+    recorder: TurnRecorder | None
+    frozen: bool
+
+    def recorded_call(self, player: Player, place: Place, call: ToolCall) -> Json:
+        """Return the recorded result of a call. Raises ReplayMismatch if there is none."""
+        ...
+
+    def recorder_at(self, place: Place) -> TurnRecorder:
+        """Return the recorder; a tape that is played goes on live from the call on."""
+        ...
 
 
-async def ask_agent(tape: "TurnTape", tool: Tool, call: ToolCall, context: ToolContext, place: Place) -> ToolResult:
+async def ask_agent(tape: OuterTape, tool: Tool, call: ToolCall, context: ToolContext, place: Place) -> ToolResult:
     """Ask the agent of a call in a turn that is on tape too. The recorded answer is the result if the call is played.
 
     Raises ReplayMismatch if a request of that turn is not as recorded, and CassetteError.
@@ -41,7 +57,7 @@ async def ask_agent(tape: "TurnTape", tool: Tool, call: ToolCall, context: ToolC
 
 
 def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
-    tape: "TurnTape",
+    tape: OuterTape,
     name: str,
     place: Place,
     player: Player | None,
@@ -49,7 +65,7 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
     recipe: Agent,
     real: Callable[[], Model],
     notices: deque[Notice],
-) -> "TurnTape":
+) -> Any:
     """Return the tape of the turn of an agent; `player` plays it, None if it is not played."""
     head: Json = {"turn": blanked(prompt.text)}
     real = cache(real)
@@ -57,8 +73,9 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
     def record() -> TurnRecorder:
         return tape.recorder_at(place).inside(name, place, {**head, **model_facts(recipe, real())})
 
+    played: Any = tape
     return replace(
-        tape,
+        played,
         mode="replay" if tape.mode == "replay-tools" else tape.mode,  # an agent is a tool, whose tape plays
         player=player,
         record=None if tape.record is None else record,
@@ -67,6 +84,6 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
         prompt=str(head["turn"]),
         values=(),
         notices=notices,
-        known=type(tape.known)(),
+        known=type(played.known)(),
         settle=void,
     )
