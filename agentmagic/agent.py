@@ -97,13 +97,13 @@ class Agent:
     """A recipe: which model, with which instructions and tools, within which limits.
 
     `model` is "provider:model", a `Model`, or None for the first provider whose key is set.
-    `tools` are functions, `Tool`s, toolsets and other agents (`as_tool`). `mcp` are servers: a command, a URL, an entry or a whole object of
-    the `mcpServers` form, a file of it, or a server object. Files are read when the servers are first needed.
-    `max_iterations` bounds the model requests of a turn, `timeout` its seconds (None for no limit). `tool_choice`
-    is auto, none, required or a tool's name; the last two hold for the first step of a turn. `permission` decides
-    calls: a word for those that no rule fits, a `Policy` with rules, or a function of the call and the tool's
-    definition. `on_limit` says whether a turn at its limit is closed by a last answer ("answer") or just ends
-    ("stop"). `deps` reaches tools as `ToolContext.deps`.
+    `tools` are functions, `Tool`s, toolsets and other agents (`as_tool`). `mcp` are servers: a command, a URL, an entry
+    or a whole object of the `mcpServers` form, a file of it, or a server object. Files are read when the servers are
+    first needed. `max_iterations` bounds the model requests of a turn, `timeout` its seconds (None for no limit).
+    `tool_choice` is auto, none, required or a tool's name; the last two hold for the first step of a turn. `permission`
+    decides calls: a word for those that no rule fits, a `Policy` with rules, or a function of the call and the tool's
+    definition. `on_limit` says whether a turn at its limit is closed by a last answer ("answer") or just ends ("stop").
+    `deps` reaches tools as `ToolContext.deps`.
 
     `max_cost` (US dollars) and `max_tokens` (input and output) end a turn before its next request when they are
     used up. `max_repeats` is how often in a row the same call may be made before the model is told.
@@ -209,7 +209,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class AgentTool:
-    """An agent as a tool of other agents: a description, which each session that uses it opens. `Agent.as_tool` has more.
+    """An agent as a tool of other agents: a description that each session opens; `Agent.as_tool` has more.
 
     Raises UsageError for an invalid value.
     """
@@ -227,8 +227,8 @@ class AgentTool:
         name, description = cast("object", self.name), cast("object", self.description)
         if not isinstance(name, str) or not NAME.fullmatch(name) or name == READER:
             raise UsageError(
-                f"{name!r:.80} cannot name an agent tool. Give a name that models can call: at most 64 letters, digits, "
-                "_ and -, no digit first, for example researcher."
+                f"{name!r:.80} cannot name an agent tool. Give a name that models can call: at most 64 letters, "
+                "digits, _ and -, no digit first, for example researcher."
             )
         if not isinstance(description, str) or not description.strip():
             raise UsageError(
@@ -244,7 +244,7 @@ class AgentTool:
         return ToolDef(self.name, self.description, PROMPT_SCHEMA)
 
     def tool(self, invoke: Invoke, now: Callable[[], ToolDef]) -> Tool:
-        """Return the tool that asks the agent by `invoke`; `now` says at the beginning of a turn if it can be offered."""
+        """Return the tool that asks the agent by `invoke`; `now` is that of `Tool`."""
         # Without a time limit of the call: the turn inside has its own, and ends itself when it is cancelled.
         return Tool(self.definition, invoke, timeout=None, ask=self.ask, now=now, agent=True)
 
@@ -255,7 +255,7 @@ ToolSource = Callable[..., Any] | Tool | Toolset | AgentTool
 def _check_cycle(agent: Agent, around: tuple[Agent, ...]) -> None:
     """Raise UsageError if an agent may ask itself, also by way of others."""
     if any(agent is one for one in around):
-        raise UsageError("An agent cannot be its own tool: it would ask itself without an end. Take it out of its tools.")
+        raise UsageError("An agent cannot be its own tool: it would ask itself for ever. Take it out of its tools.")
     for inner in agent.agent_tools:
         _check_cycle(inner.agent, (*around, agent))
 

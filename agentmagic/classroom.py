@@ -77,9 +77,10 @@ class ClassSettings:
     `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) bound each turn,
     `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together.
     With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
-    `code` is the same for programs. With `agents` false, no agent may ask another one. `replay` is the one mode of every cassette. `file` is the file that sets the
-    bounds. If several files do, `parts` are the settings of each, the outermost first, and the others are the strictest
-    of them. `wider` has a sentence for each setting that asks for more than a file further out allows.
+    `code` is the same for programs. With `agents` false, no agent may ask another one. `replay` is the one mode of
+    every cassette. `file` is the file that sets the bounds. If several files do, `parts` are the settings of each, the
+    outermost first, and the others are the strictest of them. `wider` has a sentence for each setting that asks for
+    more than a file further out allows.
     """
 
     file: Path | None = None
@@ -357,7 +358,7 @@ def _kind(name: str) -> str:
     return {**kinds, "replay": "mode", "agents": "switch", "max-iterations": "whole"}.get(name, "number")
 
 
-def _fits(name: str, value: Any) -> bool:
+def _fits(name: str, value: Any) -> bool:  # noqa: PLR0911  (one return for each kind)
     match _kind(name):
         case "list":
             return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))

@@ -3,11 +3,12 @@
 The order within a turn: `TurnStarted`, and `Working` while the model is loaded; for each step `StepStarted`, then for
 each part `PartStarted`, `PartDelta`..., `PartFinished`, then `StepFinished`; then the tools of the step
 (`ApprovalAsked`, `ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), all of them settled before the next
-`StepStarted`, and within them the calls that a tool makes itself, each after an `InnerCall`, the turn of an agent that it
-asks, each of whose events is told as an `InnerEvent`, and the cells that it proposes; at the end `VariablesChanged`, if tools changed the notebook, and one `TurnFinished`. `PromptAdded` and
-`Compacted` come between steps. `Compacted` also comes within a step, if its request did not fit. `ProposalSettled`
-comes when the user decides: listeners may hear it between two turns, and the log has it before the `TurnFinished` of
-the last turn then. A log without its deltas folds to the same messages.
+`StepStarted`, and within them the calls that a tool makes itself, each after an `InnerCall`, the turn of an agent that
+it asks, each of whose events is told as an `InnerEvent`, and the cells that it proposes; at the end `VariablesChanged`,
+if tools changed the notebook, and one `TurnFinished`. `PromptAdded` and `Compacted` come between steps. `Compacted`
+also comes within a step, if its request did not fit. `ProposalSettled` comes when the user decides: listeners may hear
+it between two turns, and the log has it before the `TurnFinished` of the last turn then. A log without its deltas folds
+to the same messages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -61,8 +62,8 @@ class PromptValue:
 class TurnStarted:
     """A turn began with a prompt; `model` is the full name of the model.
 
-    `values` tell what `{...}` and `@...` in the prompt became. `agent` is the name of the agent, if it asks other agents
-    or is asked by one: that of its tool, or of the notebook's variable.
+    `values` tell what `{...}` and `@...` in the prompt became. `agent` is the name of the agent, if it asks other
+    agents or is asked by one: that of its tool, or of the notebook's variable.
     """
 
     type: ClassVar[str] = "turn_started"
@@ -630,8 +631,8 @@ TurnEvent = (
 class InnerEvent:
     """An event of the turn that an agent tool has begun; it is no event of the turn around it.
 
-    `path` has the ids of the calls that the inner turn is made within, the outermost first: a tool of an agent may be an
-    agent too. The result of the inner `TurnFinished` has no events and messages: they stand before it.
+    `path` has the ids of the calls that the inner turn is made within, the outermost first: a tool of an agent may be
+    an agent too. The result of the inner `TurnFinished` has no events and messages: they stand before it.
     """
 
     type: ClassVar[str] = "inner_event"

@@ -108,8 +108,8 @@ class Session:
     redo came to. `traffic` has what the models of the last turns were sent, for the inspector. `cassette` is the file
     of a recording, and `replay` says how it is used: "record", "replay", "auto", "replay-model", "replay-tools", or
     "live", which does not use it. A `timed` replay takes as long as the recording did. `namespace` has the variables
-    that the tools of the session change: in a notebook its own, in a script those of `__main__`, if it is left out. `name` is the notebook's variable that holds the session, ""
-    in a script.
+    that the tools of the session change: in a notebook its own, in a script those of `__main__`, if it is left out.
+    `name` is the notebook's variable that holds the session, "" in a script.
 
     Turns never interleave: starting one while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.

@@ -181,9 +181,9 @@ class Gate:
     in doubt is asked about, even if a rule allows it, unless it is denied. Code runs by the user's yes or by a rule
     that has the tool's very name only, and an "always" holds for the same code. Calls of one step are asked about at
     the same time, and an "always" for one of them lets the others run that it covers. `deadline` is paused while the
-    user is asked. `by_hand` says that the user makes the calls, so that asking is needless. `around` is the gate of the turn
-    in which an agent tool has begun this one: what its policy denies, and what a rule or the hook of it asks about, is
-    denied or asked here too.
+    user is asked. `by_hand` says that the user makes the calls, so that asking is needless. `around` is the gate of the
+    turn in which an agent tool has begun this one: what its policy denies, and what a rule or the hook of it asks
+    about, is denied or asked here too.
     """
 
     policy: Policy = field(default_factory=Policy)

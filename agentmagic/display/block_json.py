@@ -144,8 +144,8 @@ class CardFields(Placed):
     to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call.
     `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and
     what it is for. `edits` are the lines that the user changed in the arguments. `client` makes the call, "" for the
-    model. `agent` is the agent that the call asks; the blocks of its turn are `within` the card. Such a card `waits` also
-    while the agent asks the user something.
+    model. `agent` is the agent that the call asks; the blocks of its turn are `within` the card. Such a card `waits`
+    also while the agent asks the user something.
     """
 
     kind: Literal["card"]

@@ -221,8 +221,8 @@ class ToolCard(Block):
     `optional` are the schemas of the arguments that the model left out, `written` the arguments that it wrote if the
     user changed them. The arguments of a `fixed` call cannot be changed. A call that a running tool makes is `inner`:
     it stands below the card of the tool. `agent` is the name of the agent that the call asks, and `inside` has the
-    blocks of its turn, without the prompt, which is an argument. `client` is the program that makes the call in a served notebook, or the agent of an inner turn
-    while it asks for the approval, "" if the model of the turn makes it.
+    blocks of its turn, without the prompt, which is an argument. `client` is the program that makes the call in a
+    served notebook, or the agent of an inner turn while it asks for the approval, "" if the model of the turn makes it.
     """
 
     name: str

@@ -167,10 +167,8 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
         yield _indented(words.effects(card))
     if edits := words.edits(card):
         yield _indented(f"Edited by you:\n{edits}")
-    renderer = TextRenderer(times=times)
-    for block in card.inside.blocks if card.inside else ():
-        if text := block.render(renderer):
-            yield _indented(text, "  │ ")
+    if card.inside:
+        yield from _turn_inside(card.inside, TextRenderer(times=times))
     if card.result and card.shows_result:
         for text, note in map(_form, forms(card.result)):
             if text:
@@ -181,6 +179,10 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
             yield _indented("%tb shows where it was raised.")
     elif not card.inside and (reason := words.long_reason(card)):
         yield _indented(reason)
+
+
+def _turn_inside(turn: Snapshot, renderer: TextRenderer) -> Iterator[str]:
+    yield from (_indented(text, "  │ ") for block in turn.blocks if (text := block.render(renderer)))
 
 
 def task_line(row: TaskProgress) -> str:

@@ -72,7 +72,7 @@ class Transcript:
         self.lock = threading.RLock()
         self._around = around
         # Never begun anew, so that the blocks of a new history have other keys.
-        self._keys: Iterator[int] = count(1) if around is None else around._keys
+        self.keys: Iterator[int] = count(1) if around is None else around.keys
         self.replace(log)
 
     def replace(self, log: Iterable[Event]) -> None:
@@ -175,7 +175,7 @@ class Transcript:
             case events.CellProposed():
                 self._proposals[event.id] = self._add(ProposalBlock(event))
             case events.ProposalSettled():
-                self._settle_proposal(event)
+                self.settle_proposal(event)
             case events.Notice():
                 self._add(NoticeBlock(event.level if event.level in get_args(events.Level) else "warning", event.text))
             case events.VariablesChanged():
@@ -191,7 +191,7 @@ class Transcript:
                 pass  # not shown; a clarification stands in the block of its question
 
     def _add(self, block: _AnyBlock) -> _AnyBlock:
-        block.key = next(self._keys)
+        block.key = next(self.keys)
         self.blocks.append(block)
         return block
 
@@ -257,6 +257,11 @@ class Transcript:
         self.price_told |= result.usage.cost is None and result.usage.output_tokens > 0
         self.running = None
         self._turn = len(self.blocks)
+
+    def end(self) -> None:
+        """End a turn that was left behind without an end."""
+        self._give_up_open()
+        self.running = None
 
     def _give_up_open(self) -> None:
         """Close the blocks of the turn that no further event belongs to."""
@@ -391,11 +396,10 @@ class Transcript:
         """Close the turn inside a call that is over, if it was left behind without an end."""
         inner = self._inside.get(card.key)
         if inner is not None and inner.running is not None:
-            inner._give_up_open()
-            inner.running = None
+            inner.end()
             self._show_inside(card, inner)
 
-    def _settle_proposal(self, event: events.ProposalSettled) -> bool:
+    def settle_proposal(self, event: events.ProposalSettled) -> bool:
         """Note what became of a proposed cell; return whether it was proposed here, or by an agent inside."""
         if block := self._proposals.get(event.id):
             block.settled = event
@@ -403,7 +407,7 @@ class Transcript:
             return True
         for block in self.blocks if self._inside else ():
             inner = self._inside.get(block.key)
-            if isinstance(block, ToolCard) and inner is not None and inner._settle_proposal(event):
+            if isinstance(block, ToolCard) and inner is not None and inner.settle_proposal(event):
                 self._show_inside(block, inner)
                 return True
         return False

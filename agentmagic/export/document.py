@@ -105,8 +105,9 @@ class _MarkdownRenderer:
             yield _folded(Markup("Thought"), text)
 
     def card(self, card: ToolCard) -> Iterator[str]:
-        turn = card.inside.blocks if card.inside else ()
-        yield _folded(_heading(card), *_card(card, [quote(piece) for block in turn for piece in block.render(self) if piece]))
+        blocks = card.inside.blocks if card.inside else ()
+        turn = (quote(piece) for block in blocks for piece in block.render(self) if piece)
+        yield _folded(_heading(card), *_card(card, turn))
 
     def checklist(self, block: ChecklistBlock) -> Iterator[str]:
         yield f"**{plain(words.plan_heading(block))}**"

@@ -75,8 +75,8 @@ class TurnContext:
     tools have said in this session: each is said once. `unreachable` are the problems of servers that the
     user was told of. `watcher` finds out what the tools change. `purse` is asked before each request, and told what it
     has cost. `row` says that the turn is one of many, whose requests wait for those of other turns. `caller` is the
-    outside program that makes the calls in place of a model, "" without one. `around` is the turn that this one is inside,
-    if an agent tool has begun it, and `name` the name of the agent if there are several.
+    outside program that makes the calls in place of a model, "" without one. `around` is the turn that this one is
+    inside, if an agent tool has begun it, and `name` the name of the agent if there are several.
     """
 
     agent: Agent

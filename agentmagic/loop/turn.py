@@ -70,8 +70,8 @@ CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to g
 class Channel:
     """What a run gives its turn: the events so far, a function that adds one, and one that asks the user.
 
-    The run owns `events`. The turn only reads it, and makes its result of it at the end. `ask_inside` asks for the turns
-    of agent tools, which have tapes of their own; None if that is `ask` too.
+    The run owns `events`. The turn only reads it, and makes its result of it at the end. `ask_inside` asks for the
+    turns of agent tools, which have tapes of their own; None if that is `ask` too.
     """
 
     events: Sequence[Event]

@@ -13,6 +13,7 @@ def lead(inner, *steps):
 ASKS = calls("researcher", prompt="Find the answer.")
 """
 
+
 @pytest.fixture
 def notebook(kernel):
     assert kernel.run(AGENTS).ok
@@ -28,8 +29,9 @@ def test_two_agents_of_a_notebook_are_named_on_the_card_and_the_footers(notebook
     shown = [line.partition(" [")[0] for line in cell.text.splitlines()]
     assert "✓ researcher (agent) prompt: Find the answer." in shown
     assert "  │ ✓ act (notebook) what: tea" in shown
-    assert [line for line in shown if "scripted:script" in line][0].startswith("  │ researcher · scripted:script")
-    assert [line for line in shown if "scripted:script" in line][1].startswith("writer · scripted:script")
+    inner, outer = (line for line in shown if "scripted:script" in line)
+    assert inner.startswith("  │ researcher · scripted:script")
+    assert outer.startswith("writer · scripted:script")
     assert "4 requests" in notebook.run("%agent -s writer cost").stream
 
 

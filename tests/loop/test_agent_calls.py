@@ -335,7 +335,10 @@ def test_stop_ends_both_turns_at_once_and_leaves_a_valid_history(where):
             over.wait(0.01)
         return "waited"
 
-    model = StallsAfter(tell=lambda: run.cancel()) if where == "its model" else ScriptedModel([calls("wait"), "Never."])
+    def stop():
+        run.cancel()
+
+    model = StallsAfter(tell=stop) if where == "its model" else ScriptedModel([calls("wait"), "Never."])
     session = lead(scout(model, tools=[wait]))
     run = session.start("a prompt")
     began = time.monotonic()

@@ -41,7 +41,7 @@ class Questions:
         self._is_typed = typed
         self._told = False
         self._askers: dict[tuple[str, ...], str] = {}
-        """Who asks, if it is not the agent of the turn itself: a client, or an agent inside, by the path of its turn."""
+        """Who asks in place of the turn's own agent: a client, or an agent inside, by the path of its turn."""
         self._brief = brief
         self._ask = ask
         self._turn = asyncio.Lock()
