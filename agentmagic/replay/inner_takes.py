@@ -1,5 +1,7 @@
 """The takes inside a take: those of the agents that calls of the turn have asked, as documents that name the call."""
 
+from collections.abc import Callable, Iterator, Sequence
+
 from agentmagic.replay import checks
 from agentmagic.replay.cassette import Take
 from agentmagic.replay.exchange import AGENT, Json, kind_of
@@ -26,6 +28,24 @@ def inner_takes(take: Take) -> list[Take]:
     firsts = {str(_place(one)): one for one in reversed(take.documents) if kind_of(one) == AGENT}
     takes = [take_inside(take, one) for one in reversed(firsts.values())]
     return [one for one in takes if one is not None]
+
+
+def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Json]:
+    """Return the documents of a take, with those that `change` makes of each inner take in the place of its own.
+
+    Raises CassetteError.
+    """
+    left: dict[str, Iterator[Json]] = {}
+    found: list[Json] = []
+    for one in take.documents:
+        place = str(_place(one)) if kind_of(one) == AGENT else ""
+        if place and place not in left:  # the head of an inner take, which stays
+            inner = take_inside(take, one)
+            left[place] = iter(() if inner is None else change(inner))
+            found.append(one)
+        else:
+            found.append({**one, "document": next(left[place])} if place else one)
+    return found
 
 
 def _place(document: Json) -> tuple[object, object]:

@@ -13,6 +13,7 @@ from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.checks import MEND
 from agentmagic.replay.comparison import compare
 from agentmagic.replay.exchange import AGENT, Json, kind_of
+from agentmagic.replay.inner_takes import with_inner
 from agentmagic.replay.map_tape import rows_of_take
 from agentmagic.replay.player import all_records, records
 from agentmagic.replay.recorder import DIGEST
@@ -164,17 +165,29 @@ def scrub(cassette: Cassette) -> int:
             head, *clean = [cast("Json", _clean(document)) for document in before]
             changed += sum(one != other for one, other in zip(before, [head, *clean], strict=True))
             for document, old in zip(clean, take.documents, strict=True):
-                if document != old and kind_of(document) == "answer":
-                    document.pop("written", None)
-                    document.pop("chunks", None)
+                _forget_pieces(document, old)
             take.replace(clean, head)
         for take in cassette.takes if changed else ():
-            digests = {document["request"]: record.digest[:DIGEST] for document, record in records(cassette, take)}
-            found = [one | ({"digest": digests[one["request"]]} if "request" in one else {}) for one in take.documents]
-            take.replace(found)
+            take.replace(_with_digests(cassette, take))
         if changed:
             cassette.save()
     return changed
+
+
+def _forget_pieces(document: Json, old: Json) -> None:
+    """Leave out in which pieces an answer came, if its text has changed."""
+    if kind_of(document) == AGENT:
+        _forget_pieces(document["document"], old["document"])
+    elif document != old and kind_of(document) == "answer":
+        document.pop("written", None)
+        document.pop("chunks", None)
+
+
+def _with_digests(cassette: Cassette, take: Take) -> list[Json]:
+    """Return the documents of a take, each request with the digest of what it is now."""
+    digests = {document["request"]: record.digest[:DIGEST] for document, record in records(cassette, take)}
+    found = with_inner(take, lambda inner: _with_digests(cassette, inner))
+    return [one | ({"digest": digests[one["request"]]} if "request" in one else {}) for one in found]
 
 
 def _clean(value: Any) -> Any:

@@ -325,22 +325,24 @@ def test_the_time_of_the_turn_around_it_and_its_own_end_the_agent(outer):
 
 @pytest.mark.parametrize("where", ["its model", "its tool", "a tool that goes on"])
 def test_stop_ends_both_turns_at_once_and_leaves_a_valid_history(where):
-    over = threading.Event()
+    begun, over = threading.Event(), threading.Event()
+
+    def stop():
+        begun.wait()
+        run.cancel()
 
     @tool(thread_safe=True)
     def wait(context: ToolContext) -> str:
         """Wait."""
-        run.cancel()
+        stop()
         while not (over.is_set() or (where == "its tool" and context.cancelled)):
             over.wait(0.01)
         return "waited"
 
-    def stop():
-        run.cancel()
-
     model = StallsAfter(tell=stop) if where == "its model" else ScriptedModel([calls("wait"), "Never."])
     session = lead(scout(model, tools=[wait]))
     run = session.start("a prompt")
+    begun.set()
     began = time.monotonic()
     result = run.wait()
     over.set()
