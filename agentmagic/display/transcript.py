@@ -82,7 +82,7 @@ class Transcript:
             self.running: FooterBlock | None = None
             around = self._around
             self.asked: dict[str, events.ApprovalAsked] = {} if around is None else around.asked
-            self.price_told = around is not None and around.price_told
+            self.price_told: bool = around is not None and around.price_told
             self._turns = 0
             self._turn = 0
             self._client = ""

@@ -224,7 +224,7 @@ class Deck:
             take=take,
             record=record if self._playing in RECORDS else None,
             real=real,
-            name=model_name(recipe, None if self._playing == "replay-tools" else take, real),
+            name=model_name(recipe, take, real),
             prompt=str(head["turn"]),
             records=self.records,
             verdicts=self.verdicts,
