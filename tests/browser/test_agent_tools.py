@@ -11,7 +11,7 @@ pytestmark = pytest.mark.browser
 AGENTS = """
 scout = Agent(ScriptedModel([calls('order', what='tea'), 'Tea is ordered.']), tools=[order])
 steps = [calls('researcher', prompt='Order something.'), 'It comes.']
-writer = Agent(ScriptedModel(steps), tools=[scout.as_tool('researcher', 'Orders things.')])
+writer = Session(Agent(ScriptedModel(steps), tools=[scout.as_tool('researcher', 'Orders things.')]))
 """
 
 
