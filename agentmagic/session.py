@@ -998,6 +998,7 @@ class Session:
             watcher=self._watcher,
             caller="" if driver is None else driver.model.name,
             name=self.name if recipe.agent_tools else "",
+            inner_budgets=() if driver is None else self._caps(),
         )
 
     def _sources(self, recipe: Agent, chosen: TurnSettings) -> Sequence[Toolset]:

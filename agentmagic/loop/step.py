@@ -76,7 +76,8 @@ class TurnContext:
     user was told of. `watcher` finds out what the tools change. `purse` is asked before each request, and told what it
     has cost. `row` says that the turn is one of many, whose requests wait for those of other turns. `caller` is the
     outside program that makes the calls in place of a model, "" without one. `around` is the turn that this one is
-    inside, if an agent tool has begun it, and `name` the name of the agent if there are several.
+    inside, if an agent tool has begun it, and `name` the name of the agent if there are several. `inner_budgets` are
+    checked before the requests of turns inside only: what a client calls costs nothing itself.
     """
 
     agent: Agent
@@ -102,6 +103,7 @@ class TurnContext:
     caller: str = ""
     around: OuterTurn | None = None
     name: str = ""
+    inner_budgets: Sequence[Budget] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,14 +308,17 @@ class Steps:
         self.usage += finished.usage
         return finished
 
+    def keep_inner_budgets(self) -> None:
+        """Raise BudgetExhausted if no request of an inner turn may be sent."""
+        self.keep_budgets()
+        _keep(self._turn.inner_budgets, self.usage)
+
     def keep_budgets(self) -> None:
         """Raise BudgetExhausted if a budget is used up, or cannot be kept because the model's price is unknown."""
         usage = self.usage + self.unreported
         if not self._turn.facts.priced:
             usage = replace(usage, cost=None)
-        for budget in self._turn.budgets:
-            if words := budget.exhausted(usage):
-                raise BudgetExhausted(words)
+        _keep(self._turn.budgets, usage)
 
     def spend(self, usage: Usage) -> None:
         """Count what the turn of an agent tool has spent."""
@@ -380,3 +385,8 @@ class Steps:
         settings = self._settings.only({*SETTINGS} - {"max_output_tokens"})
         finished = await self._ask(replace(request, settings=settings), hear, on_retry, what)
         return "".join(words), finished.usage
+
+
+def _keep(budgets: Sequence[Budget], usage: Usage) -> None:
+    if words := next(filter(None, (budget.exhausted(usage) for budget in budgets)), None):
+        raise BudgetExhausted(words)

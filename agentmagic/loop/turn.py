@@ -158,7 +158,7 @@ class TurnLoop:
             gate=executor.gate,
             tell=lambda event: self.emit(within(call.id, event)),
             ask=self.channel.ask_inside or self.channel.ask,
-            purse=InnerPurse(turn.purse, self.steps.keep_budgets, self.steps.spend),
+            purse=InnerPurse(turn.purse, self.steps.keep_inner_budgets, self.steps.spend),
             watcher=turn.watcher,
             traffic=turn.traffic,
             keep=executor.changes.extend,
