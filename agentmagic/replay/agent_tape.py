@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import Any, Protocol
 
 from agentmagic.agent import Agent
+from agentmagic.errors import ReplayMismatch
 from agentmagic.events import Notice
 from agentmagic.messages import Message, ToolCall, ToolResult
 from agentmagic.providers.base import Model
@@ -52,7 +53,10 @@ async def ask_agent(tape: OuterTape, tool: Tool, call: ToolCall, context: ToolCo
     if take is None:  # the agent was not asked: too deep, for example
         return await player.play_call(document, place, call, context)
     context.tape = partial(_inner_tape, tape, call.name, place, Player(player.cassette, take, timed=player.timed))
-    result = await tool.invoke(call, context)
+    try:
+        result = await tool.invoke(call, context)
+    except ReplayMismatch as error:
+        raise ReplayMismatch(f"In the turn of the agent {call.name}: {error}", error.differences) from None
     return await player.play_call(document, place, call, context) if tape.frozen else result
 
 

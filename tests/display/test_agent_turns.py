@@ -25,6 +25,7 @@ from agentmagic.widgets.sync import Feed
 from tests.display.logs import MODEL, answered, asked_for, over, started, step_over, text, words_of
 from tests.export.turns import turn
 from tests.widgets.reader import Reader
+from tests.widgets.test_sync import snapshot, told
 
 CALL = ToolCall("c1", "scout", {"prompt": "Find it."})
 LOOK = ToolCall("c1", "look", {"at": 1})
@@ -177,7 +178,7 @@ def test_text_inside_is_sent_piece_by_piece_and_nothing_else_again():
     feed = Feed([*BEGUN, *inner(*INSIDE, *LOOKED, PartStarted(0, "text"), PartDelta(0, "One "))])
     feed.hello("view", -1)
     feed.feed(InnerEvent(("c1",), PartDelta(0, "two ")))
-    assert [change for _, change in feed.frame()["ops"]] == ["two "]
+    assert [change for _, change in told(feed)["ops"]] == ["two "]
 
 
 def test_a_turn_that_is_over_is_sent_no_more_and_one_that_is_replaced_is_taken_back():
@@ -201,5 +202,5 @@ def test_the_time_of_a_call_inside_is_its_own():
     now[0] = 1005.0
     for event in inner(*INSIDE, *LOOKED[:3], ToolStarted(LOOK, "shop")):
         feed.feed(event)
-    cards = [block for _, block in feed.hello("view", -1)[-1]["blocks"] if block["kind"] == "card"]
+    cards = [block for _, block in snapshot(feed)["blocks"] if block["kind"] == "card"]
     assert [card["since"] for card in cards] == [1000.0, 1005.0]

@@ -111,7 +111,8 @@ def test_the_recording_is_inside_that_of_the_turn_and_is_told_and_checked_with_i
 
 def test_a_request_of_the_agent_that_is_not_as_recorded_is_a_mismatch_with_its_cause(path):
     played(path, agent(), "record")
-    with pytest.raises(ReplayMismatch, match=r"instructions is not as recorded .*Recorded: ''; now: 'Be brief.'"):
+    words = r"In the turn of the agent scout: .*instructions is not as recorded .*Recorded: ''; now: 'Be brief.'"
+    with pytest.raises(ReplayMismatch, match=words):
         played(path, agent(instructions="Be brief."), "replay")
 
 
