@@ -280,7 +280,7 @@ class _BlockHtml:
 
     def card(self, card: ToolCard) -> Markup:
         if self.brief:
-            line = terminal.TextRenderer(times=self.times, brief=True).card(card)
+            line = terminal.TextRenderer(times=self.times, brief=True).card(card).partition("\n")[0]
             return element("div", element("small", element("samp", line)))
         edge = f";border-left:3px solid {COLOURS[card.state]}" if card.state in LOUD else ""
         inner = ";margin-left:24px" if card.inner else ""

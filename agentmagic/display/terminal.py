@@ -58,7 +58,7 @@ def render(transcript: Transcript | Snapshot, *, times: bool = True, prompt: boo
 class TextRenderer:
     """Returns a block as text without a last line break, or an empty string if there is nothing to print.
 
-    With `brief` a call is one line, with the start of its result.
+    With `brief` a call is one line, with the start of its result; below that of an agent's call stands its turn.
     """
 
     times: bool = True
@@ -89,11 +89,12 @@ class TextRenderer:
             return "\n".join(_card(card, times=self.times))
         result = (
             " ".join(text or note for text, note in map(_form, forms(card.result, card.rich)))
-            if card.result and not card.refused
+            if card.result and card.shows_result
             else words.long_reason(card)
         )
         told = one_line(shown(result), RESULT_ON_A_LINE)
-        return f"{_heading(card, times=self.times)}{' → ' if told else ''}{told}"
+        line = f"{_heading(card, times=self.times)}{' → ' if told else ''}{told}"
+        return "\n".join((line, *(_turn_inside(card.inside, self) if card.inside else ())))
 
     def checklist(self, block: ChecklistBlock) -> str:
         """Return the tasks, one a line."""

@@ -82,6 +82,16 @@ def test_each_reader_finds_the_turn_once_and_the_answer_not_twice():
     assert "  │ ✓ look (shop) at: 1" in terminal.render(transcript, times=False).splitlines()
 
 
+def test_a_terminal_has_a_line_for_each_call_inside_too():
+    lines = card_of(Transcript(WHOLE)).render(terminal.TextRenderer(times=False, brief=True)).splitlines()
+    assert lines == [
+        "✓ scout (agent) prompt: Find it.",
+        "  │ ✓ look (shop) at: 1 → 3 rows",
+        "  │ It is here.",
+        f"  │ scout · {MODEL} · $0.0019",
+    ]
+
+
 def test_a_notebook_of_the_turn_makes_the_calls_of_the_agent_and_asks_no_agent():
     cells = ["".join(cell["source"]) for cell in to_notebook([turn(*WHOLE)])["cells"]]
     assert any("look" in cell for cell in cells)
