@@ -3,6 +3,8 @@
 import pytest
 
 from tests.jupyter.conftest import ACT
+from tests.jupyter.harness import BATCH
+from tests.turns import AT_ONCE
 
 AGENTS = f"""{ACT}
 from agentmagic import NotebookTools, Policy, Rule
@@ -46,3 +48,38 @@ def test_what_the_agent_inside_does_to_the_notebook_is_told_and_undone(notebook)
     assert notebook.value("total") == "2"
     assert "Put back: total." in notebook.run("%agent -s writer undo").stream
     assert notebook.value("total") == "1"
+
+
+@pytest.mark.parametrize(
+    "inner",
+    ["Agent(Stalled())", "scout(calls('nap'), 'Never.', tools=[nap])"],
+    ids=["a model that stalls", "a function that sleeps"],
+)
+def test_an_interrupt_ends_both_turns_at_once_and_the_conversation_goes_on(notebook, inner):
+    assert notebook.run('@tool\ndef nap() -> str:\n    "Sleep."\n    time.sleep(60)').ok
+    assert notebook.run(f"agent = Session(lead({inner}, ASKS, 'second answer'))").ok
+    sign = "half an" if "Stalled" in inner else "nap"
+    cell = notebook.wait_for_text(notebook.send("%%agent\nWrite."), sign)
+    assert notebook.interrupted(cell) < AT_ONCE
+    assert not cell.ok
+    assert cell.text.count("stopped") >= 2  # in both footers
+    assert notebook.value("valid()") == "True"
+    assert "second answer" in notebook.run("%%agent\nagain").text
+
+
+def test_a_cell_with_two_agents_is_played_from_its_recording_alone(notebook, tmp_path):
+    recorded = 'writer = lead(scout(calls("act", what="tea"), "Found.", tools=[act]), ASKS, "Written.")'
+    notebook.run(f"%agent cassette {tmp_path}/two.cassette.yaml\n%agent record")
+    notebook.run(recorded)
+    cell, _ = notebook.answer("%%agent writer\nWrite.", "y")
+    assert cell.ok, cell.error
+    notebook.run("%agent replay\nwriter = lead(scout(tools=[act]))")
+    played = notebook.run("%%agent writer\nWrite.", **BATCH)
+    assert played.ok, played.error
+    for words in ("researcher (agent)", "acted: tea", "Found.", "Written."):
+        assert words in played.text
+    notebook.run('writer = lead(scout(tools=[act], instructions="Be brief."))')
+    failed = notebook.run("%%agent writer\nWrite.", **BATCH)
+    assert not failed.ok
+    assert "In the turn of the agent researcher" in failed.error + failed.text
+    notebook.run("%agent live")
