@@ -78,10 +78,10 @@ class ClassSettings:
     `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together. `daily_budget` and
     `monthly_budget` (US dollars) bound all that the user spends in a day and a month, in any folder.
     With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
-    `code` is the same for programs. With `rules` false, the files of a project tell the model nothing. `replay` is the
-    one mode of every cassette. `file` is the file that sets the bounds. If several files do, `parts` are the settings
-    of each, the outermost first, and the others are the strictest of them. `wider` has a sentence for each setting that
-    asks for more than a file further out allows.
+    `code` is the same for programs. With `rules` false, the files of a project tell the model nothing. With `agents`
+    false, no agent may ask another one. `replay` is the one mode of every cassette. `file` is the file that sets the
+    bounds. If several files do, `parts` are the settings of each, the outermost first, and the others are the strictest
+    of them. `wider` has a sentence for each setting that asks for more than a file further out allows.
     """
 
     file: Path | None = None
@@ -98,6 +98,7 @@ class ClassSettings:
     permission: Literal["ask", "deny"] | None = None
     code: Literal["ask", "deny"] | None = None
     rules: bool | None = None
+    agents: bool | None = None
     replay: Replay | None = None
     parts: tuple["ClassSettings", ...] = ()
     wider: tuple[str, ...] = ()
@@ -129,6 +130,11 @@ class ClassSettings:
             if one.models is not None and not any(_fits_pattern(name, pattern) for pattern in one.models):
                 by = f", which {asked_by} names," if asked_by else ""
                 raise UsageError(f"The model {name}{by} is not among those of this class: {one.words('models')}.")
+
+    def check_agents(self, name: str) -> None:
+        """Raise UsageError for an agent tool of that name, if no agent may ask another one."""
+        if self.agents is False:
+            raise UsageError(f"The agent {name} is left out: this class has {self.words('agents')}.")
 
     def server_problem(self, entry: EntryPattern) -> str:
         """Return why a server may not be started, "" if it may."""
@@ -364,7 +370,8 @@ _FORMS = {
 
 def _kind(name: str) -> str:
     kinds = {"models": "list", "servers": "servers", "permission": "permission", "code": "permission"}
-    return {**kinds, "rules": "switch", "replay": "mode", "max-iterations": "whole"}.get(name, "number")
+    switches = dict.fromkeys(("rules", "agents"), "switch")
+    return {**kinds, **switches, "replay": "mode", "max-iterations": "whole"}.get(name, "number")
 
 
 def _fits(name: str, value: Any) -> bool:  # noqa: PLR0911  (one return for each kind)

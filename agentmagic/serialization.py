@@ -21,7 +21,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, cast, 
 
 from agentmagic import events, messages
 from agentmagic.errors import JournalError, ToolError, UsageError
-from agentmagic.events import Event, HistoryCut, PromptAdded, RunResult, TurnFinished, TurnStarted, fold, is_delta
+from agentmagic.events import (
+    Event,
+    HistoryCut,
+    InnerEvent,
+    PromptAdded,
+    RunResult,
+    TurnFinished,
+    TurnStarted,
+    fold,
+    innermost,
+    is_delta,
+)
 from agentmagic.messages import Media, ProviderData, Text, ToolCall, ToolKey, as_text
 from agentmagic.secrets import redact
 from agentmagic.text import a_type, cut
@@ -404,7 +415,10 @@ def decode_record(line: bytes) -> Record | None:
         return None
     if not isinstance(record, Record) or is_delta(record):
         return None
-    if isinstance(record, (TurnStarted, PromptAdded)) and record.prompt.role != "user":
+    told = innermost(record)
+    if isinstance(told, (TurnStarted, PromptAdded)) and told.prompt.role != "user":
+        return None
+    if isinstance(record, InnerEvent) and not record.path:
         return None
     return record
 

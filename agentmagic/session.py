@@ -41,6 +41,7 @@ from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
 from agentmagic.host import MapView, installed
 from agentmagic.log import logger
+from agentmagic.loop.agent_calls import AgentPath, inner_toolsets
 from agentmagic.loop.budgets import Budget, BudgetExhausted, PeriodBudget
 from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
@@ -112,6 +113,7 @@ class Session:
     "live", which does not use it. `name` is what traces and the bill call the session; a notebook gives it that of its
     variable. A `timed` replay takes as long as the recording did. `namespace` has the variables
     that the tools of the session change: in a notebook its own, in a script those of `__main__`, if it is left out.
+    `name` is the notebook's variable that holds the session, "" in a script.
 
     Turns never interleave: starting one while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
@@ -152,6 +154,7 @@ class Session:
         self._facts: ModelInfo | None = None
         self._approvals = Approvals(self.in_doubt)
         self._client_approvals: dict[str, Approvals] = {}
+        self._agent_approvals: dict[AgentPath, Approvals] = {}
         self._connections = Connections()
         self._watcher = Watcher(namespace)
         self._extra: list[Toolset] = []
@@ -243,7 +246,8 @@ class Session:
     @property
     def tools(self) -> tuple[ToolDef, ...]:
         """The tools as the last turn or `connect` saw them; before, those that need no server."""
-        return self._listed or tuple(tool.definition for tool in self.agent.own_tools())
+        own = (*self.agent.own_tools(), *self.agent.agent_tools)
+        return self._listed or tuple(tool.definition for tool in own)
 
     @property
     def tool_calls(self) -> int:
@@ -629,7 +633,9 @@ class Session:
 
         Raises ConfigError for a file of servers that cannot be read.
         """
-        return (*self._connections.toolsets(agent or self.agent), *self._extra)
+        recipe = agent or self.agent
+        own = inner_toolsets(recipe, self._connections, self._agent_approvals, self.in_doubt)
+        return (*own, *self._extra)
 
     # -- the history ---------------------------------------------------------------------------
 
@@ -827,6 +833,7 @@ class Session:
             self.history = History.of_saved(saved, journal)
             self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
             self._client_approvals.clear()
+            self._agent_approvals.clear()
             self.in_doubt.update(saved.in_doubt)
             self._spent = saved.spent
             self._warn(saved.problems)
@@ -1017,6 +1024,8 @@ class Session:
             watcher=self._watcher,
             caller="" if driver is None else driver.model.name,
             account=self._account(),
+            name=self.name if recipe.agent_tools else "",
+            inner_budgets=() if driver is None else self._caps(model.name, paid=is_paid),
         )
 
     def _sources(self, recipe: Agent, chosen: TurnSettings) -> Sequence[Toolset]:

@@ -86,9 +86,9 @@ def test_only_the_kernel_and_its_widgets_know_jupyter():
 
 def test_the_public_names_are_these():
     names = """
-        Agent AgentMagicError ApprovalAsked ApprovalGiven Approve AuthenticationFailed AuthenticationMissing
+        Agent AgentMagicError AgentTool ApprovalAsked ApprovalGiven Approve AuthenticationFailed AuthenticationMissing
         BadRequest CassetteError CellProposed Clarified Compacted ConfigError Context ContextTooLong Deny Done
-        EmptyAnswer Event Example HistoryCut InnerCall Intent InvalidOutput JournalError Limits MalformedCall
+        EmptyAnswer Event Example HistoryCut InnerCall InnerEvent Intent InvalidOutput JournalError Limits MalformedCall
         MapFailed MapOptions MapProgress MapResult MapRow MapRun Media Message
         MissingExtra Model ModelFinished ModelSettings NotebookTools Notice OutputSchema Part PartDelta
         PartFinished PartStarted PlanRejected Planned Policy Prompt PromptAdded PromptEdited ProposalSettled

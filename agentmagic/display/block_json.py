@@ -84,7 +84,13 @@ class ImageForm(TypedDict):
 FormFields = TextForm | TableForm | HtmlForm | ImageForm
 
 
-class PromptFields(TypedDict):
+class Placed(TypedDict):
+    """A block; `within` is the key of the card of an agent's call, if the block stands inside that."""
+
+    within: NotRequired[int]
+
+
+class PromptFields(Placed):
     """The prompt of a turn, and what is attached to it; its stretches, if it is not shown as it was sent.
 
     It is not shown if a `client` of the served notebook makes the call of the turn.
@@ -98,7 +104,7 @@ class PromptFields(TypedDict):
     client: str
 
 
-class ValuesFields(TypedDict):
+class ValuesFields(Placed):
     """What the values that a prompt names became: as written, of which kind, and what the model gets."""
 
     kind: Literal["values"]
@@ -106,7 +112,7 @@ class ValuesFields(TypedDict):
     values: Sequence[tuple[str, str, FormFields]]
 
 
-class WordsFields(TypedDict):
+class WordsFields(Placed):
     """Text or reasoning, and whether more comes; `form` is of an answer that is a value."""
 
     kind: Literal["text", "reasoning"]
@@ -131,14 +137,15 @@ class CardResult(TypedDict):
     below: Sequence[FormFields]
 
 
-class CardFields(TypedDict):
+class CardFields(Placed):
     """A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself).
 
     With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key
     to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call.
     `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and
     what it is for. `edits` are the lines that the user changed in the arguments. `client` makes the call, "" for the
-    model.
+    model. `agent` is the agent that the call asks; the blocks of its turn are `within` the card. Such a card `waits`
+    also while the agent asks the user something.
     """
 
     kind: Literal["card"]
@@ -163,6 +170,8 @@ class CardFields(TypedDict):
     effects: Sequence[str]
     inner: bool
     client: str
+    agent: str
+    waits: bool
 
 
 class TaskFields(TypedDict):
@@ -178,7 +187,7 @@ class TaskFields(TypedDict):
     summary: str
 
 
-class ChecklistFields(TypedDict):
+class ChecklistFields(Placed):
     """The tasks of a plan."""
 
     kind: Literal["checklist"]
@@ -186,7 +195,7 @@ class ChecklistFields(TypedDict):
     tasks: Sequence[TaskFields]
 
 
-class QuestionFields(TypedDict):
+class QuestionFields(Placed):
     """A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed.
 
     With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given,
@@ -205,7 +214,7 @@ class QuestionFields(TypedDict):
     files: str
 
 
-class ProposalFields(TypedDict):
+class ProposalFields(Placed):
     """A proposed cell: what became of it, "" while the person has not decided, its code, and what Copy copies."""
 
     kind: Literal["proposal"]
@@ -219,7 +228,7 @@ class ProposalFields(TypedDict):
     copy: str
 
 
-class NoticeFields(TypedDict):
+class NoticeFields(Placed):
     """A notice."""
 
     kind: Literal["notice"]
@@ -227,14 +236,14 @@ class NoticeFields(TypedDict):
     text: str
 
 
-class RetryFields(TypedDict):
+class RetryFields(Placed):
     """A request that is sent again."""
 
     kind: Literal["retry"]
     text: str
 
 
-class ProgressFields(TypedDict):
+class ProgressFields(Placed):
     """How far a map has come; `shares` are those of the rows that were answered and that failed, if that is known."""
 
     kind: Literal["progress"]
@@ -246,7 +255,7 @@ class ProgressFields(TypedDict):
     notices: Sequence[str]
 
 
-class FooterFields(TypedDict):
+class FooterFields(Placed):
     """The figures of a turn and why it ended; `unsent` is its number if it got no answer and later requests omit it.
 
     `details` are the figures that are shown if asked for.
@@ -343,6 +352,8 @@ class JsonRenderer:
             "effects": list(map(exact, card.effects)),
             "inner": card.inner,
             "client": shown(card.client),
+            "agent": shown(card.agent),
+            "waits": card.waits,
         }
 
     def checklist(self, block: ChecklistBlock) -> ChecklistFields:
@@ -470,7 +481,7 @@ def _progress(event: ToolProgress) -> CardProgress:
 
 
 def _result(card: ToolCard, *, whole: bool) -> CardResult | None:
-    if card.result is None or card.refused:
+    if card.result is None or not card.shows_result:
         return None
     below, inside = opened(card.result, card.rich, whole=whole)
     return {"error": card.result.is_error, "forms": list(map(_form, inside)), "below": list(map(_form, below))}

@@ -465,7 +465,7 @@ def doing(running: FooterBlock, blocks: Iterable[Block]) -> str:
     """Say what a turn under way does, by its blocks; "" while it waits for the user."""
     opened = [block for block in blocks if block.open]
     cards = [block for block in opened if isinstance(block, ToolCard)]
-    if any(isinstance(block, QuestionBlock) for block in opened) or any(card.state == "waiting" for card in cards):
+    if any(isinstance(block, QuestionBlock) for block in opened) or any(card.waits for card in cards):
         return ""
     if names := [shown(card.name) for card in cards if card.state == "running"]:
         return one_line(f"waiting for {', '.join(dict.fromkeys(names))}", SHORT_ARGUMENTS)
@@ -486,6 +486,8 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
     The card of a client's call has its name and time already.
     """
     is_served = block.model.startswith(SERVED)
+    if block.agent:
+        yield shown(block.agent)
     if block.model and not is_served:
         yield shown(block.model)
     if times and block.stop_reason and not is_served:

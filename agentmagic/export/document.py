@@ -105,7 +105,9 @@ class _MarkdownRenderer:
             yield _folded(Markup("Thought"), text)
 
     def card(self, card: ToolCard) -> Iterator[str]:
-        yield _folded(_heading(card), *_card(card))
+        blocks = card.inside.blocks if card.inside else ()
+        turn = (quote(piece) for block in blocks for piece in block.render(self) if piece)
+        yield _folded(_heading(card), *_card(card, turn))
 
     def checklist(self, block: ChecklistBlock) -> Iterator[str]:
         yield f"**{plain(words.plan_heading(block))}**"
@@ -150,7 +152,7 @@ def _folded(heading: Markup, *content: str) -> str:
 
 def _heading(card: ToolCard) -> Markup:
     name = one_line(shown(card.name), words.SHORT_ARGUMENTS)
-    server = f"({shown(card.server)})" if card.server else ""
+    server = f"({'agent' if card.agent else shown(card.server)})" if card.server else ""
     tail = " · ".join(filter(None, (words.card_state(card), words.duration(card.seconds) if card.seconds else "")))
     name = f"↳ {name}" if card.inner else name
     told = " ".join(filter(None, (server, words.short_arguments(card), f"[{tail}]" if tail else "")))
@@ -158,7 +160,7 @@ def _heading(card: ToolCard) -> Markup:
     return heading.rstrip()
 
 
-def _card(card: ToolCard) -> Iterator[str]:
+def _card(card: ToolCard, turn: Iterable[str] = ()) -> Iterator[str]:
     if card.call and card.call.arguments:
         yield "Arguments:"
         yield from _fenced(_json(card.call.arguments), "json")
@@ -168,9 +170,10 @@ def _card(card: ToolCard) -> Iterator[str]:
     if card.effects:
         yield "What it does:"
         yield from _fenced(words.effects(card))
-    if card.result and not card.refused:
+    yield from turn
+    if card.result and card.shows_result:
         yield from _result(card.result)
-    elif reason := words.long_reason(card):
+    elif not card.inside and (reason := words.long_reason(card)):
         yield plain(reason)
 
 

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.errors import JournalError
-from agentmagic.events import HistoryCut, ToolFinished, ToolStarted, TurnFinished, TurnStarted, is_delta
+from agentmagic.events import HistoryCut, ToolFinished, ToolStarted, TurnFinished, TurnStarted, innermost, is_delta
 from agentmagic.history.journal_reader import Saved, holds_journal, read
 from agentmagic.serialization import (
     LONGEST_HEADER,
@@ -93,7 +93,7 @@ class Journal:
                     return
                 file = self._file or self._open()
                 file.append(line)
-                if isinstance(record, _BOUNDARIES):
+                if isinstance(innermost(record), _BOUNDARIES):
                     file.sync()
         except (JournalError, OSError) as error:
             self._stop(error)

@@ -37,8 +37,10 @@ from agentmagic.events import (
     VariablesChanged,
     Working,
     is_delta,
+    within,
 )
 from agentmagic.loop.budgets import BudgetExhausted
+from agentmagic.loop.outer_turn import InnerPurse, OuterTurn
 from agentmagic.loop.planning import Planner
 from agentmagic.loop.retry import hide_secrets, words_of
 from agentmagic.loop.step import Steps, TurnContext
@@ -78,12 +80,14 @@ CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to g
 class Channel:
     """What a run gives its turn: the events so far, a function that adds one, and one that asks the user.
 
-    The run owns `events`. The turn only reads it, and makes its result of it at the end.
+    The run owns `events`. The turn only reads it, and makes its result of it at the end. `ask_inside` asks for the
+    turns of agent tools, which have tapes of their own; None if that is `ask` too.
     """
 
     events: Sequence[Event]
     emit: Emit
     ask: Ask = ask_no_one
+    ask_inside: Ask | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,8 @@ class TurnLoop:
         agent = self.turn.agent
         self.deadline = Deadline(agent.timeout)
         policy = policy_of(agent.permission)
-        gate = Gate(policy, self.turn.approvals, self.deadline, self.emit, self.channel.ask)
+        around = None if self.turn.around is None else self.turn.around.gate
+        gate = Gate(policy, self.turn.approvals, self.deadline, self.emit, self.channel.ask, around=around)
         self.equip(gate)
 
     def equip(self, gate: Gate) -> None:
@@ -152,6 +157,23 @@ class TurnLoop:
             watcher,
             self.turn.row,
             self.turn.caller,
+            self._outer_of,
+        )
+
+    def _outer_of(self, call: ToolCall) -> OuterTurn:
+        """Return what the turn of an agent tool gets of this one."""
+        turn, executor = self.turn, self.executor
+        stepper = executor.stepper
+        return OuterTurn(
+            depth=0 if turn.around is None else turn.around.depth + 1,
+            gate=executor.gate,
+            tell=lambda event: self.emit(within(call.id, event)),
+            ask=self.channel.ask_inside or self.channel.ask,
+            purse=InnerPurse(turn.purse, self.steps.keep_inner_budgets, self.steps.spend),
+            watcher=turn.watcher,
+            traffic=turn.traffic,
+            keep=executor.changes.extend,
+            steps=stepper is not None and stepper.on,
         )
 
     async def prepare(self) -> None:
@@ -170,7 +192,7 @@ class TurnLoop:
             return await self._run()
 
     async def _run(self) -> Outcome:
-        self.emit(TurnStarted(self.turn.prompt, self.turn.model.name, self.turn.values))
+        self.emit(TurnStarted(self.turn.prompt, self.turn.model.name, self.turn.values, self.turn.name))
         error: Exception | None = None
         try:
             await self.prepare()

@@ -30,6 +30,7 @@ from agentmagic.events import (
     ToolFinished,
     TurnFinished,
     TurnStarted,
+    innermost,
 )
 from agentmagic.history.journal_reader import SavedConversation
 from agentmagic.jupyter.notebook.file import SaveFolder
@@ -253,9 +254,10 @@ def _found(one: Difference | None) -> str:
 
 
 def _turn_figures(name: str, events: Sequence[Event], spent: Usage) -> tuple[str, ...]:
-    counts = Counter(type(event) for event in events)
-    again = sum(isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in events)
-    failed = sum(isinstance(event, ToolFinished) and event.result.is_error for event in events)
+    told: list[Event] = [innermost(event) for event in events]
+    counts = Counter(type(event) for event in told)
+    again = sum(isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in told)
+    failed = sum(isinstance(event, ToolFinished) and event.result.is_error for event in told)
     figures = (spent.requests, counts[TaskFinished], again, counts[ToolFinished], failed)
     tokens = (spent.input_tokens, spent.output_tokens)
     return (name, *(f"{figure:,}" for figure in (*figures, *tokens)), cost(spent.cost))

@@ -388,7 +388,9 @@ class Namespace:
         """
         if session not in self._joined:
             names = (name for name, one in self.sessions().items() if one is session)
-            self._join(session, next(names, "") or f"unnamed {next(self._numbers)}")
+            name = next(names, "")
+            self._join(session, name or f"unnamed {next(self._numbers)}")
+            session.name = name
 
     def _join(self, session: Session, name: str) -> None:
         """Have a session use the notebook's cassette, under its name, which traces and the ledger have too."""
