@@ -265,7 +265,8 @@ class Usage:
 
     `cached_tokens` (read from a cache) and `cache_write_tokens` are part of `input_tokens`, `reasoning_tokens` part of
     `output_tokens`, and `cache_write_1h_tokens` (cached for an hour) part of `cache_write_tokens`.
-    `cost` is in US dollars; None says that a price was unknown, never that it was nothing.
+    `searches` are those of the web that the provider made and bills. `cost` is in US dollars; None says that a price
+    was unknown, never that it was nothing.
     """
 
     type: ClassVar[str] = "usage"
@@ -277,6 +278,7 @@ class Usage:
     cost: float | None = 0.0
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
+    searches: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         """Add token by token; a sum with an unknown cost is unknown."""
@@ -290,6 +292,7 @@ class Usage:
             (self.cost or 0.0) + (other.cost or 0.0) if known else None,
             self.cache_write_tokens + other.cache_write_tokens,
             self.cache_write_1h_tokens + other.cache_write_1h_tokens,
+            self.searches + other.searches,
         )
 
 
@@ -341,7 +344,8 @@ def cited(part: Text) -> str:
     pieces: list[str] = []
     done = 0
     for end, citations in groupby(sorted(part.citations, key=_end_of), key=_end_of):
-        links = dict.fromkeys(f" [{_label(one)}](<{one.url}>)" for one in citations)
+        linked = (one for one in citations if one.url not in part.text[one.start : end])  # some texts have the link
+        links = dict.fromkeys(f" [{_label(one)}](<{one.url}>)" for one in linked)
         pieces += (part.text[done:end], *links)
         done = end
     return "".join((*pieces, part.text[done:]))

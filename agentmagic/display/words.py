@@ -504,7 +504,9 @@ def footer_details(block: FooterBlock) -> str:
     steps = counted(block.steps, "step") if block.steps else ""
     requests = counted(block.usage.requests, "request") if block.usage.requests else ""
     has_tokens = block.usage.input_tokens or block.usage.output_tokens
-    return " · ".join(filter(None, (steps, requests, _tokens(block.usage) if has_tokens else "")))
+    searches = f"{block.usage.searches:,} {'search' if block.usage.searches == 1 else 'searches'}"
+    tokens = _tokens(block.usage) if has_tokens else ""
+    return " · ".join(filter(None, (steps, requests, searches if block.usage.searches else "", tokens)))
 
 
 def _tokens(usage: Usage) -> str:

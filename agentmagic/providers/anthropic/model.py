@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentmagic.errors import BadRequest
+from agentmagic.messages import HostedTool
 from agentmagic.providers.anthropic import BASE_URL, PROVIDERS
 from agentmagic.providers.anthropic.batches import AnthropicBatches
 from agentmagic.providers.anthropic.decoder import Decoder, refusal
@@ -21,6 +22,7 @@ from agentmagic.providers.anthropic.encoder import (
     encode,
     encode_answer,
     honoured_by,
+    hosts,
     is_beta,
     memo_for,
 )
@@ -56,6 +58,10 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of the settings that the model takes."""
         return honoured_by(self.model, settings)
+
+    def hosts(self, tool: HostedTool) -> bool:
+        """Return whether Anthropic carries out the tool itself for the model."""
+        return hosts(self.model, tool)
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
