@@ -50,6 +50,7 @@ from agentmagic.text import did_you_mean
 from agentmagic.tools.base import Choosing, Tool, as_of_now, list_source, not_told, notices_of
 from agentmagic.tools.output_cache import READER
 from agentmagic.tools.web import asked as asked_of
+from agentmagic.tools.web import wishes
 from agentmagic.undo.changes import Changes, told
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ NO_WEB = (
     "{model} has no {tool} of its own, so it is asked without. Add an MCP server that has one (%mcp add fetch uvx "
     "mcp-server-fetch), or choose a model of OpenAI, Anthropic or Gemini."
 )
+NO_WISH = "{model} cannot keep {tool} to {wish}, so it is asked without. Leave {wish} out, or choose another model."
 CUT_CALL = "Not run: the message was cut off at the model's limit of output. Call again, with shorter arguments."
 CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to go on, or ask for less at once."
 
@@ -390,7 +392,9 @@ class TurnLoop:
         model, gate = self.turn.model, self.executor.gate
         for tool in [tool for tool in self.tools.values() if tool.hosted is not None]:
             if not hosts(model, tool.hosted):
-                self._tell_once(NO_WEB.format(model=model.name, tool=tool.name))
+                wish = next((name for name, kept in wishes(tool.hosted) if hosts(model, kept)), "")
+                words = NO_WISH if wish else NO_WEB
+                self._tell_once(words.format(model=model.name, tool=tool.name, wish=wish))
                 del self.tools[tool.name]
                 continue
             call = ToolCall(f"call_{uuid4().hex}", tool.name, asked_of(tool.hosted))

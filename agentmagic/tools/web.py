@@ -1,7 +1,8 @@
 """The web as tools of an agent, which the provider's own servers carry out: a search, and a page that is fetched."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from agentmagic.errors import UsageError
@@ -58,3 +59,11 @@ def asked(tool: HostedTool | None) -> dict[str, Any]:
     """Return what the user is shown of a hosted tool who is asked for it."""
     pairs = () if tool is None else (("domains", list(tool.domains)), ("max_uses", tool.max_uses))
     return {name: value for name, value in pairs if value}
+
+
+def wishes(tool: HostedTool | None) -> Iterator[tuple[str, HostedTool]]:
+    """Yield the wishes that not every provider keeps, each with the tool without it, and then without both."""
+    if tool is not None:
+        yield "domains", replace(tool, domains=())
+        yield "max_uses", replace(tool, max_uses=None)
+        yield "domains and max_uses", replace(tool, domains=(), max_uses=None)

@@ -158,7 +158,7 @@ class Decoder:
         """
         if self._ended or self.paused:
             return
-        if not self._reason and not (done and (self.parts or self._open)):
+        if not self._reason and not (done and (self.parts or self._texts or self._open)):
             raise broken("the response ended before it was complete")
         yield from self._end()
 

@@ -4,7 +4,8 @@ https://ai.google.dev/api/generate-content#GroundingMetadata and, under https://
 google-search, url-context, tool-combination and code-execution.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
 from urllib.parse import quote_plus
 
 from agentmagic.messages import Citation, Content, HostedCall, HostedResult, ProviderData, ResultStatus
@@ -121,8 +122,7 @@ def citations(text: str, grounding: Json) -> Iterator[Citation]:
     chunks, raw, known = _chunks(grounding), text.encode(errors="replace"), 0
     for support in objects_of(grounding.get("groundingSupports")):
         span = _span(text, raw, object_of(support.get("segment")))
-        places = support.get("groundingChunkIndices")
-        for place in places if isinstance(places, list) else ():
+        for place in _listed(support.get("groundingChunkIndices")):
             known += 1
             if type(place) is int and 0 <= place < len(chunks) and (web := _web(chunks[place])):
                 yield hosted.citation(text, span, web.get("uri"), web.get("title"))
@@ -146,19 +146,21 @@ def _span(text: str, raw: bytes, segment: Json) -> tuple[object, object]:
 
 
 def _chunks(grounding: Json) -> list[Json]:
-    chunks = grounding.get("groundingChunks")
-    return [object_of(one) for one in chunks] if isinstance(chunks, list) else []
+    return [object_of(one) for one in _listed(grounding.get("groundingChunks"))]
 
 
 def _web(chunk: Json) -> Json:
     """Return the page, file or place that a chunk is of."""
-    return next((one for one in map(object_of, chunk.values()) if one), {})
+    return next((one for one in map(object_of, chunk.values()) if one), dict[str, Any]())
 
 
 def _queries(queries: object) -> list[str]:
     """Return the queries of a search; some are empty."""
-    found = queries if isinstance(queries, list | tuple) else ()
-    return list(dict.fromkeys(line for one in found if (line := hosted.title_of(one))))[:_MOST_QUERIES]
+    return list(dict.fromkeys(line for one in _listed(queries) if (line := hosted.title_of(one))))[:_MOST_QUERIES]
+
+
+def _listed(value: object) -> Sequence[object]:
+    return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
 
 
 def _suggestions(queries: Iterable[str]) -> Iterator[Content]:

@@ -250,6 +250,15 @@ def read_usage(usage: object, sent: str, written: str) -> Usage:
     return Usage(*counts, requests=1, cost=None, cache_write_tokens=count_of(details.get("cache_write_tokens")))
 
 
+# https://developers.openai.com/api/docs/guides/tools-web-search: models of Chat Completions that always search.
+_SEARCHES = re.compile(r"gpt-.*-search-(?:api|preview)")
+
+
+def is_search_model(model: str) -> bool:
+    """Return whether a model of Chat Completions searches the web for each answer."""
+    return _SEARCHES.match(model) is not None
+
+
 def annotated(text: str, annotations: object) -> list[Citation]:
     """Return the citations of a text; in most texts the span is a link that the model wrote behind its words.
 
