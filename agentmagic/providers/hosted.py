@@ -4,6 +4,7 @@ All of it is a stranger's text, and goes through the functions of this module. T
 what cannot be seen, and drop addresses to which a reader should not be led.
 """
 
+import re
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ from agentmagic.messages import (
     as_text,
 )
 from agentmagic.providers.base import ModelEvent
-from agentmagic.providers.wire import Json, kept, object_of, text_of, words_of
+from agentmagic.providers.wire import Json, text_of, words_of
 from agentmagic.text import address_problem, clean, clip, encodable, one_line, written_json
 
 SEARCH, FETCH, PROGRAM = "web_search", "web_fetch", "code_execution"
@@ -50,10 +51,11 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 def address(url: object) -> str:
     """Return the address of a page, "" for one to which a reader should not be led."""
-    if not isinstance(url, str) or len(url) > LONGEST_URL or SUSPECT.search(url):
+    if not isinstance(url, str) or len(url) > LONGEST_URL or SUSPECT.search(url) or not url.isprintable():
         return ""
     written = quote(url.strip(), safe=_URL_MARKS, errors="replace")
-    return "" if address_problem(written, LONGEST_URL) else written
+    host = re.split("[/?#]", written.partition("://")[2])[0]
+    return "" if "%" in host or address_problem(written, LONGEST_URL) else written  # letters may look like others
 
 
 def title_of(title: object) -> str:
@@ -181,7 +183,7 @@ class LateCitations:
             if not isinstance(part, Text):
                 continue
             end = start + len(part.text)
-            mine = [one for one in citations if start < one.end <= end or one.end == start == end]
+            mine = [one for one in citations if start < one.end <= end]
             if place >= self._given:
                 yield PartFinished(event.index, self._cited(part, mine, start))
             start = end
@@ -235,8 +237,3 @@ def _id_of(part: Part) -> str | None:
             return call_id
         case _:
             return None
-
-
-def object_within(value: object) -> Json:
-    """Return an object of a provider in a form that can be kept and sent back."""
-    return object_of(kept(value))

@@ -284,8 +284,9 @@ def _span(text: str, url: str, given: tuple[object, object]) -> tuple[object, ob
         start, end = (len(wide[: 2 * place].decode("utf-16-le", "ignore")) for place in (start, end))
         if url in text[start:end]:
             return start, end
-    place = text.find(url)
-    return (place, place + len(url)) if place >= 0 else (None, None)
+    address = re.escape(url)
+    link = re.search(rf"\(?\[+[^\[\]\n]{{0,300}}\]+\({address}\)\)?", text) or re.search(address, text)
+    return link.span() if link else (None, None)
 
 
 def data_url(media: Media) -> str:
