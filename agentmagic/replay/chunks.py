@@ -131,7 +131,7 @@ def spellings(part: Mapping[str, Any]) -> list[str]:
     """Return how the deltas of a part may spell it, which need not be written then."""
     if part["type"] in WRITTEN:
         return [part.get("text", "")]
-    arguments = part["arguments"]
+    arguments = part.get("arguments", {})
     return [
         json.dumps(arguments),
         json.dumps(arguments, separators=(",", ":")),

@@ -272,7 +272,7 @@ class Chain:
     def decode(self, difference: Mapping[str, Any]) -> Json:
         """Return the request of a difference. Raises ValueError if a message, part or tool of it is missing."""
         try:
-            own = ("instructions", "tools", "tool_choice", "output", "settings", "decision")
+            own = ("instructions", "tools", "tool_choice", "output", "settings", "decision", "hosted")
             changed = {name: difference[name] for name in own if name in difference}
             fields = {name: value for name, value in {**self._fields, **changed}.items() if value is not None}
             expected = self._expected()  # also if it is not used: it settles the results, as `encode` does
