@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agentmagic import Agent, Session, web_search
 from agentmagic.context.request_view import RequestView, Rules
 from agentmagic.errors import MalformedCall, ProviderError
 from agentmagic.events import Fold, PartFinished, StepStarted
@@ -48,7 +49,8 @@ from agentmagic.providers.openai.chat_completions import OpenAIChat
 from agentmagic.providers.openai.chat_decoder import Decoder as ChatDecoder
 from agentmagic.providers.openai.responses import Decoder as ResponsesDecoder
 from agentmagic.providers.openai.responses import OpenAIResponses
-from tests.providers.loopback import Exchange, Loopback, ask
+from agentmagic.testing import run
+from tests.providers.loopback import Exchange, Loopback, ask, sse
 from tests.providers.strict.rules import Api
 
 TRAFFIC = Path(__file__).parent / "hosted_traffic"
@@ -733,6 +735,43 @@ def test_a_search_costs_its_fee_beside_the_tokens_and_nothing_is_guessed(name: s
 
 def test_searches_are_added_up():
     assert (Usage(searches=1) + Usage(searches=2)).searches == 3
+
+
+# ---- a session
+
+
+def test_a_session_goes_on_with_what_was_searched_at_the_same_provider_and_at_another():
+    exchanges = [Exchange(one["body"]) for one in made("anthropic_search")]
+    later = Exchange(made("chat_search_model")[0]["body"])
+    with Loopback(exchanges) as server, Loopback([later]) as other:
+        claude = Anthropic(CLAUDE, base_url=server.url, api_key=KEY)
+        session = Session(Agent(claude, tools=[web_search()], permission="allow"))
+        first = run(session, "When was Claude Shannon born?")
+        run(session, "And where?")
+        changed = Agent(OpenAIChat("m", base_url=other.url, api_key=KEY))
+        run(Session(changed, messages=session.messages), "Really?")
+    assert first.usage.searches == 1
+    assert first.usage.cost is None  # nobody knows what this server takes
+    assert _plain(server.requests[1].json["messages"]) == made("anthropic_search")[1]["request"]["messages"]
+    sent = other.requests[0].json["messages"][1]["content"]
+    assert "> [resource https://en.wikipedia.org/wiki/Claude_Shannon]" in sent
+    assert f"{SHANNON} [Claude Shannon - Wikipedia](<{WIKIPEDIA[0]}>)" in sent
+
+
+def test_a_call_of_the_server_never_runs_a_tool_of_ours():
+    ran: list[str] = []
+
+    def delete(path: str) -> str:
+        """Delete a file."""
+        ran.append(path)
+        return path
+
+    call = use("s1", "delete") | {"input": {"path": "a.txt"}}
+    events = [begun(0, call), begun(1, result("s1", {"stdout": "x"}, "delete_tool_result")), *said(2, "Done.")]
+    with Loopback([Exchange(sse(*events, *ended()))]) as server:
+        claude = Anthropic(CLAUDE, base_url=server.url, api_key=KEY)
+        done = run(Session(Agent(claude, tools=[delete, web_search()], permission="allow")), "Go.")
+    assert (done.final_text, ran) == ("Done.", [])
 
 
 # ---- hostile values
