@@ -596,6 +596,15 @@ def test_a_gemini_before_3_is_sent_what_a_later_one_searched_as_words():
     assert sum("toolCall" in part for part in later["contents"][1]["parts"]) == 1
 
 
+def test_the_signature_of_a_search_is_not_that_of_a_call_of_another_model():
+    parts = (*parts_of(answers("gemini_url_context_3")), ToolCall("c1", "clock", {}))
+    results = Message("tool", (ToolResult("c1", "clock", (Text("noon"),)),))
+    answer = gemini.encode(Request((HELLO, Message("assistant", parts[:2] + parts[-1:]), results)), FLASH)["contents"][
+        1
+    ]
+    assert all("thoughtSignature" in part for part in answer["parts"])
+
+
 def test_a_source_that_the_text_links_already_is_linked_once():
     url = "https://example.com/a"
     text = f"It is so ([a]({url})). And so."

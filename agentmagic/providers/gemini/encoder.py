@@ -60,6 +60,9 @@ _HAS_WEB = re.compile(r"(?:.*/)?gemini-(?:[3-9]|\d\d)(?!.*(?:image|tts|audio|liv
 _WEB = {SEARCH: "googleSearch", FETCH: "urlContext"}
 """The tools that Google carries out itself."""
 
+_SERVER = frozenset({"toolCall", "toolResponse", "executableCode", "codeExecutionResult"})
+"""The parts of what Google's servers did."""
+
 _MODES: dict[str, Json] = {"none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
 _IMAGES = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
 _MEDIA_IN_PROMPTS = (*_IMAGES, "application/pdf", "audio/", "video/", "text/")
@@ -182,7 +185,8 @@ def _answer(parts: Sequence[Part], model: str) -> list[Json]:
     first = next((index for index, part in enumerate(answered) if "functionCall" in part), None)
     if first is None or _BEFORE_3.match(model):
         return answered
-    if not any("thoughtSignature" in part for part in answered[: first + 1]):
+    # The signatures of what Google's servers did are not those of a call.
+    if not any("thoughtSignature" in part and not part.keys() & _SERVER for part in answered[: first + 1]):
         # The first call is of another provider or of an older Gemini: make Gemini skip its check.
         answered[first] = answered[first] | {"thoughtSignature": _SKIP_SIGNATURE}
     return answered
