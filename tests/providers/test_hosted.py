@@ -742,8 +742,11 @@ def test_a_search_costs_its_fee_beside_the_tokens_and_nothing_is_guessed(name: s
     assert fee is None or tokens is not None
 
 
-def test_searches_are_added_up():
-    assert (Usage(searches=1) + Usage(searches=2)).searches == 3
+def test_searches_are_added_up_and_shown_if_there_were_any():
+    both = Usage(searches=1) + Usage(searches=2)
+    assert both.searches == 3
+    assert repr(both).endswith("searches=3)")
+    assert "searches" not in repr(Usage())
 
 
 # ---- a session
