@@ -41,6 +41,7 @@ from agentmagic.providers.anthropic import encoder as anthropic
 from agentmagic.providers.anthropic.decoder import Decoder as AnthropicDecoder
 from agentmagic.providers.anthropic.model import Anthropic
 from agentmagic.providers.base import ModelFinished, OutputSchema, Request
+from agentmagic.providers.failures import refused
 from agentmagic.providers.gemini import encoder as gemini
 from agentmagic.providers.gemini.decoder import Decoder as GeminiDecoder
 from agentmagic.providers.gemini.model import Gemini
@@ -714,6 +715,22 @@ def test_a_request_offers_the_tools_in_the_words_of_the_provider(provider: str, 
     assert {name: body.get(name) for name in fields} == fields
     if provider == "gemini" and request_.hosted:
         assert [set(tool) for tool in body["tools"]] == [{"googleSearch"}, {"urlContext"}, {"functionDeclarations"}]
+
+
+@pytest.mark.parametrize(
+    ("provider", "tools", "path"),
+    [
+        ("anthropic", (BOUNDED, FETCH), "tools.0.web_search_20260318.allowed_domains"),
+        ("anthropic", (BOUNDED, FETCH), "tools.0.max_uses"),
+        ("anthropic", (BOUNDED, FETCH), "tools.1.web_fetch_20260318.url_sources"),
+        ("openai", (BOUNDED,), "tools[0].filters"),
+        ("openai", (BOUNDED,), "max_tool_calls"),
+        ("gemini", (SEARCH,), "tools[0].googleSearch"),
+    ],
+)
+def test_a_bound_that_a_server_refuses_is_not_left_out_of_the_next_request(provider: str, tools: Any, path: str):
+    body = body_of(provider, Request((HELLO,), hosted=tools))
+    assert refused(f"{path}: Extra inputs are not permitted", body) == ("", "")
 
 
 def test_an_answer_in_a_form_cites_no_fetched_documents():

@@ -64,9 +64,9 @@ _KINDS: Mapping[str, PartKind] = {
 }
 _GROWS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
 _GROWN_BY = {"text": "text_delta", "thinking": "thinking_delta", "tool_use": "input_json_delta"}
-_CALLS = frozenset({"tool_call", "hosted_call"})
 """The deltas of a block, by its type; blocks of further types take any."""
 _OWNERS = {delta: block for block, delta in _GROWN_BY.items()} | {"signature_delta": "thinking"}
+_CALLS = frozenset({"tool_call", "hosted_call"})
 _WRITES = ("ephemeral_1h_input_tokens", "ephemeral_5m_input_tokens")
 """The tokens written to the cache, by how long they stay there."""
 _PLAIN = frozenset({"type", "text", "id", "name", "input"})
@@ -178,13 +178,13 @@ class Decoder:
                 return  # announced twice
             yield from self._finish(place)  # a compatible server left it open
         kind = _kind(data)
-        if kind != "text":
+        if kind != "text" and all(one.data["type"] != "text" for one in self._open.values()):
             yield from self._end_text()
         # The part of a text begins with its first word, which may be thinking.
         index = -1 if kind == "text" else self._writer.next_index()
         block = self._open[place] = _OpenBlock(index, data, _GROWN_BY.get(data["type"], ""))
         if index >= 0:
-            yield PartStarted(block.index, kind, text_of(data.get("name")) if kind in _CALLS else "")
+            yield PartStarted(block.index, kind, text_of(data.get("name") or data["type"]) if kind in _CALLS else "")
         for begun in ("text", "thinking"):  # empty, except on some compatible servers
             yield from self._piece(block, text_of(data.get(begun)))
 
@@ -237,13 +237,10 @@ class Decoder:
 
     def _end_text(self) -> Iterator[ModelEvent]:
         """Yield the end of the text of all adjacent blocks: the API cuts it where citations begin and end."""
-        for place in [place for place, block in self._open.items() if block.data["type"] == "text"]:
-            yield from self._finish(place)
         if blocks := self._texts:
             self._texts = []
-            part = cited_text(
-                blocks, self.parts, _own(_whole(blocks)) if len(blocks) > 1 or _extra(blocks[0]) else None
-            )
+            own = _own(_whole(blocks)) if len(blocks) > 1 or _extra(blocks[0]) else None
+            part = cited_text(blocks, self.parts, own)
             self.parts.append(part)
             yield from self._writer.finish(part)
 

@@ -126,6 +126,14 @@ def test_blocks_of_the_server_and_citations_go_back_as_they_came():
     ] == [search | {"input": {"query": "noon"}}, found, {"type": "text", "text": "Noon.", "citations": [cited]}]
 
 
+def test_a_text_that_stays_open_while_the_server_searches_is_one_part():
+    begin, first, second, end_ = says(0, "It is ", "noon.")
+    search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+    parts = parts_of(start(), begin, first, *block(1, search), *block(2, found), second, end_, *end())
+    assert [part.text for part in parts if isinstance(part, Text)] == ["It is noon."]
+
+
 def test_usage_counts_what_was_read_from_and_written_to_the_cache_as_input():
     cached = {"cache_read_input_tokens": 100, "cache_creation_input_tokens": 20, "output_tokens": 1}
     figures = {"output_tokens": 9, "input_tokens": None, "output_tokens_details": {"thinking_tokens": 4}}
