@@ -49,8 +49,8 @@ from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean
 from agentmagic.tools.base import Choosing, Tool, as_of_now, list_source, not_told, notices_of
 from agentmagic.tools.output_cache import READER
+from agentmagic.tools.web import SEARCH, wishes
 from agentmagic.tools.web import asked as asked_of
-from agentmagic.tools.web import wishes
 from agentmagic.undo.changes import Changes, told
 
 T = TypeVar("T")
@@ -392,15 +392,26 @@ class TurnLoop:
         model, gate = self.turn.model, self.executor.gate
         for tool in [tool for tool in self.tools.values() if tool.hosted is not None]:
             if not hosts(model, tool.hosted):
-                wish = next((name for name, kept in wishes(tool.hosted) if hosts(model, kept)), "")
-                words = NO_WISH if wish else NO_WEB
-                self._tell_once(words.format(model=model.name, tool=tool.name, wish=wish))
                 del self.tools[tool.name]
+                self._tell_of_unhosted(tool)
                 continue
             call = ToolCall(f"call_{uuid4().hex}", tool.name, asked_of(tool.hosted))
             if isinstance(admitted := await gate.admit(tool, call), Refused):
                 self._tell_once(admitted.words)
                 del self.tools[tool.name]
+
+    def _tell_of_unhosted(self, tool: Tool) -> None:
+        """Tell why a model is asked without a tool, unless its search opens pages under the same bounds."""
+        model, search = self.turn.model, self.tools.get(SEARCH)
+        if (
+            tool.hosted
+            and search
+            and search.hosted == replace(tool.hosted, name=SEARCH)
+            and hosts(model, search.hosted)
+        ):
+            return
+        wish = next((name for name, kept in wishes(tool.hosted) if hosts(model, kept)), "")
+        self._tell_once((NO_WISH if wish else NO_WEB).format(model=model.name, tool=tool.name, wish=wish))
 
     def _tell_once(self, words: str) -> None:
         """Warn of something, unless an earlier turn of the session has."""

@@ -107,6 +107,25 @@ def test_a_bound_that_the_provider_cannot_keep_is_named_and_the_model_is_asked_w
     assert notices(result) == [f"{words}model."]
 
 
+@pytest.mark.parametrize(
+    ("tools", "told"),
+    [
+        ([web_search(), web_fetch()], 0),  # OpenAI's search opens pages
+        ([web_search(), web_fetch(["python.org"])], 1),
+        ([web_fetch()], 1),
+    ],
+)
+def test_a_model_that_opens_pages_while_it_searches_needs_no_tool_for_it(tools, told):
+    class Searching(ScriptedModel):
+        def hosts(self, tool):
+            return tool.name == "web_search"
+
+    model = Searching(["Hello."])
+    result = run(Session(Agent(model, tools=tools, permission="allow")), "news?")
+    assert [tool.name for tool in model.requests[0].hosted] == ["web_search"][: len(tools) - 1]
+    assert len(notices(result)) == told
+
+
 def test_searches_are_counted_and_told():
     session, _ = session_of(FOUND, permission="allow")
     assert run(session, "news?").usage.searches == 1

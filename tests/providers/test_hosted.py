@@ -405,6 +405,21 @@ def test_each_call_has_one_result_and_every_part_of_the_server_is_sent_back_by_i
     assert viewed(provider, *history)[1] is history[1]
 
 
+def test_a_page_that_an_earlier_answer_has_read_is_cited_by_its_address():
+    first = parts_of(answers("anthropic_fetch"))
+    words = "It will not replace nurses."
+    place = {"type": "char_location", "cited_text": words, "document_index": 0, "document_title": "Article Title"}
+    others = [place | {"document_title": "A file of the user's"}, place | {"cited_text": "Words of a file."}]
+    body = sse(*said(0, "Nurses stay.", place, *others), *ended())
+    with Loopback([Exchange(body)]) as server:
+        request = Request((HELLO, Message("assistant", first), HELLO))
+        events = ask(Anthropic(CLAUDE, base_url=server.url, api_key=KEY), request)
+    assert told(parts_of(events)[0]) == (
+        "Nurses stay.",
+        ("Nurses stay.", "https://example.com/article", "Article Title"),
+    )
+
+
 def test_the_usage_of_gemini_falls_while_its_servers_search_and_the_most_counts():
     usage = answers("gemini_search_3_functions")[-1].usage
     assert (usage.input_tokens, usage.output_tokens, usage.reasoning_tokens) == (87, 99, 78)

@@ -4,15 +4,15 @@ https://platform.claude.com/docs/en/build-with-claude/streaming and https://plat
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentmagic.errors import BadRequest, ContextTooLong, ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
-from agentmagic.messages import HostedCall, HostedResult, Part, ProviderData, Reasoning, ToolCall, Usage
+from agentmagic.messages import HostedCall, HostedResult, Part, ProviderData, Reasoning, Resource, ToolCall, Usage
 from agentmagic.providers.anthropic import BASE_URL, KEY
 from agentmagic.providers.anthropic.encoder import PROVIDER
-from agentmagic.providers.anthropic.server_blocks import call_of, cited_text, is_result, lone, result_of
+from agentmagic.providers.anthropic.server_blocks import call_of, cited_text, fetched_pages, is_result, lone, result_of
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
 from agentmagic.providers.hosted import finished
@@ -109,10 +109,12 @@ class Decoder:
 
     `feed` and `close` raise MalformedCall and StreamBroken if another try may help, and another ProviderError if not.
     After `close`, `paused` says that the same answer goes on in a further response, which is fed to this decoder too.
+    `fetched` are the pages that earlier answers have read, and that this one may cite.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, fetched: Sequence[Resource] = ()) -> None:
         self._model = model
+        self._fetched = fetched
         self._writer = PartWriter()
         self._open: dict[object, _OpenBlock] = {}
         self._texts: list[Json] = []
@@ -240,7 +242,7 @@ class Decoder:
         if blocks := self._texts:
             self._texts = []
             own = _own(_whole(blocks)) if len(blocks) > 1 or _extra(blocks[0]) else None
-            part = cited_text(blocks, self.parts, own)
+            part = cited_text(blocks, (*self._fetched, *fetched_pages(self.parts)), own)
             self.parts.append(part)
             yield from self._writer.finish(part)
 

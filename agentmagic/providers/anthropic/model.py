@@ -26,6 +26,7 @@ from agentmagic.providers.anthropic.encoder import (
     is_beta,
     memo_for,
 )
+from agentmagic.providers.anthropic.server_blocks import fetched_pages
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.providers.clients import RemoteModel, http_client
 from agentmagic.providers.failures import broken, cut_off, sentence, unreachable
@@ -69,7 +70,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
-        decoder = Decoder(self.model)
+        decoder = Decoder(self.model, fetched_pages(part for message in request.messages for part in message.parts))
         body = self.body(request)
         messages = body["messages"]
         for _ in range(_PAUSES):

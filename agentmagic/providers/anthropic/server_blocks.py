@@ -4,7 +4,7 @@ https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool, w
 and https://platform.claude.com/docs/en/build-with-claude/citations
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from agentmagic.messages import (
     Citation,
@@ -19,6 +19,7 @@ from agentmagic.messages import (
 )
 from agentmagic.providers import hosted
 from agentmagic.providers.wire import Json, mint_id, object_of, objects_of, read_arguments, text_of
+from agentmagic.text import clean
 
 HOST = "Anthropic"
 _RESULT = "_result"
@@ -84,14 +85,18 @@ def _document(found: Json) -> Content:
     return hosted.page(found.get("url"), document.get("title"), source.get("data") if is_text else "", kind)
 
 
-def cited_text(blocks: Sequence[Json], before: Sequence[Part], own: ProviderData | None) -> Text:
+def fetched_pages(parts: Iterable[Part]) -> list[Resource]:
+    """Return the pages that were fetched, among the parts of answers."""
+    fetched = (part for part in parts if isinstance(part, HostedResult) and part.name == hosted.FETCH)
+    return [page for part in fetched for page in part.content if isinstance(page, Resource)]
+
+
+def cited_text(blocks: Sequence[Json], pages: Sequence[Resource], own: ProviderData | None) -> Text:
     """Return the text of adjacent blocks as one part; a citation is of the whole text of its block.
 
-    `before` are the parts before it in the answer, with the pages that it may cite.
+    `pages` are those that were fetched before, which it may cite.
     """
     text = "".join(block["text"] for block in blocks)
-    fetched = [part for part in before if isinstance(part, HostedResult) and part.name == hosted.FETCH]
-    pages = [page for part in fetched for page in part.content if isinstance(page, Resource)]
     citations: list[Citation] = []
     start = 0
     for block in blocks:
@@ -112,8 +117,10 @@ def _citations(text: str, span: tuple[int, int], block: Json, pages: Sequence[Re
 def _cited_page(citation: Json, pages: Sequence[Resource]) -> Resource | None:
     """Return the fetched page that a citation is of: the API counts all documents of a request, and names no address.
 
-    Other documents are the user's own, and have no address.
+    Other documents are the user's own, and have no address. A page may have the title of one, but not its words.
     """
-    title, words = hosted.title_of(citation.get("document_title")), text_of(citation.get("cited_text"))
+    title, words = hosted.title_of(citation.get("document_title")), clean(text_of(citation.get("cited_text"))).strip()
     alike = [page for page in pages if page.name == title]
-    return next((page for page in alike if words and words in page.text), alike[0] if alike else None)
+    whole = [page for page in alike if words and words in page.text]
+    unread = [page for page in alike if not 0 < len(page.text) < hosted.LONGEST_PAGE]  # PDF, and the ends of long pages
+    return next(iter(whole or unread), None)
