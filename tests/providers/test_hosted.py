@@ -556,7 +556,7 @@ def valid_chat(body: Any) -> None:
 VALID = {"anthropic": valid_anthropic, "openai": valid_openai, "gemini": valid_gemini, "openai-chat": valid_chat}
 
 
-@ALL
+@pytest.mark.parametrize("name", [*ANSWERS, "anthropic_mixed", "anthropic_pause"])
 def test_a_stream_cut_at_any_event_leaves_a_history_that_every_provider_takes(name: str):
     chunks, provider = streamed(name), provider_of(name)
     for end in range(len(chunks)):
@@ -800,6 +800,20 @@ def test_a_session_goes_on_with_what_was_searched_at_the_same_provider_and_at_an
     sent = other.requests[0].json["messages"][1]["content"]
     assert "> [resource https://en.wikipedia.org/wiki/Claude_Shannon]" in sent
     assert f"{SHANNON} [Claude Shannon - Wikipedia](<{WIKIPEDIA[0]}>)" in sent
+
+
+@pytest.mark.parametrize("name", ["anthropic_search", "responses_search", "gemini_url_context_3", "chat_search_model"])
+def test_what_was_searched_is_recorded_and_played_without_the_server(name: str, tmp_path: Path):
+    def asked(url: str, replay: Any) -> Any:
+        agent = Agent(connected(name, url), tools=[web_search()], permission="allow")
+        return run(Session(agent, cassette=tmp_path / "a.cassette.yaml", replay=replay), "Go.")
+
+    with Loopback([Exchange(made(name)[0]["body"])]) as server:
+        recorded = asked(server.url, "record")
+    played = asked("http://127.0.0.1:9", "replay")
+    assert played.history_delta == recorded.history_delta
+    assert played.usage.searches == recorded.usage.searches
+    assert [told(part) for part in played.history_delta[-1].parts] == ANSWERS[name][1]
 
 
 def test_a_call_of_the_server_never_runs_a_tool_of_ours():
