@@ -694,6 +694,7 @@ FORM = OutputSchema("answer", {"type": "object", "properties": {}, "additionalPr
                         "type": "web_fetch_20260318",
                         "allowed_callers": ["direct"],
                         "citations": {"enabled": True},
+                        "max_content_tokens": 50_000,
                         "url_sources": {"client_tool_results": {"type": "none"}},
                         "name": "web_fetch",
                         "cache_control": {"type": "ephemeral"},
@@ -705,7 +706,13 @@ FORM = OutputSchema("answer", {"type": "object", "properties": {}, "additionalPr
             "openai",
             Request((HELLO,), hosted=(BOUNDED,)),
             {
-                "tools": [{"type": "web_search", "filters": {"allowed_domains": ["python.org"]}}],
+                "tools": [
+                    {
+                        "type": "web_search",
+                        "user_location": {"type": "approximate"},
+                        "filters": {"allowed_domains": ["python.org"]},
+                    }
+                ],
                 "max_tool_calls": 3,
                 "include": ["reasoning.encrypted_content", "web_search_call.action.sources"],
             },

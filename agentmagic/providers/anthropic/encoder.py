@@ -82,6 +82,7 @@ _WEB: Mapping[str, Json] = {
         "type": "web_fetch_20260318",
         "allowed_callers": ["direct"],
         "citations": {"enabled": True},
+        "max_content_tokens": 50_000,  # of each page; there is no bound otherwise
         "url_sources": {"client_tool_results": {"type": "none"}},
     },
 }

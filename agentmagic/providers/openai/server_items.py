@@ -45,8 +45,9 @@ def hosts(model: str, tool: HostedTool) -> bool:
 
 
 def web_tool(tool: HostedTool) -> Json:
-    """Return the entry of a tool."""
-    return {"type": "web_search"} | ({"filters": {"allowed_domains": list(tool.domains)}} if tool.domains else {})
+    """Return the entry of a tool; without a place of the user's, OpenAI would search as in the United States."""
+    entry: Json = {"type": "web_search", "user_location": {"type": "approximate"}}
+    return entry | ({"filters": {"allowed_domains": list(tool.domains)}} if tool.domains else {})
 
 
 def bound_of(tools: Sequence[HostedTool]) -> Json:
