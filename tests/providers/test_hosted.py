@@ -425,6 +425,48 @@ def test_the_usage_of_gemini_falls_while_its_servers_search_and_the_most_counts(
     assert (usage.input_tokens, usage.output_tokens, usage.reasoning_tokens) == (87, 99, 78)
 
 
+ABOVE, BELOW = "Über 🌉. ", "Schön — ja."
+
+
+@pytest.mark.parametrize(
+    ("segment", "first", "second"),
+    [
+        ({"endIndex": 10, "text": "Über 🌉"}, ["Über 🌉"], []),  # bytes; the beginning is 0
+        ({"startIndex": 12, "endIndex": 18, "text": "Schön"}, [], ["Schön"]),
+        ({"startIndex": 14, "endIndex": 20, "text": "Schön"}, [], ["Schön"]),  # 2 bytes off
+        ({"startIndex": 12, "endIndex": 18}, [], ["Schön"]),
+        ({"startIndex": 18, "endIndex": 12, "text": "Schön"}, [], ["Schön"]),
+        ({"startIndex": 0, "endIndex": 999, "text": "gone"}, [], [""]),  # a source of the answer
+        ({"startIndex": 0, "endIndex": 27, "text": f"{ABOVE}{BELOW}"}, [], [BELOW]),  # of the part with its end
+    ],
+)
+def test_gemini_counts_bytes_of_all_words_of_an_answer_but_not_its_thoughts(segment: Any, first: Any, second: Any):
+    grounds = {"groundingChunks": [{"web": {"uri": PAGE}}]}
+    grounds |= {"groundingSupports": [{"segment": segment, "groundingChunkIndices": [0]}]}
+    search = {"toolCall": {"toolType": "GOOGLE_SEARCH_WEB", "id": "s1", "args": {}}}
+    found = {"toolResponse": {"toolType": "GOOGLE_SEARCH_WEB", "id": "s1", "response": {}}}
+    given = [search, found, {"text": ABOVE}, {"text": "Hm. ", "thought": True}, {"text": BELOW}, {"text": ""}]
+    chunks: list[Any] = [{"candidates": [{"content": {"parts": [part]}}]} for part in given]
+    chunks[-1]["candidates"][0] |= {"finishReason": "STOP", "groundingMetadata": grounds}
+    texts = [part for part in parts_of(decoded(decoder_of("gemini"), chunks)) if isinstance(part, Text)]
+    assert [part.text for part in texts] == [ABOVE, BELOW]
+    assert [[part.text[one.start : one.end] for one in part.citations] for part in texts] == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(4, 19), (5, 20), (None, None), (0, 0), (19, 4), (0, 999)],
+    ids=["code points", "UTF-16", "none", "0 and 0", "reversed", "too far"],
+)
+def test_openai_counts_in_any_unit_and_the_address_decides(start: Any, end: Any):
+    text = f"🌉: ({PAGE}) is."
+    annotation = {"type": "url_citation", "url": PAGE, "start_index": start, "end_index": end}
+    message = {"type": "message", "content": [{"type": "output_text", "text": text, "annotations": [annotation]}]}
+    last = {"type": "response.completed", "response": {"output": [message]}}
+    (part,) = parts_of(decoded(ResponsesDecoder(), [last]))
+    assert PAGE in [text[one.start : one.end].strip("()") for one in part.citations]
+
+
 def test_gemini_may_search_without_end():
     with pytest.raises(MalformedCall, match="searched too often"):
         answers("gemini_too_many_tool_calls")

@@ -29,7 +29,7 @@ from agentmagic.messages import (
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merged
 from agentmagic.providers.failures import Fault, broken
 from agentmagic.providers.hosted import finished, in_words
-from agentmagic.providers.openai import PROVIDERS
+from agentmagic.providers.openai import PROVIDERS, server_items
 from agentmagic.providers.openai.batches import OpenAIBatches
 from agentmagic.providers.openai.client import (
     CHOICES,
@@ -45,17 +45,6 @@ from agentmagic.providers.openai.client import (
     honoured_by,
     read_usage,
     reasons,
-)
-from agentmagic.providers.openai.server_items import (
-    SOURCES,
-    bound_of,
-    citations_of,
-    hosted_parts,
-    hosts,
-    name_of,
-    searches,
-    sent_back,
-    web_tool,
 )
 from agentmagic.providers.streams import AFTER_END
 from agentmagic.providers.wire import (
@@ -199,7 +188,7 @@ class Decoder:
 
     def _begin(self, item: _Item) -> Iterator[ModelEvent]:
         """Yield the start of a part. A text begins with its first word, which may be thinking; a call with its name."""
-        name = name_of(item.data) if item.kind == "hosted_call" else text_of(item.data.get("name"))
+        name = server_items.name_of(item.data) if item.kind == "hosted_call" else text_of(item.data.get("name"))
         if item.index < 0 and (name if item.kind in _CALLS else item.kind == "reasoning"):
             item.index = self._writer.next_index()
             yield PartStarted(item.index, item.kind, name if item.kind in _CALLS else "")
@@ -255,7 +244,7 @@ class Decoder:
 
     def _end_hosted(self, item: _Item) -> Iterator[ModelEvent]:
         """Yield a call of OpenAI's own servers and its result, which are one item."""
-        call, result = hosted_parts(item.data, PROVIDER, is_whole=item.is_whole)
+        call, result = server_items.hosted_parts(item.data, PROVIDER, is_whole=item.is_whole)
         yield from self._begin(item)
         item.done = True
         yield from finished(item.index, call, begun=True)
@@ -277,7 +266,7 @@ class Decoder:
                 yield from self._end_part(item)
         self.rest = AFTER_END
         usage = read_usage(response.get("usage"), "input", "output")
-        usage = replace(usage, searches=searches(response, [item.data for item in self._items]))
+        usage = replace(usage, searches=server_items.searches(response, [item.data for item in self._items]))
         yield ModelFinished(usage, reason or "completed", cut)
 
     def _take(self, output: object) -> None:
@@ -339,7 +328,7 @@ def _part(item: Json, said: str, *, is_whole: bool) -> Part:
     match item["type"]:
         case "message":
             text = words_of(item.get("content")) if is_whole else ""
-            return Text(text or said, data if text else None, citations=citations_of(item, text))
+            return Text(text or said, data if text else None, citations=server_items.citations_of(item, text))
         case "reasoning":
             entries = (*objects_of(item.get("summary")), *objects_of(item.get("content"))) if is_whole else ()
             return Reasoning(_PARAGRAPH.join(map(words_of, entries)) or said, data)
@@ -379,7 +368,7 @@ class OpenAIResponses(OpenAIClient):
 
     def hosts(self, tool: HostedTool) -> bool:
         """Return whether OpenAI carries out the tool itself for the model."""
-        return hosts(self.model, tool)
+        return server_items.hosts(self.model, tool)
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
@@ -401,12 +390,12 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     body: Json = {"model": model, "input": messages, "stream": True, "store": False}
     include = ["reasoning.encrypted_content"] if reasons(model) else []
     if include or request.hosted:
-        body["include"] = [*include, *([SOURCES] if request.hosted else [])]
+        body["include"] = [*include, *([server_items.SOURCES] if request.hosted else [])]
     if request.instructions:
         body["instructions"] = clean(request.instructions)
     if request.tools or request.hosted:
-        body["tools"] = [*map(web_tool, request.hosted), *map(_tool, request.tools)]
-        body |= bound_of(request.hosted)
+        body["tools"] = [*map(server_items.web_tool, request.hosted), *map(_tool, request.tools)]
+        body |= server_items.bound_of(request.hosted)
         choice = request.tool_choice
         body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "name": choice}
     if request.output:
@@ -458,7 +447,7 @@ def _assistant_items(parts: Sequence[Part], *, reasons: bool) -> Iterator[Json]:
             continue  # it is in the item of its call
         elif own and not parted:
             yield from held
-            yield sent_back(own)
+            yield server_items.sent_back(own)
             held = []
         elif fresh := _fresh_item(part):
             yield fresh
