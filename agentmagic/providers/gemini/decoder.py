@@ -116,6 +116,7 @@ _BLOCKED = {
 """Finish reasons, and reasons of a refused prompt, that another try would not change."""
 
 _COUNTS = ("prompt", "toolUsePrompt", "cachedContent", "candidates", "thoughts")
+_TOTAL = "totalTokenCount"
 _BESIDE = frozenset({"groundingMetadata", "urlContextMetadata"})
 _FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"})
 _PLAIN = frozenset({"text", "thought"})
@@ -152,9 +153,8 @@ class Decoder:
         self._began = self._began or bool(_FIELDS & response.keys())
         if error := response.get("error"):
             raise refusal(None, {"error": error}, self._model)
-        # Each is the sum so far, unless Google's servers did something: then some fall, and the last lacks some.
-        for name, count in object_of(response.get("usageMetadata")).items():
-            self._usage[name] = max(count_of(count), count_of(self._usage.get(name)))
+        if usage := object_of(response.get("usageMetadata")):
+            self._usage = _most(self._usage, usage)
         if feedback := response.get("promptFeedback"):
             _check_prompt(object_of(feedback))
         for candidate in objects_of(response.get("candidates"))[:1]:
@@ -189,7 +189,7 @@ class Decoder:
 
     def _take_metadata(self, candidate: Json) -> None:
         """Take in the data beside an answer; the citations of its texts may come behind them."""
-        if candidate.keys() & _BESIDE:
+        if not _BESIDE.isdisjoint(candidate):
             self._texts.holds = True
             self._grounding = figures_so_far(self._grounding, object_of(candidate.get("groundingMetadata")))
             self._urls = figures_so_far(self._urls, object_of(candidate.get("urlContextMetadata")))
@@ -255,6 +255,16 @@ def _check_reason(reason: str, said: object) -> None:
 def _blocked(what: str, reason: str, said: object) -> ProviderError:
     why = quoted(said) or _BLOCKED.get(reason, "it does not say why")
     return BadRequest(f"Gemini blocked {what} ({quoted(reason)}): {why.rstrip('.')}. Word the request differently.")
+
+
+def _most(before: Json, now: Json) -> Json:
+    """Return the figures so far.
+
+    Each chunk has the sums; where Google's servers did something, some fall, and the last chunk lacks some.
+    """
+    if now.keys() >= before.keys() and count_of(now.get(_TOTAL)) >= count_of(before.get(_TOTAL)):
+        return now
+    return {name: max(count_of(now.get(name)), count_of(before.get(name))) for name in before | now}
 
 
 def _usage(counts: Json) -> Usage:
