@@ -60,6 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("notebook", nargs="?", default="", help=named)
     command.add_argument("--list", action="store_true", help="print the served kernels with their notebooks")
     command.set_defaults(carry_out=_bridge)
+    command = commands.add_parser("rules", help="show what this folder's project tells models: rules, skills, commands")
+    command.add_argument("--approve", action="store_true", help="let them be used as they are now")
+    command.set_defaults(carry_out=_rules)
     command = commands.add_parser("run", help="run a notebook in a kernel of its own and print what its cells show")
     command.add_argument("notebook", type=Path)
     command.add_argument("-m", "--model", help=f"stand in for the notebook's models, as {settings.MODEL} does")
@@ -158,6 +161,14 @@ def _bridge(options: Any) -> int:
         relay.show()
     else:
         relay.serve(options.notebook)
+    return 0
+
+
+def _rules(options: Any) -> int:
+    from agentmagic.context.rules import project_here, report
+    from agentmagic.text import shown
+
+    _print([shown(report(project_here(rules=True), approve=options.approve))])
     return 0
 
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from agentmagic import settings
 from agentmagic.approval.policy import PolicyLike, policy_of
 from agentmagic.classroom import class_settings
+from agentmagic.context.rules import with_project
 from agentmagic.errors import UsageError
 from agentmagic.events import TRIES
 from agentmagic.json_schema import check_schema, readable
 from agentmagic.messages import Message
-from agentmagic.providers.base import WRAPPED, Advising, Model, ModelSettings, OutputSchema, honoured
+from agentmagic.providers.base import WRAPPED, Advising, Model, ModelSettings, OutputSchema, ProjectText, honoured
 from agentmagic.providers.outside import is_outside
 from agentmagic.providers.registry import choose_default, is_made_by_provider, resolve
 from agentmagic.runtime.engine import UserLoop, engine, session_loop
@@ -104,7 +105,8 @@ class Agent:
     its value the result's `value`. `compact_at` is the share of the model's window at which older turns are
     summarised (None for never). `max_result` is the number of characters of one tool result that the model is sent
     (None for all); it can read the rest with a tool. `settings` are temperature, limit of output, reasoning and the
-    like, `retry` says which failed requests are sent again, and when.
+    like, `retry` says which failed requests are sent again, and when. With `rules` the model is told what the project
+    around the notebook says in AGENTS.md and in its skills, once the user has approved it.
 
     Raises UsageError for an invalid value. Nothing is connected, no file is read and no key is looked for.
     """
@@ -128,6 +130,7 @@ class Agent:
     max_result: int | None = MAX_RESULT
     settings: ModelSettings = ModelSettings()  # noqa: RUF009  (a frozen value)
     retry: RetrySettings = RetrySettings()
+    rules: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(cast("object", self.tools), Iterable) or isinstance(self.tools, (Tool, Toolset)):
@@ -163,7 +166,11 @@ class Agent:
     @property
     def whole_instructions(self) -> str:
         """The instructions, with the form of the answer in words if it has one."""
-        schema, said = self.output_schema, self.instructions
+        return self.instructed(())
+
+    def instructed(self, project: Sequence[ProjectText]) -> str:
+        """Return the whole instructions, with what the files of a project say."""
+        schema, said = self.output_schema, with_project(self.instructions, project)
         return said if schema is None else f"{said}\n\n{schema.instructions}".lstrip()
 
     def own_tools(self) -> list[Tool]:
@@ -177,6 +184,9 @@ def _check_kinds(agent: Agent) -> None:
         if not isinstance(value := getattr(agent, name), str):
             message = f"{name} is {value!r:.80}. Give a text, or leave it out."
             raise UsageError(message)
+    if not isinstance(cast("object", agent.rules), bool):
+        message = f"rules is {agent.rules!r:.80}. Give True or False."
+        raise UsageError(message)
     if agent.before_finish is not None and not callable(agent.before_finish):
         message = f"before_finish is {agent.before_finish!r:.80}. Give a function of the answer, or None."
         raise UsageError(message)

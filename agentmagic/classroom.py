@@ -77,9 +77,10 @@ class ClassSettings:
     `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) bound each turn,
     `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together.
     With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
-    `code` is the same for programs. `replay` is the one mode of every cassette. `file` is the file that sets the
-    bounds. If several files do, `parts` are the settings of each, the outermost first, and the others are the strictest
-    of them. `wider` has a sentence for each setting that asks for more than a file further out allows.
+    `code` is the same for programs. With `rules` false, the files of a project tell the model nothing. `replay` is the
+    one mode of every cassette. `file` is the file that sets the bounds. If several files do, `parts` are the settings
+    of each, the outermost first, and the others are the strictest of them. `wider` has a sentence for each setting that
+    asks for more than a file further out allows.
     """
 
     file: Path | None = None
@@ -93,6 +94,7 @@ class ClassSettings:
     timeout: float | None = None
     permission: Literal["ask", "deny"] | None = None
     code: Literal["ask", "deny"] | None = None
+    rules: bool | None = None
     replay: Replay | None = None
     parts: tuple["ClassSettings", ...] = ()
     wider: tuple[str, ...] = ()
@@ -341,16 +343,17 @@ _FORMS = {
     "number": "a number above 0",
     "whole": "a whole number above 0",
     "permission": '"ask" or "deny"',
+    "switch": "true or false",
     "mode": f"one of {', '.join(MODES)}",
 }
 
 
 def _kind(name: str) -> str:
     kinds = {"models": "list", "servers": "servers", "permission": "permission", "code": "permission"}
-    return {**kinds, "replay": "mode", "max-iterations": "whole"}.get(name, "number")
+    return {**kinds, "rules": "switch", "replay": "mode", "max-iterations": "whole"}.get(name, "number")
 
 
-def _fits(name: str, value: Any) -> bool:
+def _fits(name: str, value: Any) -> bool:  # noqa: PLR0911  (one return for each kind)
     match _kind(name):
         case "list":
             return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
@@ -358,6 +361,8 @@ def _fits(name: str, value: Any) -> bool:
             return isinstance(value, list) and all(map(_is_server, cast("list[Any]", value)))
         case "permission":
             return value in ("ask", "deny")
+        case "switch":
+            return isinstance(value, bool)
         case "mode":
             return value in MODES
         case "whole":

@@ -21,7 +21,7 @@ StopReason = Literal["answer", "done", "limit", "budget", "timeout", "cancelled"
 PartKind = Literal["text", "reasoning", "tool_call", "hosted_call", "hosted_result"]
 Level = Literal["info", "warning", "error"]
 Route = Literal["answer", "ask", "tools"]
-ValueKind = Literal["table", "image", "text", "code", "file", "error", "schema"]
+ValueKind = Literal["table", "image", "text", "code", "file", "error", "schema", "command"]
 PlanState = Literal["", "new", "refused"]
 TaskState = Literal["pending", "running", "done", "failed", "skipped"]
 CellKind = Literal["code", "markdown"]
@@ -40,7 +40,8 @@ TRIES = 5
 class PromptValue:
     """What the prompt holds for a value that it names; `written` is how the prompt names it. Secrets are blanked.
 
-    `shown` is one line, `tokens` an estimate, `text` what the model gets, "" for an image, which the prompt holds.
+    `shown` is one line, `tokens` an estimate, `text` what the model gets, "" for an image, which the prompt holds. A
+    value of the kind "command" is a file of the project that the prompt was made of.
     """
 
     type: ClassVar[str] = "prompt_value"
@@ -52,8 +53,8 @@ class PromptValue:
 
     @property
     def in_place(self) -> bool:
-        """Whether its text stands in the prompt, in the place of `{...}`; other values have parts of their own."""
-        return self.written.startswith("{") and bool(self.text)
+        """Whether its text stands in the prompt, for `{...}` or a command; other values have parts of their own."""
+        return self.kind == "command" or (self.written.startswith("{") and bool(self.text))
 
 
 @value_class
@@ -199,7 +200,8 @@ class QuestionAsked:
     `suggested` is an answer that the user may send as it is, or change. `step` says that the turn is paused before a
     request, which `text` shows: `Approve` goes on, and a `Reply` replaces the prompt if `suggested` holds it.
     `choices` are the answers that can be given, if there are no others. `plan` says that `suggested` is the lines of a
-    plan: a "new" one, or one as the user changed it that was "refused", as `text` says.
+    plan: a "new" one, or one as the user changed it that was "refused", as `text` says. `files` is all
+    of the text of files of the project that are to be approved: today's user answers that, and no recording.
     """
 
     type: ClassVar[str] = "question_asked"
@@ -209,6 +211,7 @@ class QuestionAsked:
     step: bool = False
     choices: tuple[str, ...] = ()
     plan: PlanState = ""
+    files: str = ""
 
 
 @value_class

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,8 @@ from agentmagic.agent import MAX_RESULT, Agent, Connections, check_limit
 from agentmagic.approval.approvals import Approvals
 from agentmagic.classroom import class_settings
 from agentmagic.context.request_view import RequestView, tokens_of_message
+from agentmagic.context.rules import Project, project_here
+from agentmagic.context.skills import SkillReader
 from agentmagic.errors import ReplayMismatch, SessionBusy, UsageError
 from agentmagic.events import (
     CellProposed,
@@ -638,7 +640,9 @@ class Session:
             )
         with self._between_turns():
             budget = _budget("session", self.max_cost, self.max_tokens, self._spent)
-            turn = replace(self._draft(self.agent, self.toolsets(), COMPACT), view=self._view, budgets=(budget,))
+            draft = self._draft(self.agent, self.toolsets(), COMPACT)
+            project = _project(self.agent, TurnSettings())
+            turn = replace(draft, view=self._view, budgets=(budget,), project=project)
             try:
                 compacted = engine().call(self._connections.with_loop(compact(turn)))
             except BudgetExhausted as spent:
@@ -859,7 +863,9 @@ class Session:
     def preview_of(self, prompt: Prompt, chosen: TurnSettings) -> Preview:
         """Return what `preview` returns, for a front end."""
         recipe = chosen.recipe(self.agent)
-        return engine().call(preview(self._draft(recipe, self._sources(recipe, chosen), prompt)))
+        project = _project(recipe, chosen)
+        sources = _with_skills(self._sources(recipe, chosen), project, chosen)
+        return engine().call(preview(replace(self._draft(recipe, sources, prompt), project=project)))
 
     def _draft(
         self, recipe: Agent, sources: Sequence[Toolset], prompt: Prompt, model: Model | None = None
@@ -926,13 +932,15 @@ class Session:
                 served=driver is not None,
                 recorded=driver is None or driver.recorded,
             )
+            project = _project(recipe, chosen, recorded=None if tape is None else tape.project)
+            sources = _with_skills(sources, project, chosen)
             if tape is not None:
                 message, sources = tape.told(message), tape.toolsets(sources)
                 run = partial(tape.play, run=run)
             if outside is not None:
                 outside.on_tape(tape)
             turn = self._context(recipe, real() if tape is None else tape.model, sources, message, chosen)
-            turn = replace(turn, plan=plan)
+            turn = replace(turn, plan=plan, project=project)
             is_paid = tape is None or tape.mode not in ("replay", "replay-model")
             play = partial(self._play, turn, keep, run if driver is None else driver.asks_in(run), is_paid)
             self._run = Run(
@@ -1054,6 +1062,20 @@ class Session:
     def _journal(self, path: str | Path) -> Journal:
         notices = self._notices  # not the session itself, which the journal would keep alive
         return Journal(Path(path), tell=lambda words: notices.append(Notice("warning", words)))
+
+
+def _project(recipe: Agent, chosen: TurnSettings, *, recorded: Collection[str] | None = None) -> Project:
+    """Return the project of a turn. A client brings its own rules, and so does an outside agent."""
+    is_ours = chosen.driver is None and not is_outside(model_override() or recipe.model)
+    asks = bool(chosen.attended)
+    project = project_here(rules=recipe.rules and is_ours, asks=asks, recorded=recorded)
+    return project if chosen.skills else project.without_skills()
+
+
+def _with_skills(sources: Sequence[Toolset], project: Project, chosen: TurnSettings) -> Sequence[Toolset]:
+    """Return sources of tools with the one that reads skills, if the project has any."""
+    has_skills = chosen.skills and any(one.kind == "skill" for one in project.found.files)
+    return (*sources, SkillReader(project)) if has_skills else sources
 
 
 def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:

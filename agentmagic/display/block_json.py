@@ -191,7 +191,7 @@ class QuestionFields(TypedDict):
 
     With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given,
     if there are no others. `plan` says that `suggested` is the lines of a plan, "refused" that those sent before cannot
-    be run, as the text says.
+    be run, as the text says. `files` is the text of files that are to be approved.
     """
 
     kind: Literal["question"]
@@ -202,6 +202,7 @@ class QuestionFields(TypedDict):
     step: bool
     choices: Sequence[str]
     plan: PlanState
+    files: str
 
 
 class ProposalFields(TypedDict):
@@ -362,6 +363,7 @@ class JsonRenderer:
             "step": block.step,
             "choices": list(map(shown, block.choices)) if block.open else [],
             "plan": block.plan,
+            "files": shown(block.files),
         }
 
     def proposal(self, block: ProposalBlock) -> ProposalFields:

@@ -288,7 +288,7 @@ class QuestionBlock(Block):
     """A question to the person; `answer` is None until it is answered, `ask` the id to answer with.
 
     `suggested` is an answer that the person may send as it is, or change. With `step` it is a request before which the
-    turn is paused, and `suggested` the prompt in it. `choices` and `plan` are those of `QuestionAsked`.
+    turn is paused, and `suggested` the prompt in it. `choices`, `plan` and `files` are those of `QuestionAsked`.
     """
 
     text: str
@@ -298,6 +298,7 @@ class QuestionBlock(Block):
     step: bool = False
     choices: tuple[str, ...] = ()
     plan: PlanState = ""
+    files: str = ""
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.question`."""

@@ -206,9 +206,9 @@ class _BlockHtml:
         state: State = "waiting" if block.open else "done"
         edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
         reply = () if block.answer is None else (Markup("<br><b>Answer:</b> "), shown(block.answer))
-        return _paragraph(
-            element("b", "Paused:" if block.step else "Question:"), " ", shown(block.text), *reply, style=edge
-        )
+        label = Markup("<b>{}</b> ").format("Paused:" if block.step else "Question:")
+        files = fold(words.FILES, element("pre", shown(block.files), style=PRE), look=SUMMARY, is_open=block.open)
+        return _paragraph(label + shown(block.text), *reply, style=edge) + (files if block.files else "")
 
     def proposal(self, block: ProposalBlock) -> Markup:
         state = words.proposal_state(block)

@@ -102,7 +102,8 @@ class TextRenderer:
     def question(self, block: QuestionBlock) -> str:
         """Return the question, and below it the answer if there is one."""
         answer = () if block.answer is None else (_indented(shown(block.answer)),)
-        return "\n".join((f"? {shown(block.text)}", *answer))
+        files = (_indented(shown(block.files)),) if block.files else ()
+        return "\n".join((f"? {shown(block.text)}", *files, *answer))
 
     def proposal(self, block: ProposalBlock) -> str:
         """Return what is proposed and why, and the whole text below it."""

@@ -187,7 +187,7 @@ class Transcript:
             case events.PromptEdited():
                 self._edit_prompt(event)
             case events.QuestionAsked():
-                given = {name: getattr(event, name) for name in ("suggested", "step", "choices", "plan")}
+                given = {name: getattr(event, name) for name in ("suggested", "step", "choices", "plan", "files")}
                 question = QuestionBlock(event.text, ask=event.id, **given, open=True)
                 self._questions[event.id] = self._add(question)
             case events.QuestionAnswered():

@@ -98,6 +98,7 @@ _STOPS: dict[StopReason, str] = {
 }
 STOPS = OpenTable(_STOPS, lambda reason: f"stopped: {_as_it_is(reason)}")
 
+FILES = "Their text"
 UNSENT = "no answer, not sent again"
 """What the footer of a turn says that later requests leave out."""
 

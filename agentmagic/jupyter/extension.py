@@ -89,7 +89,7 @@ class AgentMagics:
             say(read.text)
         elif cell.strip() and read.rows is not None:
             run_map(self._runner, self._namespace, read, cell)
-        elif cell.strip():
+        elif cell.strip() or read.command:
             self._runner.ask(read, cell)
         else:
             raise UsageError(

@@ -12,6 +12,7 @@ from agentmagic.agent import TOOL_CHOICES, Agent
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.compaction import Context, Limits
 from agentmagic.context.request_view import CHARACTERS, RequestView, tokens_by_part
+from agentmagic.context.rules import NO_PROJECT, Project
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
 from agentmagic.events import (
     Compacted,
@@ -75,7 +76,8 @@ class TurnContext:
     tools have said in this session: each is said once. `unreachable` are the problems of servers that the
     user was told of. `watcher` finds out what the tools change. `purse` is asked before each request, and told what it
     has cost. `row` says that the turn is one of many, whose requests wait for those of other turns. `caller` is the
-    outside program that makes the calls in place of a model, "" without one.
+    outside program that makes the calls in place of a model, "" without one. `project` are the files around the
+    notebook of which the model is told.
     """
 
     agent: Agent
@@ -99,6 +101,7 @@ class TurnContext:
     purse: Purse = field(default_factory=Purse)
     row: bool = False
     caller: str = ""
+    project: Project = NO_PROJECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +163,14 @@ class Steps:
         self._emit = emit
         self._stepper = stepper
         self._call_ids: set[str] = set()
-        self._instructions = turn.agent.whole_instructions
+        self.tell_of_project()
         self._settings = honoured(turn.model, turn.agent.settings)
         self._limits = Limits(turn.facts.window, turn.agent.compact_at, turn.agent.max_result)
+
+    def tell_of_project(self) -> None:
+        """Tell the model of the project's files that the user has approved by now, before the first step."""
+        self._project = self._turn.project.texts
+        self._instructions = self._turn.agent.instructed(self._project)
 
     @cached_property
     def _context(self) -> Context:
@@ -334,7 +342,14 @@ class Steps:
             self._tools.setdefault(tool.name, tool)
         hosted = tuple(tool.hosted for tool in self._tools.values() if tool.hosted and hosts(self._model, tool.hosted))
         return Request(
-            sent, self._instructions, self._definitions, tool_choice, self._schema, self._settings, hosted=hosted
+            sent,
+            self._instructions,
+            self._definitions,
+            tool_choice,
+            self._schema,
+            self._settings,
+            hosted=hosted,
+            project=self._project,
         )
 
     @property

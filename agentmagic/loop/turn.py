@@ -5,24 +5,28 @@ The loop emits events and nothing else. The messages it works with are the fold 
 
 import asyncio
 import time
+import uuid
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from agentmagic import log
 from agentmagic.agent import REPAIRS, TIMEOUT, TOOL_CHOICES
 from agentmagic.approval.approvals import Ask, Gate, Refused, ask_no_one
 from agentmagic.approval.policy import policy_of
 from agentmagic.classroom import class_settings
+from agentmagic.context.project_questions import NO, YES, is_yes
 from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, said
 from agentmagic.events import (
     Event,
     Fold,
+    Level,
     Notice,
     PartFinished,
     PartStarted,
     PromptAdded,
+    QuestionAsked,
     RunResult,
     StepFinished,
     StepRetried,
@@ -267,6 +271,7 @@ class TurnLoop:
 
     async def take_steps(self) -> StopReason:
         """Take the steps of the turn, and return why it is over."""
+        await self._settle_project()
         await self.list_tools()
         choice = first = self.turn.agent.tool_choice
         if choice not in TOOL_CHOICES and choice not in self.tools:
@@ -362,6 +367,25 @@ class TurnLoop:
         self.prompts += bool(words)
         return words
 
+    async def _settle_project(self) -> None:
+        """Ask the user about the project's files that are new, and tell the model of those that are approved."""
+        project = self.turn.project
+        if (question := project.question()) is not None:
+            words, shown, files = question
+            asked = QuestionAsked(uuid.uuid4().hex, words, choices=(YES, NO), files=shown)
+            agreed = is_yes(await self.executor.put(asked))
+            await engine().in_pool(partial(project.settle, files, agreed=agreed))
+            self.steps.tell_of_project()
+        self._tell_once(project.notices(), "info")
+        project.check_commands(self.turn.values)
+
+    def _tell_once(self, notices: Iterable[str], level: Level = "warning") -> None:
+        """Emit notices that no earlier turn of the session has had."""
+        new = [words for words in dict.fromkeys(notices) if words not in self.turn.noted]
+        self.turn.noted.update(new)
+        for words in new:
+            self.emit(Notice(level, redact(words)))
+
     async def list_tools(self) -> None:
         """List the tools of the turn, and warn of what is missing."""
         listed = await await_with_grace(_all(map(list_source, self.turn.toolsets)))
@@ -374,7 +398,7 @@ class TurnLoop:
                     )
                 elif self.tools.setdefault(tool.name, tool) is not tool:
                     self.warn(f"Two tools are named {tool.name}; the first of them is used.")
-        self._tell_of_sources()
+        self._tell_once(words for source in self.turn.toolsets for words in notices_of(source))
         offered, missing = as_of_now(self.tools.values())
         self.tools.clear()  # the executor has this very dict
         self.tools.update(offered)
@@ -395,29 +419,19 @@ class TurnLoop:
                 del self.tools[tool.name]
                 self._tell_of_unhosted(tool)
                 continue
-            call = ToolCall(f"call_{uuid4().hex}", tool.name, asked_of(tool.hosted))
+            call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, asked_of(tool.hosted))
             if isinstance(admitted := await gate.admit(tool, call), Refused):
-                self._tell_once(admitted.words)
+                self._tell_once([admitted.words])
                 del self.tools[tool.name]
 
     def _tell_of_unhosted(self, tool: Tool) -> None:
         """Tell why a model is asked without a tool, unless its search opens pages under the same bounds."""
         model, search = self.turn.model, self.tools.get(SEARCH)
-        if (
-            tool.hosted
-            and search
-            and search.hosted == replace(tool.hosted, name=SEARCH)
-            and hosts(model, search.hosted)
-        ):
+        asked = search.hosted if search else None
+        if asked and tool.hosted == replace(asked, name=tool.name) and hosts(model, asked):
             return
         wish = next((name for name, kept in wishes(tool.hosted) if hosts(model, kept)), "")
-        self._tell_once((NO_WISH if wish else NO_WEB).format(model=model.name, tool=tool.name, wish=wish))
-
-    def _tell_once(self, words: str) -> None:
-        """Warn of something, unless an earlier turn of the session has."""
-        if words not in self.turn.noted:
-            self.turn.noted.add(words)
-            self.warn(redact(words))
+        self._tell_once([(NO_WISH if wish else NO_WEB).format(model=model.name, tool=tool.name, wish=wish)])
 
     def _tell_of_servers(self, problems: Sequence[str]) -> None:
         """Warn of servers that cannot be reached, unless an earlier turn of the session has warned of the same."""
@@ -425,13 +439,6 @@ class TurnLoop:
         complete = bool(self.turn.toolsets) and not any(isinstance(one, Choosing) for one in self.turn.toolsets)
         for problem in not_told(problems, self.turn.unreachable, complete=complete):
             self.warn(redact(f"This turn runs without a tool server. {problem}"))
-
-    def _tell_of_sources(self) -> None:
-        """Warn of what the sources say of their tools, unless an earlier turn of the session has."""
-        said = dict.fromkeys(words for source in self.turn.toolsets for words in notices_of(source))
-        for words in [words for words in said if words not in self.turn.noted]:
-            self.warn(redact(words))
-        self.turn.noted.update(said)
 
     def _leave_out(self) -> None:
         """Leave out the tools that are too many for the model."""

@@ -121,8 +121,9 @@ class TurnDriver:
 class TurnSettings:
     """The options of a turn, each with its value: the one that the caller gave, or the usual one.
 
-    The last four are a front end's own: `toolsets` replace the session's sources of tools, `values` describe what the
+    The last five are a front end's own: `toolsets` replace the session's sources of tools, `values` describe what the
     prompt names, as the model is sent it, `notices` are warnings about that, and a `driver` makes the turn's calls.
+    Without `skills` those of the project are left out.
     """
 
     abort: AbortEvent | None = None
@@ -141,6 +142,7 @@ class TurnSettings:
     values: Sequence[PromptValue] = ()
     notices: Sequence[str] = ()
     driver: TurnDriver | None = None
+    skills: bool = True
 
     @classmethod
     def of(cls, options: TurnOptions) -> Self:

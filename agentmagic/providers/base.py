@@ -162,6 +162,19 @@ class PlanQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class ProjectText:
+    """A file of the user's project that a model is told of; `text` stands in the instructions.
+
+    `file` is its path from the project's root, `kind` "rules" or "skill". `digest` is one of all that was read for it.
+    """
+
+    kind: str
+    file: str
+    digest: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One model request, independent of the provider.
 
@@ -169,6 +182,7 @@ class Request:
     `tool_choice` is "auto", "none", "required" or the name of one of `tools`. `output` asks for an answer that is JSON
     of that form. Not every model obeys, so the loop checks the answer. `settings` has only settings that the model
     `honours`. `decision` says what a planned turn asks. `hosted` are tools of the provider's own, which it `hosts`.
+    `project` are the files whose texts stand in the instructions.
     """
 
     messages: tuple[Message, ...]
@@ -179,6 +193,7 @@ class Request:
     settings: ModelSettings = ModelSettings()
     decision: PlanQuestion | None = None
     hosted: tuple[HostedTool, ...] = ()
+    project: tuple[ProjectText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

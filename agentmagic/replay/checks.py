@@ -186,6 +186,7 @@ _FORMS: dict[str, dict[str, Test]] = {
         "settings_": _or_null(_DICT),
         "decision_": _or_null(_TEXT),
         "hosted_": _or_null(_list(_form(name=_TEXT, domains_=_list(_TEXT), max_uses_=_count))),
+        "project_": _or_null(_list(_form(kind=_TEXT, file=_TEXT, digest=_TEXT, text=_TEXT))),
         "keep_": _count,
         "messages_": _list(_form(role=_TEXT, parts=_LIST, interrupted_=_BOOL)),
     },

@@ -8,12 +8,13 @@ replaced by their digest. So the usual comparison is one of equal strings. Only 
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import SequenceMatcher
 from hashlib import blake2b
 from itertools import count, islice, takewhile, zip_longest
 from typing import Any, Literal, cast
 
+from agentmagic.context.rules import without_project
 from agentmagic.events import PromptValue
 from agentmagic.messages import (
     HostedCall,
@@ -40,6 +41,7 @@ Cause = Literal[
     "model",
     "settings",
     "instructions",
+    "rules",
     "tool list",
     "tool schema",
     "order",
@@ -68,7 +70,10 @@ _HANDLE = re.compile(rf'({READER}\(id=)"(?:[^"\\]|\\.)*"')
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """A request in canonical form. `settings` and each of `tools`, `messages` and `values` are a line of JSON."""
+    """A request in canonical form.
+
+    `settings` and each of `tools`, `messages`, `values` and `project` are a line of JSON.
+    """
 
     model: str
     instructions: str = ""
@@ -76,11 +81,13 @@ class RequestRecord:
     tools: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
+    project: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
         """A digest of the whole, 32 hexadecimal characters."""
         whole = (self.model, self.instructions, self.settings, *self.tools, "", *self.messages, "", *self.values)
+        whole += ("", *self.project) if self.project else ()
         return blake2b("\n".join(whole).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -109,6 +116,7 @@ class RequestRecords:
         instructions = request.instructions
         if request.output is not None:
             instructions = instructions.removesuffix(request.output.instructions).rstrip()
+        instructions = without_project(instructions, request.project)
         return RequestRecord(
             model,
             redact(instructions),
@@ -116,6 +124,7 @@ class RequestRecords:
             tuple(sorted(self._tools(request.tools))),
             tuple(self._messages(request.messages)),
             tuple(record_line({"written": one.written, "kind": one.kind, "text": one.text}) for one in values),
+            tuple(record_line(blanked(asdict(one))) for one in request.project),
         )
 
 
@@ -217,8 +226,26 @@ def _differences(old: RequestRecord, new: RequestRecord, known: Known) -> Iterat
         yield _difference("model", "model", old.model, new.model)
     yield from _walk("settings", "settings", json.loads(old.settings), json.loads(new.settings))
     yield from _walk("instructions", "instructions", old.instructions, new.instructions)
+    yield from _project_differences(old.project, new.project)
     yield from _tool_differences(old.tools, new.tools)
     yield from _Messages(old, new, known).differences()
+
+
+def _project_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
+    """Yield the files of the project that are other ones: how their texts differ, or only that they do."""
+    before, after = ({one["file"]: one for one in map(json.loads, files)} for files in (old, new))
+    for file in [*before, *(file for file in after if file not in before)]:
+        one, other = before.get(file), after.get(file)
+        if one is None or other is None:
+            yield _difference(
+                "rules", file, ABSENT if one is None else one["text"], ABSENT if other is None else other["text"]
+            )
+        elif one["text"] != other["text"]:
+            yield from _walk("rules", file, one["text"], other["text"])
+        elif one["digest"] != other["digest"] and one["kind"] != "rules":  # else only white space differs
+            yield _difference("rules", file, f"(digest {one['digest']})", f"(digest {other['digest']})")
+    if before == after and old != new:
+        yield _difference("rules", "order", ", ".join(before), ", ".join(after))
 
 
 def _tool_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
@@ -250,7 +277,8 @@ class _Messages:
         """Yield the differences, those of the model's own messages only if there is no other."""
         changed = [(one, other) for one, other in self._values if not is_cosmetic(one["text"], other["text"])]
         for before, after in changed:
-            yield _difference("value", f"values.{before['written']}", before["text"], after["text"])
+            cause: Cause = "rules" if before["kind"] == "command" else "value"
+            yield _difference(cause, f"values.{before['written']}", before["text"], after["text"])
         pairs, in_order = self._pairs()
         if not in_order:
             yield _difference("order", "history", _prompts(self._old), _prompts(self._new))

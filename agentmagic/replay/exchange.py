@@ -10,8 +10,9 @@ from dataclasses import asdict
 from operator import is_
 from typing import Any, Generic, TypeVar, cast
 
+from agentmagic.context.rules import without_project
 from agentmagic.messages import NOTEBOOK, Example, HostedTool, Message, ToolDef
-from agentmagic.providers.base import ModelSettings, OutputSchema, PlanQuestion, Request
+from agentmagic.providers.base import ModelSettings, OutputSchema, PlanQuestion, ProjectText, Request
 from agentmagic.secrets import redact
 from agentmagic.serialization import from_json, to_json
 
@@ -103,13 +104,14 @@ class Encoder:
     def request(self, request: Request) -> Json:
         """Return a request as JSON, fields at their default left out."""
         data: Json = {
-            "instructions": blanked(request.instructions),
+            "instructions": blanked(without_project(request.instructions, request.project)),
             "tools": [definition(tool) for tool in request.tools],
             "tool_choice": "" if request.tool_choice == "auto" else request.tool_choice,
             "output": request.output and blanked({"name": request.output.name, "schema": request.output.schema}),
             "settings": blanked({name: getattr(request.settings, name) for name in request.settings.given}),
             "decision": request.decision and request.decision.kind,
             "hosted": [hosted_tool(tool) for tool in request.hosted],
+            "project": [blanked(asdict(one)) for one in request.project],
             "messages": self._messages(request.messages),
         }
         return {name: value for name, value in data.items() if value}
@@ -127,6 +129,7 @@ def request_of(data: Mapping[str, Any], restore: Callable[[Any], Any]) -> Reques
         ModelSettings(**data.get("settings", {})),
         kind and PlanQuestion(kind, ""),
         tuple(_hosted_of(one) for one in data.get("hosted", ())),
+        tuple(ProjectText(**one) for one in data.get("project", ())),
     )
 
 
@@ -272,7 +275,7 @@ class Chain:
     def decode(self, difference: Mapping[str, Any]) -> Json:
         """Return the request of a difference. Raises ValueError if a message, part or tool of it is missing."""
         try:
-            own = ("instructions", "tools", "tool_choice", "output", "settings", "decision", "hosted")
+            own = ("instructions", "tools", "tool_choice", "output", "settings", "decision", "hosted", "project")
             changed = {name: difference[name] for name in own if name in difference}
             fields = {name: value for name, value in {**self._fields, **changed}.items() if value is not None}
             expected = self._expected()  # also if it is not used: it settles the results, as `encode` does

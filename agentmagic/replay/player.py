@@ -217,6 +217,18 @@ class Player:
         return list(self.cassette.sources(self.take))
 
     @property
+    def project(self) -> Sequence[Json]:
+        """The files of the project that the model was told of, those of an earlier take if they were the same."""
+        take: Take | None = self.take
+        while take is not None:
+            told: list[Sequence[Json] | None]
+            told = [one["project"] for one in take.documents if "request" in one and "project" in one]
+            if told:
+                return next((files for files in told if files), ())
+            take = take.base
+        return ()
+
+    @property
     def chosen(self) -> list[str] | None:
         """The names of the tools that the model took, None if it took all."""
         listed = [document for document in self.take.documents if "sources" in document]

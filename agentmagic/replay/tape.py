@@ -140,6 +140,13 @@ class TurnTape:
         self.recorder = self.record() if self.player is None and self.record is not None else None
 
     @property
+    def project(self) -> Collection[str] | None:
+        """The files of the project that the recording used, by name; None if a model is asked about them."""
+        if self.mode not in ("replay", "replay-model"):
+            return None
+        return () if self.player is None else tuple(one["file"] for one in self.player.project)
+
+    @property
     def forked(self) -> bool:
         """Whether the turn was played up to a change, and recorded from there."""
         return self.player is not None and self.recorder is not None
@@ -337,7 +344,8 @@ class TurnTape:
         """Return the function that asks the user in this turn: its answers are recorded, or come from the tape."""
 
         async def on_tape(question: ApprovalAsked | QuestionAsked) -> Intent | None:
-            if question.step:  # a pause of step mode is of today's user
+            # A pause of step mode is of today's user. So is trust in files: a cassette may come with them.
+            if question.step or (isinstance(question, QuestionAsked) and question.files):
                 return await ask(question)
             call = question.call.id if isinstance(question, ApprovalAsked) else ""
             place = self.calls.places.get(call, (0, 0))

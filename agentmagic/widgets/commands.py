@@ -171,6 +171,10 @@ class Notebook:
         """Return the session commands, each with its help."""
         return ()
 
+    def prompts(self, session: Session) -> Sequence[tuple[str, str]]:  # noqa: ARG002
+        """Return the prompts that `/NAME` asks, each with what it is for."""
+        return ()
+
     def run_line(self, session: Session, magic: str, line: str) -> str:  # noqa: ARG002
         """Carry out a line of `%agent` on a session, or a line of `%mcp`; return what to say of it."""
         raise UsageError(NEEDS_EXTENSION)

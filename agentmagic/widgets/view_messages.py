@@ -101,10 +101,11 @@ class State(TypedDict, total=False):
     can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns.
     `offered` is a saved conversation to go on with.
     `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words.
-    `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has
-    asked for them. `setup` is the card that a turn without a key waits for. `attached` are the attachments of the next
-    prompt, each with what it is. `large` is for a projector. `context` is about how many tokens the next request takes
-    beside its prompt, `window` how many the model takes, 0 if that is unknown.
+    `names` complete `@`, `commands` and `prompts` complete `/`, each with what it is; `chats` are the
+    conversations, once the page has asked for them. `setup` is the card that a turn without a key waits for.
+    `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. `context`
+    is about how many tokens the next request takes beside its prompt, `window` how many the model takes, 0 if that
+    is unknown.
     """
 
     title: str
@@ -126,6 +127,7 @@ class State(TypedDict, total=False):
     offered: ConversationRow | None
     names: list[tuple[str, str]]
     commands: list[tuple[str, str]]
+    prompts: list[tuple[str, str]]
     chats: list[ConversationRow]
     attached: list[tuple[str, str]]
     setup: SetupCard | None

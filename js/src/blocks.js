@@ -288,8 +288,10 @@ const capital = (word) => word.slice(0, 1).toUpperCase() + word.slice(1)
 /** What a tool asks the person. @implements {Drawn<QuestionFields>} */
 class Question {
   #words = h("p", { class: "am-asked" })
+  #files = h("details", { class: "am-files", hidden: true, open: true })
   #place = h("div", { class: "am-answering" })
-  element = h("div", { class: "am-question", role: "group", "aria-label": "Question", tabindex: -1 }, this.#words, this.#place)
+  element = h("div", { class: "am-question", role: "group", "aria-label": "Question", tabindex: -1 }, this.#words, this.#files, this.#place)
+  #wasOpen = true
   asking = this.#place
   /** @type {string | null} */
   #shown = null
@@ -303,6 +305,7 @@ class Question {
   /** @param {QuestionFields} block */
   update(block) {
     say(this.#words, block.text)
+    this.#show(block)
     const now = block.answer === null ? block.ask : `= ${block.answer}`
     if (now === this.#shown) return
     this.#shown = now
@@ -313,6 +316,15 @@ class Question {
     else put(this.#place, block.ask && this.#form(block))
     this.refresh()
     if (block.ask) this.desk.announce(`${block.step ? "Paused" : "Question"}: ${block.text}`)
+  }
+
+  /** Shows the text of the files that are to be approved: open until it is answered. @param {QuestionFields} block */
+  #show({ files, answer }) {
+    if (files && !this.#files.firstChild) put(this.#files, h("summary", {}, "Their text"), scrollable(h("pre", {}, files), "Their text"))
+    const isOpen = answer === null
+    if (this.#files.hidden === !files && this.#wasOpen === isOpen) return
+    this.#files.hidden = !files
+    this.#wasOpen = this.#files.open = isOpen
   }
 
   refresh() {

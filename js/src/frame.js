@@ -421,7 +421,7 @@ export class Composer {
     if (!text.trim() || !this.desk.can("send")) return false
     this.#isWaiting = this.attached.isSending
     if (this.#isWaiting) return false
-    const [, line = "", word] = /^\/((\w+).*)$/.exec(text.trim()) ?? []
+    const [, line = "", word] = /^\/(([\w-]+)(?:\s.*)?)$/.exec(text.trim()) ?? []
     const attached = this.attached.names
     const isCommand = this.desk.can("command") && this.desk.state().commands?.some(([name]) => name === word)
     this.desk.act(isCommand ? { type: "command", line } : { type: "send", text, ...(this.#plan.checked && { plan: true }), ...(attached.length && { attached }) })
@@ -434,9 +434,10 @@ export class Composer {
 }
 
 /** Says what may stand at the caret: a command at the beginning, a variable behind an @. @param {string} before @param {State} state */
-function offer(before, { commands = [], names = [], actions = [] }) {
-  const [, sign = "", typed = ""] = /^(\/)(\w*)$/.exec(before) ?? /(?:^|[^\w@.])(@)(\w*)$/.exec(before) ?? []
-  const known = sign === "@" ? names : sign === "/" && actions.includes("command") ? commands : []
+function offer(before, { commands = [], prompts = [], names = [], actions = [] }) {
+  const [, sign = "", typed = ""] = /^(\/)([\w-]*)$/.exec(before) ?? /(?:^|[^\w@.])(@)(\w*)$/.exec(before) ?? []
+  const slashed = [...prompts, ...(actions.includes("command") ? commands : [])]
+  const known = sign === "@" ? names : sign === "/" ? slashed : []
   const words = known.filter(([name]) => name.startsWith(typed) && name !== typed).slice(0, MOST_SUGGESTED)
   /** @type {[string, string][]} */
   const whole = words.map(([name, about]) => [sign + name, about])

@@ -115,7 +115,7 @@ export interface TaskFields {
   summary: string
 }
 
-/** A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed. With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given, if there are no others. `plan` says that `suggested` is the lines of a plan, "refused" that those sent before cannot be run, as the text says. */
+/** A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed. With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given, if there are no others. `plan` says that `suggested` is the lines of a plan, "refused" that those sent before cannot be run, as the text says. `files` is the text of files that are to be approved. */
 export interface QuestionFields {
   kind: "question"
   text: string
@@ -125,6 +125,7 @@ export interface QuestionFields {
   step: boolean
   choices: string[]
   plan: "" | "new" | "refused"
+  files: string
 }
 
 /** A proposed cell: what became of it, "" while the person has not decided, its code, and what Copy copies. */
@@ -180,7 +181,7 @@ export interface Frame {
   state?: State
 }
 
-/** What a view shows around the blocks; what is not told is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns. `offered` is a saved conversation to go on with. `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words. `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has asked for them. `setup` is the card that a turn without a key waits for. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. `context` is about how many tokens the next request takes beside its prompt, `window` how many the model takes, 0 if that is unknown. */
+/** What a view shows around the blocks; what is not told is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns. `offered` is a saved conversation to go on with. `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words. `names` complete `@`, `commands` and `prompts` complete `/`, each with what it is; `chats` are the conversations, once the page has asked for them. `setup` is the card that a turn without a key waits for. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. `context` is about how many tokens the next request takes beside its prompt, `window` how many the model takes, 0 if that is unknown. */
 export interface State {
   title?: string
   actions?: string[]
@@ -201,6 +202,7 @@ export interface State {
   offered?: ConversationRow | null
   names?: [string, string][]
   commands?: [string, string][]
+  prompts?: [string, string][]
   chats?: ConversationRow[]
   attached?: [string, string][]
   setup?: SetupCard | null

@@ -146,7 +146,7 @@ def test_what_waits_says_how_to_answer_and_what_can_be_edited():
     assert (change["ask"], change["edit"]) == ("", [])
     ((_, asked),) = told(feed, QuestionAsked("q1", "Which?"))["ops"]
     about = {"kind": "question", "text": "Which?", "answer": None, "ask": "q1", "suggested": "", "step": False}
-    about |= {"choices": [], "plan": ""}
+    about |= {"choices": [], "plan": "", "files": ""}
     assert asked == about
 
 

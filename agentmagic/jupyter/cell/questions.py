@@ -22,6 +22,7 @@ Ask = Callable[[str], str]
 
 CHOICES = "[y]es, [a]lways, [e]dit, [n]o and why: "
 STEPS = "[g]o on, [e]dit, [s]kip, [r]un to the end, [q]uit: "
+TRUST = "\n[y]es, [n]o:"
 PAUSED = "[g]o on, [e]dit the prompt, [r]un to the end, [q]uit: "
 EDIT = "The arguments to run it with instead, as JSON (nothing goes back): "
 
@@ -90,6 +91,9 @@ class Questions:
             return self._paused(event, before)
         if isinstance(event, events.QuestionAsked):
             suggested = f"\n{shown(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
+            if event.files:  # which the screen shows too, unless it is broken
+                brief = self._brief and why != BROKEN
+                suggested = TRUST if brief else f"\n\n{shown(event.files)}\n{TRUST}"
             typed = self._typed(f"{before}{shown(event.text)}{suggested} ").strip()
             return Reply(event.id, typed or event.suggested)
         asking = before + describe(event, brief=self._brief and why != BROKEN)

@@ -18,6 +18,7 @@ from IPython.display import clear_output
 from agentmagic import settings
 from agentmagic.agent import Agent, Output
 from agentmagic.approval.policy import policy_of
+from agentmagic.context.rules import commands_here
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy, UsageError
 from agentmagic.events import Event, RunResult, ToolFinished, TurnFinished
 from agentmagic.host import RunView
@@ -33,6 +34,7 @@ from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.prompt.references import TypedPrompt, prompt_of
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Message, Prompt, as_prompt
+from agentmagic.prompt.project_commands import command_prompt, find_command
 from agentmagic.providers.registry import providers
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, in_thread
@@ -126,7 +128,12 @@ class Runner:
 
         def prompt(session: Session, recipe: Agent) -> TypedPrompt:
             known = self._namespace.attachables(session, recipe)
-            return prompt_of(body, session.toolsets(recipe), known, evaluate=True, images=command.image)
+            typed = prompt_of(body, session.toolsets(recipe), known, evaluate=True, images=command.image)
+            if not command.command:
+                return typed
+            chosen = find_command(command.command, commands_here(rules=recipe.rules))
+            filled, told = command_prompt(chosen, typed.prompt, command.arguments)
+            return replace(typed, prompt=filled, told=(told, *typed.told))
 
         return self.put(command, prompt)
 
@@ -142,7 +149,9 @@ class Runner:
         typed = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
         for problem in typed.problems:
             say(problem)
-        chosen = TurnSettings(**command.given(TurnSettings), values=typed.told, output=output, resume=resume)
+        skills = not command.no_tools and command.tools is None
+        given = command.given(TurnSettings)
+        chosen = TurnSettings(**given, values=typed.told, output=output, resume=resume, skills=skills)
         settings_for = partial(self._settings_for, session, command, chosen)
         if command.show:
             shown = session.fork(0) if command.new else session

@@ -13,6 +13,8 @@ from IPython.display import display  # pyright: ignore[reportUnknownVariableType
 
 from agentmagic import log
 from agentmagic.approval.policy import Level
+from agentmagic.context.rules import project_here, report
+from agentmagic.context.skills import SkillReader
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
 from agentmagic.jupyter.frontend import Kind, front_end, say
@@ -139,7 +141,8 @@ class AgentCommands:
             self._namespace.offer_notebook(known, offered=switch is None)
             if switch is not None:
                 return "The tools of the notebook are no longer offered."
-        return formatting.tools(*self._namespace.definitions(self._namespace.toolsets(known, known.agent)))
+        skills = SkillReader(project_here(rules=known.agent.rules))
+        return formatting.tools(*self._namespace.definitions((*self._namespace.toolsets(known, known.agent), skills)))
 
     def models(
         self,
@@ -170,6 +173,18 @@ class AgentCommands:
             commands.choose_level(chosen, level)
             self._namespace.bind(session, chosen)
         return f"Permission: {formatting.permission(self._namespace.known(session).agent.permission)}"
+
+    def rules(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        approve: Annotated[Literal["approve"] | None, Arg("approve", "let all of them be used as they are now")] = None,
+    ) -> str:
+        """Show what the project tells the model: rules, skills, commands, and whether you have approved them."""
+        known = self._namespace.known(session)
+        said = report(project_here(rules=known.agent.rules), approve=approve is not None)
+        self._namespace.looks.tell(None)
+        return said
 
     def cost(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show requests, tokens and cost of the session."""
@@ -478,6 +493,7 @@ AGENT_COMMANDS: dict[str, Command] = {
     "tools": AgentCommands.tools,
     "models": AgentCommands.models,
     "permission": AgentCommands.permission,
+    "rules": AgentCommands.rules,
     "cost": AgentCommands.cost,
     "stats": AgentCommands.stats,
     "inspect": AgentCommands.inspect,

@@ -55,6 +55,8 @@ class _Candidates:
         magic, *typed = [*until.split(), *([""] if until[-1:].isspace() else [])] or [""]
         if not typed:
             return "", ()
+        if in_cell and typed[-1].startswith("/") and not self._cell_magic.awaits_value(typed[:-1]):
+            return typed[-1], [f"/{name}" for name in self._namespace.project_commands()]
         if in_cell:
             return typed[-1], self._of_parser(self._cell_magic, typed)
         line_magic = self._line_magics.get(magic)

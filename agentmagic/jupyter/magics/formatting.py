@@ -8,12 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from agentmagic import settings
 from agentmagic.acp.agents import installed
 from agentmagic.approval.policy import LEVELS, PolicyLike, policy_of
 from agentmagic.classroom import class_settings
+from agentmagic.context.project_files import FileKind
+from agentmagic.context.request_view import tokens_of_text
+from agentmagic.context.rules import project_here, summary
 from agentmagic.display.words import cost
 from agentmagic.errors import UsageError
 from agentmagic.events import (
@@ -70,6 +73,7 @@ def preview(seen: Preview, told: Sequence[PromptValue]) -> str:
     """Return what a turn would send: tokens by part, then the parts themselves."""
     request = seen.request
     rows = [(part, f"{number:>8,} tokens") for part, number in seen.tokens.items()]
+    rows += [(shown(one.file), f"{tokens_of_text(one.text):>8,} tokens of the instructions") for one in request.project]
     rows += [("together", f"{sum(seen.tokens.values()):>8,} tokens, about")]
     rows += [(shown(value.written), f"{value.tokens:>8,} tokens: {shown(value.shown)}") for value in told]
     left = f"\nNot connected, so their tools are not listed here: {', '.join(seen.unlisted)}." if seen.unlisted else ""
@@ -109,12 +113,19 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("usage", usage(session.usage)),
         ("permission", permission(session.agent.permission)),
         ("class", f"bound by {_class_files()}" if class_settings().file else ""),
+        *_project(session),
         # Not the mode of the cassette, which a saved notebook does not tell.
         ("cassette", "" if (cassette := session.deck.path) is None else relative_path(cassette)),
         ("saved", _saved(session, place)),
         ("in doubt", _in_doubt(session)),
     ]
     return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
+
+
+def _project(session: Session) -> list[tuple[str, str]]:
+    """Return what the project tells the model, a row for each kind of its files."""
+    project = project_here(rules=session.agent.rules)
+    return [(f"{kind}{'' if kind == 'rules' else 's'}", summary(project, kind)) for kind in get_args(FileKind)]
 
 
 def class_bounds() -> str:

@@ -46,6 +46,8 @@ SESSION_FLAGS = ("-s", "--session")
 _QUOTED_OR_NOT = re.compile(r"""("[^"]*"|'[^']*')|((?:\{[^{}]*\}|[^"'])+)""")
 """A quoted piece of a line, or one outside quotes; quotes within braces belong to an expression."""
 
+_COMMAND = re.compile(r"(?<!\S)/(\S+)")
+
 Command = Callable[..., Any]
 """A subcommand: a method whose keyword-only parameters are annotated with an `Arg`; returns what to print, a `str`.
 
@@ -98,6 +100,8 @@ class Ask:
 
     {expression} puts a value of the notebook into the prompt, @name attaches a variable or a file.
     The options hold for this turn. %agent models NAME chooses a model for the session.
+    A line that ends in /COMMAND and words asks the prompt in the project's .agents/commands/COMMAND.md, filled in with
+    them and the cell's body.
     """
 
     name: Annotated[
@@ -220,6 +224,8 @@ class Ask:
     new: Annotated[bool, Arg("--new", "forget the session's conversation first")] = False
     keep_going: Annotated[bool, Arg("--keep-going", "a turn that fails does not fail the cell")] = False
     bg: Annotated[bool, Arg("--bg", "return at once, and go on streaming into this cell's output")] = False
+    command: str = ""
+    arguments: str = ""
 
     def __post_init__(self) -> None:
         if self.no_tools and self.tools is not None:
@@ -237,7 +243,7 @@ class Ask:
     def _check_map(self) -> None:
         """Raise UsageError for an option of maps without one, and for an option that no map has."""
         flags = _FLAGS_OF_MAPS if self.rows is None else _REFUSED_BY_MAPS
-        given = [flag for name, flag in flags.items() if getattr(self, name) not in (None, False)]
+        given = [flag for name, flag in flags.items() if getattr(self, name) not in (None, False, "")]
         if given and self.rows is None:
             raise UsageError(f"{listed(given)} {'is' if len(given) == 1 else 'are'} about a map. Add --map NAME.")
         if given:
@@ -261,7 +267,7 @@ _FLAGS_OF_MAPS = {
     "concurrency": "--concurrency",
     "on_error": "--on-error",
 }
-_REFUSED_BY_MAPS = {"plan": "--plan", "step": "--step", "drop": "--drop", "bg": "--bg"}
+_REFUSED_BY_MAPS = {"plan": "--plan", "step": "--step", "drop": "--drop", "bg": "--bg", "command": "/COMMAND"}
 
 
 @cache
@@ -272,8 +278,19 @@ def ask_parser(magic: str = "agent") -> "Parser":
 
 def parse_ask(line: str, magic: str = "agent") -> Ask | Help:
     """Read the line of a `%%agent` cell. Raises UsageError."""
+    line, command, arguments = _split_command(line, ask_parser(magic))
     read = ask_parser(magic).read(_words(line))
-    return read if isinstance(read, Help) else Ask(**read)
+    return read if isinstance(read, Help) else Ask(**read, command=command, arguments=arguments)
+
+
+def _split_command(line: str, parser: Parser) -> tuple[str, str, str]:
+    """Return the part of a line before `/COMMAND`, the name of the command, and what follows it as it is written."""
+    for found in _COMMAND.finditer(line):
+        before = line[: found.start()]
+        with suppress(UsageError):  # an open quote: the slash stands in a text
+            if not parser.awaits_value(_words(before)):
+                return before, found[1], line[found.end() :].strip()
+    return line, "", ""
 
 
 class LineMagic:

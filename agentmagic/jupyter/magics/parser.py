@@ -143,6 +143,14 @@ class Parser(MagicArgumentParser):
             before = action if action is not None and action.nargs != 0 else None
         return free
 
+    def awaits_value(self, words: Sequence[str]) -> bool:
+        """Return whether the last word is an option whose value comes next."""
+        before: argparse.Action | None = None
+        for word in words:
+            before = None if before is not None else self.flags.get(word)
+            before = before if before is not None and before.nargs != 0 else None
+        return before is not None
+
     def positional(self, place: int) -> argparse.Action | None:
         """Return the positional argument at a place, counted from 0, or None; the last one may take many words."""
         known = [action for action in self._actions if not action.option_strings]

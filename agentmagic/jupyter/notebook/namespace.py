@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 from agentmagic.agent import Agent
+from agentmagic.context.rules import commands_here
 from agentmagic.errors import SessionBusy, UsageError
 from agentmagic.events import Event, HistoryCut, TurnStarted
 from agentmagic.jupyter.notebook.file import KnownNotebook
@@ -200,6 +201,10 @@ class Namespace:
         """The notebook's folder, or the kernel's if the notebook is unknown."""
         notebook = self.place().notebook
         return notebook.parent if notebook is not None else Path.cwd()
+
+    def project_commands(self) -> list[str]:
+        """Return the names of the project's commands."""
+        return [one.name for one in commands_here()]
 
     def need_servers(self) -> "McpServers":
         """Return the servers of `%mcp`, made and offered to every session if there were none yet."""

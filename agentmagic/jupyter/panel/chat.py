@@ -193,6 +193,7 @@ class Chat:
             "examples": _examples(names),
             "names": names,
             "commands": list(self._notebook.commands()),
+            "prompts": [(name, shown(about)) for name, about in self._notebook.prompts(self.session)],
         }
 
     def _state(self) -> State:

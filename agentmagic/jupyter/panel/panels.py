@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
+from agentmagic.context.rules import commands_here
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
@@ -25,6 +26,7 @@ from agentmagic.jupyter.prompt.references import prompt_of
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Prompt
 from agentmagic.prompt.attachments import Attachment
+from agentmagic.prompt.project_commands import command_prompt, find_command, typed_command
 from agentmagic.run import Run
 from agentmagic.session import Session
 from agentmagic.settings import path_of
@@ -70,11 +72,25 @@ class ShellNotebook(Notebook):
         return next((name for name, other in self._namespace.sessions().items() if other is session), "")
 
     def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnSettings]:
-        """Attach the resources of `@server:uri` and the values of `@name`; nothing of the text is evaluated."""
+        """Attach the resources of `@server:uri` and the values of `@name`; nothing of the text is evaluated.
+
+        A text that begins with `/NAME` of a command of the project is what that command is filled in with.
+        """
         self._namespace.save_late()
         known = self._namespace.attachables(session, session.agent)
-        typed = prompt_of(written, session.toolsets(), known, evaluate=False)
-        return typed.prompt, TurnSettings(values=typed.told, notices=typed.problems)
+        kept = commands_here(rules=session.agent.rules) if written.startswith("/") else ()
+        found = typed_command(written, kept, [word for word, _ in self.commands()])
+        typed = prompt_of(found[1] if found else written, session.toolsets(), known, evaluate=False)
+        if found is None:
+            return typed.prompt, TurnSettings(values=typed.told, notices=typed.problems)
+        prompt, told = command_prompt(find_command(found[0], kept), typed.prompt)
+        return prompt, TurnSettings(values=(told, *typed.told), notices=typed.problems)
+
+    def prompts(self, session: Session) -> Sequence[tuple[str, str]]:
+        """Return the commands of the project."""
+        taken = {word for word, _ in self.commands()}
+        kept = commands_here(rules=session.agent.rules)
+        return [(one.name, one.description or one.file) for one in kept if one.name not in taken]
 
     def toolsets(self, session: Session) -> Sequence[Toolset]:
         """Return the session's own sources, the functions of the notebook and the servers of `%mcp`."""

@@ -4,12 +4,10 @@ A project's file says what to run on this machine, and may come from a download.
 once, and again after any change.
 """
 
-import json
 import shlex
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Iterator
 
+from agentmagic.approval_file import ApprovalFile
 from agentmagic.errors import ServerError
 from agentmagic.secret_shapes import is_random
 from agentmagic.secrets import BLANK, is_secret_name, redact
@@ -26,49 +24,25 @@ from agentmagic.tools.mcp.config import (
     Unreadable,
 )
 
-FILE = "trusted-servers.json"
-PATIENCE = 10.0  # seconds that another process may write the file
 
-
-class TrustStore:
-    """Keeps approvals in a file of the user's data folder, by the hash of the whole entry.
-
-    `path` names another file. A file that cannot be read approves nothing.
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-
-    @property
-    def path(self) -> Path:
-        """The file of approvals."""
-        from platformdirs import user_data_path
-
-        return self._path or user_data_path("agentmagic", appauthor=False) / FILE
+class TrustStore(ApprovalFile):
+    """Keeps which entries of configuration files may start, by the hash of the whole entry."""
 
     def approved(self, origin: Origin) -> bool:
         """Return whether exactly this entry was approved."""
-        return origin.digest in self._read()
+        return origin.digest in self.read()
 
     def approve(self, server: str, config: ServerConfig) -> None:
         """Store that the user let this entry start, in the place of an earlier entry of the same name.
 
         Raises ServerError if the file cannot be written.
         """
-        from filelock import FileLock
-
         if (origin := config.origin) is None:
             return
         entry = {"server": server, "file": str(origin.file), "command": entry_of(config)}
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{self.path}.lock", timeout=PATIENCE):
-                kept = {digest: one for digest, one in self._read().items() if not _same(one, entry)}
-                # Written beside and renamed, so that a crash leaves the old file or the new one.
-                beside = self.path.with_suffix(".new")
-                beside.write_text(json.dumps(kept | {origin.digest: entry}, indent=1), encoding="utf-8")
-                beside.replace(self.path)
-        except OSError as error:  # a lock that stays taken raises one too
+            self.keep({origin.digest: entry})
+        except OSError as error:
             why = error.strerror or str(error)
             raise ServerError(
                 f"The approval cannot be kept in {self.path} ({why}), so {server} stays unapproved. Make it writable."
@@ -76,20 +50,7 @@ class TrustStore:
 
     def before(self, server: str, origin: Origin) -> str:
         """Return the entry that was approved before for this name in this file, or ""."""
-        asked = {"server": server, "file": str(origin.file)}
-        return next((str(one.get("command", "")) for one in self._read().values() if _same(one, asked)), "")
-
-    def _read(self) -> dict[str, Mapping[str, Any]]:
-        try:
-            data = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        entries = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-        return {digest: one for digest, one in entries.items() if isinstance(one, dict)}
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return (one.get("server"), one.get("file")) == (other["server"], other["file"])
+        return str(self.entry_before({"server": server, "file": str(origin.file)}).get("command", ""))
 
 
 def describe(config: ServerConfig) -> str:

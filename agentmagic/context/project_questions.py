@@ -1,0 +1,77 @@
+"""What the user is shown of a project's files before they are used: all of their text, and what has changed in it."""
+
+from collections.abc import Iterator, Sequence
+from difflib import unified_diff
+
+from agentmagic.approval_file import ApprovalFile
+from agentmagic.context.project_files import ProjectFile
+from agentmagic.text import counted, listed
+
+LONGEST_QUESTION = 65_536
+"""Characters of files in one question. Files beyond it are asked about in the next turn."""
+YES, NO = "Use them", "Do not use them"
+
+QUESTION = (
+    "This project has {which} the model how to work: {names}. Read them, and use them only if you trust them: they may "
+    "come from a download. Your answer is kept for these texts, and you are asked again if they change.{rest}"
+)
+_WHAT = {
+    "rules": "rules, sent with every request",
+    "skill": "a skill, sent when the model asks for it",
+    "command": "a command, sent when you type /{name}",
+}
+
+
+def question_about(files: Sequence[ProjectFile], store: ApprovalFile) -> tuple[str, str, list[ProjectFile]]:
+    """Return a question about files, what is shown of them, and the files: as many as can be shown in whole."""
+    taken: list[ProjectFile] = []
+    parts: list[str] = []
+    room = LONGEST_QUESTION
+    for file in files:
+        part = file_shown(file, store)
+        if parts and len(part) > room:
+            break
+        parts.append(part)
+        taken.append(file)
+        room -= len(part)
+    left = len(files) - len(taken)
+    words = QUESTION.format(
+        which="a file that tells" if len(taken) == 1 else f"{len(taken)} files that tell",
+        names=listed([f"{one.file}{' (changed)' if _before(one, store) else ''}" for one in taken]),
+        rest=f" {counted(left, 'more file')} will be asked about later." if left else "",
+    )
+    return words, "\n\n".join(parts), taken
+
+
+def _before(file: ProjectFile, store: ApprovalFile) -> str:
+    """Return the text of a file when the user approved it, "" if that was never."""
+    return str(store.entry_before({"file": str(file.path)}).get("text", ""))
+
+
+def file_shown(file: ProjectFile, store: ApprovalFile) -> str:
+    """Return a file as the user judges it: what it is, what has changed since it was approved, all of its text."""
+    before, text = _before(file, store), file.text
+    what = _WHAT[file.kind].format(name=file.name)
+    lines = [f"{file.file} ({what})", *_changes(before, text), *(f"| {line}" for line in text.rstrip("\n").split("\n"))]
+    if file.others:
+        lines += ["Files beside it. The model can read them, and they run only as code that you are asked about:"]
+        lines += [f"| {name} ({size:,} bytes)" for name, size, _ in file.others]
+    return "\n".join(lines)
+
+
+def _changes(before: str, text: str) -> Iterator[str]:
+    if not before:
+        return
+    if before == text:
+        yield "It has changed since you approved it: a file beside it is another one."
+        return
+    yield "It has changed since you approved it:"
+    for line in list(unified_diff(before.split("\n"), text.split("\n"), n=0, lineterm=""))[2:]:
+        if not line.startswith("@@"):
+            yield f"{line[0]} {line[1:]}"
+    yield "All of it, as it is now:"
+
+
+def is_yes(answer: str | None) -> bool:
+    """Return whether an answer, which may be typed, is a yes."""
+    return (answer or "").strip().lower() in (YES.lower(), "y", "yes")

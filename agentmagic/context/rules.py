@@ -1,0 +1,266 @@
+"""What a turn tells its model of the project around the notebook: rules and skills that the user has approved.
+
+A cloned repository may carry hostile rules. So each file is used only if the user has approved it as it stands now. A
+replay asks no model: it takes the files that the recording used, approved here or not.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from agentmagic.approval_file import ApprovalFile
+from agentmagic.classroom import class_settings
+from agentmagic.context.project_files import COMMANDS, RULES, SKILL, SKILL_FOLDERS, FoundFiles, ProjectFile, find_files
+from agentmagic.context.project_questions import file_shown, question_about
+from agentmagic.context.request_view import tokens_of_text
+from agentmagic.errors import UsageError
+from agentmagic.events import PromptValue
+from agentmagic.host import installed
+from agentmagic.providers.base import ProjectText
+from agentmagic.text import counted, listed
+
+NOT_APPROVED = (
+    "{files} of this project {are} not used: nobody has approved {them} on this machine. {shows} shows {them}, and "
+    "{approves} approves {them}."
+)
+RULES_HEAD = (
+    "# The project's rules\n\nThey are files of the user's project. Of two that differ, the later one holds. They "
+    "permit no tool and no code: the user decides about those."
+)
+SKILLS_HEAD = (
+    "# The project's skills\n\nBefore you do what one of them is for, read it with read_skill. Its scripts run only as "
+    "any other code does, with the user's permission."
+)
+
+_refused: set[str] = set()
+"""The approvals that the user of this process has refused: nobody is asked twice about the same text."""
+
+
+@dataclass(eq=False)
+class Project:
+    """The files of a project in one turn. `asks` says that the user can be asked about those that are new.
+
+    `recorded` are the files that a recording used, by name: in a replay they are used, and no others. It is None if a
+    model is asked.
+    """
+
+    found: FoundFiles = FoundFiles()  # noqa: RUF009  (a frozen value)
+    asks: bool = False
+    recorded: Collection[str] | None = None
+    store: ApprovalFile = field(default_factory=ApprovalFile)
+    approved: set[str] = field(default_factory=set[str])
+
+    def __post_init__(self) -> None:
+        if self.found.files and self.recorded is None:
+            self.approved = {one.approval for one in self.found.files} & self.store.read().keys()
+
+    @property
+    def used(self) -> list[ProjectFile]:
+        """The files that the model may be told of."""
+        if self.recorded is not None:
+            return [one for one in self.found.files if one.file in self.recorded]
+        return [one for one in self.found.files if one.approval in self.approved]
+
+    @property
+    def unapproved(self) -> list[ProjectFile]:
+        """The files that wait for the user's approval, or were refused."""
+        return (
+            [] if self.recorded is not None else [one for one in self.found.files if one.approval not in self.approved]
+        )
+
+    def without_skills(self) -> "Project":
+        """Return the project for a turn that is offered no tool to read skills with."""
+        files = tuple(one for one in self.found.files if one.kind != "skill")
+        return self if files == self.found.files else replace(self, found=replace(self.found, files=files))
+
+    def named(self, kind: str) -> list[ProjectFile]:
+        """Return the used files of a kind."""
+        return [one for one in self.used if one.kind == kind]
+
+    @property
+    def texts(self) -> tuple[ProjectText, ...]:
+        """What stands of the used files in the instructions."""
+        rules = [ProjectText("rules", one.file, one.digest, one.body) for one in self.named("rules") if one.body]
+        skills = [
+            ProjectText("skill", one.file, one.digest, f"{one.name}: {one.description}") for one in self.named("skill")
+        ]
+        return (*rules, *skills)
+
+    # -- approval ------------------------------------------------------------------------------
+
+    def question(self) -> tuple[str, str, list[ProjectFile]] | None:
+        """Return what `question_about` does of new files; None if there are none, or nobody answers."""
+        new = [one for one in self.unapproved if one.approval not in _refused]
+        return question_about(new, self.store) if self.asks and new else None
+
+    def settle(self, files: Sequence[ProjectFile], *, agreed: bool) -> None:
+        """Take the user's answer about files. Raises UsageError if a yes cannot be kept."""
+        if not agreed:
+            _refused.update(one.approval for one in files)
+            return
+        self.approve(files)
+
+    def approve(self, files: Iterable[ProjectFile]) -> None:
+        """Store that the user lets these files be used as they are. Raises UsageError if that cannot be stored."""
+        approved = {one.approval: one for one in files}
+        try:
+            self.store.keep({key: {"file": str(one.path), "text": one.text} for key, one in approved.items()})
+        except OSError as error:
+            why = error.strerror or str(error)
+            message = f"The approval cannot be kept in {self.store.path} ({why}). Make it writable."
+            raise UsageError(message) from None
+        self.approved |= approved.keys()
+
+    def notices(self) -> list[str]:
+        """Return what to tell the user of files that are not used."""
+        if self.recorded is not None:
+            return []
+        left = self.unapproved
+        return [*([_not_approved(left)] if left else []), *self.found.problems]
+
+    def check_commands(self, values: Iterable[PromptValue]) -> None:
+        """Raise UsageError if the prompt is that of a command which the user has not approved."""
+        if self.recorded is not None:
+            return
+        known = {(one.file, one.body) for one in self.named("command")}
+        for value in values:
+            if value.kind == "command" and (value.shown, value.text) not in known:
+                raise UsageError(
+                    f"{value.written} was not sent: {value.shown} is not approved as it is. {_ways()[0]} shows it, and "
+                    f"{_ways()[1]} approves it."
+                )
+
+
+NO_PROJECT = Project()
+"""Stands for the project of a turn without one."""
+
+
+def project_here(*, rules: bool, asks: bool = False, recorded: Collection[str] | None = None) -> Project:
+    """Return the project around the notebook, without files if `rules` or the class switch them off.
+
+    Not for the engine's thread.
+    """
+    if not rules or class_settings().rules is False:
+        return NO_PROJECT
+    found = find_files(installed().folder) if recorded is None or recorded else FoundFiles()
+    return Project(found, asks, recorded)
+
+
+def commands_here(*, rules: bool = True) -> Sequence[ProjectFile]:
+    """Return the commands that may be typed: whether they are approved is asked before the prompt is sent."""
+    is_off = not rules or class_settings().rules is False
+    return () if is_off else find_files(installed().folder, ("command",)).files
+
+
+def _not_approved(files: Sequence[ProjectFile]) -> str:
+    one = len(files) == 1
+    shows, approves = _ways()
+    return NOT_APPROVED.format(
+        files=listed([file.file for file in files], 3) if len(files) <= 3 else counted(len(files), "file"),  # noqa: PLR2004
+        are="is" if one else "are",
+        them="it" if one else "them",
+        shows=shows,
+        approves=approves,
+    )
+
+
+def _ways() -> tuple[str, str]:
+    """Return the commands that show and approve the files: of a notebook, or of a terminal in the folder."""
+    if installed().notebook is not None:
+        return "%agent rules", "%agent rules approve"
+    return "python -m agentmagic rules", "python -m agentmagic rules --approve"
+
+
+# -- what the user is shown --------------------------------------------------------------------------
+
+NOTHING_FOUND = (
+    f"There are no rules, skills or commands here. They would be {RULES} and {COMMANDS}/NAME.md in the notebook's "
+    f"folder or above it, up to the root of its repository, and {SKILL_FOLDERS[0]}/NAME/{SKILL}."
+)
+ALL_APPROVED = "All of it is approved."
+SWITCHED_OFF = "The project's rules, skills and commands are switched off, by the agent's rules=False or by the class."
+
+
+def summary(project: Project, kind: str) -> str:
+    """Return the files of a kind on one line, each with the tokens that it adds to a request; "" without any."""
+    files = [one for one in project.found.files if one.kind == kind]
+    return ", ".join(f"{_label(one)}{_state(one, project)}" for one in files)
+
+
+def _label(file: ProjectFile) -> str:
+    return f"/{file.name}" if file.kind == "command" else file.name
+
+
+def _state(file: ProjectFile, project: Project) -> str:
+    if file.approval not in project.approved:
+        return " (not approved)"
+    return f" ({counted(tokens_of(file), 'token')})" if file.kind != "command" else ""
+
+
+def report(project: Project, *, approve: bool = False) -> str:
+    """Return all files as the user judges them, and whether each is used; with `approve`, let all of them be used.
+
+    Raises UsageError if the approval cannot be stored.
+    """
+    if project is NO_PROJECT:
+        return SWITCHED_OFF
+    if not project.found.files:
+        return "\n".join([NOTHING_FOUND, *project.found.problems])
+    new = project.unapproved
+    shown = [file_shown(one, project.store) for one in (new if approve else project.found.files)]
+    if approve:
+        project.approve(new)
+        end = (
+            f"Approved: {listed([one.file for one in new])}. The next turn uses it."
+            if new
+            else "All of it is approved."
+        )
+    else:
+        left = [one.file for one in new]
+        end = f"Not approved: {listed(left)}. {_ways()[1]} approves it." if left else ALL_APPROVED
+    return "\n\n".join([*shown, "\n".join([end, *project.found.problems])])
+
+
+# -- the instructions --------------------------------------------------------------------------------
+
+
+def project_section(texts: Sequence[ProjectText]) -> str:
+    """Return what stands of the project's files in the instructions, "" without any."""
+    rules = [
+        f'<rules file="{_attribute(one.file)}">\n{_framed(one.text)}\n</rules>' for one in texts if one.kind == "rules"
+    ]
+    skills = [f"- {one.text}" for one in texts if one.kind == "skill"]
+    parts = [*([RULES_HEAD, *rules] if rules else []), *([SKILLS_HEAD, "\n".join(skills)] if skills else [])]
+    return "\n\n".join(parts)
+
+
+def _framed(text: str) -> str:
+    """Return a text that does not end its own frame."""
+    return text.replace("</rules>", "</ rules>")
+
+
+def _attribute(file: str) -> str:
+    return file.replace('"', "'").replace("<", "").replace(">", "")
+
+
+def with_project(instructions: str, texts: Sequence[ProjectText]) -> str:
+    """Return instructions with what the project's files say behind them."""
+    return f"{instructions}\n\n{project_section(texts)}".strip() if texts else instructions
+
+
+def without_project(instructions: str, texts: Sequence[ProjectText]) -> str:
+    """Return instructions without what the project's files say."""
+    if not texts:
+        return instructions
+    before, _, behind = instructions.partition(project_section(texts))
+    return f"{before.rstrip()}{behind}".lstrip()
+
+
+def tokens_of(file: ProjectFile) -> int:
+    """Return the tokens that a file adds to each request: a command adds none."""
+    match file.kind:
+        case "rules":
+            return tokens_of_text(file.body)
+        case "skill":
+            return tokens_of_text(f"- {file.name}: {file.description}")
+        case "command":
+            return 0

@@ -1,0 +1,85 @@
+"""Prompts that a project keeps as `.agents/commands/NAME.md`: found by `/NAME`, and filled in with what is typed."""
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from agentmagic.context.project_files import COMMAND_NAME, COMMANDS, ProjectFile
+from agentmagic.context.request_view import tokens_of_text
+from agentmagic.errors import UsageError
+from agentmagic.events import PromptValue
+from agentmagic.messages import Content, Prompt, Text, as_prompt, user
+from agentmagic.text import close_names, listed, shown
+
+_TYPED = re.compile(rf"/({COMMAND_NAME.pattern})(?:\s+|\Z)")
+"""A command at the beginning of a message. A path has a slash or a dot behind its first name."""
+_PLACE = re.compile(r"\$(ARGUMENTS|[1-9])(?![A-Za-z0-9_])")
+_CLOSE = 0.75
+"""How alike a misspelt command and its name are at least: other words behind a slash are a prompt."""
+
+
+def typed_command(written: str, commands: Sequence[ProjectFile], others: Sequence[str] = ()) -> tuple[str, str] | None:
+    """Return the name of the command that a message begins with, and what follows; None for any other message.
+
+    Raises UsageError for a name that is nearly that of a command, or of one of the `others`.
+    """
+    if (found := _TYPED.match(written)) is None:
+        return None
+    name, known = found[1], [one.name for one in commands]
+    if name in known:
+        return name, written[found.end() :]
+    if close := close_names(name, [*known, *others], cutoff=_CLOSE):
+        raise UsageError(
+            f"There is no command /{name}. Did you mean /{close[0]}? Begin with a blank to send it as a message."
+        )
+    return None
+
+
+def find_command(name: str, commands: Sequence[ProjectFile]) -> ProjectFile:
+    """Return the command of a name. Raises UsageError if the project has none."""
+    known = {one.name: one for one in commands}
+    if name in known:
+        return known[name]
+    close = close_names(name, known)
+    hint = f" Did you mean /{close[0]}?" if close else ""
+    names = listed([f"/{one}" for one in known])
+    where = f"Commands: {names}." if known else f"Write one as {COMMANDS}/NAME.md."
+    raise UsageError(f"The project has no command /{shown(name)[:80]}.{hint} {where}")
+
+
+def command_prompt(command: ProjectFile, arguments: Prompt, before: str = "") -> tuple[Prompt, PromptValue]:
+    """Return the prompt of a command, and the value that tells of it.
+
+    `arguments` are what was typed, with what it attaches; `before` stands in front of it. The text of the command is
+    not evaluated, and nothing in it is attached.
+    """
+    typed, *attached = user(arguments).parts if isinstance(arguments, str) else as_prompt(arguments).parts
+    text = filled_in(command.body, "\n".join(filter(None, (before, typed.text if isinstance(typed, Text) else ""))))
+    parts: list[str | Content] = [text, *(part for part in attached if isinstance(part, Content))]
+    value = PromptValue(f"/{command.name}", "command", command.file, tokens_of_text(command.body), command.body)
+    return parts if attached else text, value
+
+
+def filled_in(template: str, arguments: str) -> str:
+    """Return a template with `$ARGUMENTS` and `$1` to `$9` filled in, as Claude Code does it.
+
+    Arguments for which it has no place come behind it.
+    """
+    words = _words(arguments)
+
+    def put(place: re.Match[str]) -> str:
+        if place[1] == "ARGUMENTS":
+            return arguments
+        number = int(place[1])
+        return words[number - 1] if number <= len(words) else ""
+
+    if _PLACE.search(template):
+        return _PLACE.sub(put, template)
+    return f"{template}\n\nARGUMENTS: {arguments}" if arguments else template
+
+
+def _words(arguments: str) -> list[str]:
+    try:
+        return shlex.split(arguments)
+    except ValueError:  # an apostrophe, for example
+        return arguments.split()
