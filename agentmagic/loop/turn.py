@@ -53,7 +53,7 @@ from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean
 from agentmagic.tools.base import Choosing, Tool, as_of_now, list_source, not_told, notices_of
 from agentmagic.tools.output_cache import READER
-from agentmagic.tools.web import SEARCH, wishes
+from agentmagic.tools.web import SEARCH, why_without
 from agentmagic.tools.web import asked as asked_of
 from agentmagic.undo.changes import Changes, told
 
@@ -67,11 +67,6 @@ CLOSING_PROMPT = (
     "and say what is missing."
 )
 NO_CLOSING = "The limit of steps was reached before an answer was found."
-NO_WEB = (
-    "{model} has no {tool} of its own, so it is asked without. Add an MCP server that has one (%mcp add fetch uvx "
-    "mcp-server-fetch), or choose a model of OpenAI, Anthropic or Gemini."
-)
-NO_WISH = "{model} cannot keep {tool} to {wish}, so it is asked without. Leave {wish} out, or choose another model."
 CUT_CALL = "Not run: the message was cut off at the model's limit of output. Call again, with shorter arguments."
 CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to go on, or ask for less at once."
 
@@ -430,8 +425,7 @@ class TurnLoop:
         asked = search.hosted if search else None
         if asked and tool.hosted == replace(asked, name=tool.name) and hosts(model, asked):
             return
-        wish = next((name for name, kept in wishes(tool.hosted) if hosts(model, kept)), "")
-        self._tell_once([(NO_WISH if wish else NO_WEB).format(model=model.name, tool=tool.name, wish=wish)])
+        self._tell_once([why_without(tool.hosted, model.name, partial(hosts, model))])
 
     def _tell_of_servers(self, problems: Sequence[str]) -> None:
         """Warn of servers that cannot be reached, unless an earlier turn of the session has warned of the same."""
