@@ -6,6 +6,7 @@ from agentmagic.agent import Agent as Agent
 from agentmagic.agent import RetrySettings as RetrySettings
 from agentmagic.approval.policy import Policy as Policy
 from agentmagic.approval.policy import Rule as Rule
+from agentmagic.bill import usage as usage
 from agentmagic.context.compaction import Context as Context
 from agentmagic.context.compaction import Limits as Limits
 from agentmagic.errors import AgentMagicError as AgentMagicError

@@ -75,7 +75,8 @@ class ClassSettings:
 
     `models` are patterns of "provider:model", and `servers` are the MCP servers that may be started or connected.
     `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) bound each turn,
-    `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together.
+    `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together. `daily_budget` and
+    `monthly_budget` (US dollars) bound all that the user spends in a day and a month, in any folder.
     With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
     `code` is the same for programs. With `rules` false, the files of a project tell the model nothing. `replay` is the
     one mode of every cassette. `file` is the file that sets the bounds. If several files do, `parts` are the settings
@@ -90,6 +91,8 @@ class ClassSettings:
     max_tokens: int | None = None
     session_max_cost: float | None = None
     session_max_tokens: int | None = None
+    daily_budget: float | None = None
+    monthly_budget: float | None = None
     max_iterations: int | None = None
     timeout: float | None = None
     permission: Literal["ask", "deny"] | None = None
@@ -108,6 +111,12 @@ class ClassSettings:
     def names(self) -> list[str]:
         """The settings that hold, as a file has them."""
         return [_as_written(name) for name in _SETTINGS if getattr(self, name) is not None]
+
+    @property
+    def bounds_costs(self) -> bool:
+        """Whether a cost is bounded, so that a notebook may not set the price of a model that has one."""
+        costs = (self.max_cost, self.session_max_cost, self.daily_budget, self.monthly_budget)
+        return any(cost is not None for cost in costs)
 
     @property
     def needs_person(self) -> bool:
@@ -216,6 +225,11 @@ def _starts() -> Iterator[Path]:
         yield began
     if (notebook := notebook_of({} if shell is None else shell.user_ns)) is not None:
         yield notebook.parent
+
+
+def own_folder() -> Path | None:
+    """Return the folder whose sessions belong together: the notebook's, or that in which the kernel or script began."""
+    return next(reversed(list(_starts())), None)
 
 
 def _candidates() -> list[Path]:

@@ -496,7 +496,8 @@ class RunResult:
     `history_delta` holds the messages that the turn added, the prompt first; `events` ends before
     `TurnFinished`; `seconds` is wall time without the time that the user took to answer; `error` says in a sentence
     what failed, else it is empty. `value` is the validated value if the turn was asked for one, else None; `wrapped_in`
-    is the one property of the answer's JSON that holds it, if its type is no object.
+    is the one property of the answer's JSON that holds it, if its type is no object. `trace` is the id of its trace, ""
+    if OpenTelemetry is not set up.
     """
 
     type: ClassVar[str] = "run_result"
@@ -511,6 +512,7 @@ class RunResult:
     error: str = ""
     value: Any = None
     wrapped_in: str = ""
+    trace: str = ""
 
     @property
     def changes(self) -> tuple[VariableChange, ...]:

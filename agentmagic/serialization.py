@@ -11,6 +11,7 @@ that does not have the shape of a record is no record, and fields that this vers
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
@@ -372,6 +373,22 @@ def encode_record(record: Any) -> bytes:
     if len(line) > LONGEST_LINE:
         raise ValueError(f"it has {len(line):,} bytes, and {LONGEST_LINE:,} is the most")
     return line
+
+
+_STAMP = re.compile(rb',"time":(\d{1,12})(,"replayed":true)?\}\n?$')
+"""What stands behind the fields of the line that begins a turn, which a record does not have."""
+
+
+def stamped(line: bytes, seconds: int, *, replayed: bool) -> bytes:
+    """Return the line of a record with the time at which it was written, in seconds since 1970."""
+    mark = b',"replayed":true' if replayed else b""
+    return line[:-2] + b',"time":%d' % seconds + mark + b"}\n"
+
+
+def stamp_of(line: bytes) -> tuple[int | None, bool]:
+    """Return the time at which a line was written, None if it does not say so, and whether its turn was replayed."""
+    found = _STAMP.search(line, max(0, len(line) - 60))
+    return (None, False) if found is None else (int(found[1]), found[2] is not None)
 
 
 def decode_record(line: bytes) -> Record | None:

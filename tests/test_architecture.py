@@ -97,7 +97,7 @@ def test_the_public_names_are_these():
         StepFinished StepRetried StepStarted Stop StreamBroken TaskComplete TaskFinished TaskJudged TaskStarted Text
         Tool ToolCall ToolContext ToolDef ToolError ToolFinished ToolProgress ToolResult ToolStarted Toolset
         TurnFinished TurnOptions TurnStarted TurnTimeout Unavailable UnknownModel Usage UsageError VariablesChanged
-        Working call_tool decode_log info preview priced reader register_model register_secret result tool user
+        Working call_tool decode_log info preview priced reader register_model register_secret result tool usage user
     """
     assert agentmagic.__all__ == names.split()
     assert [name for name in agentmagic.__all__ if not hasattr(agentmagic, name)] == []

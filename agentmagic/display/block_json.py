@@ -405,7 +405,7 @@ class JsonRenderer:
     def footer(self, block: FooterBlock) -> FooterFields:
         """Return the figures, each a text, how the turn ended, and its number if it can be tried again."""
         figures = list(words.footer(block, times=True))
-        details = words.footer_details(block)
+        details = words.footer_details(block, times=True)
         stop, unsent = block.stop_reason, block.unsent
         return {"kind": "footer", "figures": figures, "details": details, "stop": stop, "unsent": unsent}
 

@@ -365,7 +365,7 @@ class FooterBlock(Block):
 
     `price_told` says that the footer of an earlier turn has said that the price is unknown. `phase` is what a turn
     under way does while no block is open. `unsent` is the number of the turn, from 0, if it ended without any answer
-    and later requests leave it out, else None.
+    and later requests leave it out, else None. `trace` is the id of its trace, if it has one.
     """
 
     model: str
@@ -376,6 +376,7 @@ class FooterBlock(Block):
     phase: str = field(default="", compare=False)
     unsent: int | None = None
     steps: int = 0
+    trace: str = ""
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.footer`."""

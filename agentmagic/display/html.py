@@ -243,7 +243,7 @@ class _BlockHtml:
 
     def footer(self, block: FooterBlock) -> Markup:
         figures = Markup(" · ").join(element("span", figure) for figure in words.footer(block, times=self.times))
-        told = Markup('<small title="{}">{}</small>').format(words.footer_details(block), figures)
+        told = Markup('<small title="{}">{}</small>').format(words.footer_details(block, times=self.times), figures)
         return _paragraph(told, style=MUTED) if figures else Markup()
 
     # -- what the model wrote ------------------------------------------------------------------

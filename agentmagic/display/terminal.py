@@ -129,7 +129,8 @@ class TextRenderer:
 
     def footer(self, block: FooterBlock) -> str:
         """Return the figures on one line."""
-        return " · ".join(words.footer(block, times=self.times))
+        trace = (words.trace(block),) if self.times and block.trace else ()
+        return " · ".join((*words.footer(block, times=self.times), *trace))
 
 
 def markdown_printer(stream: TextIO) -> Callable[[str], None] | None:

@@ -272,7 +272,7 @@ class Transcript:
         model = self.running.model if self.running else ""
         unsent = self._turns - 1 if result.unsent and not self._client else None  # a client calls again itself
         footer = FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told, unsent=unsent)
-        footer.steps = result.iterations_used
+        footer.steps, footer.trace = result.iterations_used, result.trace
         self._add(footer)
         self.price_told |= result.usage.cost is None and result.usage.output_tokens > 0
         self.running = None

@@ -500,14 +500,20 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
         yield UNSENT
 
 
-def footer_details(block: FooterBlock) -> str:
-    """Return what else a turn took: steps, requests and tokens."""
+def footer_details(block: FooterBlock, *, times: bool) -> str:
+    """Return what else a turn took: steps, requests and tokens; with `times` the id of its trace too."""
     steps = counted(block.steps, "step") if block.steps else ""
     requests = counted(block.usage.requests, "request") if block.usage.requests else ""
     has_tokens = block.usage.input_tokens or block.usage.output_tokens
-    searches = f"{block.usage.searches:,} {'search' if block.usage.searches == 1 else 'searches'}"
-    tokens = _tokens(block.usage) if has_tokens else ""
-    return " · ".join(filter(None, (steps, requests, searches if block.usage.searches else "", tokens)))
+    number = block.usage.searches
+    searches = f"{number:,} {'search' if number == 1 else 'searches'}" if number else ""
+    told = (steps, requests, searches, _tokens(block.usage) if has_tokens else "", trace(block) if times else "")
+    return " · ".join(filter(None, told))
+
+
+def trace(block: FooterBlock) -> str:
+    """Return the id of the trace of a turn, "" without one; it differs in each run, so a batch output leaves it out."""
+    return f"trace {shown(block.trace[:32])}" if block.trace else ""
 
 
 def _tokens(usage: Usage) -> str:

@@ -139,7 +139,7 @@ class _MarkdownRenderer:
 
     def footer(self, block: FooterBlock) -> Iterator[str]:
         # A document is not pointed at, so the details stand in it.
-        figures = (*words.footer(block, times=True), words.footer_details(block))
+        figures = (*words.footer(block, times=True), words.footer_details(block, times=True))
         yield f"*{plain(' · '.join(filter(None, figures)))}*"
 
 

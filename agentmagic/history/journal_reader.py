@@ -77,7 +77,7 @@ def read(path: Path) -> Saved:
     Raises JournalError if the file is missing, cannot be read, is not a journal or has a newer format.
     """
     reading = _Reading()
-    for line in _lines(path):
+    for line in lines_of(path):
         reading.take(decode_record(line))
     return reading.saved()
 
@@ -112,7 +112,7 @@ def _glance(path: Path, most: int | None) -> SavedConversation | None:
     changes = UndoStack[str]()
     try:
         whole = most is None or path.stat().st_size <= most
-        for line in _lines(path) if whole else ():
+        for line in lines_of(path) if whole else ():
             if line.startswith((b'{"type":"turn_started"', b'{"type":"history_cut"')):
                 match decode_record(line):
                     case TurnStarted(prompt=prompt):
@@ -137,7 +137,7 @@ def _is_cleared(path: Path) -> bool:
     return isinstance(last, HistoryCut) and not last.turns
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def lines_of(path: Path) -> Iterator[bytes]:
     """Yield the lines after the header; of a line that is too long, its beginning, which is not a record."""
     try:
         with path.open("rb") as file:

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from agentmagic.agent import TOOL_CHOICES, Agent
 from agentmagic.approval.approvals import Approvals
+from agentmagic.bill import Account
 from agentmagic.context.compaction import Context, Limits
 from agentmagic.context.request_view import CHARACTERS, RequestView, tokens_by_part
 from agentmagic.context.rules import NO_PROJECT, Project
@@ -77,7 +78,7 @@ class TurnContext:
     user was told of. `watcher` finds out what the tools change. `purse` is asked before each request, and told what it
     has cost. `row` says that the turn is one of many, whose requests wait for those of other turns. `caller` is the
     outside program that makes the calls in place of a model, "" without one. `project` are the files around the
-    notebook of which the model is told.
+    notebook of which the model is told. `account` pays for each request that is sent.
     """
 
     agent: Agent
@@ -102,6 +103,7 @@ class TurnContext:
     row: bool = False
     caller: str = ""
     project: Project = NO_PROJECT
+    account: Account = Account()  # noqa: RUF009  (a frozen value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +249,8 @@ class Steps:
     async def _fitting(self) -> Messages:
         """Return the messages for the next request, after compaction if it is due and if the budgets allow it."""
         self._keep_budgets()
+        for words in filter(None, (budget.warning() for budget in self._turn.budgets)):
+            self._emit(Notice("warning", words))
         messages = self._messages
         if self._context.due(messages) and await self._compact(messages):
             self._keep_budgets()  # the summary was paid for too
@@ -300,7 +304,8 @@ class Steps:
         async with self._turn.purse.paying(request) as payment:
             with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
                 try:
-                    finished = await ask(self._model, exchange, retry, hear, on_retry, self._say_mend, row)
+                    pay = self._turn.account.pay
+                    finished = await ask(self._model, exchange, retry, hear, on_retry, self._say_mend, pay, row)
                 except ProviderError as error:
                     payment.usage = error.usage or Usage()
                     self.usage += payment.usage

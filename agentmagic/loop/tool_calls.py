@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from agentmagic import log
+from agentmagic import log, traces
 from agentmagic.agent import Agent
 from agentmagic.approval.approvals import Approvals, Gate, Granted, Refused
 from agentmagic.approval.policy import policy_of
@@ -184,7 +184,13 @@ class ToolExecutor:
         return Ended(result)
 
     async def _run(self, tool: Tool, permit: Granted, entry: log.Audit, depth: int) -> Ended:
-        """Run a call that the gate has let through."""
+        """Run a call that the gate has let through, in a span of its own."""
+        with traces.execute_tool(tool.definition, permit.call) as span:
+            return await self._carry_out(tool, permit, entry, depth, span)
+
+    async def _carry_out(
+        self, tool: Tool, permit: Granted, entry: log.Audit, depth: int, span: traces.TraceSpan
+    ) -> Ended:
         call, server, inner = own(permit.call), tool.definition.server, depth > 0
         self.emit(ToolStarted(own(call), server))
         self._running[call.id] = depth
@@ -208,6 +214,7 @@ class ToolExecutor:
             for task in self._inner.pop(call.id, ()):
                 task.cancel()
         entry.outcome = result.status
+        traces.carried_out(span, plain, context.error)
         rich = ("", *context.rich) if permit.edited else context.rich  # the line about it stands first
         shown = _beginning(result) if inner else result
         self._finish_call(shown, began, self._traceback(tool, context), rich if any(rich) else ())
@@ -286,7 +293,8 @@ class ToolExecutor:
             deps=self.deps,
             ask=self._question,
             progress=lambda call_id, done, total, words: tell(ToolProgress(call_id, done, total, words)),
-            complete=None if self.sample is None else partial(self.sample, call.id, server),
+            # A server asks from the task of its connection, which has no span.
+            complete=None if self.sample is None else traces.carried_async(partial(self.sample, call.id, server)),
             tell=lambda words: tell(Notice("info", words)),
             propose=tell,
             call_tool=partial(self._call_inside, call, copy_context()),

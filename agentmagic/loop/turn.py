@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from agentmagic import log
+from agentmagic import log, traces
 from agentmagic.agent import REPAIRS, TIMEOUT, TOOL_CHOICES
 from agentmagic.approval.approvals import Ask, Gate, Refused, ask_no_one
 from agentmagic.approval.policy import policy_of
@@ -120,6 +120,7 @@ class TurnLoop:
     final: str | None = None
     value: Any = None
     spent: str = ""
+    span: traces.TraceSpan = traces.NOTHING
     started: float = field(default_factory=time.monotonic)
     deadline: Deadline = field(init=False)
     steps: Steps = field(init=False)
@@ -159,6 +160,13 @@ class TurnLoop:
 
     async def run(self) -> Outcome:
         """Run the turn to its end, and return its outcome."""
+        if self.turn.caller:  # the agent is another program, whose call has a span
+            return await self._run()
+        account, model, on_tape = self.turn.account, self.turn.model.name, self.turn.tape is not None
+        with traces.invoke_agent(account.name, model, account.conversation, on_tape=on_tape) as self.span:
+            return await self._run()
+
+    async def _run(self) -> Outcome:
         self.emit(TurnStarted(self.turn.prompt, self.turn.model.name, self.turn.values))
         error: Exception | None = None
         try:
@@ -253,6 +261,10 @@ class TurnLoop:
         finished: Event = TurnFinished(result)
         if self.turn.tape is not None and isinstance(finished := self.turn.tape(finished), TurnFinished):
             result = finished.result
+        traces.turn_ended(self.span, result, error)
+        if self.span.trace_id:  # of this run, and not on the tape
+            result = replace(result, trace=self.span.trace_id)
+            finished = TurnFinished(result)
         if isinstance(error, AgentMagicError):
             error.result = result
             error.args = (result.error,)

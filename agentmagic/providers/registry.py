@@ -208,9 +208,7 @@ def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
     row, price = providers().get(name.partition(":")[0]), catalog.registered(name).price
     if price is None and row is not None and row.prices == FREE:
         return usage
-    bounds = class_settings()
-    is_bounded = bounds.max_cost is not None or bounds.session_max_cost is not None
-    if (price is None or is_bounded) and (listing := _listing(name, base_url)):
+    if (price is None or class_settings().bounds_costs) and (listing := _listing(name, base_url)):
         price = listing.price or price
     tokens, fees = catalog.cost(price, usage) if price else None, search_fees(name, usage, base_url)
     return replace(usage, cost=None if tokens is None or fees is None else tokens + fees)
@@ -222,6 +220,12 @@ def search_fees(name: str, usage: Usage, base_url: str | None = None) -> float |
         return 0.0
     fee = listing.search_fee if (listing := _listing(name, base_url)) else None
     return None if fee is None else fee * usage.searches
+
+
+def is_free(name: str) -> bool:
+    """Return whether a model costs nothing: it runs on this machine."""
+    row = providers().get(name.partition(":")[0])
+    return row is not None and row.prices == FREE
 
 
 def counted(model: Model, usage: Usage) -> Usage:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from agentmagic import traces
 from agentmagic.approval.approvals import Ask
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, said
 from agentmagic.events import (
@@ -305,6 +306,7 @@ class TurnTape:
         """Run a call, or return its recorded result. Raises ReplayMismatch if a frozen tape does not have the call."""
         place = self.calls.places.get(call.id, (0, 0))
         if self.frozen and self.player is not None:
+            traces.drop()
             document = self.player.result_of(place, self.calls.started.get(call.id, call))
             if document is None:
                 known = ", ".join(self.player.called) or ABSENT
@@ -450,6 +452,11 @@ class TapedModel:
     def metered(self, usage: Usage) -> Usage:
         """Return the usage of one request, which has its cost on the tape; that of a client's call is none."""
         return Usage() if self.name.startswith(SERVED) else usage
+
+    @property
+    def live(self) -> bool:
+        """Whether the last request was sent to a model."""
+        return self.real is not None or self._tape.forked
 
     async def rest(self, seconds: float) -> None:
         """Wait before a request is sent again."""

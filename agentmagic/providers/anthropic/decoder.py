@@ -121,6 +121,7 @@ class Decoder:
         self._figures: Json = {}
         self._usage = Usage(cost=None)
         self._reason = ""
+        self._answerer = ""
         self._ended = False
         self.rest: float | None = None
         self.paused = False
@@ -141,7 +142,8 @@ class Decoder:
             case "message":  # the answer of a server that does not stream
                 yield from self._take(event)
             case "message_start":
-                self._figures = object_of(object_of(event.get("message")).get("usage"))
+                message = object_of(event.get("message"))
+                self._figures, self._answerer = object_of(message.get("usage")), text_of(message.get("model"))
                 self.paused = False
             case "message_delta":
                 self._take_figures(object_of(event.get("usage")))
@@ -269,7 +271,8 @@ class Decoder:
             return
         self._ended, self.rest = True, AFTER_END
         once = self._usage.requests == 1
-        yield ModelFinished(self._usage, self._reason or "end_turn", self._reason in _LENGTH, once)
+        is_cut = self._reason in _LENGTH
+        yield ModelFinished(self._usage, self._reason or "end_turn", is_cut, once, model=self._answerer)
 
 
 def _kind(data: Json) -> PartKind:

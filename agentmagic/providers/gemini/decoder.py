@@ -143,6 +143,7 @@ class Decoder:
         self._writer = PartWriter(lambda text, _field: _thought(text, {"text": text, "thought": True}))
         self._usage: Json = {}
         self._reason = ""
+        self._answerer = ""
         self._began = False
         self._answered = False
         self.rest: float | None = None
@@ -167,6 +168,7 @@ class Decoder:
                     raise MalformedCall("Gemini searched too often within one answer. Ask for less at once.")
                 _check_reason(reason, candidate.get("finishMessage"))
                 self._reason, self.rest = reason, SETTLE  # the usage may follow
+                self._answerer = text_of(response.get("modelVersion"))
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
         """Yield the end of the response. Raises StreamBroken if it has not come."""
@@ -185,7 +187,7 @@ class Decoder:
             searches = queries_of(self._grounding)  # until Gemini 3 the answer is billed, and not each search
             searches = min(searches, 1) if is_before_3(self._model) else searches
         usage = replace(_usage(self._usage), searches=searches)
-        yield ModelFinished(usage, self._reason, self._reason == "MAX_TOKENS")
+        yield ModelFinished(usage, self._reason, self._reason == "MAX_TOKENS", model=self._answerer)
 
     def _take_metadata(self, candidate: Json) -> None:
         """Take in the data beside an answer; the citations of its texts may come behind them."""

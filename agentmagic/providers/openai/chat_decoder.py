@@ -106,6 +106,7 @@ class Decoder:
         self._places: dict[int, _Call] = {}
         self._usage: Json = {}
         self._reason = ""
+        self._answerer = ""
         self._began = False
         self.rest: float | None = None
 
@@ -115,6 +116,7 @@ class Decoder:
         # Servers send the usage in the last chunk, in every chunk, or never.
         if usage := response.get("usage") or response.get("x_groq"):
             self._count(usage)
+            self._answerer = text_of(response.get("model")) or self._answerer
         for choice in objects_of(response.get("choices")):
             if choice.get("index") and number_of(choice["index"]):
                 continue  # a second answer to the same request, which was not asked for
@@ -129,6 +131,7 @@ class Decoder:
                 self._end("stop")
             if reason := choice.get("finish_reason"):
                 self._end(text_of(reason))
+                self._answerer = text_of(response.get("model"))
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
         """Yield the ends of the parts and of the response.
@@ -156,7 +159,7 @@ class Decoder:
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
         usage = replace(read_usage(self._usage, "prompt", "completion"), searches=self._searches())
-        yield ModelFinished(usage, self._reason, cut)
+        yield ModelFinished(usage, self._reason, cut, model=self._answerer)
 
     def _searches(self) -> int:
         """Return the searches that are billed: of OpenRouter a number; a search model of OpenAI's makes one."""

@@ -265,9 +265,9 @@ class Decoder:
             if (item.is_whole or item.texts or item.index >= 0) and not (cut and not _is_named(item)):
                 yield from self._end_part(item)
         self.rest = AFTER_END
-        usage = read_usage(response.get("usage"), "input", "output")
+        usage, answerer = read_usage(response.get("usage"), "input", "output"), text_of(response.get("model"))
         usage = replace(usage, searches=server_items.searches(response, [item.data for item in self._items]))
-        yield ModelFinished(usage, reason or "completed", cut)
+        yield ModelFinished(usage, reason or "completed", cut, model=answerer)
 
     def _take(self, output: object) -> None:
         """Give each item of the closing event to the part that it is of, or else make one of it.
