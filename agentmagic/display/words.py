@@ -507,8 +507,20 @@ def footer_details(block: FooterBlock, *, times: bool) -> str:
     steps = counted(block.steps, "step") if block.steps else ""
     requests = counted(block.usage.requests, "request") if block.usage.requests else ""
     has_tokens = block.usage.input_tokens or block.usage.output_tokens
-    told = (steps, requests, _tokens(block.usage) if has_tokens else "", trace(block) if times else "")
+    told = (
+        steps,
+        requests,
+        searches(block.usage),
+        _tokens(block.usage) if has_tokens else "",
+        trace(block) if times else "",
+    )
     return " · ".join(filter(None, told))
+
+
+def searches(usage: Usage) -> str:
+    """Return how many searches of the web were made, "" if there were none."""
+    number = usage.searches
+    return f"{number:,} {'search' if number == 1 else 'searches'}" if number else ""
 
 
 def trace(block: FooterBlock) -> str:

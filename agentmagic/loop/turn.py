@@ -55,6 +55,7 @@ from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean
 from agentmagic.tools.base import Choosing, Tool, as_of_now, list_source, not_told, notices_of
 from agentmagic.tools.output_cache import READER
+from agentmagic.tools.web import SEARCH, why_without
 from agentmagic.tools.web import asked as asked_of
 from agentmagic.undo.changes import Changes, told
 
@@ -68,10 +69,6 @@ CLOSING_PROMPT = (
     "and say what is missing."
 )
 NO_CLOSING = "The limit of steps was reached before an answer was found."
-NO_WEB = (
-    "{model} has no {tool} of its own, so it is asked without. Add an MCP server that has one (%mcp add fetch uvx "
-    "mcp-server-fetch), or choose a model of OpenAI, Anthropic or Gemini."
-)
 CUT_CALL = "Not run: the message was cut off at the model's limit of output. Call again, with shorter arguments."
 CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to go on, or ask for less at once."
 
@@ -448,13 +445,21 @@ class TurnLoop:
         model, gate = self.turn.model, self.executor.gate
         for tool in [tool for tool in self.tools.values() if tool.hosted is not None]:
             if not hosts(model, tool.hosted):
-                self._tell_once([NO_WEB.format(model=model.name, tool=tool.name)])
                 del self.tools[tool.name]
+                self._tell_of_unhosted(tool)
                 continue
             call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, asked_of(tool.hosted))
             if isinstance(admitted := await gate.admit(tool, call), Refused):
                 self._tell_once([admitted.words])
                 del self.tools[tool.name]
+
+    def _tell_of_unhosted(self, tool: Tool) -> None:
+        """Tell why a model is asked without a tool, unless its search opens pages under the same bounds."""
+        model, search = self.turn.model, self.tools.get(SEARCH)
+        asked = search.hosted if search else None
+        if asked and tool.hosted == replace(asked, name=tool.name) and hosts(model, asked):
+            return
+        self._tell_once([why_without(tool.hosted, model.name, partial(hosts, model))])
 
     def _tell_of_servers(self, problems: Sequence[str]) -> None:
         """Warn of servers that cannot be reached, unless an earlier turn of the session has warned of the same."""

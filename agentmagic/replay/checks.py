@@ -22,7 +22,7 @@ MEND = "Undo the edit, or record it again."
 _QUOTES = " A text that looks like a number, or is true, false or null, needs quotes."
 DIGITS = 2
 """Characters of a digest in a check, of 6 bits each."""
-MOST_COUNTS = 7
+MOST_COUNTS = 8
 """Numbers that `chunks.usage_list` writes."""
 
 ANSWERS = ("yes", "no", "always", "nobody")

@@ -418,6 +418,14 @@ def test_tokens_that_were_written_to_a_cache_are_told_beside_those_read_from_it(
     )
 
 
+@pytest.mark.parametrize(("number", "told"), [(0, ""), (1, "1 search · "), (2, "2 searches · ")])
+def test_searches_are_told_beside_the_tokens_if_there_were_any(number, told):
+    usage = Usage(9, 0, 1, searches=number)
+    assert footer_details(blocks.FooterBlock("m", usage), times=False) == f"{told}9 tokens in, 1 out"
+    begin = f"1 request, {told.replace(' · ', ', ')}9 tokens in"
+    assert formatting.usage(replace(usage, requests=1)).startswith(begin)
+
+
 def test_every_kind_of_block_and_every_state_of_a_call_has_a_row():
     kinds = {kind for kind in vars(blocks).values() if isinstance(kind, type) and issubclass(kind, blocks.Block)}
     assert {kind for kind, *_ in ROWS.values()} == kinds - {blocks.Block, blocks.GrowingBlock}

@@ -18,7 +18,7 @@ from agentmagic.classroom import class_settings
 from agentmagic.context.project_files import FileKind
 from agentmagic.context.request_view import tokens_of_text
 from agentmagic.context.rules import project_here, summary
-from agentmagic.display.words import cost
+from agentmagic.display.words import cost, searches
 from agentmagic.errors import UsageError
 from agentmagic.events import (
     Event,
@@ -183,7 +183,8 @@ def usage(spent: Usage) -> str:
     """Return requests, tokens and cost."""
     written = f", {spent.cache_write_tokens:,} written to the cache" if spent.cache_write_tokens else ""
     tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached{written}), {spent.output_tokens:,} out"
-    return f"{counted(spent.requests, 'request')}, {tokens}, {cost(spent.cost)}"
+    told = (counted(spent.requests, "request"), searches(spent), tokens, cost(spent.cost))
+    return ", ".join(filter(None, told))
 
 
 def stats(session: Session) -> str:
