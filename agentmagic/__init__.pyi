@@ -3,9 +3,11 @@
 from typing import Any
 
 from agentmagic.agent import Agent as Agent
+from agentmagic.agent import AgentTool as AgentTool
 from agentmagic.agent import RetrySettings as RetrySettings
 from agentmagic.approval.policy import Policy as Policy
 from agentmagic.approval.policy import Rule as Rule
+from agentmagic.bill import usage as usage
 from agentmagic.context.compaction import Context as Context
 from agentmagic.context.compaction import Limits as Limits
 from agentmagic.errors import AgentMagicError as AgentMagicError
@@ -41,6 +43,7 @@ from agentmagic.events import Deny as Deny
 from agentmagic.events import Event as Event
 from agentmagic.events import HistoryCut as HistoryCut
 from agentmagic.events import InnerCall as InnerCall
+from agentmagic.events import InnerEvent as InnerEvent
 from agentmagic.events import Intent as Intent
 from agentmagic.events import MapProgress as MapProgress
 from agentmagic.events import Notice as Notice

@@ -17,13 +17,14 @@ from agentmagic.context.rules import with_project
 from agentmagic.errors import UsageError
 from agentmagic.events import TRIES
 from agentmagic.json_schema import check_schema, readable
-from agentmagic.messages import Message
+from agentmagic.messages import Message, ToolDef
 from agentmagic.providers.base import WRAPPED, Advising, Model, ModelSettings, OutputSchema, ProjectText, honoured
 from agentmagic.providers.outside import is_outside
 from agentmagic.providers.registry import choose_default, is_made_by_provider, resolve
 from agentmagic.runtime.engine import UserLoop, engine, session_loop
-from agentmagic.tools.base import Tool, Toolset
-from agentmagic.tools.functions import Functions, function_tool
+from agentmagic.tools.base import Invoke, Tool, Toolset
+from agentmagic.tools.functions import NAME, Functions, function_tool
+from agentmagic.tools.output_cache import READER
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -41,7 +42,14 @@ MAX_RESULT = 20_000
 REPAIRS = 2
 """How often an answer that does not fit its schema is sent back to be repaired."""
 
-ToolSource = Callable[..., Any] | Tool | Toolset
+PROMPT_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"prompt": {"type": "string", "description": "The task, with all that the agent has to know."}},
+    "required": ["prompt"],
+    "additionalProperties": False,
+}
+"""The arguments of an agent tool."""
+
 BeforeFinish = Callable[[Message], str | Awaitable[str | None] | None]
 Output = type[Any] | Mapping[str, Any]
 
@@ -90,13 +98,13 @@ class Agent:
     """A recipe: which model, with which instructions and tools, within which limits.
 
     `model` is "provider:model", a `Model`, or None for the first provider whose key is set.
-    `tools` are functions, `Tool`s and toolsets. `mcp` are servers: a command, a URL, an entry or a whole object of
-    the `mcpServers` form, a file of it, or a server object. Files are read when the servers are first needed.
-    `max_iterations` bounds the model requests of a turn, `timeout` its seconds (None for no limit). `tool_choice`
-    is auto, none, required or a tool's name; the last two hold for the first step of a turn. `permission` decides
-    calls: a word for those that no rule fits, a `Policy` with rules, or a function of the call and the tool's
-    definition. `on_limit` says whether a turn at its limit is closed by a last answer ("answer") or just ends
-    ("stop"). `deps` reaches tools as `ToolContext.deps`.
+    `tools` are functions, `Tool`s, toolsets and other agents (`as_tool`). `mcp` are servers: a command, a URL, an entry
+    or a whole object of the `mcpServers` form, a file of it, or a server object. Files are read when the servers are
+    first needed. `max_iterations` bounds the model requests of a turn, `timeout` its seconds (None for no limit).
+    `tool_choice` is auto, none, required or a tool's name; the last two hold for the first step of a turn. `permission`
+    decides calls: a word for those that no rule fits, a `Policy` with rules, or a function of the call and the tool's
+    definition. `on_limit` says whether a turn at its limit is closed by a last answer ("answer") or just ends ("stop").
+    `deps` reaches tools as `ToolContext.deps`.
 
     `max_cost` (US dollars) and `max_tokens` (input and output) end a turn before its next request when they are
     used up. `max_repeats` is how often in a row the same call may be made before the model is told.
@@ -113,7 +121,7 @@ class Agent:
 
     model: str | Model | None = None
     instructions: str = ""
-    tools: Sequence[ToolSource] = ()
+    tools: "Sequence[ToolSource]" = ()
     mcp: "Entry | Sequence[Entry]" = field(default=(), repr=False)
     max_iterations: int = MAX_ITERATIONS
     timeout: float | None = TIMEOUT
@@ -133,7 +141,7 @@ class Agent:
     rules: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(cast("object", self.tools), Iterable) or isinstance(self.tools, (Tool, Toolset)):
+        if not isinstance(cast("object", self.tools), Iterable) or isinstance(self.tools, (AgentTool, Tool, Toolset)):
             raise UsageError(f"tools is {self.tools!r}. Put it into a list: tools=[...].")
         _check_kinds(self)
         object.__setattr__(self, "tools", tuple(self.tools))
@@ -174,9 +182,89 @@ class Agent:
         return said if schema is None else f"{said}\n\n{schema.instructions}".lstrip()
 
     def own_tools(self) -> list[Tool]:
-        """Return the functions and `Tool`s of the recipe as tools; toolsets and servers are not among them."""
-        single = [source for source in self.tools if not isinstance(source, Toolset)]
+        """Return the functions and `Tool`s of the recipe as tools; agents, toolsets and servers are not among them."""
+        single = [source for source in self.tools if not isinstance(source, (AgentTool, Toolset))]
         return [source if isinstance(source, Tool) else function_tool(source) for source in single]
+
+    @property
+    def agent_tools(self) -> "list[AgentTool]":
+        """The other agents that this one may ask."""
+        return [source for source in self.tools if isinstance(source, AgentTool)]
+
+    def as_tool(
+        self,
+        name: str,
+        description: str,
+        *,
+        max_cost: float | None = None,
+        max_tokens: int | None = None,
+        ask: bool = False,
+    ) -> "AgentTool":
+        """Return this agent as a tool, for the `tools` of another agent.
+
+        The model of the other agent calls `name` with a prompt, as `description` tells it to, and gets the answer. Each
+        call begins a new conversation, in a turn inside the turn of the call. What it spends counts there too, and is
+        bounded by the budgets and the time of that turn, and by `max_cost` (US dollars) and `max_tokens` for each call.
+        The user is asked about what this agent does by its own permission. With `ask` the user is also asked before the
+        agent is. An agent may ask others, 3 deep at most.
+
+        Raises UsageError for a name that models cannot call, an empty description, a limit that is not above 0, and an
+        agent that is its own tool.
+        """
+        return AgentTool(self, name, description, max_cost=max_cost, max_tokens=max_tokens, ask=ask)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTool:
+    """An agent as a tool of other agents: a description that each session opens; `Agent.as_tool` has more.
+
+    Raises UsageError for an invalid value.
+    """
+
+    agent: Agent = field(repr=False)
+    name: str
+    description: str
+    max_cost: float | None = field(default=None, kw_only=True)
+    max_tokens: int | None = field(default=None, kw_only=True)
+    ask: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(cast("object", self.agent), Agent):
+            raise UsageError(f"agent is {self.agent!r:.80}. Give an Agent, or write AGENT.as_tool(...).")
+        name, description = cast("object", self.name), cast("object", self.description)
+        if not isinstance(name, str) or not NAME.fullmatch(name) or name == READER:
+            raise UsageError(
+                f"{name!r:.80} cannot name an agent tool. Give a name that models can call: at most 64 letters, "
+                "digits, _ and -, no digit first, for example researcher."
+            )
+        if not isinstance(description, str) or not description.strip():
+            raise UsageError(
+                f"The agent tool {name} has no description. Say what the agent can do: a model asks it by that."
+            )
+        check_limit("max_cost", self.max_cost, "US dollars")
+        check_limit("max_tokens", self.max_tokens, "a number of tokens")
+        _check_cycle(self.agent, ())
+
+    @property
+    def definition(self) -> ToolDef:
+        """The tool as a model sees it."""
+        return ToolDef(self.name, self.description, PROMPT_SCHEMA)
+
+    def tool(self, invoke: Invoke, now: Callable[[], ToolDef]) -> Tool:
+        """Return the tool that asks the agent by `invoke`; `now` is that of `Tool`."""
+        # Without a time limit of the call: the turn inside has its own, and ends itself when it is cancelled.
+        return Tool(self.definition, invoke, timeout=None, ask=self.ask, now=now, agent=True)
+
+
+ToolSource = Callable[..., Any] | Tool | Toolset | AgentTool
+
+
+def _check_cycle(agent: Agent, around: tuple[Agent, ...]) -> None:
+    """Raise UsageError if an agent may ask itself, also by way of others."""
+    if any(agent is one for one in around):
+        raise UsageError("An agent cannot be its own tool: it would ask itself for ever. Take it out of its tools.")
+    for inner in agent.agent_tools:
+        _check_cycle(inner.agent, (*around, agent))
 
 
 def _check_kinds(agent: Agent) -> None:
@@ -195,8 +283,10 @@ def _check_kinds(agent: Agent) -> None:
 def _check_source(source: object) -> None:
     if isinstance(source, Tool) and (problem := check_schema(source.name, source.definition.parameters)):
         raise UsageError(problem)
-    if isinstance(source, (Tool, Toolset)):
+    if isinstance(source, (AgentTool, Tool, Toolset)):
         return
+    if isinstance(source, Agent):
+        raise UsageError('An agent in tools needs a name and a description: agent.as_tool("researcher", "Finds ...").')
     if not callable(source) or isinstance(source, type):
         message = f"{source!r} is no tool. Give functions, Tool objects or toolsets; MCP servers go into mcp=[...]."
         raise UsageError(message)
@@ -365,7 +455,10 @@ class Connections:
         return new
 
     def toolsets(self, agent: Agent) -> tuple[Toolset, ...]:
-        """Return the sources of tools of an agent: functions, toolsets, servers. Raises ConfigError for a bad file."""
+        """Return the sources of tools of an agent: functions, toolsets, servers; not the agents that it may ask.
+
+        Raises ConfigError for a bad file.
+        """
         own = agent.own_tools()
         sources = [source for source in agent.tools if isinstance(source, Toolset)]
         servers = [self._opened(agent.mcp)] if agent.mcp else []

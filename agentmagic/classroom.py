@@ -76,13 +76,14 @@ class ClassSettings:
 
     `models` are patterns of "provider:model", and `servers` are the MCP servers that may be started or connected.
     `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) bound each turn,
-    `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together.
+    `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together. `daily_budget` and
+    `monthly_budget` (US dollars) bound all that the user spends in a day and a month, in any folder.
     With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
     `code` is the same for programs, and `web` for searches and pages of the web, where a yes holds for the session.
-    With `rules` false, the files of a project tell the model nothing. `replay` is the one mode of every cassette.
-    `file` is the file that sets the bounds. If several files do, `parts` are the settings of each, the outermost first,
-    and the others are the strictest of them. `wider` has a sentence for each setting that asks for more than a file
-    further out allows.
+    With `rules` false, the files of a project tell the model nothing. With `agents` false, no agent may ask another
+    one. `replay` is the one mode of every cassette. `file` is the file that sets the bounds. If several files do,
+    `parts` are the settings of each, the outermost first, and the others are the strictest of them. `wider` has a
+    sentence for each setting that asks for more than a file further out allows.
     """
 
     file: Path | None = None
@@ -92,12 +93,15 @@ class ClassSettings:
     max_tokens: int | None = None
     session_max_cost: float | None = None
     session_max_tokens: int | None = None
+    daily_budget: float | None = None
+    monthly_budget: float | None = None
     max_iterations: int | None = None
     timeout: float | None = None
     permission: Literal["ask", "deny"] | None = None
     code: Literal["ask", "deny"] | None = None
     web: Literal["ask", "deny"] | None = None
     rules: bool | None = None
+    agents: bool | None = None
     replay: Replay | None = None
     parts: tuple["ClassSettings", ...] = ()
     wider: tuple[str, ...] = ()
@@ -113,6 +117,12 @@ class ClassSettings:
         return [_as_written(name) for name in _SETTINGS if getattr(self, name) is not None]
 
     @property
+    def bounds_costs(self) -> bool:
+        """Whether a cost is bounded, so that a notebook may not set the price of a model that has one."""
+        costs = (self.max_cost, self.session_max_cost, self.daily_budget, self.monthly_budget)
+        return any(cost is not None for cost in costs)
+
+    @property
     def needs_person(self) -> bool:
         """Whether calls are to be approved by a person, and not by code of the notebook."""
         return "ask" in (self.permission, self.code, self.web)
@@ -123,6 +133,11 @@ class ClassSettings:
             if one.models is not None and not any(_fits_pattern(name, pattern) for pattern in one.models):
                 by = f", which {asked_by} names," if asked_by else ""
                 raise UsageError(f"The model {name}{by} is not among those of this class: {one.words('models')}.")
+
+    def check_agents(self, name: str) -> None:
+        """Raise UsageError for an agent tool of that name, if no agent may ask another one."""
+        if self.agents is False:
+            raise UsageError(f"The agent {name} is left out: this class has {self.words('agents')}.")
 
     def server_problem(self, entry: EntryPattern) -> str:
         """Return why a server may not be started, "" if it may."""
@@ -222,6 +237,11 @@ def _starts() -> Iterator[Path]:
         yield began
     if (notebook := notebook_of({} if shell is None else shell.user_ns)) is not None:
         yield notebook.parent
+
+
+def own_folder() -> Path | None:
+    """Return the folder whose sessions belong together: the notebook's, or that in which the kernel or script began."""
+    return next(reversed(list(_starts())), None)
 
 
 def _candidates() -> list[Path]:
@@ -356,7 +376,8 @@ _FORMS = {
 
 def _kind(name: str) -> str:
     kinds = {"models": "list", "servers": "servers", **dict.fromkeys(("permission", "code", "web"), "permission")}
-    return {**kinds, "rules": "switch", "replay": "mode", "max-iterations": "whole"}.get(name, "number")
+    switches = dict.fromkeys(("rules", "agents"), "switch")
+    return {**kinds, **switches, "replay": "mode", "max-iterations": "whole"}.get(name, "number")
 
 
 def _fits(name: str, value: Any) -> bool:  # noqa: PLR0911  (one return for each kind)

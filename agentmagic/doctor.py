@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentmagic import settings
+from agentmagic.bill import PaidRequests
 from agentmagic.classroom import VARIABLE, class_settings
 from agentmagic.errors import AgentMagicError, MissingExtra, requirement
 
@@ -381,6 +382,7 @@ def _folders(place: Path) -> Iterator[Finding]:
     from platformdirs import user_data_path
 
     yield _folder(user_data_path("agentmagic", appauthor=False), "approved servers")
+    yield _folder(PaidRequests.path().parent, "the ledger of paid requests")
 
 
 def _folder(folder: Path, about: str) -> Finding:

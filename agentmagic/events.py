@@ -3,14 +3,16 @@
 The order within a turn: `TurnStarted`, and `Working` while the model is loaded; for each step `StepStarted`, then for
 each part `PartStarted`, `PartDelta`..., `PartFinished`, then `StepFinished`; then the tools of the step
 (`ApprovalAsked`, `ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), all of them settled before the next
-`StepStarted`, and within them the calls that a tool makes itself, each after an `InnerCall`, and the cells that it
-proposes; at the end `VariablesChanged`, if tools changed the notebook, and one `TurnFinished`. `PromptAdded` and
-`Compacted` come between steps. `Compacted` also comes within a step, if its request did not fit. `ProposalSettled`
-comes when the user decides: listeners may hear it between two turns, and the log has it before the `TurnFinished` of
-the last turn then. A log without its deltas folds to the same messages.
+`StepStarted`, and within them the calls that a tool makes itself, each after an `InnerCall`, the turn of an agent that
+it asks, each of whose events is told as an `InnerEvent`, and the cells that it proposes; at the end `VariablesChanged`,
+if tools changed the notebook, and one `TurnFinished`. `PromptAdded` and `Compacted` come between steps. `Compacted`
+also comes within a step, if its request did not fit. `ProposalSettled` comes when the user decides: listeners may hear
+it between two turns, and the log has it before the `TurnFinished` of the last turn then. A log without its deltas folds
+to the same messages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from agentmagic.messages import (
@@ -73,13 +75,15 @@ class PromptValue:
 class TurnStarted:
     """A turn began with a prompt; `model` is the full name of the model.
 
-    `values` tell what `{...}` and `@...` in the prompt became.
+    `values` tell what `{...}` and `@...` in the prompt became. `agent` is the name of the agent, if it asks other
+    agents or is asked by one: that of its tool, or of the notebook's variable.
     """
 
     type: ClassVar[str] = "turn_started"
     prompt: Message
     model: str
     values: tuple[PromptValue, ...] = ()
+    agent: str = ""
 
     @property
     def client(self) -> str:
@@ -508,7 +512,8 @@ class RunResult:
     `history_delta` holds the messages that the turn added, the prompt first; `events` ends before
     `TurnFinished`; `seconds` is wall time without the time that the user took to answer; `error` says in a sentence
     what failed, else it is empty. `value` is the validated value if the turn was asked for one, else None; `wrapped_in`
-    is the one property of the answer's JSON that holds it, if its type is no object.
+    is the one property of the answer's JSON that holds it, if its type is no object. `trace` is the id of its trace, ""
+    if OpenTelemetry is not set up.
     """
 
     type: ClassVar[str] = "run_result"
@@ -523,6 +528,7 @@ class RunResult:
     error: str = ""
     value: Any = None
     wrapped_in: str = ""
+    trace: str = ""
 
     @property
     def changes(self) -> tuple[VariableChange, ...]:
@@ -609,7 +615,7 @@ class MapProgress:
         return self.answered + self.failed + self.in_doubt
 
 
-Event = (
+TurnEvent = (
     TurnStarted
     | Working
     | StepStarted
@@ -643,6 +649,42 @@ Event = (
     | Notice
     | TurnFinished
 )
+"""An event of a turn itself."""
+
+
+@value_class
+class InnerEvent:
+    """An event of the turn that an agent tool has begun; it is no event of the turn around it.
+
+    `path` has the ids of the calls that the inner turn is made within, the outermost first: a tool of an agent may be
+    an agent too. The result of the inner `TurnFinished` has no events and messages: they stand before it.
+    """
+
+    type: ClassVar[str] = "inner_event"
+    path: tuple[str, ...]
+    event: TurnEvent
+
+    @property
+    def usage(self) -> Usage:
+        """What the event says that was spent, which the turn around it has spent too."""
+        return getattr(self.event, "usage", Usage())
+
+
+Event = TurnEvent | InnerEvent
+
+
+def innermost(event: Any) -> Any:
+    """Return the event of the turn itself that an event tells of: that of an inner turn without its path."""
+    return event.event if isinstance(event, InnerEvent) else event
+
+
+def within(call_id: str, event: Event) -> InnerEvent:
+    """Return an event of the turn that a call has begun, as the turn of the call tells it."""
+    if isinstance(event, InnerEvent):
+        return replace(event, path=(call_id, *event.path))
+    if isinstance(event, TurnFinished):
+        event = TurnFinished(replace(event.result, events=(), history_delta=()))
+    return InnerEvent((call_id,), event)
 
 
 @value_class
@@ -684,7 +726,7 @@ Intent = Approve | Deny | Reply | Stop
 
 def is_delta(event: object) -> bool:
     """Return whether an event only shows progress: the finishing event that follows it carries the whole."""
-    return isinstance(event, (Working, PartStarted, PartDelta, ToolProgress))
+    return isinstance(innermost(event), (Working, PartStarted, PartDelta, ToolProgress))
 
 
 def without_deltas(events: Iterable[Event]) -> tuple[Event, ...]:

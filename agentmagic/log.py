@@ -143,7 +143,12 @@ def recent(number: int) -> list[LogEntry]:
 
 
 def event(happened: Event) -> None:
-    """Log an event of a turn in one line, unless it is a delta; at INFO at most, since a screen shows it too."""
+    """Log an event of a turn in one line, unless it is a delta; at INFO at most, since a screen shows it too.
+
+    An event of an inner turn is logged by that turn.
+    """
+    if isinstance(happened, events.InnerEvent):
+        return
     raised = isinstance(happened, events.ToolFinished) and happened.traceback
     level = logging.INFO if raised or isinstance(happened, _MILESTONES) else logging.DEBUG
     if logger.isEnabledFor(level) and not events.is_delta(happened):

@@ -40,7 +40,10 @@ def value_class(kind: type[T]) -> type[T]:
 
 
 def brief(value: object) -> str:
-    """Return the `repr` of a value in a few thousand characters at most, secrets blanked."""
+    """Return the `repr` of a value in a few thousand characters at most, secrets blanked.
+
+    A field without `repr` is left out while it has its default, so that outputs of before it came stay as they are.
+    """
     return redact(_Brief().write(value))
 
 
@@ -67,7 +70,8 @@ class _Brief:
                 pairs = cast("Mapping[Any, Any]", value).items()
                 return f"{{{self._joined(pairs, lambda item: f'{self.write(item[0])}: {self.write(item[1])}')}}}"
             case _ if is_dataclass(value) and not isinstance(value, type):
-                inner = self._joined(fields(value), lambda one: f"{one.name}={self.write(getattr(value, one.name))}")
+                shown = (one for one in fields(value) if one.repr or getattr(value, one.name) != one.default)
+                inner = self._joined(shown, lambda one: f"{one.name}={self.write(getattr(value, one.name))}")
                 return f"{type(value).__qualname__}({inner})"
             case _:
                 return self._counted(clip(repr(value), LONGEST_STRING))
@@ -135,7 +139,7 @@ class Text:
     text: str
     provider_data: ProviderData | None = None
     audience: str = ""
-    citations: tuple[Citation, ...] = ()
+    citations: tuple[Citation, ...] = field(default=(), repr=False)
 
 
 @value_class
@@ -275,7 +279,8 @@ class Usage:
 
     `cached_tokens` (read from a cache) and `cache_write_tokens` are part of `input_tokens`, `reasoning_tokens` part of
     `output_tokens`, and `cache_write_1h_tokens` (cached for an hour) part of `cache_write_tokens`.
-    `cost` is in US dollars; None says that a price was unknown, never that it was nothing.
+    `searches` are those of the web that the provider made and bills. `cost` is in US dollars; None says that a price
+    was unknown, never that it was nothing.
     """
 
     type: ClassVar[str] = "usage"
@@ -287,6 +292,7 @@ class Usage:
     cost: float | None = 0.0
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
+    searches: int = field(default=0, repr=False)
 
     def __add__(self, other: "Usage") -> "Usage":
         """Add token by token; a sum with an unknown cost is unknown."""
@@ -300,6 +306,7 @@ class Usage:
             (self.cost or 0.0) + (other.cost or 0.0) if known else None,
             self.cache_write_tokens + other.cache_write_tokens,
             self.cache_write_1h_tokens + other.cache_write_1h_tokens,
+            self.searches + other.searches,
         )
 
 
@@ -364,7 +371,8 @@ def cited(part: Text) -> str:
     pieces: list[str] = []
     done = 0
     for end, citations in groupby(sorted(part.citations, key=_end_of), key=_end_of):
-        links = dict.fromkeys(f" [{_label(one)}](<{one.url}>)" for one in citations)
+        linked = (one for one in citations if one.url not in part.text[one.start : end])  # some texts have the link
+        links = dict.fromkeys(f" [{_label(one)}](<{one.url}>)" for one in linked)
         pieces += (part.text[done:end], *links)
         done = end
     return "".join((*pieces, part.text[done:]))

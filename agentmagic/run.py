@@ -22,6 +22,7 @@ from agentmagic.events import (
     RunResult,
     Stop,
     TurnFinished,
+    innermost,
 )
 from agentmagic.loop.retry import words_of
 from agentmagic.loop.turn import Channel, Outcome
@@ -114,7 +115,8 @@ class Run:
 
     def _asks_permission(self, question: str) -> bool:
         """Return whether a question is about a permission; a pause of step mode is not."""
-        asked = (event for event in self.events if isinstance(event, ApprovalAsked) and event.id == question)
+        told = map(innermost, self.events)
+        asked = (event for event in told if isinstance(event, ApprovalAsked) and event.id == question)
         return any(not event.step for event in asked)
 
     def pass_on(self, intent: Intent) -> None:
@@ -240,7 +242,7 @@ class Run:
 
     def _wake_for(self, event: Event) -> None:
         """Have all iterators woken: after this pass of the loop for a piece of an answer, soon for other events."""
-        at_once, alarm = isinstance(event, PartDelta), self._alarm
+        at_once, alarm = isinstance(innermost(event), PartDelta), self._alarm
         if alarm is not None and not (at_once and isinstance(alarm, asyncio.TimerHandle)):
             return
         if alarm is not None:
@@ -262,8 +264,8 @@ class Run:
 
     def _deny_unshown(self, event: Event, errors: Sequence[Exception]) -> None:
         """Deny an approval or question at which a listener failed: the user may not see it, and it would wait on."""
-        if errors and isinstance(event, ApprovalAsked | QuestionAsked):
-            self.send(Deny(event.id, f"it could not be shown: {words_of(errors[0])}"))
+        if errors and isinstance(asked := innermost(event), ApprovalAsked | QuestionAsked):
+            self.send(Deny(asked.id, f"it could not be shown: {words_of(errors[0])}"))
 
     async def _ask(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         if not self._attended or self.done:

@@ -11,6 +11,7 @@ that does not have the shape of a record is no record, and fields that this vers
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
@@ -20,7 +21,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, cast, 
 
 from agentmagic import events, messages
 from agentmagic.errors import JournalError, ToolError, UsageError
-from agentmagic.events import Event, HistoryCut, PromptAdded, RunResult, TurnFinished, TurnStarted, fold, is_delta
+from agentmagic.events import (
+    Event,
+    HistoryCut,
+    InnerEvent,
+    PromptAdded,
+    RunResult,
+    TurnFinished,
+    TurnStarted,
+    fold,
+    innermost,
+    is_delta,
+)
 from agentmagic.messages import Media, ProviderData, Text, ToolCall, ToolKey, as_text
 from agentmagic.secrets import redact
 from agentmagic.text import a_type, cut
@@ -374,6 +386,22 @@ def encode_record(record: Any) -> bytes:
     return line
 
 
+_STAMP = re.compile(rb',"time":(\d{1,12})(,"replayed":true)?\}\n?$')
+"""What stands behind the fields of the line that begins a turn, which a record does not have."""
+
+
+def stamped(line: bytes, seconds: int, *, replayed: bool) -> bytes:
+    """Return the line of a record with the time at which it was written, in seconds since 1970."""
+    mark = b',"replayed":true' if replayed else b""
+    return line[:-2] + b',"time":%d' % seconds + mark + b"}\n"
+
+
+def stamp_of(line: bytes) -> tuple[int | None, bool]:
+    """Return the time at which a line was written, None if it does not say so, and whether its turn was replayed."""
+    found = _STAMP.search(line, max(0, len(line) - 60))
+    return (None, False) if found is None else (int(found[1]), found[2] is not None)
+
+
 def decode_record(line: bytes) -> Record | None:
     """Read a line, or return None if it is not one whole record."""
     values = _values()
@@ -387,7 +415,10 @@ def decode_record(line: bytes) -> Record | None:
         return None
     if not isinstance(record, Record) or is_delta(record):
         return None
-    if isinstance(record, (TurnStarted, PromptAdded)) and record.prompt.role != "user":
+    told = innermost(record)
+    if isinstance(told, (TurnStarted, PromptAdded)) and told.prompt.role != "user":
+        return None
+    if isinstance(record, InnerEvent) and not record.path:
         return None
     return record
 

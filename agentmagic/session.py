@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from agentmagic.agent import MAX_RESULT, Agent, Connections, check_limit
 from agentmagic.approval.approvals import Approvals
+from agentmagic.bill import Account, ledger, period_caps
 from agentmagic.classroom import class_settings
 from agentmagic.context.request_view import RequestView, tokens_of_message
 from agentmagic.context.rules import Project, project_here
@@ -40,7 +41,8 @@ from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
 from agentmagic.host import MapView, installed
 from agentmagic.log import logger
-from agentmagic.loop.budgets import Budget, BudgetExhausted
+from agentmagic.loop.agent_calls import AgentPath, inner_toolsets
+from agentmagic.loop.budgets import Budget, BudgetExhausted, PeriodBudget
 from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
@@ -68,7 +70,7 @@ from agentmagic.prompt.attachments import Attacher
 from agentmagic.providers.base import KINDS, Model
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.outside import is_outside, shown_name
-from agentmagic.providers.registry import address_of, info
+from agentmagic.providers.registry import address_of, info, is_free
 from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
 from agentmagic.replay.map_tape import MapTape
@@ -92,10 +94,10 @@ if TYPE_CHECKING:
 COMPACT = "(compact)"
 """Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
+PLAYED = ("replay", "replay-model")
+"""The modes in which no model is asked."""
 CLIENT_FACTS = ModelInfo("", None, KINDS, priced=True)
 """What is known of a client: it takes all, and costs nothing. One value: for another one, a view is made anew."""
-_paid = [Usage()]
-"""What all sessions of this process have spent, replays apart: another session has no budget of a class of its own."""
 
 
 class Session:
@@ -108,8 +110,10 @@ class Session:
     earlier process was killed: the user is asked before such a tool runs again. `undone` says what the last undo or
     redo came to. `traffic` has what the models of the last turns were sent, for the inspector. `cassette` is the file
     of a recording, and `replay` says how it is used: "record", "replay", "auto", "replay-model", "replay-tools", or
-    "live", which does not use it. A `timed` replay takes as long as the recording did. `namespace` has the variables
+    "live", which does not use it. `name` is what traces and the bill call the session; a notebook gives it that of its
+    variable. A `timed` replay takes as long as the recording did. `namespace` has the variables
     that the tools of the session change: in a notebook its own, in a script those of `__main__`, if it is left out.
+    `name` is the notebook's variable that holds the session, "" in a script.
 
     Turns never interleave: starting one while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
@@ -134,9 +138,11 @@ class Session:
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
         self.max_cost = max_cost
         self.max_tokens = max_tokens
+        self.name = ""
         self.in_doubt: set[ToolKey] = set()
         self.deck = Deck(cassette, replay, timed=timed)
         self.undone: Undone | None = None
+        self._conversation = uuid4().hex
         self._notices: deque[Notice] = deque()
         self._noted: set[str] = set()
         self._unreachable: set[str] = set()
@@ -148,6 +154,7 @@ class Session:
         self._facts: ModelInfo | None = None
         self._approvals = Approvals(self.in_doubt)
         self._client_approvals: dict[str, Approvals] = {}
+        self._agent_approvals: dict[AgentPath, Approvals] = {}
         self._connections = Connections()
         self._watcher = Watcher(namespace)
         self._extra: list[Toolset] = []
@@ -239,7 +246,8 @@ class Session:
     @property
     def tools(self) -> tuple[ToolDef, ...]:
         """The tools as the last turn or `connect` saw them; before, those that need no server."""
-        return self._listed or tuple(tool.definition for tool in self.agent.own_tools())
+        own = (*self.agent.own_tools(), *self.agent.agent_tools)
+        return self._listed or tuple(tool.definition for tool in own)
 
     @property
     def tool_calls(self) -> int:
@@ -418,10 +426,13 @@ class Session:
                 unreachable=self._unreachable,
                 budgets=(_budget("turn", recipe.max_cost, recipe.max_tokens),),
                 watcher=Watcher({}),
+                account=self._account(),
             )
             notices = tuple(overrides(turn.model.name))
             within = self._connections.with_loop
-            work = MapWork(turn, given, prompts, chosen, self._caps(), within, self._pay, notices, tape, self._count)
+            caps = self._caps(turn.model.name, paid=tape is None or tape.mode not in PLAYED)
+            notices += tuple(filter(None, (cap.warning() for cap in caps)))
+            work = MapWork(turn, given, prompts, chosen, caps, within, self._count, notices, tape, self._count)
             view = view or installed().map_view(self)
             run = self._map = MapRun(work)
         run.listen(lambda progress: void(self._map_listeners.tell(progress)))
@@ -461,15 +472,19 @@ class Session:
             raise UsageError(first.problem if first is not None else "There are no rows, so nothing would be sent.")
         return engine().call(preview(replace(turn, prompt=first.prompt))), first.values
 
-    def _caps(self) -> tuple[Budget, Budget]:
-        """Return the caps on all that the session, and that the kernel of a class, spends."""
-        session = _budget("session", self.max_cost, self.max_tokens, self._spent)
-        return session, _budget("kernel", None, None, _paid[0])
+    def _caps(self, model: str, *, paid: bool = True) -> tuple[Budget, ...]:
+        """Return the caps on all that the session, and that the kernel of a class, spends; on days and months too.
 
-    def _pay(self, usage: Usage) -> None:
-        """Count what was spent outside of the history."""
-        self._count(usage)
-        _paid[0] += usage
+        The latter bound neither a model that costs nothing nor a turn that is not `paid`, since it is replayed.
+        """
+        session = _budget("session", self.max_cost, self.max_tokens, self._spent)
+        kernel = replace(_budget("kernel", None, None), live=lambda: ledger().here)
+        periods = period_caps() if paid and not is_free(model) else ()
+        return session, kernel, *(PeriodBudget(cap.period, cap.limit, cap=cap) for cap in periods)
+
+    def _account(self) -> Account:
+        """Return what pays for the requests of the session."""
+        return Account(self.name, self._conversation)
 
     def _count(self, usage: Usage) -> None:
         """Count what was spent, or was spent when it was recorded, towards the caps of the session."""
@@ -548,7 +563,7 @@ class Session:
     def _is_on_tape(self) -> bool:
         """Return whether the turns come from a tape alone, and none is recorded anew."""
         installed().join(self)
-        return self.deck.mode in ("replay", "replay-model")
+        return self.deck.mode in PLAYED
 
     # -- tools, model and listeners ------------------------------------------------------------
 
@@ -618,7 +633,9 @@ class Session:
 
         Raises ConfigError for a file of servers that cannot be read.
         """
-        return (*self._connections.toolsets(agent or self.agent), *self._extra)
+        recipe = agent or self.agent
+        own = inner_toolsets(recipe, self._connections, self._agent_approvals, self.in_doubt)
+        return (*own, *self._extra)
 
     # -- the history ---------------------------------------------------------------------------
 
@@ -639,10 +656,10 @@ class Session:
                 "A cassette holds turns only, and a summary now would belong to none. Type %agent live first."
             )
         with self._between_turns():
-            budget = _budget("session", self.max_cost, self.max_tokens, self._spent)
             draft = self._draft(self.agent, self.toolsets(), COMPACT)
             project = _project(self.agent, TurnSettings())
-            turn = replace(draft, view=self._view, budgets=(budget,), project=project)
+            turn = replace(draft, view=self._view, account=self._account(), project=project)
+            turn = replace(turn, budgets=self._caps(turn.model.name))
             try:
                 compacted = engine().call(self._connections.with_loop(compact(turn)))
             except BudgetExhausted as spent:
@@ -816,6 +833,7 @@ class Session:
             self.history = History.of_saved(saved, journal)
             self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
             self._client_approvals.clear()
+            self._agent_approvals.clear()
             self.in_doubt.update(saved.in_doubt)
             self._spent = saved.spent
             self._warn(saved.problems)
@@ -939,9 +957,10 @@ class Session:
                 run = partial(tape.play, run=run)
             if outside is not None:
                 outside.on_tape(tape)
-            turn = self._context(recipe, real() if tape is None else tape.model, sources, message, chosen)
+            is_paid = tape is None or tape.mode not in PLAYED
+            model = real() if tape is None else tape.model
+            turn = self._context(recipe, model, sources, message, chosen, is_paid=is_paid)
             turn = replace(turn, plan=plan, project=project)
-            is_paid = tape is None or tape.mode not in ("replay", "replay-model")
             play = partial(self._play, turn, keep, run if driver is None else driver.asks_in(run), is_paid)
             self._run = Run(
                 play,
@@ -966,14 +985,21 @@ class Session:
             raise UsageError(f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0.")
         return turn % len(self.turns)
 
-    def _context(
-        self, recipe: Agent, model: Model, sources: Sequence[Toolset], prompt: Message, chosen: TurnSettings
+    def _context(  # noqa: PLR0913  (all that a turn begins with)
+        self,
+        recipe: Agent,
+        model: Model,
+        sources: Sequence[Toolset],
+        prompt: Message,
+        chosen: TurnSettings,
+        *,
+        is_paid: bool,
     ) -> TurnContext:
         """Return what a turn needs, and queue the notices that it begins with."""
         driver = chosen.driver
         facts = self._facts_of(model) if driver is None else CLIENT_FACTS
         budgets = (  # before the notices are queued: a turn that is refused for its budget leaves none behind
-            (_budget("turn", recipe.max_cost, recipe.max_tokens), *self._caps())
+            (_budget("turn", recipe.max_cost, recipe.max_tokens), *self._caps(model.name, paid=is_paid))
             if driver is None
             else ()  # a call of a client costs nothing
         )
@@ -997,6 +1023,9 @@ class Session:
             unreachable=self._unreachable,
             watcher=self._watcher,
             caller="" if driver is None else driver.model.name,
+            account=self._account(),
+            name=self.name if recipe.agent_tools else "",
+            inner_budgets=() if driver is None else self._caps(model.name, paid=is_paid),
         )
 
     def _sources(self, recipe: Agent, chosen: TurnSettings) -> Sequence[Toolset]:
@@ -1010,16 +1039,15 @@ class Session:
         if keep is not None:
             self.history.cut(keep)
             self._tell_cut()
+        if (journal := self.history.journal) is not None:
+            journal.replays = not is_paid
         outcome = await self._connections.with_loop(run(turn, channel))
         self.history.add(channel.events, outcome.result.history_delta)
         strayed = isinstance(outcome.error, ReplayMismatch) and not outcome.result.final_text
         self._strayed = self.turns[-1] if strayed else None
         self.traffic.keep(self.turns[-1], turn.traffic)
         self.history.changes.keep(outcome.changes)
-        if is_paid:
-            self._pay(outcome.result.usage)
-        else:
-            self._count(outcome.result.usage)
+        self._count(outcome.result.usage)
         self._listed = outcome.tools or self._listed
         return outcome
 

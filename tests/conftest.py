@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from agentmagic import secrets
+from agentmagic.bill import ledger
 from agentmagic.classroom import class_settings
 from agentmagic.providers.registry import providers
 
@@ -37,6 +38,7 @@ NEEDS = {
     "providers/test_refusals.py": "openai",
     "providers/test_strict.py": "openai",
     "providers/openai": "openai",
+    "test_traces.py": "opentelemetry.sdk",
     "tools/mcp": "mcp",
     "tools/test_dask.py": "distributed",
     "tools/test_executors.py": "cloudpickle",
@@ -60,6 +62,7 @@ NEEDS = {
 # A developer's own keys, servers and choices must not reach a test.
 PERSONAL = (
     *("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "AGENTMAGIC_SECRETS", "AGENTMAGIC_SCHEMA_ONLY"),
+    *("AGENTMAGIC_DAILY_BUDGET", "AGENTMAGIC_MONTHLY_BUDGET", "OTEL_"),
     *{f"{name.partition('_')[0]}_" for row in providers().values() for name in (*row.keys, row.base_url) if name},
 )
 
@@ -122,11 +125,20 @@ settings.register_profile(
 settings.load_profile("tests")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory):
+    """Have the ledger of the tests, and of the kernels that they start, stand elsewhere than the developer's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch):
     for name in [name for name in os.environ if name.startswith(PERSONAL)]:
         monkeypatch.delenv(name)
     class_settings.cache_clear()
+    ledger.cache_clear()
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
     monkeypatch.setattr(secrets, "_registry", secrets._Registry())
     monkeypatch.setattr(secrets, "_names", secrets._names.copy())

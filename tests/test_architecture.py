@@ -86,10 +86,10 @@ def test_only_the_kernel_and_its_widgets_know_jupyter():
 
 def test_the_public_names_are_these():
     names = """
-        Agent AgentMagicError ApprovalAsked ApprovalGiven Approve AuthenticationFailed AuthenticationMissing
+        Agent AgentMagicError AgentTool ApprovalAsked ApprovalGiven Approve AuthenticationFailed AuthenticationMissing
         BadRequest CassetteError CellProposed Citation Clarified Compacted ConfigError Context ContextTooLong Deny Done
-        EmptyAnswer Event Example HistoryCut HostedCall HostedResult
-        InnerCall Intent InvalidOutput JournalError Limits MalformedCall
+        EmptyAnswer Event Example HistoryCut HostedCall HostedResult InnerCall InnerEvent Intent InvalidOutput
+        JournalError Limits MalformedCall
         MapFailed MapOptions MapProgress MapResult MapRow MapRun Media Message
         MissingExtra Model ModelFinished ModelSettings NotebookTools Notice OutputSchema Part PartDelta
         PartFinished PartStarted PlanRejected Planned Policy Prompt PromptAdded PromptEdited ProposalSettled
@@ -98,7 +98,7 @@ def test_the_public_names_are_these():
         StepFinished StepRetried StepStarted Stop StreamBroken TaskComplete TaskFinished TaskJudged TaskStarted Text
         Tool ToolCall ToolContext ToolDef ToolError ToolFinished ToolProgress ToolResult ToolStarted Toolset
         TurnFinished TurnOptions TurnStarted TurnTimeout Unavailable UnknownModel Usage UsageError VariablesChanged
-        Working call_tool decode_log info preview priced reader register_model register_secret result tool user
+        Working call_tool decode_log info preview priced reader register_model register_secret result tool usage user
         web_fetch web_search
     """
     assert agentmagic.__all__ == names.split()

@@ -20,7 +20,6 @@ from agentmagic import (
     ToolContext,
     classroom,
     register_model,
-    session,
     tool,
     web_search,
 )
@@ -53,7 +52,6 @@ def bounds(tmp_path, monkeypatch):
     (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path / "notebooks")
     monkeypatch.setattr(classroom, "_FOLDER", tmp_path / "notebooks")
-    monkeypatch.setattr(session, "_paid", [Usage()])
     yield write
     class_settings.cache_clear()
 

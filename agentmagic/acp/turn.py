@@ -34,7 +34,7 @@ from agentmagic.events import (
     Working,
 )
 from agentmagic.history.history import History
-from agentmagic.loop.budgets import BudgetExhausted
+from agentmagic.loop.budgets import BudgetExhausted, PeriodBudget
 from agentmagic.loop.retry import stream_once
 from agentmagic.loop.step import Steps, TurnContext
 from agentmagic.loop.stepping import Stepper
@@ -130,6 +130,8 @@ class _OutsideSteps(Steps):
             heard = await await_with_grace(stream_once(self._model, request, exchange.parts, self._emit))
             finished = exchange.finished = replace(heard, usage=self._counted(heard))
         self.usage += finished.usage
+        if finished.usage.requests:
+            turn.account.pay(self._model.name, finished.usage)
         self.charged = self.charged if finished.reason == GOES_ON else 0.0
         self._emit(StepFinished(self.number, finished.usage, finished.reason, time.monotonic() - began))
         self._call_ids.update(call.id for call in self._fold.unanswered)
@@ -140,13 +142,17 @@ class _OutsideSteps(Steps):
         used = replace(self.usage, cost=(self.usage.cost or 0.0) + dollars)
         for budget in self._turn.budgets:
             before = replace(budget.before, cost=budget.before.cost or 0.0)  # as far as costs are reported
-            if words := replace(budget, before=before).exhausted(used):
+            words = replace(budget, before=before).exhausted(used)
+            if not words and isinstance(budget, PeriodBudget):  # the ledger does not know what is not paid yet
+                words = budget.refusal(used, dollars, 0)
+            if words:
                 raise BudgetExhausted(words)
 
     def settle(self) -> None:
         """Count what a prompt that was not finished has cost."""
         if self.charged:
-            self.usage += Usage(requests=1, cost=self.charged)
+            self.usage += (used := Usage(requests=1, cost=self.charged))
+            self._turn.account.pay(self._model.name, used)
             self.charged = 0.0
 
     def _counted(self, finished: ModelFinished) -> Usage:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, cast
 
 from agentmagic import settings
-from agentmagic.approval.policy import Policy, Voice, checked
+from agentmagic.approval.policy import Policy, Voice, checked, strictest
 from agentmagic.classroom import class_settings
 from agentmagic.errors import ToolError
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event, Intent, Notice, QuestionAsked
@@ -181,7 +181,9 @@ class Gate:
     in doubt is asked about, even if a rule allows it, unless it is denied. Code runs by the user's yes or by a rule
     that has the tool's very name only, and an "always" holds for the same code. Calls of one step are asked about at
     the same time, and an "always" for one of them lets the others run that it covers. `deadline` is paused while the
-    user is asked. `by_hand` says that the user makes the calls, so that asking is needless.
+    user is asked. `by_hand` says that the user makes the calls, so that asking is needless. `around` is the gate of the
+    turn in which an agent tool has begun this one: what its policy denies, and what a rule or the hook of it asks
+    about, is denied or asked here too.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -190,6 +192,7 @@ class Gate:
     emit: Callable[[Event], None] = void
     ask: Ask = ask_no_one
     by_hand: bool = False
+    around: "Gate | None" = None
     _open: dict[str, _OpenApproval] = field(default_factory=dict[str, _OpenApproval])
 
     async def admit(self, tool: Tool, call: ToolCall) -> Granted | Refused:
@@ -249,14 +252,9 @@ class Gate:
         if voices is None:
             voices = self.policy.strictest(tool, arguments, code=code)
         default = not voices
-        if default:
-            # The variable replaces every default but deny, and no default lets code run.
-            word = self.policy.default if self.policy.default == "deny" else override or self.policy.default
-            if word == "deny":
-                return Decision("deny", f"{UNSPOKEN if self.policy.rules else EVERYTHING} {ALLOWING}")
-            voices = (Voice("ask" if code or (asks and word == "ask") else "allow", DEFAULT),)
-        elif voices[0].verdict == "deny":
-            return Decision("deny", voices[0].why, default=False)
+        voices = voices or self._usual(asks=asks, code=code)
+        if voices[0].verdict == "deny":
+            return Decision("deny", voices[0].why, default=default)
         if bound == "ask":
             voices = tuple(one if one.verdict == "ask" else replace(one, verdict="ask", why=why) for one in voices)
         each = "" if web else why  # a yes to the web holds for the session in a class, too
@@ -283,6 +281,8 @@ class Gate:
         """Return a function that decides a call, now and again after more was approved; the policy is asked once."""
         said = await self._hook(tool, call)
         voices = await self._voices(tool, call.arguments, said) or self._level_voice(tool, call)
+        if self.around is not None and (limits := await self.around.limits(tool, call)):
+            voices = strictest((*(voices or self._usual(asks=tool.ask, code=tool.code)), *limits))
         bound = tool.lasting or tool.definition
         return partial(
             self.decide,
@@ -293,6 +293,26 @@ class Gate:
             web=tool.hosted is not None,
             voices=voices,
         )
+
+    async def limits(self, tool: Tool, call: ToolCall) -> tuple[Voice, ...]:
+        """Return what stands in the way of a call that is made in the turn of an agent tool: denials and questions.
+
+        The default to ask is not among them: whether to ask is the inner agent's own default.
+        """
+        voices = await self._voices(tool, call.arguments, await self._hook(tool, call))
+        if not voices and self.policy.default == "deny":
+            voices = self._usual(asks=tool.ask, code=tool.code)
+        own = tuple(one for one in voices if one.verdict != "allow")
+        return own if self.around is None else (*own, *await self.around.limits(tool, call))
+
+    def _usual(self, *, asks: bool, code: bool) -> tuple[Voice, ...]:
+        """Return what the default says of a call about which no rule and no hook speaks."""
+        # The variable replaces every default but deny, and no default lets code run.
+        default = self.policy.default
+        word = default if default == "deny" else settings.permission_override() or default
+        if word == "deny":
+            return (Voice("deny", DEFAULT, f"{UNSPOKEN if self.policy.rules else EVERYTHING} {ALLOWING}"),)
+        return (Voice("ask" if code or (asks and word == "ask") else "allow", DEFAULT),)
 
     async def _voices(self, tool: Tool, arguments: Mapping[str, Any], said: Permission | None) -> tuple[Voice, ...]:
         """Return what the policy says of a call. Raises _HookFailed if the tests of its rules take too long."""

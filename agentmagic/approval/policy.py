@@ -138,12 +138,17 @@ class Policy:
         ]
         if said is not None and not (code and said == "allow"):
             voices.append(Voice(said, "hook", f"The user's permission hook says {said}."))
-        most = max((_STRICTNESS[one.verdict] for one in voices), default=None)
-        return tuple(one for one in voices if _STRICTNESS[one.verdict] == most)
+        return strictest(voices)
 
     def runs_unasked(self, *, reads: bool, trusted: bool) -> bool:
         """Return whether the level lets a call run that the default would ask about."""
         return self.default == "ask" and ((reads and self.level != "ask") or (trusted and self.level == "trusted"))
+
+
+def strictest(voices: Sequence[Voice]) -> tuple[Voice, ...]:
+    """Return the voices with the strictest verdict among these."""
+    most = max((_STRICTNESS[one.verdict] for one in voices), default=None)
+    return tuple(one for one in voices if _STRICTNESS[one.verdict] == most)
 
 
 PolicyLike = Permission | Policy | Hook

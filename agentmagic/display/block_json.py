@@ -37,7 +37,13 @@ LONGEST_ABOUT = 200
 """Characters of what an argument is for."""
 
 
-class PromptFields(TypedDict):
+class Placed(TypedDict):
+    """A block; `within` is the key of the card of an agent's call, if the block stands inside that."""
+
+    within: NotRequired[int]
+
+
+class PromptFields(Placed):
     """The prompt of a turn, and what is attached to it; its stretches, if it is not shown as it was sent.
 
     It is not shown if a `client` of the served notebook makes the call of the turn.
@@ -51,7 +57,7 @@ class PromptFields(TypedDict):
     client: str
 
 
-class ValuesFields(TypedDict):
+class ValuesFields(Placed):
     """What the values that a prompt names became: as written, of which kind, and what the model gets."""
 
     kind: Literal["values"]
@@ -59,7 +65,7 @@ class ValuesFields(TypedDict):
     values: Sequence[tuple[str, str, FormFields]]
 
 
-class WordsFields(TypedDict):
+class WordsFields(Placed):
     """Text or reasoning, and whether more comes; `form` is of an answer that is a value.
 
     `marks` are the numbers of its `sources`: a place in UTF-16 code units, what Markdown stands before it, the number.
@@ -89,7 +95,7 @@ class CardResult(TypedDict):
     below: Sequence[FormFields]
 
 
-class CardFields(TypedDict):
+class CardFields(Placed):
     """A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself).
 
     With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key
@@ -98,6 +104,8 @@ class CardFields(TypedDict):
     what it is for. `edits` are the lines that the user changed in the arguments. `client` makes the call, "" for the
     model. The provider carries out a `hosted` call, or is to be allowed to: `title` says what it does, in the place of
     the name, and `told` what came of it.
+    `agent` is the agent that the call asks; the blocks of its turn are `within` the card. Such a card `waits`
+    also while the agent asks the user something.
     """
 
     kind: Literal["card"]
@@ -125,6 +133,8 @@ class CardFields(TypedDict):
     title: str
     told: str
     hosted: bool
+    agent: str
+    waits: bool
 
 
 class TaskFields(TypedDict):
@@ -140,7 +150,7 @@ class TaskFields(TypedDict):
     summary: str
 
 
-class ChecklistFields(TypedDict):
+class ChecklistFields(Placed):
     """The tasks of a plan."""
 
     kind: Literal["checklist"]
@@ -148,7 +158,7 @@ class ChecklistFields(TypedDict):
     tasks: Sequence[TaskFields]
 
 
-class QuestionFields(TypedDict):
+class QuestionFields(Placed):
     """A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed.
 
     With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given,
@@ -167,7 +177,7 @@ class QuestionFields(TypedDict):
     files: str
 
 
-class ProposalFields(TypedDict):
+class ProposalFields(Placed):
     """A proposed cell: what became of it, "" while the person has not decided, its code, and what Copy copies."""
 
     kind: Literal["proposal"]
@@ -181,7 +191,7 @@ class ProposalFields(TypedDict):
     copy: str
 
 
-class NoticeFields(TypedDict):
+class NoticeFields(Placed):
     """A notice."""
 
     kind: Literal["notice"]
@@ -189,14 +199,14 @@ class NoticeFields(TypedDict):
     text: str
 
 
-class RetryFields(TypedDict):
+class RetryFields(Placed):
     """A request that is sent again."""
 
     kind: Literal["retry"]
     text: str
 
 
-class ProgressFields(TypedDict):
+class ProgressFields(Placed):
     """How far a map has come; `shares` are those of the rows that were answered and that failed, if that is known."""
 
     kind: Literal["progress"]
@@ -208,7 +218,7 @@ class ProgressFields(TypedDict):
     notices: Sequence[str]
 
 
-class FooterFields(TypedDict):
+class FooterFields(Placed):
     """The figures of a turn and why it ended; `unsent` is its number if it got no answer and later requests omit it.
 
     `details` are the figures that are shown if asked for.
@@ -311,6 +321,8 @@ class JsonRenderer:
             "title": words.hosted_title(card),
             "told": words.hosted_state(card),
             "hosted": card.hosted,
+            "agent": shown(card.agent),
+            "waits": card.waits,
         }
 
     def checklist(self, block: ChecklistBlock) -> ChecklistFields:
@@ -373,7 +385,7 @@ class JsonRenderer:
     def footer(self, block: FooterBlock) -> FooterFields:
         """Return the figures, each a text, how the turn ended, and its number if it can be tried again."""
         figures = list(words.footer(block, times=True))
-        details = words.footer_details(block)
+        details = words.footer_details(block, times=True)
         stop, unsent = block.stop_reason, block.unsent
         return {"kind": "footer", "figures": figures, "details": details, "stop": stop, "unsent": unsent}
 
@@ -438,7 +450,7 @@ def _progress(event: ToolProgress) -> CardProgress:
 
 
 def _result(card: ToolCard, *, whole: bool) -> CardResult | None:
-    if card.result is None or card.refused:
+    if card.result is None or not card.shows_result:
         return None
     below, inside = opened(card.result, card.rich, whole=whole, pages=card.hosted)
     return {

@@ -53,6 +53,17 @@ class Pieces:
     __hash__ = None  # type: ignore[assignment]  (it changes)
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The blocks of a transcript as they were at one moment, which no event changes.
+
+    `running` is the footer of the turn under way, None if there is none.
+    """
+
+    blocks: "list[Block]"
+    running: "FooterBlock | None"
+
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -212,8 +223,10 @@ class ToolCard(Block):
     the turn is only paused before the call. `effects` says line by line what the call does, if that was told.
     `optional` are the schemas of the arguments that the model left out, `written` the arguments that it wrote if the
     user changed them. The arguments of a `fixed` call cannot be changed. A call that a running tool makes is `inner`:
-    it stands below the card of the tool. `client` is the program that makes the call in a served notebook, "" if the
-    model makes it. A `hosted` call is carried out by the provider, which `server` names.
+    it stands below the card of the tool. `agent` is the name of the agent that the call asks, and `inside` has the
+    blocks of its turn, without the prompt, which is an argument. `client` is the program that makes the call in a
+    served notebook, or the agent of an inner turn while it asks for the approval, "" if the model of the turn makes it.
+    A `hosted` call is carried out by the provider, which `server` names.
     """
 
     name: str
@@ -236,6 +249,27 @@ class ToolCard(Block):
     client: str = ""
     fixed: bool = False
     hosted: bool = False
+    agent: str = ""
+    inside: Snapshot | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the user is asked something: about the call, or by the agent that it asks."""
+        inside = self.inside.blocks if self.inside else ()
+        return self.state == "waiting" or any(
+            block.waits if isinstance(block, ToolCard) else isinstance(block, QuestionBlock) and block.open
+            for block in inside
+        )
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether it does not fold into a group with other calls: it has pictures, or the turn of an agent."""
+        return self.has_pictures or self.inside is not None
+
+    @property
+    def shows_result(self) -> bool:
+        """Whether the result is shown: the answer of an agent stands at the end of its turn."""
+        return self.result is not None and not self.refused and (self.inside is None or self.state != "done")
 
     @property
     def raw(self) -> str:
@@ -250,7 +284,7 @@ class ToolCard(Block):
 
     @property
     def has_pictures(self) -> bool:
-        """Whether the result has images or frames; a card with some does not fold into a group: they stand open."""
+        """Whether the result has images or frames, which stand open."""
         parts = self.result.content if self.result else ()
         images = (isinstance(part, Media) and part.media_type.startswith("image/") for part in parts)
         return any(images) or any(map(is_frame, self.rich))
@@ -367,7 +401,8 @@ class FooterBlock(Block):
 
     `price_told` says that the footer of an earlier turn has said that the price is unknown. `phase` is what a turn
     under way does while no block is open. `unsent` is the number of the turn, from 0, if it ended without any answer
-    and later requests leave it out, else None.
+    and later requests leave it out, else None. `trace` is the id of its trace, if it has one. `agent` is the name of
+    the agent of the turn, if there are several.
     """
 
     model: str
@@ -378,6 +413,8 @@ class FooterBlock(Block):
     phase: str = field(default="", compare=False)
     unsent: int | None = None
     steps: int = 0
+    trace: str = ""
+    agent: str = ""
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.footer`."""

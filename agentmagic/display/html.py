@@ -81,6 +81,7 @@ NAME = "color:var(--jp-content-font-color1,inherit)"
 BADGE = f"border:1px solid {BORDER};border-radius:9px;padding:0 7px"
 ARGUMENTS = "flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 BODY = f"border-top:1px solid {BORDER};padding:4px 12px 10px 34px;overflow-x:auto"
+INSIDE = f"border-left:2px solid {BORDER};padding-left:10px;margin:8px 0 2px"
 PICTURES = "padding:0 12px 10px"
 BRANCH = "margin-left:16px"
 HEADING = "margin:6px 0 2px"
@@ -123,6 +124,10 @@ class HtmlRenderer:
 
     def update(self, transcript: Transcript | Snapshot) -> Markup:
         """Return the fragment for the transcript as it is now."""
+        return Markup('<div class="agentmagic mathjax_ignore">{}</div>').format(self.inside(transcript))
+
+    def inside(self, transcript: Transcript | Snapshot) -> Markup:
+        """Return what stands in the fragment."""
         blocks = transcript.blocks
         del self._kept[len(blocks) :]
         starts = [place for place, block in enumerate(blocks) if isinstance(block, PromptBlock)]
@@ -135,7 +140,7 @@ class HtmlRenderer:
             if not any(block.open for block in transcript.blocks):
                 html.append(_paragraph(f"{transcript.running.phase.capitalize()}…", style=MUTED))
             html.append(self._renderer(transcript.running).update(transcript.running))
-        return Markup('<div class="agentmagic mathjax_ignore">{}</div>').format(Markup().join(html))
+        return Markup().join(html)
 
     def _cached(self, place: int, block: Block, brief: bool) -> Markup:
         if place == len(self._kept):
@@ -161,6 +166,8 @@ class _BlockHtml:
     version: int = -1
     html: Markup = field(default_factory=Markup)
     growing: Growing = field(default_factory=Growing)
+    turn: HtmlRenderer | None = None
+    """Renders the turn of an agent inside a call."""
 
     def update(self, block: Block) -> Markup:
         """Return the block's HTML."""
@@ -229,7 +236,7 @@ class _BlockHtml:
 
     def footer(self, block: FooterBlock) -> Markup:
         figures = Markup(" · ").join(element("span", figure) for figure in words.footer(block, times=self.times))
-        told = Markup('<small title="{}">{}</small>').format(words.footer_details(block), figures)
+        told = Markup('<small title="{}">{}</small>').format(words.footer_details(block, times=self.times), figures)
         return _paragraph(told, style=MUTED) if figures else Markup()
 
     # -- what the model wrote ------------------------------------------------------------------
@@ -260,18 +267,25 @@ class _BlockHtml:
 
     def card(self, card: ToolCard) -> Markup:
         if self.brief:
-            line = terminal.TextRenderer(times=self.times, brief=True).card(card)
+            line = terminal.TextRenderer(times=self.times, brief=True).card(card).partition("\n")[0]
             return element("div", element("small", element("samp", line)))
         edge = f";border-left:3px solid {COLOURS[card.state]}" if card.state in LOUD else ""
         inner = ";margin-left:24px" if card.inner else ""
         below, inside = opened(card.result, card.rich, pages=card.hosted) if card.result else ([], [])
         pictures = list(map(_form, below))
-        body = _body(card, inside, len(pictures))
+        body = _body(card, inside, len(pictures), self._turn_inside(card))
         row = element("span", Markup(" ").join(self._heading(card)), style=ROW)
-        details = fold(row, body, look=SUMMARY, is_open=card.state == "waiting")
+        details = fold(row, body, look=SUMMARY, is_open=card.waits)
         # Pictures stand open below the call: a card that is closed would hide them, and its body would clip them.
         shown_below = [element("div", *pictures, style=PICTURES)] if pictures else []
         return element("div", details, *shown_below, _bar(card), style=CARD + edge + inner)
+
+    def _turn_inside(self, card: ToolCard) -> Markup:
+        """Return the turn of the agent that a call asks."""
+        if card.inside is None:
+            return Markup()
+        self.turn = self.turn or HtmlRenderer(times=self.times, live=self.live)
+        return element("div", self.turn.inside(card.inside), style=INSIDE)
 
     def _heading(self, card: ToolCard) -> Iterator[Markup]:
         colour = f"color:{COLOURS[card.state]}"
@@ -281,7 +295,7 @@ class _BlockHtml:
         title = words.hosted_title(card)
         yield element("b", title or element("samp", shown(card.name)), style=NAME)
         if card.server:
-            yield element("small", shown(card.server), style=BADGE)
+            yield element("small", "agent" if card.agent else shown(card.server), style=BADGE)
         yield element("samp", words.short_arguments(card), style=ARGUMENTS)
         if state := words.card_state(card):
             yield element("small", state, style=MUTED if card.state == "done" else colour)
@@ -298,7 +312,7 @@ def _grouped(blocks: Sequence[Block], html: Sequence[Markup]) -> Iterator[Markup
         end, cards = place, list[ToolCard]()
         for number in range(place, len(blocks)):
             block = blocks[number]
-            if isinstance(block, ToolCard) and block.has_pictures:
+            if isinstance(block, ToolCard) and block.stands_alone:
                 end = number if not cards else end
                 break
             if isinstance(block, ToolCard):
@@ -358,12 +372,13 @@ def _shares(seen: MapProgress) -> Markup:
     return element("div", *parts, style=f"display:flex;margin:6px 0 2px;background-color:{BORDER}")
 
 
-def _body(card: ToolCard, made: Sequence[Form], pictures: int) -> Markup:
+def _body(card: ToolCard, made: Sequence[Form], pictures: int, turn: Markup) -> Markup:
     edited = _section("Edited by you", words.edits(card))
     sections = [*_arguments(card), *edited, *_section("What it does", words.effects(card))]
-    if card.result and not card.refused:
+    sections += [turn] if turn else []
+    if card.result and card.shows_result:
         sections += [*_result(card.result, made, pictures), *_traceback(card)]
-    else:
+    elif not card.inside:
         sections += _section("Reason", shown(card.reason))
     return element("div", *sections, style=BODY) if sections else Markup()
 

@@ -60,7 +60,7 @@ def render(transcript: Transcript | Snapshot, *, times: bool = True, prompt: boo
 class TextRenderer:
     """Returns a block as text without a last line break, or an empty string if there is nothing to print.
 
-    With `brief` a call is one line, with the start of its result.
+    With `brief` a call is one line, with the start of its result; below that of an agent's call stands its turn.
     """
 
     times: bool = True
@@ -93,11 +93,12 @@ class TextRenderer:
             return "\n".join(_card(card, times=self.times))
         result = (
             " ".join(text or note for text, note in map(_form, forms(card.result, card.rich, pages=card.hosted)))
-            if card.result and not card.refused
+            if card.result and card.shows_result
             else words.long_reason(card)
         )
         told = one_line(shown(result), RESULT_ON_A_LINE)
-        return f"{_heading(card, times=self.times)}{' → ' if told else ''}{told}"
+        line = f"{_heading(card, times=self.times)}{' → ' if told else ''}{told}"
+        return "\n".join((line, *(_turn_inside(card.inside, self) if card.inside else ())))
 
     def checklist(self, block: ChecklistBlock) -> str:
         """Return the tasks, one a line."""
@@ -133,7 +134,8 @@ class TextRenderer:
 
     def footer(self, block: FooterBlock) -> str:
         """Return the figures on one line."""
-        return " · ".join(words.footer(block, times=self.times))
+        trace = (words.trace(block),) if self.times and block.trace else ()
+        return " · ".join((*words.footer(block, times=self.times), *trace))
 
 
 def source_lines(block: TextBlock) -> str:
@@ -181,7 +183,9 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
         yield _indented(words.effects(card))
     if edits := words.edits(card):
         yield _indented(f"Edited by you:\n{edits}")
-    if card.result and not card.refused:
+    if card.inside:
+        yield from _turn_inside(card.inside, TextRenderer(times=times))
+    if card.result and card.shows_result:
         for text, note in map(_form, forms(card.result, pages=card.hosted)):
             if text:
                 yield _indented(_start(text))
@@ -189,8 +193,12 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
                 yield _indented(note)
         if card.traceback:
             yield _indented("%tb shows where it was raised.")
-    elif reason := words.long_reason(card):
+    elif not card.inside and (reason := words.long_reason(card)):
         yield _indented(reason)
+
+
+def _turn_inside(turn: Snapshot, renderer: TextRenderer) -> Iterator[str]:
+    yield from (_indented(text, "  │ ") for block in turn.blocks if (text := block.render(renderer)))
 
 
 def task_line(row: TaskProgress) -> str:
@@ -205,7 +213,7 @@ def task_line(row: TaskProgress) -> str:
 def _heading(card: ToolCard, *, times: bool) -> str:
     client = f"{shown(card.client)}:" if card.client else ""
     name = words.hosted_title(card) or shown(card.name)
-    server = f"({shown(card.server)})" if card.server else ""
+    server = f"({'agent' if card.agent else shown(card.server)})" if card.server else ""
     arguments = words.short_arguments(card)
     took = words.duration(card.seconds) if times and card.seconds else ""
     told = words.progress(card.progress) if card.progress else ""

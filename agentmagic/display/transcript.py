@@ -5,9 +5,10 @@ or from a log, and with or without their deltas.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import count
 from typing import TypeVar, get_args
 
 from agentmagic import events
@@ -26,6 +27,7 @@ from agentmagic.display.blocks import (
     QuestionBlock,
     ReasoningBlock,
     RetryBlock,
+    Snapshot,
     State,
     TextBlock,
     ToolCard,
@@ -75,27 +77,22 @@ _TaskEvent = events.Planned | events.TaskStarted | events.TaskJudged | events.Ta
 _AnyBlock = TypeVar("_AnyBlock", bound=Block)
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The blocks of a transcript as they were at one moment, which no event changes."""
-
-    blocks: list[Block]
-    running: FooterBlock | None
-
-
 class Transcript:
     """The blocks that a stream of events makes.
 
     `blocks` grows as events are fed, and loses the blocks of a step that is tried again. `running` is the
     footer of the turn under way, else None: it joins the blocks when the turn ends. `asked` has the approvals by
     their ids, also those that were given. `price_told` says that a footer, here or of an earlier cell, said that
-    the price is unknown: later ones do not. Feeding a delta takes constant time.
+    the price is unknown: later ones do not. Feeding a delta takes constant time. The turn of an agent tool is a
+    transcript `around` whose cards it stands: the blocks of both have different keys.
     """
 
-    def __init__(self, log: Iterable[Event] = ()) -> None:
+    def __init__(self, log: Iterable[Event] = (), around: "Transcript | None" = None) -> None:
         # Reentrant, so that a reader can hold it over several steps.
         self.lock = threading.RLock()
-        self._keys = 0  # never reset, so that the blocks of a new history have other keys
+        self._around = around
+        # Never begun anew, so that the blocks of a new history have other keys.
+        self.keys: Iterator[int] = count(1) if around is None else around.keys
         self.replace(log)
 
     def replace(self, log: Iterable[Event]) -> None:
@@ -103,14 +100,17 @@ class Transcript:
         with self.lock:
             self.blocks: list[Block] = []
             self.running: FooterBlock | None = None
-            self.asked: dict[str, events.ApprovalAsked] = {}
-            self.price_told = False
+            around = self._around
+            self.asked: dict[str, events.ApprovalAsked] = {} if around is None else around.asked
+            self.price_told: bool = around is not None and around.price_told
             self._turns = 0
             self._turn = 0
             self._client = ""
+            self._asker = ""
             self._step = 0
             self._parts: dict[int, _Part] = {}
             self._cards: dict[str, ToolCard] = {}
+            self._inside: dict[int, Transcript] = {}
             self._questions: dict[str, QuestionBlock] = {}
             self._proposals: dict[str, ProposalBlock] = {}
             self._checklist = Checklist()
@@ -125,11 +125,9 @@ class Transcript:
 
         A block that has not changed since the snapshot `before` is not copied again.
         """
-        known = {block.key: block for block in before.blocks} if before else {}
         with self.lock:
             end = self._turn if finished and self.running else len(self.blocks)
-            blocks = [_copied(block, known.get(block.key)) for block in self.blocks[:end]]
-            return Snapshot(blocks, None if finished else copy(self.running))
+            return Snapshot(_copies(self.blocks[:end], before), None if finished else copy(self.running))
 
     def feed(self, event: Event | MapProgress) -> None:
         """Take one event in."""
@@ -163,6 +161,8 @@ class Transcript:
                 self._finish_turn(event)
             case events.InnerCall():
                 self._card(event.call).inner = True
+            case events.InnerEvent():
+                self._take_inside(event)
             case events.ToolStarted():
                 self._change(self._card(event.call, event.server), "running")
             case events.ToolProgress():
@@ -173,7 +173,7 @@ class Transcript:
                 self.asked[event.id] = event
                 card = self._card(event.call, "" if event.hosted else event.server)
                 card.step, card.effects, card.optional = event.step, event.effects, event.optional
-                card.fixed, card.hosted = event.fixed, event.hosted
+                card.fixed, card.hosted, card.client = event.fixed, event.hosted, self._asker or card.client
                 self._change(card, "waiting", ask=event.id)
             case events.ApprovalGiven():
                 self._settle_approval(event)
@@ -196,9 +196,7 @@ class Transcript:
             case events.CellProposed():
                 self._proposals[event.id] = self._add(ProposalBlock(event))
             case events.ProposalSettled():
-                if block := self._proposals.get(event.id):
-                    block.settled = event
-                    block.version += 1
+                self.settle_proposal(event)
             case events.Notice():
                 self._add(NoticeBlock(event.level if event.level in get_args(events.Level) else "warning", event.text))
             case events.VariablesChanged():
@@ -214,8 +212,7 @@ class Transcript:
                 pass  # not shown; a clarification stands in the block of its question
 
     def _add(self, block: _AnyBlock) -> _AnyBlock:
-        self._keys += 1
-        block.key = self._keys
+        block.key = next(self.keys)
         self.blocks.append(block)
         return block
 
@@ -226,11 +223,14 @@ class Transcript:
         self._plan = None
         self._sent_back = False
         self._client = event.client
-        self._add(PromptBlock(event.prompt, self._turns, tuple(event.values), self._client))
+        self._asker = event.agent if self._around is not None else ""
+        if self._around is None:
+            self._add(PromptBlock(event.prompt, self._turns, tuple(event.values), self._client))
         if event.values:
             self._add(ValuesBlock(event.values, event.prompt))
         self._turns += 1
         self.running = FooterBlock(event.model, open=True, price_told=self.price_told, phase="listing the tools")
+        self.running.agent = event.agent
         self._start_step()
 
     def _start_step(self) -> None:
@@ -260,9 +260,7 @@ class Transcript:
 
     def _finish_turn(self, event: events.TurnFinished) -> None:
         result = event.result
-        for block in self.blocks[self._turn :]:
-            if block.open and not isinstance(block, ProgressBlock):  # a map goes on beside the turn
-                self._give_up(block)
+        self._give_up_open()
         self._show_final_text(result.final_text)
         if result.value is not None:
             self._show_value(result.wrapped_in)
@@ -271,13 +269,26 @@ class Transcript:
             tries = self._withdraw_retry()
             self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "")))
         model = self.running.model if self.running else ""
-        unsent = self._turns - 1 if result.unsent and not self._client else None  # a client calls again itself
+        agent = self.running.agent if self.running else ""
+        asks_again = self._client or self._around is not None  # a client calls again itself, and so does a model
+        unsent = self._turns - 1 if result.unsent and not asks_again else None
         footer = FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told, unsent=unsent)
-        footer.steps = result.iterations_used
+        footer.steps, footer.trace, footer.agent = result.iterations_used, result.trace, agent
         self._add(footer)
         self.price_told |= result.usage.cost is None and result.usage.output_tokens > 0
         self.running = None
         self._turn = len(self.blocks)
+
+    def end(self) -> None:
+        """End a turn that was left behind without an end."""
+        self._give_up_open()
+        self.running = None
+
+    def _give_up_open(self) -> None:
+        """Close the blocks of the turn that no further event belongs to."""
+        for block in self.blocks[self._turn :]:
+            if block.open and not isinstance(block, ProgressBlock):  # a map goes on beside the turn
+                self._give_up(block)
 
     def _withdraw_retry(self) -> str:
         """Remove the retry of the step, because the turn tells its error; return the number of tries in words."""
@@ -308,8 +319,9 @@ class Transcript:
             block.rows = [replace(row, state="pending") if row.state == "running" else row for row in block.rows]
         if isinstance(block, ToolCard):
             block.state = "interrupted"
-            block.ask = ""
+            block.ask, block.client = "", self._client
             block.pieces = Pieces()
+            self._end_inside(block)
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -396,7 +408,45 @@ class Transcript:
         card.traceback = event.traceback
         card.rich = event.rich
         card.progress = None
+        self._end_inside(card)
         self._change(card, _ENDS.get(result.status, "failed"))
+
+    def _take_inside(self, event: events.InnerEvent) -> None:
+        """Take in an event of the turn that a call has begun."""
+        call_id, *further = event.path
+        if (card := self._cards.get(call_id)) is None:  # of a damaged file
+            return
+        inner = self._inside.setdefault(card.key, Transcript(around=self))
+        inner.feed(events.InnerEvent(tuple(further), event.event) if further else event.event)
+        if not further and isinstance(event.event, events.TurnStarted):
+            card.agent = event.event.agent
+        self._spend(event.usage)
+        self._show_inside(card, inner)
+
+    def _show_inside(self, card: ToolCard, inner: "Transcript") -> None:
+        card.inside = Snapshot(inner.blocks, inner.running)
+        card.version += 1
+        self.price_told |= inner.price_told
+
+    def _end_inside(self, card: ToolCard) -> None:
+        """Close the turn inside a call that is over, if it was left behind without an end."""
+        inner = self._inside.get(card.key)
+        if inner is not None and inner.running is not None:
+            inner.end()
+            self._show_inside(card, inner)
+
+    def settle_proposal(self, event: events.ProposalSettled) -> bool:
+        """Note what became of a proposed cell; return whether it was proposed here, or by an agent inside."""
+        if block := self._proposals.get(event.id):
+            block.settled = event
+            block.version += 1
+            return True
+        for block in self.blocks if self._inside else ():
+            inner = self._inside.get(block.key)
+            if isinstance(block, ToolCard) and inner is not None and inner.settle_proposal(event):
+                self._show_inside(block, inner)
+                return True
+        return False
 
     def _settle_approval(self, event: events.ApprovalGiven) -> None:
         asked = self.asked.get(event.id)
@@ -406,6 +456,7 @@ class Transcript:
             if event.approved and event.arguments is not None and card.call:
                 card.written = card.call.arguments
                 card.call = replace(card.call, arguments=event.arguments)
+            card.client = self._client
             granted = "done" if card.hosted else "pending"  # the provider's own calls follow
             self._change(card, granted if event.approved else "denied")
 
@@ -471,4 +522,13 @@ def _copied(block: Block, before: Block | None) -> Block:
     twin = copy(block)
     if isinstance(twin, GrowingBlock | ToolCard):
         twin.pieces = Pieces(twin.pieces.text)  # the transcript goes on adding to its own
+    if isinstance(twin, ToolCard) and twin.inside is not None:
+        known = before.inside if isinstance(before, ToolCard) else None
+        twin.inside = Snapshot(_copies(twin.inside.blocks, known), copy(twin.inside.running))
     return twin
+
+
+def _copies(blocks: Iterable[Block], before: Snapshot | None) -> list[Block]:
+    """Return copies of blocks; one that has not changed since the snapshot `before` is not copied again."""
+    known = {block.key: block for block in before.blocks} if before else {}
+    return [_copied(block, known.get(block.key)) for block in blocks]

@@ -489,7 +489,7 @@ def doing(running: FooterBlock, blocks: Iterable[Block]) -> str:
     """Say what a turn under way does, by its blocks; "" while it waits for the user."""
     opened = [block for block in blocks if block.open]
     cards = [block for block in opened if isinstance(block, ToolCard)]
-    if any(isinstance(block, QuestionBlock) for block in opened) or any(card.state == "waiting" for card in cards):
+    if any(isinstance(block, QuestionBlock) for block in opened) or any(card.waits for card in cards):
         return ""
     if running_cards := [card for card in cards if card.state == "running"]:
         names = ", ".join(dict.fromkeys(shown(card.name) for card in running_cards))
@@ -511,6 +511,8 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
     The card of a client's call has its name and time already.
     """
     is_served = block.model.startswith(SERVED)
+    if block.agent:
+        yield shown(block.agent)
     if block.model and not is_served:
         yield shown(block.model)
     if times and block.stop_reason and not is_served:
@@ -525,12 +527,30 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
         yield UNSENT
 
 
-def footer_details(block: FooterBlock) -> str:
-    """Return what else a turn took: steps, requests and tokens."""
+def footer_details(block: FooterBlock, *, times: bool) -> str:
+    """Return what else a turn took: steps, requests and tokens; with `times` the id of its trace too."""
     steps = counted(block.steps, "step") if block.steps else ""
     requests = counted(block.usage.requests, "request") if block.usage.requests else ""
     has_tokens = block.usage.input_tokens or block.usage.output_tokens
-    return " · ".join(filter(None, (steps, requests, _tokens(block.usage) if has_tokens else "")))
+    told = (
+        steps,
+        requests,
+        searches(block.usage),
+        _tokens(block.usage) if has_tokens else "",
+        trace(block) if times else "",
+    )
+    return " · ".join(filter(None, told))
+
+
+def searches(usage: Usage) -> str:
+    """Return how many searches of the web were made, "" if there were none."""
+    number = usage.searches
+    return f"{number:,} {'search' if number == 1 else 'searches'}" if number else ""
+
+
+def trace(block: FooterBlock) -> str:
+    """Return the id of the trace of a turn, "" without one; it differs in each run, so a batch output leaves it out."""
+    return f"trace {shown(block.trace[:32])}" if block.trace else ""
 
 
 def _tokens(usage: Usage) -> str:

@@ -112,7 +112,9 @@ class _CellRenderer:
             yield _Cell("markdown", without_html("\n\n".join(answer(block))))
 
     def card(self, card: ToolCard) -> Iterator[_Cell]:
-        if card.call and not card.hosted:  # the provider carries it out, and no cell can
+        if card.inside:  # what an agent has done is done again without it
+            yield from (cell for block in card.inside.blocks for cell in block.render(self))
+        elif card.call and not card.hosted:  # a hosted call is the provider's, and no cell can make it
             yield _call(card, card.call, self.functions.get(card.call.name))
 
     def _none(self, _block: Block) -> Iterator[_Cell]:

@@ -108,7 +108,9 @@ class _MarkdownRenderer:
             yield _folded(Markup("Thought"), text)
 
     def card(self, card: ToolCard) -> Iterator[str]:
-        yield _folded(_heading(card), *_card(card))
+        blocks = card.inside.blocks if card.inside else ()
+        turn = (quote(piece) for block in blocks for piece in block.render(self) if piece)
+        yield _folded(_heading(card), *_card(card, turn))
 
     def checklist(self, block: ChecklistBlock) -> Iterator[str]:
         yield f"**{plain(words.plan_heading(block))}**"
@@ -142,7 +144,7 @@ class _MarkdownRenderer:
 
     def footer(self, block: FooterBlock) -> Iterator[str]:
         # A document is not pointed at, so the details stand in it.
-        figures = (*words.footer(block, times=True), words.footer_details(block))
+        figures = (*words.footer(block, times=True), words.footer_details(block, times=True))
         yield f"*{plain(' · '.join(filter(None, figures)))}*"
 
 
@@ -177,7 +179,7 @@ def _folded(heading: Markup, *content: str) -> str:
 
 def _heading(card: ToolCard) -> Markup:
     name = one_line(shown(card.name), words.SHORT_ARGUMENTS)
-    server = f"({shown(card.server)})" if card.server else ""
+    server = f"({'agent' if card.agent else shown(card.server)})" if card.server else ""
     tail = " · ".join(filter(None, (words.card_state(card), words.duration(card.seconds) if card.seconds else "")))
     name = f"↳ {name}" if card.inner else words.hosted_title(card) or name
     told = " ".join(filter(None, (server, words.short_arguments(card), f"[{tail}]" if tail else "")))
@@ -185,7 +187,7 @@ def _heading(card: ToolCard) -> Markup:
     return heading.rstrip()
 
 
-def _card(card: ToolCard) -> Iterator[str]:
+def _card(card: ToolCard, turn: Iterable[str] = ()) -> Iterator[str]:
     if card.call and card.call.arguments:
         yield "Arguments:"
         yield from _fenced(_json(card.call.arguments), "json")
@@ -195,14 +197,15 @@ def _card(card: ToolCard) -> Iterator[str]:
     if card.effects:
         yield "What it does:"
         yield from _fenced(words.effects(card))
+    yield from turn
     if card.result and card.hosted and not card.result.is_error:
         for form in forms(card.result, pages=True):
             rows = form.pages if isinstance(form, Pages) else ()
             yield "\n".join(_page("", title or url, url) for title, url, _ in rows)
             yield from () if rows or isinstance(form, Table | Image) else _fenced(form.text)
-    elif card.result and not card.refused:
+    elif card.result and card.shows_result:
         yield from _result(card.result)
-    elif reason := words.long_reason(card):
+    elif not card.inside and (reason := words.long_reason(card)):
         yield plain(reason)
 
 

@@ -16,6 +16,7 @@ from agentmagic.events import (
     TurnFinished,
     TurnStarted,
     fold,
+    innermost,
     without_deltas,
 )
 from agentmagic.history.journal import Journal
@@ -80,17 +81,18 @@ class Turn:
     @property
     def tools(self) -> tuple[str, ...]:
         """The names of the tools that ran."""
-        return tuple(event.call.name for event in self.events if isinstance(event, ToolStarted))
+        return tuple(event.call.name for event in map(innermost, self.events) if isinstance(event, ToolStarted))
 
     @property
     def tool_calls(self) -> int:
         """How many tool calls were settled."""
-        return sum(isinstance(event, ToolFinished) for event in self.events)
+        return sum(isinstance(event, ToolFinished) for event in map(innermost, self.events))
 
     @property
     def tool_failures(self) -> int:
         """How many tool calls did not succeed."""
-        return sum(isinstance(event, ToolFinished) and event.result.is_error for event in self.events)
+        ended = (event for event in map(innermost, self.events) if isinstance(event, ToolFinished))
+        return sum(event.result.is_error for event in ended)
 
     def __repr__(self) -> str:
         prompt = redact(self.prompt.text)[:_AROUND]

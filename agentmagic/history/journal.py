@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -12,9 +13,18 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.errors import JournalError
-from agentmagic.events import HistoryCut, ToolFinished, ToolStarted, TurnFinished, TurnStarted, is_delta
+from agentmagic.events import HistoryCut, ToolFinished, ToolStarted, TurnFinished, TurnStarted, innermost, is_delta
 from agentmagic.history.journal_reader import Saved, holds_journal, read
-from agentmagic.serialization import LONGEST_HEADER, InDoubt, Record, begins_journal, encode_record, fitting, header
+from agentmagic.serialization import (
+    LONGEST_HEADER,
+    InDoubt,
+    Record,
+    begins_journal,
+    encode_record,
+    fitting,
+    header,
+    stamped,
+)
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -45,7 +55,8 @@ class Journal:
     `write`, `resume` and `close` never raise for a problem with the file. When the file cannot be written any
     more, `problem` explains it in sentences, `tell` is called once with them, from any thread, and nothing is
     written from then on: the conversation goes on in memory. `taken` is True if the reason is that another kernel
-    or session writes the file. `begun` is True if the file holds this conversation.
+    or session writes the file. `begun` is True if the file holds this conversation. `replays` says that the turns to
+    come cost nothing, since they are played from a cassette.
     """
 
     def __init__(self, path: Path, *, tell: Callable[[str], None]) -> None:
@@ -53,6 +64,7 @@ class Journal:
         self.problem = ""
         self.taken = False
         self.begun = False
+        self.replays = False
         self._tell = tell
         self._lock: BaseFileLock | None = None
         self._file: _File | None = None
@@ -73,13 +85,15 @@ class Journal:
         if self.problem or is_delta(record):
             return
         line = self._line(record)
+        if line and isinstance(record, TurnStarted):
+            line = stamped(line, int(time.time()), replayed=self.replays)
         try:
             with self._guard:
                 if self.problem:  # another thread failed while this one waited
                     return
                 file = self._file or self._open()
                 file.append(line)
-                if isinstance(record, _BOUNDARIES):
+                if isinstance(innermost(record), _BOUNDARIES):
                     file.sync()
         except (JournalError, OSError) as error:
             self._stop(error)

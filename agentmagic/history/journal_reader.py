@@ -13,6 +13,7 @@ from agentmagic.events import (
     Event,
     Fold,
     HistoryCut,
+    InnerEvent,
     Notice,
     ProposalSettled,
     RunResult,
@@ -22,6 +23,7 @@ from agentmagic.events import (
     TurnFinished,
     TurnStarted,
     fold,
+    innermost,
 )
 from agentmagic.history.repair import repaired
 from agentmagic.messages import ToolKey, Usage
@@ -77,7 +79,7 @@ def read(path: Path) -> Saved:
     Raises JournalError if the file is missing, cannot be read, is not a journal or has a newer format.
     """
     reading = _Reading()
-    for line in _lines(path):
+    for line in lines_of(path):
         reading.take(decode_record(line))
     return reading.saved()
 
@@ -112,7 +114,7 @@ def _glance(path: Path, most: int | None) -> SavedConversation | None:
     changes = UndoStack[str]()
     try:
         whole = most is None or path.stat().st_size <= most
-        for line in _lines(path) if whole else ():
+        for line in lines_of(path) if whole else ():
             if line.startswith((b'{"type":"turn_started"', b'{"type":"history_cut"')):
                 match decode_record(line):
                     case TurnStarted(prompt=prompt):
@@ -137,7 +139,7 @@ def _is_cleared(path: Path) -> bool:
     return isinstance(last, HistoryCut) and not last.turns
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def lines_of(path: Path) -> Iterator[bytes]:
     """Yield the lines after the header; of a line that is too long, its beginning, which is not a record."""
     try:
         with path.open("rb") as file:
@@ -251,24 +253,26 @@ class _Doubts:
 
     def __init__(self) -> None:
         self.tools: set[ToolKey] = set()
-        self._under_way: dict[str, ToolKey] = {}
+        self._under_way: dict[tuple[str, ...], ToolKey] = {}
         self._asked: dict[str, ToolKey] = {}
 
     def feed(self, record: Record) -> None:
-        match record:
+        match innermost(record):
+            case TurnStarted() | TurnFinished() if isinstance(record, InnerEvent):
+                pass  # what has ended in an inner turn has its result
             case TurnStarted() | TurnFinished() | HistoryCut():
                 self.end_turn()
-            case InDoubt():
-                self.tools.update(record.tools)
-            case ApprovalAsked():
-                self._asked[record.id] = (record.server, record.call.name)
-            case ApprovalGiven() if record.approved and record.id in self._asked:
-                self.tools.discard(self._asked[record.id])
-            case ToolStarted():
-                self._under_way[record.call.id] = (record.server, record.call.name)
-            case ToolFinished():
-                tool = self._under_way.pop(record.result.call_id, None)
-                if tool is not None and record.result.status == "ok":
+            case InDoubt(tools=tools):
+                self.tools.update(tools)
+            case ApprovalAsked() as asked:
+                self._asked[asked.id] = (asked.server, asked.call.name)
+            case ApprovalGiven(id=asked, approved=True) if asked in self._asked:
+                self.tools.discard(self._asked[asked])
+            case ToolStarted() as begun:
+                self._under_way[_place(record, begun.call.id)] = (begun.server, begun.call.name)
+            case ToolFinished(result=result):
+                tool = self._under_way.pop(_place(record, result.call_id), None)
+                if tool is not None and result.status == "ok":
                     self.tools.discard(tool)
             case _:
                 pass
@@ -278,6 +282,11 @@ class _Doubts:
         self.tools.update(self._under_way.values())
         self._under_way.clear()
         self._asked.clear()
+
+
+def _place(record: object, call_id: str) -> tuple[str, ...]:
+    """Return what tells a call of a turn from those of the turns inside: ids are those of one conversation each."""
+    return (*record.path, call_id) if isinstance(record, InnerEvent) else (call_id,)
 
 
 def amended(turn: Sequence[Event], event: Event) -> tuple[Event, ...]:
@@ -322,9 +331,10 @@ def _used(events: Iterable[Event]) -> Usage:
 
 def _cut_off(events: Sequence[Event]) -> str:
     """Return the notice that a turn was cut off, with the names of the calls that were running."""
-    ended = {event.result.call_id for event in events if isinstance(event, ToolFinished)}
-    calls = [event.call for event in events if isinstance(event, ToolStarted)]
-    names = [call.name for call in calls if call.id not in ended]
+    told = [(event, innermost(event)) for event in events]
+    ended = {_place(event, one.result.call_id) for event, one in told if isinstance(one, ToolFinished)}
+    calls = [(_place(event, one.call.id), one.call.name) for event, one in told if isinstance(one, ToolStarted)]
+    names = [name for place, name in calls if place not in ended]
     words = "This turn was cut off when its kernel ended."
     if not names:
         return words

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand
 
-from agentmagic import log
+from agentmagic import log, traces
 from agentmagic.errors import UsageError
 from agentmagic.host import ScriptHost, install
 from agentmagic.jupyter.cell.live_runs import AnswerText, LiveRuns
@@ -229,11 +229,17 @@ def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace
     for known, hook in hooks:
         known.append(hook)
         undo.callback(known.remove, hook)
-    shell.events.register("post_run_cell", magics.errors.notice)
-    undo.callback(shell.events.unregister, "post_run_cell", magics.errors.notice)
+    for look in (magics.errors.notice, _send_spans):
+        shell.events.register("post_run_cell", look)
+        undo.callback(shell.events.unregister, "post_run_cell", look)
     if not shell.custom_exceptions:  # IPython has room for one handler, and another extension's stays
         shell.set_custom_exc((TurnInterrupted,), quiet_stop)
         undo.callback(_forget_handler, shell)
+
+
+def _send_spans(_result: object) -> None:
+    """Have the spans of a cell sent before the next one runs."""
+    traces.flush()
 
 
 def _find_pages(

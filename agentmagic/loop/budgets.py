@@ -1,10 +1,11 @@
 """What requests may cost: caps that a turn keeps, and the purse that many turns share."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from agentmagic.bill import PeriodCap
 from agentmagic.messages import Usage
 from agentmagic.providers.base import Request
 
@@ -20,6 +21,7 @@ class Budget:
     """A cap on cost (US dollars) and tokens (input and output), and what was spent under it before.
 
     `of` names what the cap is for: "turn", "session" or "kernel". `bound` names the setting of a class that is the cap.
+    `live` tells what was spent by now, this turn included, if that is counted elsewhere.
     """
 
     of: str
@@ -27,10 +29,11 @@ class Budget:
     max_tokens: int | None = None
     before: Usage = Usage()  # noqa: RUF009  (a frozen value)
     bound: str = ""
+    live: Callable[[], Usage] | None = None
 
     def exhausted(self, usage: Usage) -> str | None:
         """Return in a sentence why no further request may be sent after this usage, or None."""
-        spent = self.before + usage
+        spent = self._spent(usage)
         tokens_spent = spent.input_tokens + spent.output_tokens
         if self.max_tokens is not None and tokens_spent >= self.max_tokens:
             return f"The {self.of} has taken {tokens_spent:,} tokens; max_tokens is {self.max_tokens:,}. {self._advice}"
@@ -49,7 +52,7 @@ class Budget:
         """Return in a sentence why a request that may use so much cannot be sent after this usage, or None."""
         if words := self.exhausted(usage):
             return words
-        spent = self.before + usage
+        spent = self._spent(usage)
         taken = spent.input_tokens + spent.output_tokens
         if self.max_tokens is not None and tokens > (left := self.max_tokens - taken):
             return f"A request may take {tokens:,} tokens, and {left:,} are left of max_tokens. {self._advice} {LESS}"
@@ -57,11 +60,59 @@ class Budget:
             return f"A request may cost ${cost:.4f}, and ${rest:.4f} are left of max_cost. {self._advice} {LESS}"
         return None
 
+    def warning(self) -> str:
+        """Return what the user should be warned of now, once; "" for nothing."""
+        return ""
+
+    def _spent(self, usage: Usage) -> Usage:
+        if self.live is None:
+            return self.before + usage
+        return self.live() if usage.cost is not None else replace(self.live(), cost=None)
+
     @property
     def _advice(self) -> str:
         if self.bound:
             return f"No further request was sent; the limit is that of this class, {self.bound}."
         return "No further request was sent; raise the limit to go on."
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodBudget(Budget):
+    """The budget of a day or a month, which the ledger keeps for all sessions that share it."""
+
+    cap: PeriodCap = field(kw_only=True)
+
+    def exhausted(self, usage: Usage) -> str | None:
+        """Return in a sentence why no further request may be sent, or None; the ledger knows what was used."""
+        return self.refusal(usage, 0.0, 0)
+
+    def refusal(self, usage: Usage, cost: float, tokens: int) -> str | None:  # noqa: ARG002
+        """Return in a sentence why a request that may cost so much cannot be sent, or None."""
+        cap = self.cap
+        spent = cap.spent().cost
+        if problem := cap.problem():
+            return problem
+        if usage.cost is None:
+            return (
+                f"The price of this model is unknown, so {cap.setting} cannot be kept. Register the price with "
+                "register_model, or choose a model that has one: %agent models."
+            )
+        if spent >= cap.limit:
+            return f"${spent:.4f} were spent {cap.when}; {cap.setting} is ${cap.limit:.4f}. {self._advice}"
+        if cost > (rest := cap.limit - spent):
+            return f"A request may cost ${cost:.4f}, and ${rest:.4f} are left of {cap.setting}. {self._advice} {LESS}"
+        return None
+
+    def warning(self) -> str:
+        """Return a sentence when most of the budget is spent, once."""
+        return self.cap.warning()
+
+    @property
+    def _advice(self) -> str:
+        if self.cap.bound:
+            return f"No further request was sent; the limit is that of this class, {self.cap.bound}."
+        period = "tomorrow" if self.cap.period == "day" else "next month"
+        return f"No further request was sent; go on {period}, or raise {self.cap.setting}."
 
 
 @dataclass(slots=True)

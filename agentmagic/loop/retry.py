@@ -18,6 +18,7 @@ from tenacity import (
 )
 from tenacity.wait import wait_base
 
+from agentmagic import traces
 from agentmagic.agent import RetrySettings
 from agentmagic.context.request_view import tokens_of_request
 from agentmagic.errors import (
@@ -29,7 +30,7 @@ from agentmagic.errors import (
     Unavailable,
     said,
 )
-from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.events import SERVED, PartDelta, PartFinished, PartStarted
 from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.messages import Part, Text, ToolCall, Usage, user
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request, Taped
@@ -60,6 +61,10 @@ OnRetry = Callable[[int, float, str], None]
 """Called after a failed try with its number, the seconds until the next, and the error."""
 OnMend = Callable[[str], None]
 """Called with a sentence on what a server refused and the next request lacks."""
+Pay = Callable[[str, Usage], None]
+"""Called with the name of a model and what a request that was sent to it has used."""
+_SAMPLING = {"temperature": "temperature", "max_output_tokens": "max_tokens", "seed": "seed"}
+"""What the conventions of traces call the settings of a model."""
 
 
 async def ask(  # noqa: PLR0913  (three of them hear what happens)
@@ -69,13 +74,14 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
     hear: Hear,
     on_retry: OnRetry,
     on_mend: OnMend,
+    pay: Pay,
     row: Deadline | None = None,
 ) -> ModelFinished:
     """Send a request, with retries as the settings say, and return the model's closing event, its usage with the cost.
 
     `hear` is called with the parts of the response as they come; the exchange keeps those of the last try that are
-    whole. A request that the model has mended is sent again at once, which does not count as a try. Raises the
-    ProviderError of the last try.
+    whole. A request that the model has mended is sent again at once, which does not count as a try. `pay` is told what
+    each request has used, if it was sent and not played from a cassette. Raises the ProviderError of the last try.
 
     Every try passes the gate of the model. `row` is the deadline of a turn that is one of many rows: it is paused
     while the request waits at the gate, and a refusal because of the pace is waited out there and counts as no try.
@@ -88,7 +94,7 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
         async with AsyncExitStack() as stack:
             with row.paused() if row else nullcontext():
                 ticket = await stack.enter_async_context(gate.admitted(tokens, row=row is not None))
-            finished = await await_with_grace(_stream(model, request, exchange.parts, hear))
+            finished = await _sent(model, request, exchange.parts, hear, pay)
             ticket.used(finished.usage)
             return finished
 
@@ -131,6 +137,29 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
 def _wasted(model: Model, failures: list[ProviderError]) -> Usage:
     """Return the usage of failed tries, as far as the provider reported it."""
     return sum((counted(model, failure.usage) for failure in failures if failure.usage is not None), Usage())
+
+
+async def _sent(model: Model, request: Request, parts: dict[int, Part], hear: Hear, pay: Pay) -> ModelFinished:
+    """Send a request once, in a span of its own, and pay for it; what a cassette answers has no span, and no price."""
+    given = request.settings.under(_SAMPLING)
+    used: Usage | None = None
+    with traces.chat(model.name, request.instructions, request.messages, request.tools, given) as span:
+        try:
+            finished = await await_with_grace(_stream(model, request, parts, hear))
+            used = finished.usage
+            traces.answered(span, parts.values(), used, finished.reason, finished.model)
+        except ProviderError as error:
+            used = error.usage
+            raise
+        except asyncio.CancelledError:
+            used = Usage(input_tokens=tokens_of_request(request))  # what was sent is paid, as far as we know
+            raise
+        finally:
+            if (isinstance(model, Taped) and not model.live) or model.name.startswith(SERVED):
+                span.drop()
+            elif used is not None:
+                pay(model.name, counted(model, used))
+    return finished
 
 
 async def _stream(model: Model, request: Request, parts: dict[int, Part], hear: Hear) -> ModelFinished:

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from agentmagic.agent import TOOL_CHOICES, Agent
 from agentmagic.approval.approvals import Approvals
+from agentmagic.bill import Account
 from agentmagic.context.compaction import Context, Limits
 from agentmagic.context.request_view import CHARACTERS, RequestView, tokens_by_part
 from agentmagic.context.rules import NO_PROJECT, Project
@@ -29,6 +30,7 @@ from agentmagic.events import (
 )
 from agentmagic.history.history import History
 from agentmagic.loop.budgets import Budget, BudgetExhausted, Purse
+from agentmagic.loop.outer_turn import OuterTurn
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit
@@ -77,7 +79,9 @@ class TurnContext:
     user was told of. `watcher` finds out what the tools change. `purse` is asked before each request, and told what it
     has cost. `row` says that the turn is one of many, whose requests wait for those of other turns. `caller` is the
     outside program that makes the calls in place of a model, "" without one. `project` are the files around the
-    notebook of which the model is told.
+    notebook of which the model is told. `account` pays for each request that is sent. `around` is the turn that this
+    one is inside, if an agent tool has begun it, and `name` the name of the agent if there are several.
+    `inner_budgets` are checked before the requests of turns inside only: what a client calls costs nothing itself.
     """
 
     agent: Agent
@@ -102,6 +106,10 @@ class TurnContext:
     row: bool = False
     caller: str = ""
     project: Project = NO_PROJECT
+    account: Account = Account()  # noqa: RUF009  (a frozen value)
+    around: OuterTurn | None = None
+    name: str = ""
+    inner_budgets: Sequence[Budget] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +246,7 @@ class Steps:
         if what.tool is None:
             request = self._request(await self._fitting(), "none", (asked,))
         else:
-            self._keep_budgets()  # the history is not sent, and is not compacted for this request
+            self.keep_budgets()  # the history is not sent, and is not compacted for this request
             request = Request((asked,), self._turn.agent.instructions)
         self._emit(Working(DECIDING[what.kind]))
         request = replace(request, output=schema, decision=what)
@@ -246,10 +254,12 @@ class Steps:
 
     async def _fitting(self) -> Messages:
         """Return the messages for the next request, after compaction if it is due and if the budgets allow it."""
-        self._keep_budgets()
+        self.keep_budgets()
+        for words in filter(None, (budget.warning() for budget in self._turn.budgets)):
+            self._emit(Notice("warning", words))
         messages = self._messages
         if self._context.due(messages) and await self._compact(messages):
-            self._keep_budgets()  # the summary was paid for too
+            self.keep_budgets()  # the summary was paid for too
         return messages
 
     def own_id(self, event: PartFinished) -> PartFinished:
@@ -272,7 +282,7 @@ class Steps:
         model is asked to keep to it, and a longer answer is cut.
         """
         try:
-            self._keep_budgets()
+            self.keep_budgets()
         except BudgetExhausted as spent:
             message = f"The model was not asked. {spent}"
             raise ToolError(message) from None
@@ -289,18 +299,21 @@ class Steps:
         except ContextTooLong as error:
             if self._turn.agent.compact_at is None or not await self._compact(messages):
                 raise
-            self._keep_budgets()
+            self.keep_budgets()
             self._say_retry(1, 0.0, str(error))
         return await self._ask(self._request(messages, tool_choice, extra), self._emit, self._say_retry)
 
     async def _ask(self, request: Request, hear: Hear, on_retry: OnRetry, purpose: str = "") -> ModelFinished:
         """Ask the model, and count the usage of failed tries too."""
+        if self._turn.around is not None:
+            purpose = f"{self._turn.name}: {purpose or f'step {self.number}'}"
         row = self._stepper.gate.deadline if self._turn.row and self._stepper is not None else None
         retry = self._turn.agent.retry
         async with self._turn.purse.paying(request) as payment:
             with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
                 try:
-                    finished = await ask(self._model, exchange, retry, hear, on_retry, self._say_mend, row)
+                    pay = self._turn.account.pay
+                    finished = await ask(self._model, exchange, retry, hear, on_retry, self._say_mend, pay, row)
                 except ProviderError as error:
                     payment.usage = error.usage or Usage()
                     self.usage += payment.usage
@@ -310,14 +323,21 @@ class Steps:
         self.usage += finished.usage
         return finished
 
-    def _keep_budgets(self) -> None:
+    def keep_inner_budgets(self) -> None:
+        """Raise BudgetExhausted if no request of an inner turn may be sent."""
+        self.keep_budgets()
+        _keep(self._turn.inner_budgets, self.usage)
+
+    def keep_budgets(self) -> None:
         """Raise BudgetExhausted if a budget is used up, or cannot be kept because the model's price is unknown."""
         usage = self.usage + self.unreported
         if not self._turn.facts.priced:
             usage = replace(usage, cost=None)
-        for budget in self._turn.budgets:
-            if words := budget.exhausted(usage):
-                raise BudgetExhausted(words)
+        _keep(self._turn.budgets, usage)
+
+    def spend(self, usage: Usage) -> None:
+        """Count what the turn of an agent tool has spent."""
+        self.usage += usage
 
     def _measure(self, finished: ModelFinished) -> None:
         if not (finished.usage.input_tokens or finished.usage.output_tokens):
@@ -365,7 +385,7 @@ class Steps:
 
     async def compact_early(self) -> Compacted | None:
         """Compact the history between two turns, all but the last turns, if that makes it shorter."""
-        self._keep_budgets()
+        self.keep_budgets()
         messages, unsent = self._turn.history.messages, self._turn.history.unsent
         prompts = (at for at, one in enumerate(messages) if one.role == "user" and at not in unsent)
         last = max(prompts, default=None)
@@ -393,3 +413,8 @@ class Steps:
         settings = self._settings.only({*SETTINGS} - {"max_output_tokens"})
         finished = await self._ask(replace(request, settings=settings), hear, on_retry, what)
         return "".join(words), finished.usage
+
+
+def _keep(budgets: Sequence[Budget], usage: Usage) -> None:
+    if words := next(filter(None, (budget.exhausted(usage) for budget in budgets)), None):
+        raise BudgetExhausted(words)

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from agentmagic import log
+from agentmagic import log, traces
 from agentmagic.agent import Agent
 from agentmagic.approval.approvals import Approvals, Gate, Granted, Refused
 from agentmagic.approval.policy import policy_of
@@ -29,10 +29,11 @@ from agentmagic.events import (
     ToolProgress,
     ToolStarted,
 )
+from agentmagic.loop.outer_turn import GRACE_AROUND, OuterTurn
 from agentmagic.loop.stepping import Stepper
 from agentmagic.messages import NOTEBOOK, Media, Message, Text, ToolCall, ToolResult, as_text
 from agentmagic.runtime.engine import engine, running_loop
-from agentmagic.runtime.timeouts import await_all_with_grace
+from agentmagic.runtime.timeouts import GRACE, await_all_with_grace
 from agentmagic.secrets import redact
 from agentmagic.serialization import own
 from agentmagic.text import close_names, cut, did_you_mean, listed
@@ -97,6 +98,7 @@ class ToolExecutor:
     A call that was made `max_repeats` times in a row is still carried out, and its result says so (LOOP-18).
     `watcher` finds out what the tools change, None if no one asks; `changes` are those of this turn. In a `row`
     of many, the time that a tool waits for its turn does not count for the deadline. `caller` is named in the audit.
+    `around` returns what the turn of an agent tool gets of this one.
     """
 
     tools: Mapping[str, Tool]
@@ -109,6 +111,7 @@ class ToolExecutor:
     watcher: Watcher | None = None
     row: bool = False
     caller: str = ""
+    around: Callable[[ToolCall], OuterTurn] | None = None
     changes: list[Changes] = field(default_factory=list[Changes])
     _inner: dict[str, list[asyncio.Task[Any]]] = field(default_factory=dict[str, list[asyncio.Task[Any]]])
     _done: str | None = None
@@ -132,7 +135,8 @@ class ToolExecutor:
         self._streaks = {key: self._streaks.get(key, 0) + 1 for key in map(_same, calls)}
         for group in self._groups(calls):
             tasks = [asyncio.create_task(self._call(call)) for call in group]
-            await await_all_with_grace(tasks)
+            inside = any(self.tools[call.name].agent for call in group if call.name in self.tools)
+            await await_all_with_grace(tasks, GRACE_AROUND if inside else GRACE)
             for task in tasks:
                 if error := task.exception():
                     raise error
@@ -184,7 +188,13 @@ class ToolExecutor:
         return Ended(result)
 
     async def _run(self, tool: Tool, permit: Granted, entry: log.Audit, depth: int) -> Ended:
-        """Run a call that the gate has let through."""
+        """Run a call that the gate has let through, in a span of its own."""
+        with traces.execute_tool(tool.definition, permit.call) as span:
+            return await self._carry_out(tool, permit, entry, depth, span)
+
+    async def _carry_out(
+        self, tool: Tool, permit: Granted, entry: log.Audit, depth: int, span: traces.TraceSpan
+    ) -> Ended:
         call, server, inner = own(permit.call), tool.definition.server, depth > 0
         self.emit(ToolStarted(own(call), server))
         self._running[call.id] = depth
@@ -208,6 +218,7 @@ class ToolExecutor:
             for task in self._inner.pop(call.id, ()):
                 task.cancel()
         entry.outcome = result.status
+        traces.carried_out(span, plain, context.error)
         rich = ("", *context.rich) if permit.edited else context.rich  # the line about it stands first
         shown = _beginning(result) if inner else result
         self._finish_call(shown, began, self._traceback(tool, context), rich if any(rich) else ())
@@ -286,7 +297,8 @@ class ToolExecutor:
             deps=self.deps,
             ask=self._question,
             progress=lambda call_id, done, total, words: tell(ToolProgress(call_id, done, total, words)),
-            complete=None if self.sample is None else partial(self.sample, call.id, server),
+            # A server asks from the task of its connection, which has no span.
+            complete=None if self.sample is None else traces.carried_async(partial(self.sample, call.id, server)),
             tell=lambda words: tell(Notice("info", words)),
             propose=tell,
             call_tool=partial(self._call_inside, call, copy_context()),
@@ -294,6 +306,7 @@ class ToolExecutor:
             watch=self._watch(call),
         )
         made.outer = self.gate.deadline if self.row else None
+        made.around = None if self.around is None else self.around(call)
         return made
 
     def _watch(self, call: ToolCall) -> Watch:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from agentmagic import log
+from agentmagic import log, traces
 from agentmagic.agent import REPAIRS, TIMEOUT, TOOL_CHOICES
 from agentmagic.approval.approvals import Ask, Gate, Refused, ask_no_one
 from agentmagic.approval.policy import policy_of
@@ -37,8 +37,10 @@ from agentmagic.events import (
     VariablesChanged,
     Working,
     is_delta,
+    within,
 )
 from agentmagic.loop.budgets import BudgetExhausted
+from agentmagic.loop.outer_turn import InnerPurse, OuterTurn
 from agentmagic.loop.planning import Planner
 from agentmagic.loop.retry import hide_secrets, words_of
 from agentmagic.loop.step import Steps, TurnContext
@@ -53,6 +55,7 @@ from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean
 from agentmagic.tools.base import Choosing, Tool, as_of_now, list_source, not_told, notices_of
 from agentmagic.tools.output_cache import READER
+from agentmagic.tools.web import SEARCH, why_without
 from agentmagic.tools.web import asked as asked_of
 from agentmagic.undo.changes import Changes, told
 
@@ -66,10 +69,6 @@ CLOSING_PROMPT = (
     "and say what is missing."
 )
 NO_CLOSING = "The limit of steps was reached before an answer was found."
-NO_WEB = (
-    "{model} has no {tool} of its own, so it is asked without. Add an MCP server that has one (%mcp add fetch uvx "
-    "mcp-server-fetch), or choose a model of OpenAI, Anthropic or Gemini."
-)
 CUT_CALL = "Not run: the message was cut off at the model's limit of output. Call again, with shorter arguments."
 CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to go on, or ask for less at once."
 
@@ -78,12 +77,14 @@ CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to g
 class Channel:
     """What a run gives its turn: the events so far, a function that adds one, and one that asks the user.
 
-    The run owns `events`. The turn only reads it, and makes its result of it at the end.
+    The run owns `events`. The turn only reads it, and makes its result of it at the end. `ask_inside` asks for the
+    turns of agent tools, which have tapes of their own; None if that is `ask` too.
     """
 
     events: Sequence[Event]
     emit: Emit
     ask: Ask = ask_no_one
+    ask_inside: Ask | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ class TurnLoop:
     final: str | None = None
     value: Any = None
     spent: str = ""
+    span: traces.TraceSpan = traces.NOTHING
     started: float = field(default_factory=time.monotonic)
     deadline: Deadline = field(init=False)
     steps: Steps = field(init=False)
@@ -132,7 +134,8 @@ class TurnLoop:
         agent = self.turn.agent
         self.deadline = Deadline(agent.timeout)
         policy = policy_of(agent.permission)
-        gate = Gate(policy, self.turn.approvals, self.deadline, self.emit, self.channel.ask)
+        around = None if self.turn.around is None else self.turn.around.gate
+        gate = Gate(policy, self.turn.approvals, self.deadline, self.emit, self.channel.ask, around=around)
         self.equip(gate)
 
     def equip(self, gate: Gate) -> None:
@@ -151,6 +154,23 @@ class TurnLoop:
             watcher,
             self.turn.row,
             self.turn.caller,
+            self._outer_of,
+        )
+
+    def _outer_of(self, call: ToolCall) -> OuterTurn:
+        """Return what the turn of an agent tool gets of this one."""
+        turn, executor = self.turn, self.executor
+        stepper = executor.stepper
+        return OuterTurn(
+            depth=0 if turn.around is None else turn.around.depth + 1,
+            gate=executor.gate,
+            tell=lambda event: self.emit(within(call.id, event)),
+            ask=self.channel.ask_inside or self.channel.ask,
+            purse=InnerPurse(turn.purse, self.steps.keep_inner_budgets, self.steps.spend),
+            watcher=turn.watcher,
+            traffic=turn.traffic,
+            keep=executor.changes.extend,
+            steps=stepper is not None and stepper.on,
         )
 
     async def prepare(self) -> None:
@@ -162,7 +182,14 @@ class TurnLoop:
 
     async def run(self) -> Outcome:
         """Run the turn to its end, and return its outcome."""
-        self.emit(TurnStarted(self.turn.prompt, self.turn.model.name, self.turn.values))
+        if self.turn.caller:  # the agent is another program, whose call has a span
+            return await self._run()
+        account, model, on_tape = self.turn.account, self.turn.model.name, self.turn.tape is not None
+        with traces.invoke_agent(account.name, model, account.conversation, on_tape=on_tape) as self.span:
+            return await self._run()
+
+    async def _run(self) -> Outcome:
+        self.emit(TurnStarted(self.turn.prompt, self.turn.model.name, self.turn.values, self.turn.name))
         error: Exception | None = None
         try:
             await self.prepare()
@@ -256,6 +283,10 @@ class TurnLoop:
         finished: Event = TurnFinished(result)
         if self.turn.tape is not None and isinstance(finished := self.turn.tape(finished), TurnFinished):
             result = finished.result
+        traces.turn_ended(self.span, result, error)
+        if self.span.trace_id:  # of this run, and not on the tape
+            result = replace(result, trace=self.span.trace_id)
+            finished = TurnFinished(result)
         if isinstance(error, AgentMagicError):
             error.result = result
             error.args = (result.error,)
@@ -414,13 +445,21 @@ class TurnLoop:
         model, gate = self.turn.model, self.executor.gate
         for tool in [tool for tool in self.tools.values() if tool.hosted is not None]:
             if not hosts(model, tool.hosted):
-                self._tell_once([NO_WEB.format(model=model.name, tool=tool.name)])
                 del self.tools[tool.name]
+                self._tell_of_unhosted(tool)
                 continue
             call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, asked_of(tool.hosted))
             if isinstance(admitted := await gate.admit(tool, call), Refused):
                 self._tell_once([admitted.words])
                 del self.tools[tool.name]
+
+    def _tell_of_unhosted(self, tool: Tool) -> None:
+        """Tell why a model is asked without a tool, unless its search opens pages under the same bounds."""
+        model, search = self.turn.model, self.tools.get(SEARCH)
+        asked = search.hosted if search else None
+        if asked and tool.hosted == replace(asked, name=tool.name) and hosts(model, asked):
+            return
+        self._tell_once([why_without(tool.hosted, model.name, partial(hosts, model))])
 
     def _tell_of_servers(self, problems: Sequence[str]) -> None:
         """Warn of servers that cannot be reached, unless an earlier turn of the session has warned of the same."""

@@ -203,7 +203,7 @@ class ModelFinished:
     `usage` counts this one request; the registry fills in its cost. `cut` is True if the response stopped at a limit of
     length, so that its last part may be incomplete. `once` is False if the response took several generations, and
     `usage` counts the conversation more than once. `last` says that the turn is over when its calls are carried out: no
-    answer follows.
+    answer follows. `model` is the model that answered, as the provider names it, "" if it does not.
     """
 
     type: ClassVar[str] = "model_finished"
@@ -212,6 +212,7 @@ class ModelFinished:
     cut: bool = False
     once: bool = True
     last: bool = field(default=False, repr=False)  # of no model
+    model: str = field(default="", repr=False, compare=False)
 
 
 ModelEvent = PartStarted | PartDelta | PartFinished | ModelFinished
@@ -310,7 +311,12 @@ class Metered(Protocol):
 
 @runtime_checkable
 class Taped(Protocol):
-    """A model on tape; `real` is the model that is asked, or None if the tape answers."""
+    """A model on tape; `real` is the model that is asked, or None if the tape answers.
+
+    `live` says whether the last request was sent to a model: a tape may go on live at the first change.
+    """
+
+    live: bool
 
     @property
     def real(self) -> "Model | None":

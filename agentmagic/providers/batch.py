@@ -18,7 +18,7 @@ from agentmagic.messages import Usage
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, ModelSettings, Request, honoured
 from agentmagic.providers.clients import LONGEST_EVENT, LONGEST_RESPONSE, Decoder, RemoteModel
 from agentmagic.providers.failures import broken, cut_off, quoted
-from agentmagic.providers.registry import address_of, counted, priced
+from agentmagic.providers.registry import address_of, counted, priced, search_fees
 from agentmagic.providers.streams import read_json
 from agentmagic.providers.wire import Json, object_of, text_of
 
@@ -299,7 +299,8 @@ class RemoteBatches(ABC):
         usage = self._priced(replace(usage, requests=1))
         if usage.cost is None:
             return usage
-        cost = PRICE * usage.cost
+        fees = search_fees(self._remote.name, usage, self._remote.base_url) or 0.0
+        cost = PRICE * (usage.cost - fees) + fees
         if usage.cached_tokens and not self.cheap_cache:
             # The price may depend on the length of the prompt: that of one as long, all from the cache, and its share.
             cached = self._priced(Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0

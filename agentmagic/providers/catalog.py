@@ -20,6 +20,7 @@ from agentmagic.providers.base import LONGEST_OUTPUT, Family, Kind
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo as Row
     from genai_prices.types import ModelPrice
+    from genai_prices.types import Provider as Seller
 
 # Open models, which any server may run.
 OPEN_FAMILIES = (Family(re.compile(r"gemma-?[3-9]|.*(vl\b|vision|llava|pixtral)"), frozenset(("images",))),)
@@ -29,6 +30,19 @@ CACHE_WRITES = ("1.25", "2")
 """What a token costs that is written to a cache for 5 minutes and for an hour, in prices of input.
 
 https://platform.claude.com/docs/en/build-with-claude/prompt-caching; the price table has the same, and OpenAI's 1.25.
+"""
+
+SEARCH_FEES: tuple[tuple[str, re.Pattern[str], float], ...] = (
+    ("anthropic", re.compile(""), 0.010),
+    ("openai", re.compile(""), 0.010),
+    ("google", re.compile(r"(?:.*/)?gemini-[12]\b"), 0.035),
+    ("google", re.compile(""), 0.014),
+)
+"""What a search of the web costs in US dollars, by seller and model; pages that are fetched cost tokens alone.
+
+https://platform.claude.com/docs/en/about-claude/pricing and https://developers.openai.com/api/docs/pricing. Of
+https://ai.google.dev/gemini-api/docs/pricing it is the price behind a free number of searches a day or month, which no
+answer tells: the cost is then what it is at most.
 """
 
 # By the part of a media type before the slash; PDF is an exception.
@@ -93,14 +107,27 @@ class Listing:
             return None
         return price  # a price without any figure is that of a free model
 
+    @property
+    def search_fee(self) -> float | None:
+        """What a search of the web costs in US dollars, None if that is unknown."""
+        found = _found(self)
+        seller = self.seller or (found[0].id if found else "")
+        fees = (fee for name, models, fee in SEARCH_FEES if name == seller and models.match(self.model))
+        return next(fees, None)
+
+
+def _row(listing: Listing) -> "Row | None":
+    found = _found(listing)
+    return found[1] if found else None
+
 
 @cache
-def _row(listing: Listing) -> "Row | None":
-    """Return the row of a model in the price table. Cached, because a search takes a millisecond."""
+def _found(listing: Listing) -> "tuple[Seller, Row] | None":
+    """Return the rows of a seller and a model in the price table. Cached, because a search takes a millisecond."""
     from genai_prices.data_snapshot import get_snapshot  # late: the table takes long to import
 
     try:
-        return get_snapshot().find_provider_model(listing.model, None, listing.seller, listing.url)[1]
+        return get_snapshot().find_provider_model(listing.model, None, listing.seller, listing.url)
     except LookupError:
         return None
 

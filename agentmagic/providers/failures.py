@@ -242,6 +242,8 @@ _NEEDED = frozenset(
     | {"imageurl", "images", "file", "filedata", "inlinedata", "mediatype", "mimetype", "url"}
     | {"functiondeclarations", "parameters", "parametersjsonschema", "inputschema", "schema", "jsonschema"}
     | {"properties", "required", "items", "description"}
+    | {"googlesearch", "urlcontext", "toolcall", "toolresponse", "executablecode", "codeexecutionresult"}
+    | {"alloweddomains", "filters", "maxuses", "maxtoolcalls", "urlsources"}  # bounds, which are kept or not promised
 )
 """Fields that no request is sent without, as `_bare` writes them."""
 

@@ -105,7 +105,8 @@ class Decoder:
             self.rest = AFTER_END
             reason = text_of(line.get("done_reason")) or "stop"  # older servers give none
             sent, written = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
-            yield ModelFinished(Usage(sent, 0, written, requests=1), reason, reason == "length")
+            usage, answerer = Usage(sent, 0, written, requests=1), text_of(line.get("model"))
+            yield ModelFinished(usage, reason, reason == "length", model=answerer)
 
     def close(self, *, done: bool = False) -> tuple[ModelEvent, ...]:  # noqa: ARG002  (this API has no `[DONE]`)
         """Return nothing. Raises StreamBroken if the answer was not complete."""

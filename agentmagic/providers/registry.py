@@ -200,7 +200,7 @@ def _family(model: str) -> Family:
 
 
 def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
-    """Return the usage with what a model's tokens cost, None if that is unknown; `base_url` is as in `info`.
+    """Return the usage with the cost of a model's tokens and searches, None if unknown; `base_url` is as in `info`.
 
     A registered price counts first, then the price table; the other way round in a class whose costs are bounded. The
     table knows a seller by its address: on a server that is not in it no model has a price.
@@ -208,11 +208,24 @@ def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
     row, price = providers().get(name.partition(":")[0]), catalog.registered(name).price
     if price is None and row is not None and row.prices == FREE:
         return usage
-    bounds = class_settings()
-    is_bounded = bounds.max_cost is not None or bounds.session_max_cost is not None
-    if (price is None or is_bounded) and (listing := _listing(name, base_url)):
+    if (price is None or class_settings().bounds_costs) and (listing := _listing(name, base_url)):
         price = listing.price or price
-    return replace(usage, cost=catalog.cost(price, usage) if price else None)
+    tokens, fees = catalog.cost(price, usage) if price else None, search_fees(name, usage, base_url)
+    return replace(usage, cost=None if tokens is None or fees is None else tokens + fees)
+
+
+def search_fees(name: str, usage: Usage, base_url: str | None = None) -> float | None:
+    """Return what the searches of a request cost, None if there were some and their price is unknown."""
+    if not usage.searches:
+        return 0.0
+    fee = listing.search_fee if (listing := _listing(name, base_url)) else None
+    return None if fee is None else fee * usage.searches
+
+
+def is_free(name: str) -> bool:
+    """Return whether a model costs nothing: it runs on this machine."""
+    row = providers().get(name.partition(":")[0])
+    return row is not None and row.prices == FREE
 
 
 def counted(model: Model, usage: Usage) -> Usage:

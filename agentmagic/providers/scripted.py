@@ -214,7 +214,8 @@ def _usage(request: Request, step: ScriptedStep) -> Usage:
     heard = [request.instructions, *(_words(part) for message in request.messages for part in message.parts)]
     thought = step.get("reasoning", "")
     said = [step.get("text", ""), thought, json.dumps(step.get("calls", []))]
-    return Usage(_count(heard), 0, _count(said), _count([thought]))  # reasoning is a part of the output
+    searches = len(step.get("searches", []))
+    return Usage(_count(heard), 0, _count(said), _count([thought]), searches=searches)  # reasoning is output too
 
 
 def _words(part: Part) -> str:

@@ -21,7 +21,18 @@ from pydantic_core import to_json
 
 from agentmagic.errors import MalformedCall, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.messages import Media, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from agentmagic.messages import (
+    HostedCall,
+    HostedResult,
+    Media,
+    Message,
+    Part,
+    Reasoning,
+    Resource,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from agentmagic.providers.base import ModelEvent
 from agentmagic.providers.text_reader import Piece, TextReader
 from agentmagic.text import encodable
@@ -342,7 +353,7 @@ def results_of(message: Message) -> list[ToolResult]:
 
 def data_of(part: Part, provider: str) -> Json:
     """Return what a provider keeps of its own part in the history; {} if it keeps nothing, or another one made it."""
-    own = part.provider_data if isinstance(part, Text | Reasoning | ToolCall) else None
+    own = None if isinstance(part, Media | Resource | ToolResult) else part.provider_data
     return own.data if own is not None and own.provider == provider else {}
 
 
@@ -421,14 +432,17 @@ class PartWriter:
         self._kind = None
         yield PartFinished(self._index, said)
 
-    def whole(self, part: Text | Reasoning | ToolCall) -> Iterator[ModelEvent]:
+    def whole(self, part: Text | Reasoning | ToolCall | HostedCall | HostedResult) -> Iterator[ModelEvent]:
         """Yield the end of the text before a part that came at once, and the events of the part."""
         yield from self.finish()
         index = self.next_index()
         match part:
-            case ToolCall(name=name, arguments=arguments):
+            case ToolCall(name=name, arguments=arguments) | HostedCall(name=name, arguments=arguments):
                 text = write_json(dict(arguments))
-                yield PartStarted(index, "tool_call", name)
+                yield PartStarted(index, "tool_call" if isinstance(part, ToolCall) else "hosted_call", name)
+            case HostedResult(name=name):
+                text = ""
+                yield PartStarted(index, "hosted_result", name)
             case Text(text) | Reasoning(text):
                 yield PartStarted(index, "text" if isinstance(part, Text) else "reasoning")
         if text:

@@ -7,14 +7,14 @@ edited. Requests have a longer one of their own, which covers what the model is 
 import json
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, cast, get_args
 
 from agentmagic.errors import CassetteError
 from agentmagic.messages import ResultStatus
 from agentmagic.replay.comparison import LONGEST, Difference, record_line
-from agentmagic.replay.exchange import SAME, Json, kind_of, tool_def
+from agentmagic.replay.exchange import AGENT, SAME, Json, kind_of, tool_def
 from agentmagic.secrets import redact
 from agentmagic.text import clip
 
@@ -22,7 +22,7 @@ MEND = "Undo the edit, or record it again."
 _QUOTES = " A text that looks like a number, or is true, false or null, needs quotes."
 DIGITS = 2
 """Characters of a digest in a check, of 6 bits each."""
-MOST_COUNTS = 7
+MOST_COUNTS = 8
 """Numbers that `chunks.usage_list` writes."""
 
 ANSWERS = ("yes", "no", "always", "nobody")
@@ -217,6 +217,7 @@ _FORMS: dict[str, dict[str, Test]] = {
     "question": {"question": _TEXT, "answer": _or_null(_TEXT)},
     "inner": {"inner": _TEXT, **_RESULT, "begun_": _count, "unfinished_": _BOOL},
     "result": {"result": _TEXT, **_RESULT},
+    AGENT: {AGENT: _TEXT, "step": _count, "call": _place, "document": _DICT},
     "plan": {"plan": _list(lambda entry: _list(_TEXT)(entry) and len(entry) == 2)},  # noqa: PLR2004  (words, status)
     "stop": {"stop": _BOOL},
     "rows": {"rows": _rows},
@@ -309,6 +310,8 @@ def digest_of(document: Json) -> str:
     For rows of a map it is one for each row. It is "" for requests, for lists of tools, which they cover, and for the
     usual end.
     """
+    if kind_of(document) == AGENT:
+        return digest_of(document["document"])
     kept = {name: value for name, value in document.items() if name not in _UNCHECKED}
     if kind_of(document) in ("request", "sources") or kept == {"end": "answer"}:
         return ""
@@ -355,6 +358,8 @@ def _pieces(digests: str) -> list[str]:
 
 def _edit(document: Json, digest: str) -> Edit:
     """Return how a document was edited. What was recorded is known by its digest alone, apart from approvals."""
+    if kind_of(document) == AGENT:
+        return replace(_edit(document["document"], digest), step=document["step"])
     kind, name = kind_of(document), document[kind_of(document)]
     before, field = f"(digest {digest})", kind
     after: Any = {field: value for field, value in document.items() if field not in (*_UNCHECKED, "step", "call")}

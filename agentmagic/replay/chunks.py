@@ -153,11 +153,11 @@ def usual(parts: Iterable[Json], letter: str) -> str:
 def usage_list(usage: Usage) -> list[Any]:
     """Return the counts of a usage; zeros at the end go.
 
-    These are input, cached, output and reasoning tokens, the cost, and the tokens written to a cache, with those that
-    it keeps for an hour.
+    These are input, cached, output and reasoning tokens, the cost, the tokens written to a cache, with those that it
+    keeps for an hour, and searches.
     """
     counts = [usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens, usage.cost]
-    counts += [usage.cache_write_tokens, usage.cache_write_1h_tokens]
+    counts += [usage.cache_write_tokens, usage.cache_write_1h_tokens, usage.searches]
     while counts and counts[-1] == 0:
         counts.pop()
     return counts
@@ -165,7 +165,7 @@ def usage_list(usage: Usage) -> list[Any]:
 
 def usage_of(counts: Sequence[Any]) -> Usage:
     """Return the usage that `usage_list` wrote."""
-    whole: list[Any] = [*counts, *(0, 0, 0, 0, 0.0, 0, 0)[len(counts) :]]
+    whole: list[Any] = [*counts, *(0, 0, 0, 0, 0.0, 0, 0, 0)[len(counts) :]]
     given, cached, output, reasoning, cost, *written = whole
     return Usage(given, cached, output, reasoning, 0, cost, *written)
 

@@ -6,7 +6,6 @@ from contextlib import suppress
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from agentmagic import settings
 from agentmagic.agent import Agent
@@ -15,19 +14,17 @@ from agentmagic.errors import CassetteError, UsageError
 from agentmagic.events import Notice, PromptValue
 from agentmagic.host import installed
 from agentmagic.messages import Message, Text, ToolCall
-from agentmagic.providers.base import Advising, Model, honoured, hosts
-from agentmagic.providers.outside import shown_name
-from agentmagic.providers.registry import address_of
+from agentmagic.providers.base import Model
 from agentmagic.replay import unasked
 from agentmagic.replay.cassette import Blobs, Cassette, Take, prompt_parts
 from agentmagic.replay.comparison import Difference, RequestRecords
 from agentmagic.replay.exchange import Json, blanked
 from agentmagic.replay.map_tape import MapTape
+from agentmagic.replay.model_facts import model_facts, model_name
 from agentmagic.replay.player import Player, Verdict, first_call, is_incomplete, mismatch, next_call
 from agentmagic.replay.recorder import TurnRecorder
 from agentmagic.replay.recording import Recording, tidy
 from agentmagic.replay.tape import KnownResults, TurnTape
-from agentmagic.serve.client_model import ClientModel
 from agentmagic.settings import MODES, Replay
 from agentmagic.tools.notebook.proposals import FATES
 
@@ -174,7 +171,7 @@ class Deck:
             player=None if take is None else Player(cassette, take, timed=self.timed),
             record=record if self._playing in RECORDS else None,
             real=real,
-            name=self._model_name(recipe, take, real),
+            name=model_name(recipe, None if self._playing == "replay-tools" else take, real),
             prompt=str(head["turn"]),
             values=values,
             notices=notices,
@@ -227,7 +224,7 @@ class Deck:
             take=take,
             record=record if self._playing in RECORDS else None,
             real=real,
-            name=self._model_name(recipe, take, real),
+            name=model_name(recipe, take, real),
             prompt=str(head["turn"]),
             records=self.records,
             verdicts=self.verdicts,
@@ -427,7 +424,7 @@ class Deck:
         instead = [] if between else instead + [own[at] for at in gone if self._is_free(at, own[at])]
         before = [take for take in own[:place] if take not in instead]
         session = {"session": self.name} if self.name else {}
-        take = Take({**head, **_facts(recipe, model), **session}, where=recording.path.name)
+        take = Take({**head, **model_facts(recipe, model), **session}, where=recording.path.name)
         chain = recording.begin(take, before[-1] if before else None, instead)
         self._recorded[take] = bool(instead)
         chain.begin(prompt_parts(take.head))
@@ -442,41 +439,12 @@ class Deck:
             head["values"] = [blanked({"written": one.written, "kind": one.kind, "text": one.text}) for one in values]
         return head
 
-    def _model_name(self, recipe: Agent, take: Take | None, real: Callable[[], Model]) -> str:
-        """Return the name of the model that a turn asks for. No model is made for it if the tape answers."""
-        if take is None or self._playing == "replay-tools":
-            return real().name
-        head, spec = take.head, _spec(recipe)
-        known = str(head.get("model", ""))
-        return known if spec in ("", known, head.get("asked")) else spec
-
 
 def _check(mode: str) -> None:
     if mode not in MODES:
         message = f"replay is {mode!r}. Choose one of {', '.join(MODES)}."
         raise UsageError(message)
     class_settings().check_mode(mode)
-
-
-def _spec(recipe: Agent) -> str:
-    """Return the model as the user wrote it, without the folders of a command, "" if none is chosen."""
-    own = recipe.model
-    chosen: Any = (own if isinstance(own, ClientModel) else settings.model_override() or own) or ""
-    return shown_name(chosen) if isinstance(chosen, str) else str(chosen.name)
-
-
-def _facts(recipe: Agent, model: Model) -> Json:
-    """Return what a replay must know of the model: it does not make the model."""
-    spec, kept = _spec(recipe), honoured(model, recipe.settings).given
-    facts: Json = {
-        "model": model.name,
-        "asked": spec if spec != model.name else "",
-        "address": blanked(address_of(model) or ""),
-        "advice": blanked(model.advice()) if isinstance(model, Advising) else "",
-        "left out": [name for name in recipe.settings.given if name not in kept],
-        "hosted": [tool.name for tool in recipe.own_tools() if hosts(model, tool.hosted)],
-    }
-    return {name: value for name, value in facts.items() if value}
 
 
 def _asked(head: Json) -> Json:

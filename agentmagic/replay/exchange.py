@@ -17,6 +17,8 @@ from agentmagic.secrets import redact
 from agentmagic.serialization import from_json, to_json
 
 Json = dict[str, Any]
+AGENT = "agent"
+"""The kind of a document that stands inside the turn of an agent tool, whose call it names."""
 SAME = "same"
 ASIDE = 2
 """Messages of a question aside, for a summary or a judgement, at most."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, repeat, takewhile
@@ -34,6 +34,7 @@ from agentmagic.replay.chunks import played, unrolled, usage_of
 from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecord, RequestRecords, compare, record_line
 from agentmagic.replay.exchange import Json, blanked, call_of, calls_of, kind_of, message_of, request_of
 from agentmagic.replay.inner_calls import InnerCalls
+from agentmagic.replay.inner_takes import inner_takes
 from agentmagic.replay.recorder import DIGEST, Place, place_of
 from agentmagic.serialization import from_json, same_json
 from agentmagic.text import clip, one_line
@@ -144,6 +145,18 @@ class Player:
             if document is request or "end" in document:
                 break
             found.append((document, whole))
+        return found
+
+    def before_call(self, place: Place, ended: Collection[Place]) -> list[tuple[Json, Json]]:
+        """Return the documents before the calls of a step, and those of its calls that have ended, each in whole."""
+        found: list[tuple[Json, Json]] = []
+        answers = 0
+        for document, whole in self.cassette.requests(self.take, self.cassette.chain_to(self.take.base)):
+            if "end" in document or (kind_of(document) == "request" and answers == place[0]):
+                break
+            answers += kind_of(document) == "answer" and "error" not in document
+            if document.get("step") != place[0] or place_of(document)[:2] in ended:
+                found.append((document, whole))
         return found
 
     @property
@@ -361,7 +374,8 @@ class Player:
 def is_incomplete(take: Take) -> bool:
     """Return whether a tool changed what the tape could not keep, so that a replay of the take would fail."""
     asides = (aside for document in take.documents for aside in document.get("asides", ()))
-    return any(aside[0] == "variables" and lost(aside[1]) for aside in asides)
+    own = any(aside[0] == "variables" and lost(aside[1]) for aside in asides)
+    return own or any(map(is_incomplete, inner_takes(take)))
 
 
 def first_call(cassette: Cassette) -> Take | None:
@@ -395,6 +409,13 @@ def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecor
                 message = f"{cassette.path.name}: request {document['request']} of {take.prompt!r:.60} "
                 raise CassetteError(f"{message}cannot be read: {_brief(error)}. Record it again.") from None
             yield document, replace(made(request, str(take.head.get("model", ""))), values=values)
+
+
+def all_records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecord]]:
+    """Yield what `records` yields of a take, and of the agents that its calls have asked."""
+    yield from records(cassette, take)
+    for inner in inner_takes(take):
+        yield from all_records(cassette, inner)
 
 
 class CassetteModel:

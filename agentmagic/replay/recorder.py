@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.errors import CassetteError
 from agentmagic.events import (
@@ -28,12 +28,14 @@ from agentmagic.events import (
 )
 from agentmagic.messages import ToolCall
 from agentmagic.providers.base import Request
-from agentmagic.replay.cassette import Take
-from agentmagic.replay.exchange import Chain, Json, blanked, call_of, definition
-from agentmagic.replay.recording import Recording
+from agentmagic.replay.cassette import Take, prompt_parts
+from agentmagic.replay.exchange import AGENT, Chain, Json, blanked, call_of, definition
 from agentmagic.secrets import redact
 from agentmagic.serialization import same_json
 from agentmagic.tools.base import Tool
+
+if TYPE_CHECKING:
+    from agentmagic.replay.recording import Recording
 
 DIGITS = 3
 """Digits of seconds behind the point."""
@@ -83,7 +85,7 @@ class Calls:
 class TurnRecorder:
     """Writes the documents of one take, until one of them cannot be written."""
 
-    def __init__(self, recording: Recording, take: Take, chain: Chain) -> None:
+    def __init__(self, recording: "Recording | InnerRecording", take: Take, chain: Chain) -> None:
         self._recording = recording
         self.take = take
         self._chain = chain
@@ -216,6 +218,14 @@ class TurnRecorder:
         head = {"inner": calls.inner[maker][call_id].name, **_named(calls.places[call_id])}
         self.write({**head, **self._made(call_id, maker, calls), "unfinished": True})
 
+    def inside(self, name: str, place: Place, head: Json) -> "TurnRecorder":
+        """Begin the take of an agent that a call has asked, and return its recorder: it stands inside this take."""
+        recording, chain = InnerRecording(self, self._recording, {AGENT: name, **_named(place)}), Chain()
+        take = Take(head)
+        recording.append(take, head)
+        chain.begin(prompt_parts(head))
+        return TurnRecorder(recording, take, chain)
+
     def write(self, document: Json) -> None:
         """Write a document. Raises CassetteError once: after that nothing is written, so that the turn can end."""
         if self._failed:
@@ -225,6 +235,20 @@ class TurnRecorder:
         except CassetteError:
             self._failed = True
             raise
+
+
+class InnerRecording:
+    """Writes the documents of a turn inside another one, each as a document of that one which names the call."""
+
+    def __init__(self, recorder: TurnRecorder, recording: "Recording | InnerRecording", call: Json) -> None:
+        self.encoder = recording.encoder
+        self.blobs = recording.blobs
+        self._recorder = recorder
+        self._call = call
+
+    def append(self, _take: Take, document: Json) -> None:
+        """Add a document. Raises CassetteError if the file cannot be written."""
+        self._recorder.write({**self._call, "document": document})
 
 
 def _shorter_path(found: re.Match[str]) -> str:

@@ -12,9 +12,10 @@ from agentmagic.errors import CassetteError
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.checks import MEND
 from agentmagic.replay.comparison import compare
-from agentmagic.replay.exchange import Json, kind_of
+from agentmagic.replay.exchange import AGENT, Json, kind_of
+from agentmagic.replay.inner_takes import with_inner
 from agentmagic.replay.map_tape import rows_of_take
-from agentmagic.replay.player import records
+from agentmagic.replay.player import all_records, records
 from agentmagic.replay.recorder import DIGEST
 from agentmagic.replay.recording import locked
 from agentmagic.secrets import redact
@@ -38,12 +39,16 @@ def describe(cassette: Cassette) -> Iterator[str]:
             yield from (f"    {_cut(line)}" for line in _told(document))
 
 
-def _told(document: Json) -> Iterator[str]:
+def _told(document: Json) -> Iterator[str]:  # noqa: C901  (one arm for each kind of document)
     match document:
         case {"answer": number, "parts": list()}:
             for part in cast("list[Json]", document["parts"]):
                 said = f"{part['name']}({part['arguments']})" if part["type"] == "tool_call" else part.get("text", "")
                 yield f"{number}. {part['type'].replace('_', ' ')}: {said}"
+        case {"agent": str() as name, "document": dict()} if kind_of(document) == AGENT:
+            inner = cast("Json", document["document"])
+            told = [f"asked: {inner['turn']}"] if kind_of(inner) == "turn" else _told(inner)
+            yield from (f"      {name} {line}" for line in told)
         case {"inner": name}:
             yield f"      {name}({document.get('arguments')}) returned: {_returned(document)}"
         case {"result": name}:
@@ -93,7 +98,7 @@ def differences(old: Cassette, new: Cassette) -> Iterator[str]:
 
 
 def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterator[str]:
-    pairs = zip_longest(*(map(itemgetter(1), records(*one)) for one in ((old, before), (new, after))))
+    pairs = zip_longest(*(map(itemgetter(1), all_records(*one)) for one in ((old, before), (new, after))))
     for number, (one, other) in enumerate(pairs, 1):
         if one is None or other is None:
             yield f"request {number}: only in the {'second' if one is None else 'first'}"
@@ -131,7 +136,7 @@ def problems(cassette: Cassette) -> Iterator[str]:
                 edited = True  # all later requests have it too
                 field, after = edit.difference.field, edit.difference.after
                 yield f"{where}, step {edit.step}: {field} was edited to {after}. {MEND}"
-            for document, record in () if edited else records(cassette, take):
+            for document, record in () if edited else all_records(cassette, take):
                 if document["digest"] != record.digest[:DIGEST]:
                     request = document["request"]
                     yield f"{where}: request {request} is not what was sent. {MEND}"
@@ -160,17 +165,29 @@ def scrub(cassette: Cassette) -> int:
             head, *clean = [cast("Json", _clean(document)) for document in before]
             changed += sum(one != other for one, other in zip(before, [head, *clean], strict=True))
             for document, old in zip(clean, take.documents, strict=True):
-                if document != old and kind_of(document) == "answer":
-                    document.pop("written", None)
-                    document.pop("chunks", None)
+                _forget_pieces(document, old)
             take.replace(clean, head)
         for take in cassette.takes if changed else ():
-            digests = {document["request"]: record.digest[:DIGEST] for document, record in records(cassette, take)}
-            found = [one | ({"digest": digests[one["request"]]} if "request" in one else {}) for one in take.documents]
-            take.replace(found)
+            take.replace(_with_digests(cassette, take))
         if changed:
             cassette.save()
     return changed
+
+
+def _forget_pieces(document: Json, old: Json) -> None:
+    """Leave out in which pieces an answer came, if its text has changed."""
+    if kind_of(document) == AGENT:
+        _forget_pieces(document["document"], old["document"])
+    elif document != old and kind_of(document) == "answer":
+        document.pop("written", None)
+        document.pop("chunks", None)
+
+
+def _with_digests(cassette: Cassette, take: Take) -> list[Json]:
+    """Return the documents of a take, each request with the digest of what it is now."""
+    digests = {document["request"]: record.digest[:DIGEST] for document, record in records(cassette, take)}
+    found = with_inner(take, lambda inner: _with_digests(cassette, inner))
+    return [one | ({"digest": digests[one["request"]]} if "request" in one else {}) for one in found]
 
 
 def _clean(value: Any) -> Any:

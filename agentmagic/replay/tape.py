@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from agentmagic import traces
 from agentmagic.approval.approvals import Ask
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, said
 from agentmagic.events import (
@@ -40,13 +41,14 @@ from agentmagic.providers.base import (
 )
 from agentmagic.providers.registry import address_of, counted
 from agentmagic.replay import unasked
+from agentmagic.replay.agent_tape import ask_agent
 from agentmagic.replay.bound_values import recorded_changes
 from agentmagic.replay.cassette import prompt_parts
 from agentmagic.replay.chunks import Answer
 from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecords, compare_results, is_cosmetic
 from agentmagic.replay.exchange import Json, blanked
 from agentmagic.replay.player import COSMETIC, Player, Verdict, both, mismatch
-from agentmagic.replay.recorder import DIGEST, Calls, TurnRecorder
+from agentmagic.replay.recorder import DIGEST, Calls, Place, TurnRecorder
 from agentmagic.replay.taped_tools import running, taped
 from agentmagic.secrets import redact
 from agentmagic.serialization import from_json
@@ -137,6 +139,8 @@ class TurnTape:
         self._asked = 0
         self._results: list[Difference] = []
         self._compared = 0
+        self._ended: set[Place] = set()
+        """The calls that are over."""
         self.recorder = self.record() if self.player is None and self.record is not None else None
 
     @property
@@ -252,8 +256,11 @@ class TurnTape:
     def _fork(self, request: Json | None) -> None:
         """Go on live from here, and record the turn anew with what is the same before."""
         assert self.player is not None  # noqa: S101  (only what is played can fork)
-        assert self.record is not None  # noqa: S101
-        before = self.player.before(request)
+        self._go_live(self.player.before(request))
+
+    def _go_live(self, before: Sequence[tuple[Json, Json]]) -> None:
+        """Record the turn anew from here, behind these documents."""
+        assert self.record is not None  # noqa: S101  (only a mode that records goes on live)
         self.recorder = self.record()
         self.recorder.copy(before)
         self.frozen = False
@@ -304,14 +311,11 @@ class TurnTape:
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
         """Run a call, or return its recorded result. Raises ReplayMismatch if a frozen tape does not have the call."""
         place = self.calls.places.get(call.id, (0, 0))
+        if tool.agent:
+            return await ask_agent(self, tool, call, context, place)
         if self.frozen and self.player is not None:
-            document = self.player.result_of(place, self.calls.started.get(call.id, call))
-            if document is None:
-                known = ", ".join(self.player.called) or ABSENT
-                asked = f"{call.name}({blanked(call.arguments)})"
-                difference = Difference("tool result", f"results.{call.name}", known, asked)
-                raise mismatch(self.player.cassette, self.player.take, place[0], [difference])
-            return await self.player.play_call(document, place, call, context)
+            traces.drop()
+            return await self.player.play_call(self.recorded_call(self.player, place, call), place, call, context)
         if self.recorder is not None:
             hear = partial(self.recorder.aside, call.id)
             context.overheard(hear)
@@ -322,6 +326,24 @@ class TurnTape:
             if self.recorder is not None:
                 self.recorder.aside(call.id, "gone", said(error))
             raise
+
+    def recorded_call(self, player: Player, place: Place, call: ToolCall) -> Json:
+        """Return the recorded result of a call. Raises ReplayMismatch if there is none."""
+        document = player.result_of(place, self.calls.started.get(call.id, call))
+        if document is None:
+            known = ", ".join(player.called) or ABSENT
+            asked = f"{call.name}({blanked(call.arguments)})"
+            difference = Difference("tool result", f"results.{call.name}", known, asked)
+            raise mismatch(player.cassette, player.take, place[0], [difference])
+        return document
+
+    def recorder_at(self, place: Place) -> TurnRecorder:
+        """Return the recorder; if the tape is played up to a call, go on live from there, as `_fork` does."""
+        if self.recorder is None:
+            assert self.player is not None  # noqa: S101  (else the turn is recorded from its beginning)
+            self._go_live(self.player.before_call(place, self._ended))
+        assert self.recorder is not None  # noqa: S101
+        return self.recorder
 
     # -- what an outside agent does itself -----------------------------------------------------
 
@@ -361,6 +383,8 @@ class TurnTape:
     def heard(self, event: Event) -> Event:
         """Take in an event of the turn, and return the event to emit."""
         self.calls.feed(event)
+        if isinstance(event, ToolFinished):
+            self._ended.add(self.calls.places.get(event.result.call_id, (0, 0)))
         if isinstance(event, ToolFinished) and self.mode == "replay-model" and self.player is not None:
             self._compare(event)
         if self.player is not None and self.recorder is None and self.mode != "replay-tools":
@@ -384,7 +408,8 @@ class TurnTape:
         """Run the turn on tape, and return its outcome: an error if requests of the recording were not asked."""
         if self.player is not None and (task := asyncio.current_task()) is not None:
             self.player.halt = task.cancel
-        outcome = await run(replace(turn, tape=self.heard), replace(channel, ask=self.ask(channel.ask)))
+        on_tape = replace(channel, ask=self.ask(channel.ask), ask_inside=channel.ask_inside or channel.ask)
+        outcome = await run(replace(turn, tape=self.heard), on_tape)
         whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # the user may stop a replay
         if whole and (error := self.left_over()) is not None:
             error.result = outcome.result
@@ -450,6 +475,11 @@ class TapedModel:
     def metered(self, usage: Usage) -> Usage:
         """Return the usage of one request, which has its cost on the tape; that of a client's call is none."""
         return Usage() if self.name.startswith(SERVED) else usage
+
+    @property
+    def live(self) -> bool:
+        """Whether the last request was sent to a model."""
+        return self.real is not None or self._tape.forked
 
     async def rest(self, seconds: float) -> None:
         """Wait before a request is sent again."""

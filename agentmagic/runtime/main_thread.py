@@ -15,6 +15,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
+from agentmagic import traces
 from agentmagic.host import Capture, installed
 
 T = TypeVar("T")
@@ -113,7 +114,7 @@ class MainThread:
         raises `asyncio.CancelledError`. Without `wait`, it raises Busy if the main thread has not taken the function
         up after TICK seconds and is not serving.
         """
-        job = Job(function, on_start)
+        job = Job(traces.carried(function), on_start)
         self._post(job)
         answer = asyncio.wrap_future(job.future)
         try:

@@ -26,14 +26,14 @@ async def await_with_grace(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def await_all_with_grace(tasks: Collection["asyncio.Task[Any]"]) -> None:
-    """Wait until tasks have ended. When cancelled, cancel them and wait at most GRACE seconds."""
+async def await_all_with_grace(tasks: Collection["asyncio.Task[Any]"], grace: float = GRACE) -> None:
+    """Wait until tasks have ended. When cancelled, cancel them and wait at most `grace` seconds."""
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=GRACE)  # work that ignores its cancellation is left behind
+        await asyncio.wait(tasks, timeout=grace)  # work that ignores its cancellation is left behind
         raise
     finally:
         for task in tasks:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from agentmagic import traces
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import AgentMagicError, CassetteError, ReplayMismatch, UsageError
@@ -242,8 +243,8 @@ class Serving:
         driver = replace(driver, attended=lambda: engine().in_pool(lambda: self._is_attended(driver)))
         with self._showing:
             shown = self._place_of(driver)
-            # What the turn shows belongs to the cell that serves, wherever the call came in.
-            turn = shown.in_cell(lambda: begin(prompt, driver, sources, attended=True))
+            # What the turn shows belongs to the cell that serves, wherever the call came in; its spans to the client's.
+            turn = shown.in_cell(traces.carried(lambda: begin(prompt, driver, sources, attended=True)))
             self._turn = turn
             try:
                 shown.show(turn)

@@ -22,6 +22,7 @@ from agentmagic.events import (
     QuestionAsked,
     ToolProgress,
     ToolStarted,
+    innermost,
 )
 from agentmagic.loop.turn import Outcome
 from agentmagic.loop.turn_options import TurnDriver
@@ -230,21 +231,21 @@ class _Watch:
 
     def feed(self, event: Event) -> None:
         """Take an event of the turn."""
-        match event:
-            case ApprovalAsked():
-                self._asked.add(event.id)
+        match innermost(event):
+            case ApprovalAsked() as asked:
+                self._asked.add(asked.id)
                 self._say(WAITS)
             case QuestionAsked():
                 self._say(WAITS)
-            case ApprovalGiven():
-                self._asked.discard(event.id)
-                self.absent |= event.reason == NO_ONE
-                self._runs = self._runs or event.approved
+            case ApprovalGiven() as given:
+                self._asked.discard(given.id)
+                self.absent |= given.reason == NO_ONE
+                self._runs = self._runs or given.approved
             case ToolStarted():
                 self._runs = True
                 self._say(RUNS)
-            case ToolProgress():
-                self._exchange.progress(event.progress, event.total, event.message)
+            case ToolProgress() as told:
+                self._exchange.progress(told.progress, told.total, told.message)
             case _:
                 return
         if self._gone and (self._asked or self._runs):

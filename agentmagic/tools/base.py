@@ -79,7 +79,8 @@ class ToolContext:
     `error` is what the tool raised, `value` what its function returned, `exited` whether it ended by `exit` or
     `sys.exit`. `capture` takes what the tool prints, displays and plots; it is None if that cannot be told from other
     output. `reached` is the progress reported last, with its total. `watch` returns what is entered around a function
-    of the user. `outer` is a deadline that waits while the tool waits for its turn.
+    of the user. `around` is the turn of the call, for the turn of an agent tool inside it, and `tape` makes the tape of
+    that turn. `outer` is a deadline that waits while the tool waits for its turn.
     `rich` is the HTML that the user sees in place of each part of the result, "" for none.
     """
 
@@ -110,6 +111,8 @@ class ToolContext:
         self.propose = propose
         self.deadline = Deadline(None)
         self.outer: Deadline | None = None
+        self.around: object = None
+        self.tape: Callable[..., Any] | None = None
         self.left = ""
         self.error: BaseException | None = None
         self.exited = False
@@ -209,7 +212,8 @@ class Tool:
     offered in this turn. `lasting` is then the definition to which the user's approval is bound. A `trusted` tool is of
     a server that the user trusts, and `reads` if that server says that the tool only reads. The arguments of a `fixed`
     tool cannot be changed by the user who is asked. A `hosted` tool is carried out by the provider within an answer,
-    where that can be, and never called by us: the user is asked once in a session.
+    where that can be, and never called by us: the user is asked once in a session. An `agent` tool asks an agent, in a
+    turn inside the turn of the call: that turn has its own deadline, events and tape.
     """
 
     definition: ToolDef
@@ -226,6 +230,7 @@ class Tool:
     reads: bool = False
     fixed: bool = False
     hosted: HostedTool | None = None
+    agent: bool = False
 
     @property
     def name(self) -> str:

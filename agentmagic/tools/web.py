@@ -1,7 +1,8 @@
 """The web as tools of an agent, which the provider's own servers carry out: a search, and a page that is fetched."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from agentmagic.errors import UsageError
@@ -15,6 +16,11 @@ LETS = {
 }
 MOST_DOMAINS = 100
 """OpenAI takes as many; the others say of no number."""
+NO_WEB = (
+    "{model} has no {tool} of its own, so it is asked without. Add an MCP server that has one (%mcp add fetch uvx "
+    "mcp-server-fetch), or choose a model of OpenAI, Anthropic or Gemini."
+)
+NO_WISH = "{model} cannot keep {tool} to {wish}, so it is asked without. Leave {wish} out, or choose another model."
 _DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
 
 
@@ -58,3 +64,18 @@ def asked(tool: HostedTool | None) -> dict[str, Any]:
     """Return what the user is shown of a hosted tool who is asked for it."""
     pairs = () if tool is None else (("domains", list(tool.domains)), ("max_uses", tool.max_uses))
     return {name: value for name, value in pairs if value}
+
+
+def why_without(tool: HostedTool | None, model: str, hosts: Callable[[HostedTool], bool]) -> str:
+    """Return why a model is asked without a tool that its provider does not host: it has none, or not these bounds."""
+    name = tool.name if tool else ""
+    wish = next((wish for wish, kept in _wishes(tool) if hosts(kept)), "")
+    return (NO_WISH if wish else NO_WEB).format(model=model, tool=name, wish=wish)
+
+
+def _wishes(tool: HostedTool | None) -> Iterator[tuple[str, HostedTool]]:
+    """Yield the wishes that not every provider keeps, each with the tool without it, and then without both."""
+    if tool is not None:
+        yield "domains", replace(tool, domains=())
+        yield "max_uses", replace(tool, max_uses=None)
+        yield "domains and max_uses", replace(tool, domains=(), max_uses=None)

@@ -29,6 +29,7 @@ from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
     Event,
+    InnerEvent,
     MapProgress,
     PartDelta,
     ProposalSettled,
@@ -37,6 +38,7 @@ from agentmagic.events import (
     ToolProgress,
     ToolStarted,
     TurnStarted,
+    innermost,
 )
 from agentmagic.text import ShownStream, shown
 from agentmagic.widgets.view_messages import Change, Frame, Message, Running, State, ViewSnapshot
@@ -71,6 +73,10 @@ class _Sent:
     """A block as the views have it."""
 
     block: Block
+    within: int | None = None
+    """The key of the card of an agent's call, if the block stands inside that."""
+    path: tuple[str, ...] = ()
+    """The calls that it stands inside."""
     since: float | None = None
     version: int = -1
     whole: bool = False
@@ -87,24 +93,26 @@ class _TurnClock:
 
     def __init__(self, now: float) -> None:
         self.since = self.latest = now
-        self.calls: dict[str, float] = {}
+        self.calls: dict[tuple[str, ...], float] = {}
+        """When calls began, by their ids behind those of the calls around them."""
         self._open: set[str] = set()
         self._waits = now
 
     def take(self, event: Event, now: float) -> None:
         """Take an event of the turn, which came at that time."""
-        if not isinstance(event, PartDelta | ToolProgress):
+        told = innermost(event)
+        if not isinstance(told, PartDelta | ToolProgress):
             self.latest = now
-        match event:
+        match told:
             case ApprovalAsked() | QuestionAsked():
                 self._waits = self._waits if self._open else now
-                self._open.add(event.id)
-            case ApprovalGiven() | QuestionAnswered() if event.id in self._open:
-                self._open.remove(event.id)
+                self._open.add(told.id)
+            case ApprovalGiven() | QuestionAnswered() if told.id in self._open:
+                self._open.remove(told.id)
                 if not self._open:
                     self.since += now - self._waits
             case ToolStarted():
-                self.calls[event.call.id] = now
+                self.calls[*(event.path if isinstance(event, InnerEvent) else ()), told.call.id] = now
             case _:
                 pass
 
@@ -127,6 +135,8 @@ class Feed:
         self._told: dict[str, Any] = {}
         self._settled = 0
         """Blocks that change no more: those of the turns that are over and were sent."""
+        self._settled_sent = 0
+        """How many blocks those are with the ones inside cards."""
         self._begin_turn(clock())
 
     def feed(self, event: Event | MapProgress, at: float | None = None) -> None:
@@ -137,7 +147,7 @@ class Feed:
             if isinstance(event, TurnStarted):
                 self._begin_turn(at)
             if isinstance(event, ProposalSettled | MapProgress):
-                self._settled = 0  # its block may be one of a turn that is over
+                self._settled = self._settled_sent = 0  # its block may be one of a turn that is over
             if not isinstance(event, MapProgress):
                 self._turn.take(event, at)
 
@@ -151,7 +161,7 @@ class Feed:
         `running` are the events of the turn under way, each with the time at which it came.
         """
         with self._lock:
-            self._settled = 0
+            self._settled = self._settled_sent = 0
             self._begin_turn(self._clock())
             self.transcript.replace(events)
             for event, at in running:
@@ -162,7 +172,7 @@ class Feed:
         with self._lock:
             if (sent := self._sent.get(key)) is not None:
                 sent.whole, sent.version = True, -1
-                self._settled = 0  # a card of a turn that is over is looked at again
+                self._settled = self._settled_sent = 0  # a card of a turn that is over is looked at again
 
     def tell(self, state: State) -> None:
         """Change what is shown around the blocks."""
@@ -204,26 +214,29 @@ class Feed:
 
     def _removed(self) -> list[tuple[int, None]]:
         """Forget the blocks that are gone: a step was withdrawn, or the history replaced."""
-        alive = {block.key for block in self.transcript.blocks[self._settled :]}
-        lost = [key for key in islice(self._sent, self._settled, None) if key not in alive]
+        alive = {block.key for block, _, _ in _walk(self.transcript.blocks[self._settled :])}
+        lost = [key for key in islice(self._sent, self._settled_sent, None) if key not in alive]
         for key in lost:
             del self._sent[key]
         return [(key, None) for key in lost]
 
     def _changed(self) -> Iterator[tuple[int, Change]]:
         blocks = self.transcript.blocks
-        for block in blocks[self._settled :]:
-            sent = self._sent.setdefault(block.key, _Sent(block))
+        for block, within, path in _walk(blocks[self._settled :]):
+            sent = self._sent.setdefault(block.key, _Sent(block, within, path))
             if sent.version != block.version:
                 sent.version = block.version
                 yield from ((block.key, change) for change in self._changes(sent))
         if self.transcript.running is None:
-            self._settled = len(blocks)
+            self._settled, self._settled_sent = len(blocks), len(self._sent)
 
     def _changes(self, sent: _Sent) -> Iterator[Change]:
         if sent.since is None and isinstance(sent.block, ToolCard) and sent.block.state == "running":
-            sent.since = self._turn.calls.get(sent.block.call.id if sent.block.call else "", self._turn.latest)
+            place = (*sent.path, sent.block.call.id if sent.block.call else "")
+            sent.since = self._turn.calls.get(place, self._turn.latest)
         now: Mapping[str, object] = sent.block.render(JsonRenderer(sent.since, sent.whole))
+        if sent.within is not None:
+            now = {**now, "within": sent.within}
         changed = {name: value for name, value in now.items() if name not in sent.fields or sent.fields[name] != value}
         grown = _grown(sent)
         if grown is None:
@@ -250,6 +263,16 @@ class Feed:
             self._doing = doing, self._turn.latest
         figures = list(words.footer(running, times=False))
         return {"figures": figures, "since": self._turn.since, "doing": self._doing}
+
+
+def _walk(
+    blocks: Iterable[Block], within: int | None = None, path: tuple[str, ...] = ()
+) -> Iterator[tuple[Block, int | None, tuple[str, ...]]]:
+    """Yield blocks, each with the key of the card that it stands inside and the calls of all cards around it."""
+    for block in blocks:
+        yield block, within, path
+        if isinstance(block, ToolCard) and block.inside is not None and block.call is not None:
+            yield from _walk(block.inside.blocks, block.key, (*path, block.call.id))
 
 
 def _grown(sent: _Sent) -> str | None:

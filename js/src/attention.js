@@ -152,7 +152,7 @@ export class Attention {
     this.#planned = false
     const places = [...this.#keys].flatMap((key) => this.log.asking(key) ?? [])
     if (places.length < this.#keys.size) return this.#plan()
-    if (this.#early !== undefined && this.#isAtEnd()) this.#wanted = this.#early
+    if (this.#early !== undefined && this.#isAtEnd(true)) this.#wanted = this.#early
     this.#early = undefined
     if (this.#wanted !== undefined) {
       const place = this.log.asking(this.#wanted)
@@ -187,13 +187,17 @@ export class Attention {
     for (const place of places) sight.observe(place)
   }
 
-  /** Whether the person looks at the end of the conversation, or at the cell above it, where nothing of it is seen. */
-  #isAtEnd() {
+  /**
+   * Whether the person looks at the end of the conversation, or at the cell above it, where nothing of it is seen. All of
+   * a turn that was faster than this view comes at once: it is looked at if its beginning is.
+   */
+  #isAtEnd(atOnce = false) {
     const { element, following } = this.log
     const { top, bottom } = element.getBoundingClientRect()
     const seen = scroller(element.parentElement)?.getBoundingClientRect() ?? { top: 0, bottom: innerHeight }
     const [end, start] = [bottom - seen.bottom, top - seen.bottom]
-    return following && bottom > seen.top && (end < NEAR || (start > -BAR && start < NEAR))
+    const begins = start < NEAR && (start > -BAR || (atOnce && top >= seen.top))
+    return following && bottom > seen.top && (end < NEAR || begins)
   }
 }
 

@@ -35,6 +35,8 @@ export class Card {
   #summary = h("summary", {}, icon(ICONS.chevron, "chevron"))
   /** @type {Record<"arguments" | "ask" | "result", HTMLElement> | undefined} made when the card is first opened */
   #sections
+  /** The turn of the agent that the call asks. */
+  inside = h("section", { class: "am-inside", role: "group" })
   #details = h("details", { ontoggle: () => this.#fill() }, this.#summary)
   #pictures = h("div", { class: "am-pictures am-section" })
   #bar = h("div", { class: "am-bar", hidden: true })
@@ -58,10 +60,12 @@ export class Card {
     const before = this.#block
     this.#block = block
     if (before?.state !== block.state) this.#enter(block, before?.state)
+    if (block.agent && !before?.agent) this.#takeIn(block.agent)
+    if (block.waits && !before?.waits) this.#details.open = true
     say(this.#client, block.client)
     say(this.#name, block.title || block.name)
     this.#name.classList.toggle("am-title", block.title !== "")
-    say(this.#server, block.server)
+    say(this.#server, block.agent ? "agent" : block.server)
     say(this.#short, block.short)
     say(this.#edited, block.edits && "edited")
     say(this.#word, block.state === "denied" && block.reason ? `denied: ${block.reason}` : WORDS[block.state] || block.told)
@@ -101,6 +105,13 @@ export class Card {
       if (inside) this.#summary.focus()
     }
     if (block.state === "failed" && before) this.desk.announce(`${block.title || block.name} failed`)
+  }
+
+  /** Makes room for the turn of an agent, which is drawn as it comes. @param {string} agent */
+  #takeIn(agent) {
+    this.#sections ??= this.#body()
+    this.inside.setAttribute("aria-label", `What ${agent} does`)
+    this.#sections.result.before(this.inside)
   }
 
   /** @param {CardFields} block */

@@ -151,7 +151,7 @@ export class Log {
   /** Notes the answer that grows at the end; a new prompt is followed, unless the person is elsewhere. @param {number} key @param {Block} [block] */
   #findAnswer(key, block) {
     if (!block && key === this.#answer) this.#answer = -1
-    if (!block || key < this.#answer || BESIDE.includes(block.kind)) return
+    if (!block || block.within !== undefined || key < this.#answer || BESIDE.includes(block.kind)) return
     this.#answer = block.kind === "text" ? key : -1
     if (block.kind === "prompt" && !this.#drawn.has(key) && this.#move !== "away") this.#move = "follow"
   }
@@ -181,6 +181,8 @@ export class Log {
   /** Shows a block that may be folded, and stays there. @param {Element} element */
   stayAt(element) {
     this.#move = "away"
+    for (let around = element.parentElement; around && around !== this.log; around = around.parentElement)
+      if (around instanceof HTMLDetailsElement) around.open = true
     let header = element.classList.contains("am-folded") ? element.previousElementSibling : null
     while (header && !this.#groups.has(header)) header = header.previousElementSibling
     if (header) this.#groups.get(header)?.open()
@@ -239,7 +241,7 @@ export class Log {
     }
     const drawn = this.#drawingOf(key, block)
     if (block.kind === "card") this.#regroup.add(drawn.element)
-    if (block.kind === "card" && pictures(block).length) this.#unfold(drawn.element)
+    if (block.kind === "card" && (pictures(block).length || block.agent)) this.#unfold(drawn.element)
     return Boolean(drawn.update(block, deadline))
   }
 
@@ -281,7 +283,7 @@ export class Log {
   #folds(element) {
     const block = this.blocks().get(keyOf(element))
     const kind = block?.kind
-    if (block?.kind === "card" && pictures(block).length) return false
+    if (block?.kind === "card" && (pictures(block).length || block.agent)) return false
     return kind === "card" || kind === "reasoning" || this.#groups.has(element) || element.hasAttribute("hidden")
   }
 
@@ -312,17 +314,23 @@ export class Log {
     made.element.classList.add("am-block")
     made.element.dataset.key = String(key)
     this.#drawn.set(key, made)
-    this.#place(key, made.element)
+    this.#place(key, made.element, this.#around(block))
     return made
   }
 
-  /** Puts an element where its key says, nearly always at one of the ends. @param {number} key @param {HTMLElement} element */
-  #place(key, element) {
-    if (key < keyOf(this.log.firstElementChild)) return void this.log.prepend(element)
-    let last = this.log.lastElementChild
+  /** Where a block stands: in the log, or inside the card of the agent whose turn it is of. @param {Block} block @returns {Element} */
+  #around({ within }) {
+    const card = within === undefined ? undefined : this.blocks().get(within)
+    return (card && within !== undefined && this.#drawingOf(within, card).inside) || this.log
+  }
+
+  /** Puts an element where its key says, nearly always at one of the ends. @param {number} key @param {HTMLElement} element @param {Element} around */
+  #place(key, element, around) {
+    if (key < keyOf(around.firstElementChild)) return void around.prepend(element)
+    let last = around.lastElementChild
     while (key < keyOf(last)) last = last?.previousElementSibling ?? null
     if (last) last.after(element)
-    else this.log.prepend(element)
+    else around.prepend(element)
   }
 
   /** @param {number} key */

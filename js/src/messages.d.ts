@@ -40,6 +40,7 @@ export interface PagesForm {
 
 /** The prompt of a turn, and what is attached to it; its stretches, if it is not shown as it was sent. It is not shown if a `client` of the served notebook makes the call of the turn. */
 export interface PromptFields {
+  within?: number
   kind: "prompt"
   text: string
   stretches: [string, boolean][]
@@ -50,6 +51,7 @@ export interface PromptFields {
 
 /** What the values that a prompt names became: as written, of which kind, and what the model gets. */
 export interface ValuesFields {
+  within?: number
   kind: "values"
   line: string
   values: [string, string, Form][]
@@ -57,6 +59,7 @@ export interface ValuesFields {
 
 /** Text or reasoning, and whether more comes; `form` is of an answer that is a value. `marks` are the numbers of its `sources`: a place in UTF-16 code units, what Markdown stands before it, the number. */
 export interface WordsFields {
+  within?: number
   kind: "text" | "reasoning"
   text?: string
   open: boolean
@@ -74,8 +77,9 @@ export interface SourceFields {
   quotes: string[]
 }
 
-/** A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself). With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call. `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and what it is for. `edits` are the lines that the user changed in the arguments. `client` makes the call, "" for the model. The provider carries out a `hosted` call, or is to be allowed to: `title` says what it does, in the place of the name, and `told` what came of it. */
+/** A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself). With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call. `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and what it is for. `edits` are the lines that the user changed in the arguments. `client` makes the call, "" for the model. The provider carries out a `hosted` call, or is to be allowed to: `title` says what it does, in the place of the name, and `told` what came of it. `agent` is the agent that the call asks; the blocks of its turn are `within` the card. Such a card `waits` also while the agent asks the user something. */
 export interface CardFields {
+  within?: number
   kind: "card"
   name: string
   server: string
@@ -101,6 +105,8 @@ export interface CardFields {
   title: string
   told: string
   hosted: boolean
+  agent: string
+  waits: boolean
 }
 
 /** How far a call has come, its share of the whole if that is known, and its last lines if they are several. */
@@ -119,6 +125,7 @@ export interface CardResult {
 
 /** The tasks of a plan. */
 export interface ChecklistFields {
+  within?: number
   kind: "checklist"
   heading: string
   tasks: TaskFields[]
@@ -138,6 +145,7 @@ export interface TaskFields {
 
 /** A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed. With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given, if there are no others. `plan` says that `suggested` is the lines of a plan, "refused" that those sent before cannot be run, as the text says. `files` is the text of files that are to be approved. */
 export interface QuestionFields {
+  within?: number
   kind: "question"
   text: string
   answer: string | null
@@ -151,6 +159,7 @@ export interface QuestionFields {
 
 /** A proposed cell: what became of it, "" while the person has not decided, its code, and what Copy copies. */
 export interface ProposalFields {
+  within?: number
   kind: "proposal"
   title: string
   why: string
@@ -164,6 +173,7 @@ export interface ProposalFields {
 
 /** A notice. */
 export interface NoticeFields {
+  within?: number
   kind: "notice"
   level: "info" | "warning" | "error"
   text: string
@@ -171,12 +181,14 @@ export interface NoticeFields {
 
 /** A request that is sent again. */
 export interface RetryFields {
+  within?: number
   kind: "retry"
   text: string
 }
 
 /** How far a map has come; `shares` are those of the rows that were answered and that failed, if that is known. */
 export interface ProgressFields {
+  within?: number
   kind: "progress"
   state: CardState
   heading: string
@@ -188,6 +200,7 @@ export interface ProgressFields {
 
 /** The figures of a turn and why it ended; `unsent` is its number if it got no answer and later requests omit it. `details` are the figures that are shown if asked for. */
 export interface FooterFields {
+  within?: number
   kind: "footer"
   figures: string[]
   details: string

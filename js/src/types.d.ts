@@ -57,6 +57,8 @@ export interface Drawn<B> {
   tick?(): void
   /** The part that a person answers in while the block waits. */
   asking?: Element
+  /** Where the blocks of an agent's turn stand. */
+  inside?: Element
   /** Shows what can be done now; what was typed or opened stays. */
   refresh?(): void
 }

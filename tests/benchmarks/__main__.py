@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from tempfile import mkdtemp
 
 from agentmagic import Agent, Session, tool
 from agentmagic.errors import RateLimited
 from agentmagic.events import PartDelta
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Faulty, Stalled
-from tests.benchmarks import long, outside, pace, tapes, watching
+from tests.benchmarks import bills, long, outside, pace, tapes, watching
 from tests.benchmarks.floor import Floor
 
 PROVIDERS = ("openai-chat:bench", "openai:bench", "gemini:bench", "anthropic:bench", "ollama:bench")
@@ -228,8 +229,10 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    os.environ["XDG_STATE_HOME"] = mkdtemp()  # of the ledger: what is paid here is none of the developer's
     asyncio.run(main())
     long.main()
     tapes.main()
     watching.main()
     pace.main()
+    bills.main()

@@ -130,6 +130,12 @@ ROWS = [
     ),
     Row(
         RUNNING,
+        events.InnerEvent(("c1",), events.TurnStarted(user("Where?"), MODEL, agent="scout")),
+        f"◐ look agent at: 1 running Arguments at 1 Listing the tools… scout · {MODEL}",
+        messages=CALLED,
+    ),
+    Row(
+        RUNNING,
         events.ToolProgress("c1", 1, 2),
         "◐ look shop at: 1 running 1 of 2 Arguments at 1",
         messages=CALLED,

@@ -536,11 +536,19 @@ ROWS = {
 
 def test_tokens_that_were_written_to_a_cache_are_told_beside_those_read_from_it():
     for usage, told in ((Usage(9, 0, 1, 0, 1, 0, 5), "5 written to the cache"), (Usage(9, 2, 1), "2 cached")):
-        assert f"9 tokens in ({told}), 1 out" in footer_details(blocks.FooterBlock("m", usage))
+        assert f"9 tokens in ({told}), 1 out" in footer_details(blocks.FooterBlock("m", usage), times=False)
     both = Usage(1_200, 200, 34, 0, 2, 0.0, 1_000)
     assert formatting.usage(both).startswith(
         "2 requests, 1,200 tokens in (200 cached, 1,000 written to the cache), 34 out"
     )
+
+
+@pytest.mark.parametrize(("number", "told"), [(0, ""), (1, "1 search · "), (2, "2 searches · ")])
+def test_searches_are_told_beside_the_tokens_if_there_were_any(number, told):
+    usage = Usage(9, 0, 1, searches=number)
+    assert footer_details(blocks.FooterBlock("m", usage), times=False) == f"{told}9 tokens in, 1 out"
+    begin = f"1 request, {told.replace(' · ', ', ')}9 tokens in"
+    assert formatting.usage(replace(usage, requests=1)).startswith(begin)
 
 
 def test_every_kind_of_block_and_every_state_of_a_call_has_a_row():

@@ -97,6 +97,54 @@ def test_a_model_without_the_web_is_asked_without_it_and_that_is_told_once():
     assert "%mcp add" in notices(first)[0]
 
 
+class Bounded(ScriptedModel):
+    """A model whose provider knows the tools, and some of the bounds."""
+
+    def __init__(self, *known):
+        super().__init__(["Hello."])
+        self.known = known
+
+    def hosts(self, tool):
+        return all(name in self.known for name in ("domains", "max_uses") if getattr(tool, name))
+
+
+@pytest.mark.parametrize(
+    ("known", "wish"), [(["max_uses"], "domains"), (["domains"], "max_uses"), ([], "domains and max_uses")]
+)
+def test_a_bound_that_the_provider_cannot_keep_is_named_and_the_model_is_asked_without_the_web(known, wish):
+    model = Bounded(*known)
+    result = run(Session(Agent(model, tools=[web_search(["python.org"], max_uses=2)])), "news?")
+    assert model.requests[0].hosted == ()
+    words = (
+        f"{model.name} cannot keep web_search to {wish}, so it is asked without. Leave {wish} out, or choose another "
+    )
+    assert notices(result) == [f"{words}model."]
+
+
+@pytest.mark.parametrize(
+    ("tools", "told"),
+    [
+        ([web_search(), web_fetch()], 0),  # OpenAI's search opens pages
+        ([web_search(), web_fetch(["python.org"])], 1),
+        ([web_fetch()], 1),
+    ],
+)
+def test_a_model_that_opens_pages_while_it_searches_needs_no_tool_for_it(tools, told):
+    class Searching(ScriptedModel):
+        def hosts(self, tool):
+            return tool.name == "web_search"
+
+    model = Searching(["Hello."])
+    result = run(Session(Agent(model, tools=tools, permission="allow")), "news?")
+    assert [tool.name for tool in model.requests[0].hosted] == ["web_search"][: len(tools) - 1]
+    assert len(notices(result)) == told
+
+
+def test_searches_are_counted_and_told():
+    session, _ = session_of(FOUND, permission="allow")
+    assert run(session, "news?").usage.searches == 1
+
+
 def test_a_preview_has_the_tools_that_the_model_hosts():
     session, _ = session_of("Hello.")
     assert session.preview("news?").request.hosted == (HostedTool("web_search"),)
@@ -116,8 +164,8 @@ def test_what_was_found_is_a_part_of_the_answer_and_goes_to_another_model_as_tex
     run(session, "more?")
     sent = model.requests[1].messages[1].parts
     assert [part.text for part in sent] == [
-        '[web_search {"query": "python"}]',
-        DATA + f"[resource {URL}]\nIt has a JIT.",
+        '[web_search {"query": "python"}]\n',
+        DATA + f"> [resource {URL}]\n> It has a JIT.\n",
         LINKED,
     ]
 

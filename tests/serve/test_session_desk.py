@@ -14,13 +14,15 @@ from agentmagic.agent import MAX_RESULT
 from agentmagic.classroom import class_settings
 from agentmagic.errors import SessionBusy, UsageError
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Reply, ToolFinished
-from agentmagic.messages import Media, ToolDef, user
+from agentmagic.messages import Media, Text, ToolCall, ToolDef, Usage, user
+from agentmagic.providers.base import ModelFinished
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.main_thread import TICK
 from agentmagic.serve import limits, serving, session_desk
 from agentmagic.testing import PATIENCE, Faulty, Stalled, invalid_history
 from agentmagic.tools.base import Tool, result
 from tests.contracts.conversing import PIXEL
+from tests.loop.test_limits import Said
 from tests.serve.desks import Client, Office, gone, served
 from tests.turns import always, approve, calls, deny, script, scripted
 
@@ -198,6 +200,16 @@ def test_the_model_of_the_session_answers_no_tool_for_a_client():
     with served(Session(Agent(model, tools=[consult]))) as client:
         assert "answers no questions" in client.call("consult").text
         assert model.requests == []
+
+
+def test_an_agent_that_a_client_asks_spends_within_the_caps_of_the_session():
+    model = Said([ToolCall("c1", "double", {"number": 1}), ModelFinished(Usage(300), "stop")], [Text("Never.")])
+    scout = Agent(model, tools=[double]).as_tool("scout", "Finds things.")
+    with served(Session(Agent(script(), tools=[scout, double]), max_tokens=150)) as client:
+        told = client.call("scout", prompt="Find it.").text
+        assert told.startswith("scout failed: The session has taken 300 tokens; max_tokens is 150.")
+        assert client.session.usage.input_tokens == 300
+        assert client.call("double", number=2).text == "4"  # what costs nothing is called on
 
 
 def test_the_audit_names_the_client(caplog):

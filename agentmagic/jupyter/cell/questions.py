@@ -41,7 +41,8 @@ class Questions:
         self._run = run
         self._is_typed = typed
         self._told = False
-        self._client = ""
+        self._askers: dict[tuple[str, ...], str] = {}
+        """Who asks in place of the turn's own agent: a client, or an agent inside, by the path of its turn."""
         self._brief = brief
         self._ask = ask
         self._turn = asyncio.Lock()
@@ -50,42 +51,45 @@ class Questions:
 
     def feed(self, event: Event) -> None:
         """Take an event of the run, and ask if it is an approval or a question."""
-        match event:
+        told, path = events.innermost(event), event.path if isinstance(event, events.InnerEvent) else ()
+        match told:
             case events.TurnStarted():
-                self._client = f"{shown(event.client)}: " if event.client else ""
+                self._askers[path] = shown(told.client or told.agent if path else told.client)
             case events.ApprovalGiven():
-                self._settled.setdefault(event.id, asyncio.Event()).set()
+                self._settled.setdefault(told.id, asyncio.Event()).set()
             case events.ApprovalAsked() | events.QuestionAsked():
-                task = asyncio.get_running_loop().create_task(self._put(event))
+                task = asyncio.get_running_loop().create_task(self._put(told, self._askers.get(path, "")))
                 self._open.add(task)
                 task.add_done_callback(self._open.discard)
+            case events.TurnFinished() if path:
+                pass  # the turn around it goes on
             case events.TurnFinished():
                 for task in self._open:
                     task.cancel()
             case _:
                 pass
 
-    async def _put(self, event: events.ApprovalAsked | events.QuestionAsked) -> None:
+    async def _put(self, event: events.ApprovalAsked | events.QuestionAsked, asker: str) -> None:
         """Ask when the questions before this one are settled; deny if that fails."""
         try:
-            await self._put_in_turn(event)
+            await self._put_in_turn(event, asker)
         except Exception as error:  # noqa: BLE001  (else the turn would wait for ever)
             logger.exception("a question could not be put")
             self._run.pass_on(Deny(event.id, f"it could not be asked: {type(error).__name__}"))
 
-    async def _put_in_turn(self, event: events.ApprovalAsked | events.QuestionAsked) -> None:
+    async def _put_in_turn(self, event: events.ApprovalAsked | events.QuestionAsked, asker: str) -> None:
         settled = self._settled.setdefault(event.id, asyncio.Event())
         async with self._turn:
             why = await self._is_typed()
             # An "always" to an earlier question settles this one too, and so does a click.
             if settled.is_set() or why is None:
                 return
-            self._run.pass_on(await engine().main.run(lambda: self._answer(event, why)))
+            self._run.pass_on(await engine().main.run(lambda: self._answer(event, why, asker)))
             if isinstance(event, events.ApprovalAsked):
                 await settled.wait()  # until the gate has taken the answer, which may settle later questions
 
-    def _answer(self, event: events.ApprovalAsked | events.QuestionAsked, why: str) -> Intent:
-        before = (f"({why})\n" if why and not self._told else "") + self._client
+    def _answer(self, event: events.ApprovalAsked | events.QuestionAsked, why: str, asker: str) -> Intent:
+        before = (f"({why})\n" if why and not self._told else "") + (f"{asker}: " if asker else "")
         self._told = True
         if isinstance(event, events.QuestionAsked) and event.step:
             return self._paused(event, before)

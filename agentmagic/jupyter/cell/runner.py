@@ -20,7 +20,7 @@ from agentmagic.agent import Agent, Output
 from agentmagic.approval.policy import policy_of
 from agentmagic.context.rules import commands_here
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy, UsageError
-from agentmagic.events import Event, RunResult, ToolFinished, TurnFinished
+from agentmagic.events import Event, RunResult, ToolFinished, TurnFinished, innermost
 from agentmagic.host import RunView
 from agentmagic.jupyter.cell.answers import AnswerVariable, read_type
 from agentmagic.jupyter.cell.questions import Questions
@@ -437,7 +437,7 @@ class FigureOutput:
     def feed(self, event: Event) -> None:
         """Take an event of the run; on the engine."""
         inline = sys.modules.get("matplotlib_inline.backend_inline")
-        if not isinstance(event, ToolFinished) or inline is None or not engine().main.reachable:
+        if not isinstance(innermost(event), ToolFinished) or inline is None or not engine().main.reachable:
             return
         context = contextvars.copy_context()  # it tells IPython which cell's output is meant
         showing = engine().main.run(lambda: context.run(self._show, inline))

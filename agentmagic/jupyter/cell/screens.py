@@ -408,7 +408,8 @@ class LiveHtml:
     def look(self, event: Event | MapProgress) -> None:
         """Show at the next frame what an event has changed in the transcript."""
         is_map = isinstance(event, MapProgress)
-        self._due |= isinstance(event, WAITS) or (is_map and time.monotonic() - self._shown_at > SAVED)
+        waits = isinstance(events.innermost(event), WAITS)
+        self._due |= waits or (is_map and time.monotonic() - self._shown_at > SAVED)
         if self._is_wanted():
             self._request()
 

@@ -13,6 +13,7 @@ from IPython.display import display  # pyright: ignore[reportUnknownVariableType
 
 from agentmagic import log
 from agentmagic.approval.policy import Level
+from agentmagic.bill import folder_bill, period_caps
 from agentmagic.context.rules import project_here, report
 from agentmagic.context.skills import SkillReader
 from agentmagic.errors import UsageError
@@ -196,6 +197,18 @@ class AgentCommands:
     def stats(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show requests, tasks, calls, failures, tokens and cost of each turn."""
         return formatting.stats(self._namespace.known(session))
+
+    def usage(
+        self,
+        *,
+        by: Annotated[
+            Literal["day", "notebook", "session", "model"] | None,
+            Arg("--by day | notebook | session | model", "a line for each of these (default: each day and model)"),
+        ] = None,
+    ) -> str:
+        """Show what the saved sessions of this folder have used, and what is left of the budgets."""
+        columns = (by,) if by else ("day", "model")
+        return formatting.bill(folder_bill(self._namespace.folder), columns, period_caps())
 
     def inspect(
         self,
@@ -499,6 +512,7 @@ AGENT_COMMANDS: dict[str, Command] = {
     "rules": AgentCommands.rules,
     "cost": AgentCommands.cost,
     "stats": AgentCommands.stats,
+    "usage": AgentCommands.usage,
     "inspect": AgentCommands.inspect,
     "resume": AgentCommands.resume,
     "fix": AgentCommands.fix,

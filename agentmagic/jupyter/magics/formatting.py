@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, get_args
 from agentmagic import settings
 from agentmagic.acp.agents import installed
 from agentmagic.approval.policy import LEVELS, PolicyLike, policy_of
+from agentmagic.bill import FolderBill, PeriodCap, UsedTogether, period_caps
 from agentmagic.classroom import class_settings
 from agentmagic.context.project_files import FileKind
 from agentmagic.context.request_view import tokens_of_text
 from agentmagic.context.rules import project_here, summary
-from agentmagic.display.words import cost
+from agentmagic.display.words import cost, searches
 from agentmagic.errors import UsageError
 from agentmagic.events import (
     Event,
@@ -29,6 +30,7 @@ from agentmagic.events import (
     ToolFinished,
     TurnFinished,
     TurnStarted,
+    innermost,
 )
 from agentmagic.history.journal_reader import SavedConversation
 from agentmagic.jupyter.notebook.file import SaveFolder
@@ -116,6 +118,7 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("usage", usage(session.usage)),
         ("web", web_tools(session)),
         ("permission", permission(session.agent.permission)),
+        ("budgets", "; ".join(map(str, period_caps()))),
         ("class", f"bound by {_class_files()}" if class_settings().file else ""),
         *_project(session),
         # Not the mode of the cassette, which a saved notebook does not tell.
@@ -184,7 +187,8 @@ def usage(spent: Usage) -> str:
     """Return requests, tokens and cost."""
     written = f", {spent.cache_write_tokens:,} written to the cache" if spent.cache_write_tokens else ""
     tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached{written}), {spent.output_tokens:,} out"
-    return f"{counted(spent.requests, 'request')}, {tokens}, {cost(spent.cost)}"
+    told = (counted(spent.requests, "request"), searches(spent), tokens, cost(spent.cost))
+    return ", ".join(filter(None, told))
 
 
 def stats(session: Session) -> str:
@@ -193,6 +197,38 @@ def stats(session: Session) -> str:
     whole = _turn_figures("all", session.events, session.usage)
     head = ("turn", "requests", "tasks", "retries", "calls", "failed", "tokens in", "out", "cost")
     return _columns([head, *rows, whole], str.rjust) if rows else "There are no turns yet."
+
+
+def bill(found: FolderBill, columns: Sequence[str], caps: Sequence[PeriodCap]) -> str:
+    """Return a table of what saved sessions have used, its sums, what was not read, and what is left of the budgets."""
+    sums = found.sums(*columns)
+    if not sums:
+        return "\n".join(["No saved session of this folder has asked a model yet.", *map(str, caps)])
+    head = (*columns, "requests", "tokens", "cached", "cost", "failures")
+    whole = sum((figures for figures in sums.values()), UsedTogether())
+    last = ("all", *("" for _ in columns[1:]))
+    rows = [(*map(shown, key), *_used(figures)) for key, figures in (*sums.items(), (last, whole))]
+    table = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) if place < len(columns) else cell.rjust(width) for place, (cell, width) in cells)
+        for cells in (enumerate(zip(row, widths, strict=True)) for row in table)
+    ]
+    told = [f"Read from {counted(found.files, 'journal')} of this folder. Sessions that are not saved are in none."]
+    if whole.unpriced:
+        told.append(f"The price of {counted(whole.unpriced, 'request')} is unknown, and not in the cost.")
+    if found.damaged:
+        told.append(f"{counted(found.damaged, 'line')} could not be read, and what stood there is missing.")
+    if found.left_out:
+        told.append(f"{counted(found.left_out, 'journal')} beyond the bounds were not read: those written first.")
+    return "\n".join([*(line.rstrip() for line in lines), "", *told, *map(str, caps)])
+
+
+def _used(figures: UsedTogether) -> tuple[str, ...]:
+    price = cost(figures.cost) if figures.cost or not figures.unpriced else "unknown"
+    price += " + unknown" if figures.cost and figures.unpriced else ""
+    counts = (figures.requests, figures.tokens, figures.cached)
+    return (*(f"{count:,}" for count in counts), price, f"{figures.failures:,}")
 
 
 def verdicts(sessions: Mapping[str, Session]) -> str:
@@ -223,9 +259,10 @@ def _found(one: Difference | None) -> str:
 
 
 def _turn_figures(name: str, events: Sequence[Event], spent: Usage) -> tuple[str, ...]:
-    counts = Counter(type(event) for event in events)
-    again = sum(isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in events)
-    failed = sum(isinstance(event, ToolFinished) and event.result.is_error for event in events)
+    told: list[Event] = [innermost(event) for event in events]
+    counts = Counter(type(event) for event in told)
+    again = sum(isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in told)
+    failed = sum(isinstance(event, ToolFinished) and event.result.is_error for event in told)
     figures = (spent.requests, counts[TaskFinished], again, counts[ToolFinished], failed)
     tokens = (spent.input_tokens, spent.output_tokens)
     return (name, *(f"{figure:,}" for figure in (*figures, *tokens)), cost(spent.cost))

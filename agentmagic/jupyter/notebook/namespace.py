@@ -388,11 +388,14 @@ class Namespace:
         """
         if session not in self._joined:
             names = (name for name, one in self.sessions().items() if one is session)
-            self._join(session, next(names, "") or f"unnamed {next(self._numbers)}")
+            name = next(names, "")
+            self._join(session, name or f"unnamed {next(self._numbers)}")
+            session.name = name
 
     def _join(self, session: Session, name: str) -> None:
-        """Have a session use the notebook's cassette, under its name."""
+        """Have a session use the notebook's cassette, under its name, which traces and the ledger have too."""
         self._joined.add(session)
+        session.name = session.name or name
         session.deck.join("" if name == DEFAULT_SESSION else name, self._deck)
 
     def _is_empty(self, source: Toolset) -> bool:

@@ -4,17 +4,18 @@ https://platform.claude.com/docs/en/build-with-claude/streaming and https://plat
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from agentmagic.errors import BadRequest, ContextTooLong, ProviderError
-from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.messages import Part, ProviderData, Reasoning, Text, ToolCall, Usage
+from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
+from agentmagic.messages import HostedCall, HostedResult, Part, ProviderData, Reasoning, Resource, ToolCall, Usage
 from agentmagic.providers.anthropic import BASE_URL, KEY
 from agentmagic.providers.anthropic.encoder import PROVIDER
+from agentmagic.providers.anthropic.server_blocks import call_of, cited_text, fetched_pages, is_result, lone, result_of
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
+from agentmagic.providers.hosted import finished
 from agentmagic.providers.streams import AFTER_END, SETTLE
 from agentmagic.providers.wire import (
     Json,
@@ -53,16 +54,19 @@ _PAYMENT_REQUIRED = 402
 _LENGTH = frozenset({"max_tokens", "model_context_window_exceeded"})
 """Reasons for an answer that stopped at a limit of length."""
 
-_KINDS: Mapping[str, Literal["text", "reasoning", "tool_call"]] = {
+_KINDS: Mapping[str, PartKind] = {
     "text": "text",
     "thinking": "reasoning",
     "redacted_thinking": "reasoning",
     "tool_use": "tool_call",
+    "server_tool_use": "hosted_call",
+    "mcp_tool_use": "hosted_call",
 }
 _GROWS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
 _GROWN_BY = {"text": "text_delta", "thinking": "thinking_delta", "tool_use": "input_json_delta"}
 """The deltas of a block, by its type; blocks of further types take any."""
 _OWNERS = {delta: block for block, delta in _GROWN_BY.items()} | {"signature_delta": "thinking"}
+_CALLS = frozenset({"tool_call", "hosted_call"})
 _WRITES = ("ephemeral_1h_input_tokens", "ephemeral_5m_input_tokens")
 """The tokens written to the cache, by how long they stay there."""
 _PLAIN = frozenset({"type", "text", "id", "name", "input"})
@@ -105,15 +109,19 @@ class Decoder:
 
     `feed` and `close` raise MalformedCall and StreamBroken if another try may help, and another ProviderError if not.
     After `close`, `paused` says that the same answer goes on in a further response, which is fed to this decoder too.
+    `fetched` are the pages that earlier answers have read, and that this one may cite.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, fetched: Sequence[Resource] = ()) -> None:
         self._model = model
+        self._fetched = fetched
         self._writer = PartWriter()
         self._open: dict[object, _OpenBlock] = {}
+        self._texts: list[Json] = []
         self._figures: Json = {}
         self._usage = Usage(cost=None)
         self._reason = ""
+        self._answerer = ""
         self._ended = False
         self.rest: float | None = None
         self.paused = False
@@ -134,7 +142,8 @@ class Decoder:
             case "message":  # the answer of a server that does not stream
                 yield from self._take(event)
             case "message_start":
-                self._figures = object_of(object_of(event.get("message")).get("usage"))
+                message = object_of(event.get("message"))
+                self._figures, self._answerer = object_of(message.get("usage")), text_of(message.get("model"))
                 self.paused = False
             case "message_delta":
                 self._take_figures(object_of(event.get("usage")))
@@ -153,7 +162,7 @@ class Decoder:
         """
         if self._ended or self.paused:
             return
-        if not self._reason and not (done and (self.parts or self._open)):
+        if not self._reason and not (done and (self.parts or self._texts or self._open)):
             raise broken("the response ended before it was complete")
         yield from self._end()
 
@@ -172,12 +181,14 @@ class Decoder:
             if before.data["type"] == data["type"] and before.data.get("id") == data.get("id"):
                 return  # announced twice
             yield from self._finish(place)  # a compatible server left it open
-        kind = _KINDS.get(data["type"], "text")
+        kind = _kind(data)
+        if kind != "text" and all(one.data["type"] != "text" for one in self._open.values()):
+            yield from self._end_text()
         # The part of a text begins with its first word, which may be thinking.
-        index = -1 if data["type"] == "text" else self._writer.next_index()
+        index = -1 if kind == "text" else self._writer.next_index()
         block = self._open[place] = _OpenBlock(index, data, _GROWN_BY.get(data["type"], ""))
         if index >= 0:
-            yield PartStarted(block.index, kind, text_of(data.get("name")) if kind == "tool_call" else "")
+            yield PartStarted(block.index, kind, text_of(data.get("name") or data["type"]) if kind in _CALLS else "")
         for begun in ("text", "thinking"):  # empty, except on some compatible servers
             yield from self._piece(block, text_of(data.get(begun)))
 
@@ -209,23 +220,33 @@ class Decoder:
     def _piece(self, block: _OpenBlock, text: str) -> Iterator[ModelEvent]:
         if text:
             block.pieces.append(text)
-            if block.data.get("type") == "text":
+            if block.data["type"] == "text":
                 yield from self._writer.say(text)
-            elif block.data.get("type") in _KINDS:
+            elif block.data["type"] in _KINDS:
                 yield PartDelta(block.index, text)
 
     def _finish(self, place: object) -> Iterator[ModelEvent]:
         block = self._open.pop(place, None)
         if block is None:
             return
-        part = _part(kept(block.data), "".join(block.pieces))
-        if block.data.get("type") not in _KINDS and isinstance(part, Text):
-            yield PartDelta(block.index, part.text)
-        self.parts.append(part)
-        if block.data.get("type") == "text" and isinstance(part, Text):
+        data, text = kept(block.data), "".join(block.pieces)
+        if data["type"] == "text":
+            self._texts.append({**data, "text": text})
+            return
+        part, *more = _parts(data, text)
+        yield PartFinished(block.index, part)
+        for one in more:
+            yield from finished(self._writer.next_index(), one)
+        self.parts += (part, *more)
+
+    def _end_text(self) -> Iterator[ModelEvent]:
+        """Yield the end of the text of all adjacent blocks: the API cuts it where citations begin and end."""
+        if blocks := self._texts:
+            self._texts = []
+            own = _own(_whole(blocks)) if len(blocks) > 1 or _extra(blocks[0]) else None
+            part = cited_text(blocks, (*self._fetched, *fetched_pages(self.parts)), own)
+            self.parts.append(part)
             yield from self._writer.finish(part)
-        else:
-            yield PartFinished(block.index, part)
 
     def _take_figures(self, usage: Json) -> None:
         self._figures = figures_so_far(self._figures, usage)  # compatible servers end with 0 for the input
@@ -243,30 +264,41 @@ class Decoder:
     def _end(self) -> Iterator[ModelEvent]:
         for place in tuple(self._open):
             yield from self._finish(place)
+        yield from self._end_text()
         self._usage += _usage(self._figures)
         if self._reason == "pause_turn":
             self._reason, self.paused, self.rest = "", True, None
             return
         self._ended, self.rest = True, AFTER_END
         once = self._usage.requests == 1
-        yield ModelFinished(self._usage, self._reason or "end_turn", self._reason in _LENGTH, once)
+        is_cut = self._reason in _LENGTH
+        yield ModelFinished(self._usage, self._reason or "end_turn", is_cut, once, model=self._answerer)
 
 
-def _part(data: Json, text: str) -> Part:
-    """Return the part of a finished block; `text` is its text, its thought, or the JSON of its input."""
-    match data.get("type"):
-        case "text":
-            return Text(text, _own({**data, "text": text}) if _extra(data) else None)
+def _kind(data: Json) -> PartKind:
+    """Return the kind of part of a block; one of a kind of its own is a call of the server with its result."""
+    return _KINDS.get(data["type"]) or ("hosted_result" if is_result(data) else "hosted_call")
+
+
+def _parts(data: Json, text: str) -> tuple[Part, *tuple[HostedCall | HostedResult, ...]]:
+    """Return the parts of a finished block without words; `text` is its thought, or the JSON of its input."""
+    match data["type"]:
         case "thinking":  # one that was cut off has no signature, and would be refused in the history
-            return Reasoning(text, _own({**data, "thinking": text}) if data.get("signature") else None)
+            return (Reasoning(text, _own({**data, "thinking": text}) if data.get("signature") else None),)
         case "redacted_thinking":
-            return Reasoning("", _own(data))
+            return (Reasoning("", _own(data)),)
         case "tool_use":
-            return _call(data, text)
-        case kind:
+            return (_call(data, text),)
+        case _:
             whole = {**data, "input": read_arguments(text)} if text else data
-            shown = f"[Claude sent a block of kind {quoted(kind) or 'none'}, which cannot be shown.]"
-            return Text(shown, _own(whole) if kind else None)
+            if _KINDS.get(data["type"]):
+                return (call_of(whole, _own(whole)),)
+            return (result_of(whole, _own(whole)),) if is_result(whole) else lone(whole, _own(whole))
+
+
+def _whole(blocks: list[Json]) -> Json:
+    """Return what is kept of the blocks of one text; a block that stands alone is kept as it is."""
+    return blocks[0] if len(blocks) == 1 else {"blocks": blocks}
 
 
 def _call(data: Json, text: str) -> ToolCall:
@@ -292,4 +324,5 @@ def _usage(figures: Json) -> Usage:
     for_1h, for_5m = (count_of(object_of(figures.get("cache_creation")).get(name)) for name in _WRITES)
     kept_now = max(kept_now, for_1h + for_5m)
     thoughts = count_of(object_of(figures.get("output_tokens_details")).get("thinking_tokens"))
-    return Usage(new + cached + kept_now, cached, written, thoughts, 1, None, kept_now, for_1h)
+    searches = count_of(object_of(figures.get("server_tool_use")).get("web_search_requests"))
+    return Usage(new + cached + kept_now, cached, written, thoughts, 1, None, kept_now, for_1h, searches)

@@ -1,15 +1,31 @@
 """Encodes a request as the JSON body of Anthropic's Messages API.
 
 https://platform.claude.com/docs/en/api/messages and, under https://platform.claude.com/docs/en/build-with-claude,
-the pages thinking, preserved-thinking, prompt-caching, structured-outputs and pdf-support.
+the pages thinking, preserved-thinking, prompt-caching, structured-outputs and pdf-support; under
+https://platform.claude.com/docs/en/agents-and-tools/tool-use the pages server-tools, web-search-tool, web-fetch-tool.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from agentmagic.messages import Media, Message, Part, Resource, Text, ToolCall, ToolDef, ToolResult, as_text
+from agentmagic.messages import (
+    HostedCall,
+    HostedResult,
+    HostedTool,
+    Media,
+    Message,
+    Part,
+    Resource,
+    Text,
+    ToolCall,
+    ToolDef,
+    ToolResult,
+    as_text,
+)
 from agentmagic.providers.base import ModelSettings, Request, merged
+from agentmagic.providers.hosted import FETCH, SEARCH, in_pairs, in_words
 from agentmagic.providers.wire import (
     LISTS_OF_SCHEMAS,
     Json,
@@ -20,7 +36,9 @@ from agentmagic.providers.wire import (
     each_schema,
     fit_id,
     fit_name,
+    object_of,
     results_of,
+    text_of,
 )
 
 PROVIDER = "anthropic"
@@ -52,6 +70,24 @@ _THINKS_BETWEEN_TOOLS = re.compile(rf"{_CLAUDE}sonnet-(?:5-[1-9](?!\d)|[6-9]|\d\
 _FROM_5_1 = re.compile(rf"{_CLAUDE}[a-z]+-(?:5-[1-9](?!\d)|[6-9]|\d\d)")
 """Models that bind a thought to all that came before it, and that cannot be forced to call a tool."""
 
+# Claude 4.5 and later; not on Google Cloud, whose names have an "@" and which fetches nothing, and not on Bedrock.
+_HAS_WEB = re.compile(
+    r"(?:anthropic/)?claude-(?!\d|instant|v\d|(?:opus|sonnet|haiku)-(?:3|4(?:-[0-4])?(?:$|-\d{6})))[^@]+"
+)
+_WEB: Mapping[str, Json] = {
+    # Called by a program of Claude's, as newer versions are by default, the pages would be seen by that program only.
+    SEARCH: {"type": "web_search_20260318", "allowed_callers": ["direct"]},
+    # What a tool of ours prints may hold data of the notebook, in an address that an injection has made up.
+    FETCH: {
+        "type": "web_fetch_20260318",
+        "allowed_callers": ["direct"],
+        "citations": {"enabled": True},
+        "max_content_tokens": 50_000,  # of each page; there is no bound otherwise
+        "url_sources": {"client_tool_results": {"type": "none"}},
+    },
+}
+"""The tools that Anthropic carries out itself, by the newest version of each."""
+
 _LONGEST_ANSWER = 64_000
 """Tokens of an answer with its thoughts; models from Claude 4.5 on write as many, some write twice as many."""
 _LONGEST_OLD_ANSWER = 32_000
@@ -82,18 +118,22 @@ def encode(request: Request, model: str, memo: Memo | None = None, without: Coll
     made go back unchanged. Reasoning of other providers is left out, because Claude cannot read it.
     """
     adaptive = _ADAPTIVE.match(model) is not None
+    offered = {tool.name for tool in request.hosted}
     body: Json = {
         "model": model,
         "max_tokens": _LONGEST_ANSWER if adaptive else _LONGEST_OLD_ANSWER,
-        "messages": _cached((memo or memo_for())(request.messages)),
+        "messages": _cached((memo or memo_for())(_settled(request.messages, offered))),
         "stream": True,
         **request.settings.under({"max_output_tokens": "max_tokens", "temperature": "temperature"}),
     }
     if adaptive and THINKING not in without:
         body["thinking"] = _thinking(model, request.settings)
     system = [request.instructions] if request.instructions.strip() else []
-    if request.tools:
-        body["tools"] = [clean(_tool(tool)) for tool in request.tools]
+    if request.tools or request.hosted:
+        body["tools"] = [
+            *(_hosted(tool, request) for tool in request.hosted),
+            *(clean(_tool(tool)) for tool in request.tools),
+        ]
         body["tools"][-1] |= _CACHED
         if request.tool_choice not in ("auto", "none") and (FORCED in without or _FROM_5_1.match(model)):
             which = "one of the tools" if request.tool_choice == "required" else f"the tool {request.tool_choice}"
@@ -110,6 +150,19 @@ def encode(request: Request, model: str, memo: Memo | None = None, without: Coll
     return merged(body, request.settings.extra)
 
 
+def hosts(model: str, tool: HostedTool) -> bool:
+    """Return whether Anthropic carries out a tool itself for a model; domains and numbers of uses are kept."""
+    return tool.name in _WEB and _HAS_WEB.fullmatch(model) is not None
+
+
+def _hosted(tool: HostedTool, request: Request) -> Json:
+    entry = {**_WEB[tool.name], "name": tool.name}
+    if request.output:  # an answer in a form cites no documents
+        entry.pop("citations", None)
+    bounds = {"allowed_domains": list(tool.domains), "max_uses": tool.max_uses}
+    return entry | {name: value for name, value in bounds.items() if value}
+
+
 def is_beta(body: Json) -> bool:
     """Return whether a body uses `BINDING`, which has to be asked for in a header."""
     return "block_binding" in body.get(THINKING, {})
@@ -124,6 +177,55 @@ def honoured_by(model: str, settings: ModelSettings) -> set[str]:
     if always or not (_ADAPTIVE.match(model) or settings.reasoning == "none"):
         refused.add("reasoning")
     return set(settings.given) - refused
+
+
+def _settled(messages: Sequence[Message], offered: Collection[str]) -> Sequence[Message]:
+    """Return the messages with half a pair of call and result as text; those that do not change are the same objects.
+
+    `offered` are the tools that the request offers.
+    """
+    settled = list(messages)
+    for place, message in enumerate(messages):
+        if message.role == "assistant" and any(isinstance(part, HostedCall | HostedResult) for part in message.parts):
+            apart = _waiting(messages, place, offered) | _waiting(messages, place - 2, offered)
+            parts = _called(in_pairs(message.parts, apart))
+            settled[place] = message if parts is message.parts else replace(message, parts=parts)
+    return settled
+
+
+def _waiting(messages: Sequence[Message], place: int, offered: Collection[str]) -> set[str]:
+    """Return the calls of an answer that are carried out behind the next message.
+
+    A call beside calls of our tools waits for their results, of which the next message then has to consist, and the
+    answer after that begins with its result.
+    """
+    message, *after = messages[place : place + 3] if place >= 0 else (None,)
+    if message is None or not message.calls or not after or after[0].role != "tool":
+        return set()
+    if any(any(_beside(result)) for result in results_of(after[0])):
+        return set()
+    calls = {part.id: part.name for part in message.parts if isinstance(part, HostedCall)}
+    if not after[1:]:
+        return {call_id for call_id, name in calls.items() if name in offered}
+    return calls.keys() & {part.call_id for part in after[1].parts if isinstance(part, HostedResult)}
+
+
+def _called(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return parts in which no call is one of a program whose own call is lost, with what it found as text."""
+    ids = {part.id for part in parts if isinstance(part, HostedCall)}
+    lost = [_program(part) not in ("", *ids) for part in parts]
+    if not any(lost):
+        return parts
+    return tuple(
+        in_words(part) if gone and isinstance(part, HostedCall | HostedResult) else part
+        for part, gone in zip(parts, lost, strict=True)
+    )
+
+
+def _program(part: Part) -> str:
+    """Return the id of the call of a program by which the server was called, "" for any other part."""
+    own = data_of(part, PROVIDER) if isinstance(part, HostedCall | HostedResult) else {}
+    return text_of(object_of(own.get("caller")).get("tool_id"))
 
 
 def encode_answer(parts: Iterable[Part]) -> list[Json]:
@@ -176,7 +278,8 @@ def _answered(part: Part) -> Iterator[Json]:
         call_id, name = _fit_call_id(part.id), fit_name(part.name, _NAME)
         yield {**data, "type": "tool_use", "id": call_id, "name": name, "input": dict(part.arguments)}
     elif data:
-        yield data
+        # The API refuses the blank blocks that it writes between citations.
+        yield from (block for block in data.get("blocks", [data]) if block["type"] != "text" or block["text"].strip())
     elif isinstance(part, Text) and part.text.strip():
         yield _text(part.text)
     elif isinstance(part, Media):  # a picture that another model made; answers take none

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentmagic.errors import BadRequest
+from agentmagic.messages import HostedTool
 from agentmagic.providers.anthropic import BASE_URL, PROVIDERS
 from agentmagic.providers.anthropic.batches import AnthropicBatches
 from agentmagic.providers.anthropic.decoder import Decoder, refusal
@@ -21,9 +22,11 @@ from agentmagic.providers.anthropic.encoder import (
     encode,
     encode_answer,
     honoured_by,
+    hosts,
     is_beta,
     memo_for,
 )
+from agentmagic.providers.anthropic.server_blocks import fetched_pages
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.providers.clients import RemoteModel, http_client
 from agentmagic.providers.failures import broken, cut_off, sentence, unreachable
@@ -57,13 +60,17 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
         """Return the names of the settings that the model takes."""
         return honoured_by(self.model, settings)
 
+    def hosts(self, tool: HostedTool) -> bool:
+        """Return whether Anthropic carries out the tool itself for the model."""
+        return hosts(self.model, tool)
+
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
         return left_out(encode(request, self.model, self._memo, self.without), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
-        decoder = Decoder(self.model)
+        decoder = Decoder(self.model, fetched_pages(part for message in request.messages for part in message.parts))
         body = self.body(request)
         messages = body["messages"]
         for _ in range(_PAUSES):

@@ -5,6 +5,7 @@ https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from agentmagic.errors import (
     AuthenticationFailed,
@@ -14,16 +15,19 @@ from agentmagic.errors import (
     ProviderError,
     StreamBroken,
 )
-from agentmagic.messages import ProviderData, Reasoning, Text, ToolCall, Usage
+from agentmagic.messages import Citation, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
 from agentmagic.providers.gemini import BASE_URL, KEYS
-from agentmagic.providers.gemini.encoder import PROVIDER
+from agentmagic.providers.gemini.encoder import PROVIDER, is_before_3
+from agentmagic.providers.gemini.server_parts import ServerParts, citations, of_metadata, queries_of
+from agentmagic.providers.hosted import LateCitations
 from agentmagic.providers.streams import SETTLE
 from agentmagic.providers.wire import (
     Json,
     PartWriter,
     count_of,
+    figures_so_far,
     kept,
     mint_id,
     named,
@@ -112,6 +116,8 @@ _BLOCKED = {
 """Finish reasons, and reasons of a refused prompt, that another try would not change."""
 
 _COUNTS = ("prompt", "toolUsePrompt", "cachedContent", "candidates", "thoughts")
+_TOTAL = "totalTokenCount"
+_BESIDE = frozenset({"groundingMetadata", "urlContextMetadata"})
 _FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"})
 _PLAIN = frozenset({"text", "thought"})
 _SIGNED = _PLAIN | {"thoughtSignature"}
@@ -121,16 +127,23 @@ class Decoder:
     """Turns the chunks of one response, as plain JSON, into events.
 
     Adjacent chunks of text become one part. A chunk with a signature, or with other data that must be sent back
-    unchanged, becomes a part of its own. `feed` and `close` raise MalformedCall and StreamBroken if another try may
-    help, and another ProviderError if not.
+    unchanged, becomes a part of its own. What Google's servers did comes in parts if the request asked that it
+    `circulates`, and else only in the data beside the answer. `feed` and `close` raise MalformedCall and StreamBroken
+    if another try may help, and another ProviderError if not.
     """
 
-    def __init__(self, model: str, *, mint: Callable[[], str] = mint_id) -> None:
+    def __init__(self, model: str, *, mint: Callable[[], str] = mint_id, circulates: bool = False) -> None:
         self._model = model
         self._mint = mint
+        self._circulates = circulates
+        self._server = ServerParts(PROVIDER, mint)
+        self._texts = LateCitations(lambda text: ProviderData(PROVIDER, {"text": text}))
+        self._grounding: Json = {}
+        self._urls: Json = {}
         self._writer = PartWriter(lambda text, _field: _thought(text, {"text": text, "thought": True}))
         self._usage: Json = {}
         self._reason = ""
+        self._answerer = ""
         self._began = False
         self._answered = False
         self.rest: float | None = None
@@ -141,16 +154,21 @@ class Decoder:
         self._began = self._began or bool(_FIELDS & response.keys())
         if error := response.get("error"):
             raise refusal(None, {"error": error}, self._model)
-        self._usage = object_of(response.get("usageMetadata")) or self._usage  # each is the sum so far
+        if usage := object_of(response.get("usageMetadata")):
+            self._usage = _most(self._usage, usage)
         if feedback := response.get("promptFeedback"):
             _check_prompt(object_of(feedback))
         for candidate in objects_of(response.get("candidates"))[:1]:
             self._answered = True
+            self._take_metadata(candidate)
             for part in objects_of(object_of(candidate.get("content")).get("parts")):
-                yield from self._part(part)
+                yield from self._texts.take(self._part(part))
             if reason := text_of(candidate.get("finishReason")):
+                if reason == "TOO_MANY_TOOL_CALLS" and self._server.called:
+                    raise MalformedCall("Gemini searched too often within one answer. Ask for less at once.")
                 _check_reason(reason, candidate.get("finishMessage"))
                 self._reason, self.rest = reason, SETTLE  # the usage may follow
+                self._answerer = text_of(response.get("modelVersion"))
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
         """Yield the end of the response. Raises StreamBroken if it has not come."""
@@ -160,8 +178,26 @@ class Decoder:
             self._reason = "STOP"
         if not self._reason:
             raise broken("the response ended before it was complete")
-        yield from self._writer.finish()
-        yield ModelFinished(_usage(self._usage), self._reason, self._reason == "MAX_TOKENS")
+        yield from self._texts.take(self._writer.finish())
+        yield from self._texts.close(self._citations())
+        searches = self._server.searches()
+        if not (self._circulates or self._server.called):
+            for part in of_metadata(self._grounding, self._urls, PROVIDER, self._mint):
+                yield from self._writer.whole(part)
+            searches = queries_of(self._grounding)  # until Gemini 3 the answer is billed, and not each search
+            searches = min(searches, 1) if is_before_3(self._model) else searches
+        usage = replace(_usage(self._usage), searches=searches)
+        yield ModelFinished(usage, self._reason, self._reason == "MAX_TOKENS", model=self._answerer)
+
+    def _take_metadata(self, candidate: Json) -> None:
+        """Take in the data beside an answer; the citations of its texts may come behind them."""
+        if not _BESIDE.isdisjoint(candidate):
+            self._texts.holds = True
+            self._grounding = figures_so_far(self._grounding, object_of(candidate.get("groundingMetadata")))
+            self._urls = figures_so_far(self._urls, object_of(candidate.get("urlContextMetadata")))
+
+    def _citations(self) -> Iterator[Citation]:
+        return citations(self._texts.text, kept(self._grounding))
 
     def _part(self, part: Json) -> Iterator[ModelEvent]:
         text = text_of(part.get("text"))
@@ -173,7 +209,9 @@ class Decoder:
         if "functionCall" in part:
             yield from self._call(part)
         elif part.get("text") is None and part.keys() - _SIGNED:
-            yield from self._verbatim(f"[Gemini sent a part of kind {_kind(part)}, which cannot be shown.]", part)
+            for one in self._server.parts(part):
+                yield from self._writer.whole(one)
+            self._texts.holds = True
         else:
             yield from self._verbatim(text, part)
 
@@ -192,11 +230,6 @@ class Decoder:
 
 def _thought(text: str, data: Json) -> Reasoning:
     return Reasoning(text, ProviderData(PROVIDER, data))
-
-
-def _kind(part: Json) -> str:
-    """Return the name of the field that a part consists of."""
-    return quoted(next((key for key in part if key not in ("thought", "thoughtSignature")), "none"))
 
 
 def _check_prompt(feedback: Json) -> None:
@@ -224,6 +257,16 @@ def _check_reason(reason: str, said: object) -> None:
 def _blocked(what: str, reason: str, said: object) -> ProviderError:
     why = quoted(said) or _BLOCKED.get(reason, "it does not say why")
     return BadRequest(f"Gemini blocked {what} ({quoted(reason)}): {why.rstrip('.')}. Word the request differently.")
+
+
+def _most(before: Json, now: Json) -> Json:
+    """Return the figures so far.
+
+    Each chunk has the sums; where Google's servers did something, some fall, and the last chunk lacks some.
+    """
+    if now.keys() >= before.keys() and count_of(now.get(_TOTAL)) >= count_of(before.get(_TOTAL)):
+        return now
+    return {name: max(count_of(now.get(name)), count_of(before.get(name))) for name in before | now}
 
 
 def _usage(counts: Json) -> Usage:

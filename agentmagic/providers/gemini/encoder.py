@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from agentmagic.messages import (
     HostedCall,
     HostedResult,
+    HostedTool,
     Media,
     Message,
     Part,
@@ -23,6 +24,7 @@ from agentmagic.messages import (
     as_text,
 )
 from agentmagic.providers.base import Effort, ModelSettings, Request, merged
+from agentmagic.providers.hosted import FETCH, SEARCH, in_pairs, in_words
 from agentmagic.providers.wire import Json, Memo, base64_of, clean, data_of, each_schema, fit_name, results_of
 
 PROVIDER = "gemini"
@@ -33,6 +35,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 
 _NOTHING: Json = {"text": "(no words)"}
 """Sent in place of a user message without content: Gemini refuses an empty one, and a history without a first one."""
+
+CIRCULATES = "includeServerSideToolInvocations"
+"""The field of `toolConfig` with which Google tells what its servers do, and takes it back."""
 
 _SKIP_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
 """Google's documented replacement for the signature of a call that Gemini did not make."""
@@ -50,6 +55,13 @@ _BEFORE_3 = re.compile(r"(?:.*/)?gemini-[12]\b")
 # https://ai.google.dev/gemma/docs/core/prompt-structure: instructions stand in the first prompt.
 _TAKES_NO_INSTRUCTIONS = re.compile(r"(?:.*/)?gemma-[1-3]")
 _TAKES_FORM = re.compile(r"(?:.*/)?gemini-")
+
+_HAS_WEB = re.compile(r"(?:.*/)?gemini-(?:[3-9]|\d\d)(?!.*(?:image|tts|audio|live))")
+_WEB = {SEARCH: "googleSearch", FETCH: "urlContext"}
+"""The tools that Google carries out itself."""
+
+_SERVER = frozenset({"toolCall", "toolResponse", "executableCode", "codeExecutionResult"})
+"""The parts of what Google's servers did."""
 
 _MODES: dict[str, Json] = {"none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
 _IMAGES = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
@@ -81,11 +93,17 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
             contents[0] = contents[0] | {"parts": [*said["parts"], *contents[0]["parts"]]}
         else:
             body["systemInstruction"] = said
+    tools: list[Json] = [{_WEB[tool.name]: {}} for tool in request.hosted]
     if request.tools:
-        body["tools"] = [{"functionDeclarations": [clean(_declaration(tool)) for tool in request.tools]}]
+        tools.append({"functionDeclarations": [clean(_declaration(tool)) for tool in request.tools]})
         if request.tool_choice != "auto":
             mode = _MODES.get(request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]})
             body["toolConfig"] = {"functionCallingConfig": mode}
+    if tools:
+        body["tools"] = tools
+    if request.hosted or any("toolCall" in part for content in contents for part in content["parts"]):
+        # Else Gemini takes no functions beside its own tools, and none of its calls in the history.
+        body["toolConfig"] = {**body.get("toolConfig", {}), CIRCULATES: True}
     config: Json = {"thinkingConfig": {"includeThoughts": True}} if _THINKS.match(model) else {}
     # Models that take no form have only the prompt, which describes it in words.
     if request.output and _TAKES_FORM.match(model) and not (request.tools and _BEFORE_3.match(model)):
@@ -94,6 +112,19 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     if config := _with_settings(config, request.settings, model):
         body["generationConfig"] = config
     return merged(body, request.settings.extra)
+
+
+def is_before_3(model: str) -> bool:
+    """Return whether a model is of a generation before Gemini 3."""
+    return _BEFORE_3.match(model) is not None
+
+
+def hosts(model: str, tool: HostedTool) -> bool:
+    """Return whether Google carries out a tool itself for a model.
+
+    Google knows no domains and no bound of uses. Gemini 2.5 takes no functions beside a tool of Google's.
+    """
+    return tool.name in _WEB and not (tool.domains or tool.max_uses) and _HAS_WEB.match(model) is not None
 
 
 def honoured_by(model: str, settings: ModelSettings) -> set[str]:
@@ -149,18 +180,29 @@ def _spoken(part: Part) -> Json | None:
 
 
 def _answer(parts: Sequence[Part], model: str) -> list[Json]:
-    answered = [part for part in map(_answered, parts) if part is not None]
+    sent = (_circulated(part, model) for part in in_pairs(parts))
+    answered = [part for part in map(_answered, sent) if part is not None]
     first = next((index for index, part in enumerate(answered) if "functionCall" in part), None)
     if first is None or _BEFORE_3.match(model):
         return answered
-    if not any("thoughtSignature" in part for part in answered[: first + 1]):
+    # The signatures of what Google's servers did are not those of a call.
+    if not any("thoughtSignature" in part and not part.keys() & _SERVER for part in answered[: first + 1]):
         # The first call is of another provider or of an older Gemini: make Gemini skip its check.
         answered[first] = answered[first] | {"thoughtSignature": _SKIP_SIGNATURE}
     return answered
 
 
+def _circulated(part: Part, model: str) -> Part:
+    """Return a part as a model takes it: one before Gemini 3 refuses the calls of Google's servers, except programs."""
+    if not isinstance(part, HostedCall | HostedResult) or not _BEFORE_3.match(model):
+        return part
+    return in_words(part) if data_of(part, PROVIDER).keys() & {"toolCall", "toolResponse"} else part
+
+
 def _answered(part: Part) -> Json | None:
     own = data_of(part, PROVIDER)
+    if isinstance(part, HostedCall | HostedResult):  # data without anything is of what does not go back
+        return own or (None if part.provider_data else _spoken(in_words(part)))
     if not isinstance(part, ToolCall):
         return own or _spoken(part)
     call = own.get("functionCall") or {"id": part.id, "args": dict(part.arguments)}

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError
+from agentmagic.messages import HostedTool
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.providers.clients import RemoteModel, http_client
 from agentmagic.providers.failures import broken, quoted, sentence, unreachable, usable_key, usable_url
 from agentmagic.providers.gemini import BASE_URL, KEYS, PROVIDERS
 from agentmagic.providers.gemini.batches import GeminiBatches
 from agentmagic.providers.gemini.decoder import Decoder, refusal
-from agentmagic.providers.gemini.encoder import encode, honoured_by, memo_for
+from agentmagic.providers.gemini.encoder import CIRCULATES, encode, honoured_by, hosts, memo_for
 from agentmagic.providers.wire import Json, left_out, retry_after, write_body
 
 if TYPE_CHECKING:
@@ -44,14 +45,18 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         """Return the names of the settings that the model takes."""
         return honoured_by(self.model, settings)
 
+    def hosts(self, tool: HostedTool) -> bool:
+        """Return whether Google carries out the tool itself for the model; Vertex AI takes no functions beside it."""
+        return not self._is_vertex and hosts(self.model, tool)
+
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
         return left_out(encode(request, self.model, self._memo), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
-        decoder = Decoder(self.model)
         body = self.body(request)
+        decoder = Decoder(self.model, circulates=CIRCULATES in body.get("toolConfig", {}))
         response = await self._post(lambda client: client.post(self.model, write_body(body)), body)
         async with aclosing(self._events(response, decoder, body)) as events:
             async for event in events:
@@ -59,7 +64,11 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
 
     def batches(self) -> GeminiBatches | None:
         """Return the batch API, None on Vertex AI; not every compatible server has it."""
-        return None if self._api_key is None and _uses_vertex() else GeminiBatches(self, self)
+        return None if self._is_vertex else GeminiBatches(self, self)
+
+    @property
+    def _is_vertex(self) -> bool:
+        return self._api_key is None and _uses_vertex()
 
     async def open(self, call: "Callable[[AsyncClient], Awaitable[object]]") -> "httpx2.Response":
         """Send the first request of a call of the SDK, and return the open response."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from agentmagic.messages import (
     Content,
+    HostedTool,
     Media,
     Message,
     Reasoning,
@@ -18,6 +19,7 @@ from agentmagic.messages import (
     as_text,
 )
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request, merged
+from agentmagic.providers.hosted import SEARCH
 from agentmagic.providers.openai import PROVIDERS
 from agentmagic.providers.openai.chat_decoder import PROVIDER, Decoder
 from agentmagic.providers.openai.client import (
@@ -30,6 +32,7 @@ from agentmagic.providers.openai.client import (
     data_url,
     form,
     honoured_by,
+    is_search_model,
 )
 from agentmagic.providers.wire import (
     Json,
@@ -70,6 +73,10 @@ class OpenAIChat(OpenAIClient):
         """Return the names of the settings that the model takes."""
         return honoured_by(self.model, settings) if self.is_own else settings.given
 
+    def hosts(self, tool: HostedTool) -> bool:
+        """Return whether the model searches the web itself: only some do, without domains and a bound."""
+        return tool == HostedTool(SEARCH) and is_search_model(self.model)
+
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
         calls = bool(request.tools) and request.tool_choice != "none"
@@ -101,6 +108,8 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
     if request.output:
         body["response_format"] = {"type": "json_schema", "json_schema": form(request.output)}
+    if request.hosted:
+        body["web_search_options"] = {}
     body |= request.settings.under(_SETTINGS)
     return merged(body, request.settings.extra)
 

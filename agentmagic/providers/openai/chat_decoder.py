@@ -6,19 +6,31 @@ https://developers.openai.com/api/reference/resources/chat
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.messages import ProviderData, Reasoning, ToolCall
+from agentmagic.messages import HostedCall, HostedResult, ProviderData, Reasoning, ToolCall
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import broken
-from agentmagic.providers.openai.client import filtered, read_usage
+from agentmagic.providers.hosted import (
+    MOST_CITATIONS,
+    MOST_PAGES,
+    LateCitations,
+    alone,
+    fitting,
+    name_of,
+    page,
+    pages,
+    words,
+)
+from agentmagic.providers.openai.client import annotated, filtered, is_search_model, read_usage
 from agentmagic.providers.streams import SETTLE
 from agentmagic.providers.wire import (
     Json,
     PartWriter,
     arguments_text,
+    count_of,
     figures_so_far,
     kept,
     mint_id,
@@ -87,11 +99,14 @@ class Decoder:
         self._model = model
         self._tools = tools
         self._extra: Json = {}
+        self._annotations: list[Json] = []
+        self._texts = LateCitations(lambda _text: ProviderData(PROVIDER, {"model": model}))
         self._writer = PartWriter(self._reasoning, self._is_call if tools else None)
         self._calls: list[_Call] = []
         self._places: dict[int, _Call] = {}
         self._usage: Json = {}
         self._reason = ""
+        self._answerer = ""
         self._began = False
         self.rest: float | None = None
 
@@ -101,6 +116,7 @@ class Decoder:
         # Servers send the usage in the last chunk, in every chunk, or never.
         if usage := response.get("usage") or response.get("x_groq"):
             self._count(usage)
+            self._answerer = text_of(response.get("model")) or self._answerer
         for choice in objects_of(response.get("choices")):
             if choice.get("index") and number_of(choice["index"]):
                 continue  # a second answer to the same request, which was not asked for
@@ -108,13 +124,14 @@ class Decoder:
                 self._count(usage)
             if delta := choice.get("delta"):
                 self._began = True
-                yield from self._delta(object_of(delta))
+                yield from self._texts.take(self._delta(object_of(delta)))
             elif not self._began and (whole := object_of(choice.get("message"))):
                 # The server does not stream; others repeat the whole answer behind its pieces.
-                yield from self._delta(whole)
+                yield from self._texts.take(self._delta(whole))
                 self._end("stop")
             if reason := choice.get("finish_reason"):
                 self._end(text_of(reason))
+                self._answerer = text_of(response.get("model"))
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
         """Yield the ends of the parts and of the response.
@@ -130,7 +147,10 @@ class Decoder:
             raise broken(f"the response ended before it was complete{f' ({reason})' if reason else ''}")
         if reason == "content_filter":
             raise filtered()
-        yield from self._writer.finish()
+        yield from self._texts.take(self._writer.finish())
+        yield from self._texts.close(annotated(self._texts.text, kept(self._annotations)))
+        for part in _executed(self._extra.get("executed_tools")):
+            yield from self._writer.whole(part)
         self._calls += filter(None, map(self._written_call, self._writer.calls))
         cut = reason in _CUT
         for call in self._calls:
@@ -138,7 +158,13 @@ class Decoder:
         if self._extra:  # kept in a part that shows nothing
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
-        yield ModelFinished(read_usage(self._usage, "prompt", "completion"), self._reason, cut)
+        usage = replace(read_usage(self._usage, "prompt", "completion"), searches=self._searches())
+        yield ModelFinished(usage, self._reason, cut, model=self._answerer)
+
+    def _searches(self) -> int:
+        """Return the searches that are billed: of OpenRouter a number; a search model of OpenAI's makes one."""
+        told = object_of(self._usage.get("server_tool_use_details")).get("web_search_requests")
+        return count_of(told) or int(is_search_model(self._model))
 
     def _end(self, reason: str) -> None:
         if reason:
@@ -158,6 +184,9 @@ class Decoder:
     def _mixed(self, delta: Json, content: object) -> Iterator[ModelEvent]:
         """Yield the events of a piece with more than text, which may have none."""
         _keep(self._extra, delta, _KNOWN)
+        if cited := objects_of(delta.get("annotations")):
+            self._annotations += cited[: MOST_CITATIONS - len(self._annotations)]
+            self._texts.holds = True
         for name in _REASONING_FIELDS:
             if reasoning := words_of(delta.get(name)):
                 # Reasoning goes back to the server as it came: as a text in this field, or not at all.
@@ -244,6 +273,19 @@ class Decoder:
         arguments = read_arguments("".join(call.pieces))
         data = ProviderData(PROVIDER, {"model": self._model, "extra": call.extra}) if call.extra else None
         yield PartFinished(call.index, ToolCall(call.id, call.name, arguments, data))
+
+
+def _executed(tools: object) -> Iterator[HostedCall | HostedResult]:
+    """Yield what a server did itself, as Groq tells it: https://console.groq.com/docs/compound/built-in-tools."""
+    for tool in objects_of(tools)[:MOST_PAGES]:
+        name = "web_search" if tool.get("type") == "search" else name_of(tool.get("type"))
+        # What goes back is kept with the other fields of the server's own.
+        call = HostedCall(
+            mint_id(), name, fitting(read_arguments(tool.get("arguments"))), "", ProviderData(PROVIDER, {})
+        )
+        found = objects_of(object_of(tool.get("search_results")).get("results"))
+        listed = (page(one.get("url"), one.get("title"), one.get("content")) for one in found)
+        yield from alone(call, pages(listed) or words(tool.get("output")))
 
 
 def _keep(extra: Json, chunk: Json, known: Collection[str]) -> None:

@@ -13,13 +13,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from agentmagic import settings
 from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError
-from agentmagic.messages import Media, Usage
+from agentmagic.messages import Citation, Media, Usage
 from agentmagic.providers import failures
 from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema
 from agentmagic.providers.clients import Decoder, RemoteModel, http_client, listed_names
 from agentmagic.providers.failures import Fault, Vendor, cut_off, sentence, unreachable, usable_key
+from agentmagic.providers.hosted import MOST_CITATIONS, citation
 from agentmagic.providers.openai import BASE_URL, KEY
-from agentmagic.providers.wire import Json, base64_of, clean, count_of, fit_name, object_of, retry_after, write_body
+from agentmagic.providers.wire import (
+    Json,
+    base64_of,
+    clean,
+    count_of,
+    fit_name,
+    object_of,
+    objects_of,
+    retry_after,
+    text_of,
+    write_body,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -236,6 +248,45 @@ def read_usage(usage: object, sent: str, written: str) -> Usage:
     counts = (count_of(figures.get(f"{sent}_tokens")) or hits + misses, cached)
     counts += (count_of(figures.get(f"{written}_tokens")), count_of(own.get("reasoning_tokens")))
     return Usage(*counts, requests=1, cost=None, cache_write_tokens=count_of(details.get("cache_write_tokens")))
+
+
+# https://developers.openai.com/api/docs/guides/tools-web-search: models of Chat Completions that always search.
+_SEARCHES = re.compile(r"gpt-.*-search-(?:api|preview)")
+
+
+def is_search_model(model: str) -> bool:
+    """Return whether a model of Chat Completions searches the web for each answer."""
+    return _SEARCHES.match(model) is not None
+
+
+def annotated(text: str, annotations: object) -> list[Citation]:
+    """Return the citations of a text; in most texts the span is a link that the model wrote behind its words.
+
+    The API does not say in which units it counts, and other servers give no span, or 0 and 0: the span has to hold the
+    address.
+    """
+    found: list[Citation] = []
+    for one in objects_of(annotations)[:MOST_CITATIONS]:
+        cited = object_of(one.get("url_citation")) or one  # of Chat Completions, of Responses
+        url = text_of(cited.get("url"))
+        if url:
+            span = _span(text, url, (cited.get("start_index"), cited.get("end_index")))
+            found.append(citation(text, span, url, cited.get("title"), cited.get("content")))
+    return found
+
+
+def _span(text: str, url: str, given: tuple[object, object]) -> tuple[object, object]:
+    start, end = given
+    if type(start) is int and type(end) is int and 0 <= start < end <= 2 * len(text):
+        if url in text[start:end] or url not in text:
+            return given
+        wide = text.encode("utf-16-le", "replace")
+        start, end = (len(wide[: 2 * place].decode("utf-16-le", "ignore")) for place in (start, end))
+        if url in text[start:end]:
+            return start, end
+    address = re.escape(url)
+    link = re.search(rf"\(?\[+[^\[\]\n]{{0,300}}\]+\({address}\)\)?", text) or re.search(address, text)
+    return link.span() if link else (None, None)
 
 
 def data_url(media: Media) -> str:

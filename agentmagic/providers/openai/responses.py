@@ -12,6 +12,9 @@ from agentmagic.errors import ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import (
     Content,
+    HostedCall,
+    HostedResult,
+    HostedTool,
     Media,
     Message,
     Part,
@@ -25,7 +28,8 @@ from agentmagic.messages import (
 )
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merged
 from agentmagic.providers.failures import Fault, broken
-from agentmagic.providers.openai import PROVIDERS
+from agentmagic.providers.hosted import finished, in_words
+from agentmagic.providers.openai import PROVIDERS, server_items
 from agentmagic.providers.openai.batches import OpenAIBatches
 from agentmagic.providers.openai.client import (
     CHOICES,
@@ -88,6 +92,7 @@ class _Item:
 
 
 _KINDS: dict[str, PartKind] = {"message": "text", "reasoning": "reasoning", "function_call": "tool_call"}
+_CALLS = frozenset({"tool_call", "hosted_call"})
 _TYPES = {kind: name for name, kind in _KINDS.items()}
 _DELTAS: dict[str, PartKind] = {
     "response.output_text.delta": "text",
@@ -104,10 +109,11 @@ _PARAGRAPH = "\n\n"
 
 
 class Decoder:
-    """Turns the events of one streamed response into ours; output items of unknown kinds are skipped.
+    """Turns the events of one streamed response into ours; items of further kinds are calls of OpenAI's own servers.
 
-    Each item gives one part, even if a server announces it twice, or not at all. What its last form lacks is taken from
-    the events before, or else from the closing event, which has all items: a call without arguments waits for that.
+    Each item gives one part, or a call with its result, even if a server announces it twice, or not at all. What its
+    last form lacks is taken from the events before, or else from the closing event, which has all items: a call without
+    arguments waits for that.
     Nothing comes after the closing event.
     """
 
@@ -172,7 +178,7 @@ class Decoder:
         return item
 
     def _start(self, place: int | None, data: Json) -> Iterable[ModelEvent]:
-        kind = _KINDS.get(text_of(data.get("type")))
+        kind = _kind(data)
         if kind is None:
             return ()
         item = self._find(kind, place, data)
@@ -182,10 +188,10 @@ class Decoder:
 
     def _begin(self, item: _Item) -> Iterator[ModelEvent]:
         """Yield the start of a part. A text begins with its first word, which may be thinking; a call with its name."""
-        name = text_of(item.data.get("name"))
-        if item.index < 0 and (name if item.kind == "tool_call" else item.kind == "reasoning"):
+        name = server_items.name_of(item.data) if item.kind == "hosted_call" else text_of(item.data.get("name"))
+        if item.index < 0 and (name if item.kind in _CALLS else item.kind == "reasoning"):
             item.index = self._writer.next_index()
-            yield PartStarted(item.index, item.kind, name if item.kind == "tool_call" else "")
+            yield PartStarted(item.index, item.kind, name if item.kind in _CALLS else "")
             for text in item.texts:
                 yield PartDelta(item.index, text)
 
@@ -210,7 +216,7 @@ class Decoder:
         return ()
 
     def _finish(self, place: int | None, data: Json) -> Iterator[ModelEvent]:
-        kind = _KINDS.get(text_of(data.get("type")))
+        kind = _kind(data)
         if kind is None:
             return
         item = self._item(kind, place, data)
@@ -220,6 +226,9 @@ class Decoder:
 
     def _end_part(self, item: _Item) -> Iterator[ModelEvent]:
         if item.done:
+            return
+        if item.kind == "hosted_call":
+            yield from self._end_hosted(item)
             return
         part = _part(item.data, "".join(item.texts), is_whole=item.is_whole)
         yield from self._begin(item)
@@ -232,6 +241,14 @@ class Decoder:
         # A text that came at once, after no delta, needs none.
         yield from (one for one in said if self._writer.found_thinking or not isinstance(one, PartDelta))
         yield from ended
+
+    def _end_hosted(self, item: _Item) -> Iterator[ModelEvent]:
+        """Yield a call of OpenAI's own servers and its result, which are one item."""
+        call, result = server_items.hosted_parts(item.data, PROVIDER, is_whole=item.is_whole)
+        yield from self._begin(item)
+        item.done = True
+        yield from finished(item.index, call, begun=True)
+        yield from finished(self._writer.next_index(), result)
 
     def _end(self, response: Json, *, cut: bool) -> Iterator[ModelEvent]:
         details = object_of(response.get("incomplete_details"))
@@ -248,7 +265,9 @@ class Decoder:
             if (item.is_whole or item.texts or item.index >= 0) and not (cut and not _is_named(item)):
                 yield from self._end_part(item)
         self.rest = AFTER_END
-        yield ModelFinished(read_usage(response.get("usage"), "input", "output"), reason or "completed", cut)
+        usage, answerer = read_usage(response.get("usage"), "input", "output"), text_of(response.get("model"))
+        usage = replace(usage, searches=server_items.searches(response, [item.data for item in self._items]))
+        yield ModelFinished(usage, reason or "completed", cut, model=answerer)
 
     def _take(self, output: object) -> None:
         """Give each item of the closing event to the part that it is of, or else make one of it.
@@ -258,7 +277,7 @@ class Decoder:
         left = list(self._items)
         strange: list[tuple[PartKind, Json]] = []
         for data in objects_of(output):
-            kind = _KINDS.get(text_of(data.get("type")))
+            kind = _kind(data)
             if kind is None:
                 continue
             ids = [name for name in ("id", "call_id") if data.get(name)]
@@ -275,6 +294,11 @@ class Decoder:
             else:
                 left.remove(item)
             _supply(item, data)
+
+
+def _kind(data: Json) -> PartKind | None:
+    kind = text_of(data.get("type"))
+    return _KINDS.get(kind) or ("hosted_call" if kind else None)
 
 
 def _is_named(item: _Item) -> bool:
@@ -304,7 +328,7 @@ def _part(item: Json, said: str, *, is_whole: bool) -> Part:
     match item["type"]:
         case "message":
             text = words_of(item.get("content")) if is_whole else ""
-            return Text(text or said, data if text else None)
+            return Text(text or said, data if text else None, citations=server_items.citations_of(item, text))
         case "reasoning":
             entries = (*objects_of(item.get("summary")), *objects_of(item.get("content"))) if is_whole else ()
             return Reasoning(_PARAGRAPH.join(map(words_of, entries)) or said, data)
@@ -342,6 +366,10 @@ class OpenAIResponses(OpenAIClient):
         known = honoured_by(self.model, settings) if self.is_own else set(settings.given)
         return known - {"seed"}
 
+    def hosts(self, tool: HostedTool) -> bool:
+        """Return whether OpenAI carries out the tool itself for the model."""
+        return server_items.hosts(self.model, tool)
+
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
         request = replace(request, output=None) if "text" in self.without else request
@@ -360,12 +388,14 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     """Return the body of `POST /responses`; a memo of the same model saves encoding a message twice."""
     messages = (memo or _memo(model))(request.messages)
     body: Json = {"model": model, "input": messages, "stream": True, "store": False}
-    if reasons(model):
-        body["include"] = ["reasoning.encrypted_content"]
+    include = ["reasoning.encrypted_content"] if reasons(model) else []
+    if include or request.hosted:
+        body["include"] = [*include, *([server_items.SOURCES] if request.hosted else [])]
     if request.instructions:
         body["instructions"] = clean(request.instructions)
-    if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
+    if request.tools or request.hosted:
+        body["tools"] = [*map(server_items.web_tool, request.hosted), *map(_tool, request.tools)]
+        body |= server_items.bound_of(request.hosted)
         choice = request.tool_choice
         body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "name": choice}
     if request.output:
@@ -413,9 +443,11 @@ def _assistant_items(parts: Sequence[Part], *, reasons: bool) -> Iterator[Json]:
                 held.append(own)
             else:
                 parted = True
+        elif isinstance(part, HostedResult) and part.provider_data:
+            continue  # it is in the item of its call
         elif own and not parted:
             yield from held
-            yield own
+            yield server_items.sent_back(own)
             held = []
         elif fresh := _fresh_item(part):
             yield fresh
@@ -431,6 +463,8 @@ def _fresh_item(part: Part) -> Json | None:
             return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         case Reasoning() | ToolResult():
             return None
+        case HostedCall() | HostedResult():
+            return {"role": "assistant", "content": in_words(part).text}
         case _:
             text = as_text(part)
             return {"role": "assistant", "content": text} if text else None

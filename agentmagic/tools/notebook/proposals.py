@@ -5,7 +5,16 @@ from dataclasses import replace
 from uuid import uuid4
 
 from agentmagic.errors import ToolError
-from agentmagic.events import CellAction, CellKind, CellPlace, CellProposed, Event, ProposalFate, ProposalSettled
+from agentmagic.events import (
+    CellAction,
+    CellKind,
+    CellPlace,
+    CellProposed,
+    Event,
+    ProposalFate,
+    ProposalSettled,
+    innermost,
+)
 from agentmagic.host import NotebookCell, RunningNotebook, installed
 from agentmagic.messages import Message, Resource
 from agentmagic.secrets import redact
@@ -111,7 +120,7 @@ def _target(notebook: RunningNotebook, action: CellAction, number: int) -> Noteb
 def open_proposals(events: Iterable[Event]) -> tuple[CellProposed, ...]:
     """Return the proposals of a log that the user has not decided on, oldest first."""
     found: dict[str, CellProposed] = {}
-    for event in events:
+    for event in map(innermost, events):
         match event:
             case CellProposed():
                 found[event.id] = event
@@ -133,7 +142,7 @@ def told(prompt: Message, events: Iterable[Event], last: Sequence[Event]) -> Mes
     """Return a prompt with what became of the proposals that were settled in the `last` turn of these events."""
     parts = tuple(part for part in prompt.parts if not is_told(part))
     settled = [event for event in last if isinstance(event, ProposalSettled)]
-    proposed = {event.id: event for event in events if isinstance(event, CellProposed)} if settled else {}
+    proposed = {one.id: one for one in map(innermost, events) if isinstance(one, CellProposed)} if settled else {}
     settled = [event for event in settled if event.id in proposed]
     lines = [_line(proposed[one.id], one) for one in settled[:MOST_TOLD]]
     lines += [f"({len(settled) - MOST_TOLD} more)"] if len(settled) > MOST_TOLD else []

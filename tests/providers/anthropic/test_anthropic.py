@@ -105,7 +105,7 @@ def test_an_answer_becomes_parts_of_its_blocks():
     ]
 
 
-def test_blocks_that_no_part_can_hold_go_back_as_they_came():
+def test_blocks_of_the_server_and_citations_go_back_as_they_came():
     search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     cited = {"type": "web_search_result_location", "encrypted_index": "x"}
@@ -121,10 +121,17 @@ def test_blocks_that_no_part_can_hold_go_back_as_they_came():
         ),
         *end(),
     )
-    assert parts[0].text == "[Claude sent a block of kind server_tool_use, which cannot be shown.]"
     assert encode(Request((user("Hi"), Message("assistant", tuple(parts)), user("And?"))), MODEL)["messages"][1][
         "content"
     ] == [search | {"input": {"query": "noon"}}, found, {"type": "text", "text": "Noon.", "citations": [cited]}]
+
+
+def test_a_text_that_stays_open_while_the_server_searches_is_one_part():
+    begin, first, second, end_ = says(0, "It is ", "noon.")
+    search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+    parts = parts_of(start(), begin, first, *block(1, search), *block(2, found), second, end_, *end())
+    assert [part.text for part in parts if isinstance(part, Text)] == ["It is noon."]
 
 
 def test_usage_counts_what_was_read_from_and_written_to_the_cache_as_input():

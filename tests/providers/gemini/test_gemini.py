@@ -109,13 +109,13 @@ def test_thoughts_text_and_calls_become_parts_and_the_usage_is_that_of_the_last_
 
 
 CODE = {"executableCode": {"language": "PYTHON", "code": "1"}}
+RAN = {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}}
 
 
 def test_parts_that_hold_no_words_go_back_as_they_came():
-    sent = [{"text": "Hello"}, {"thoughtSignature": SIGNED}, CODE]
+    sent = [{"text": "Hello"}, {"thoughtSignature": SIGNED}, CODE, RAN]
     parts = parts_of(decode(*map(chunk, sent), chunk({}, reason="STOP")))
-    unshown = "[Gemini sent a part of kind executableCode, which cannot be shown.]"
-    assert [part.text for part in parts] == ["Hello", "", unshown]
+    assert [part.type for part in parts] == ["text", "text", "hosted_call", "hosted_result"]
     assert replay(parts) == sent
 
 

@@ -8,6 +8,8 @@ import pytest
 from agentmagic.errors import BadRequest, StreamBroken, Unavailable
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import (
+    HostedCall,
+    HostedResult,
     Media,
     Message,
     Part,
@@ -78,7 +80,7 @@ def parts(events: list[ModelEvent]) -> tuple[Part, ...]:
 
 def test_items_come_in_deltas_each_at_its_own_index_and_then_whole():
     said, call = message_item("It is noon.", 0), call_item("{}", 1)
-    search = {"id": "ws_1", "type": "web_search_call", "status": "completed"}  # items of other kinds are passed over
+    search = {"id": "ws_1", "type": "web_search_call", "status": "completed"}
     assert decode(
         {"type": "response.created", "response": {}},
         added(message_item("")),
@@ -96,11 +98,15 @@ def test_items_come_in_deltas_each_at_its_own_index_and_then_whole():
     ) == [
         PartStarted(0, "text"),
         PartDelta(0, "It is "),
-        PartStarted(1, "tool_call", "clock"),
-        PartDelta(1, "{"),
+        PartStarted(1, "hosted_call", "web_search"),
+        PartStarted(2, "tool_call", "clock"),
+        PartDelta(2, "{"),
         PartDelta(0, "noon."),
-        PartDelta(1, "}"),
-        PartFinished(1, ToolCall("call_1", "clock", {}, ProviderData("openai", call))),
+        PartDelta(2, "}"),
+        PartFinished(1, HostedCall("ws_1", "web_search", {}, "OpenAI", ProviderData("openai", search))),
+        PartStarted(3, "hosted_result", "web_search"),
+        PartFinished(3, HostedResult("ws_1", "web_search", (), "ok", ProviderData("openai", {}))),
+        PartFinished(2, ToolCall("call_1", "clock", {}, ProviderData("openai", call))),
         PartFinished(0, Text("It is noon.", ProviderData("openai", said))),
         ModelFinished(Usage(58, 8, 15, 5, 1, None), "completed"),
     ]

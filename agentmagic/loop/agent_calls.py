@@ -1,0 +1,183 @@
+"""The calls of agent tools: each asks an agent, in a turn inside the turn that makes the call."""
+
+from collections import deque
+from collections.abc import Callable, MutableMapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from agentmagic.agent import Agent, AgentTool, Connections
+from agentmagic.approval.approvals import Approvals
+from agentmagic.classroom import class_settings
+from agentmagic.errors import AgentMagicError, CassetteError, ReplayMismatch, ToolError, UsageError, said
+from agentmagic.events import Event, Notice
+from agentmagic.loop.budgets import Budget
+from agentmagic.loop.outer_turn import DEEPEST_TURN, OuterTurn
+from agentmagic.loop.step import TurnContext
+from agentmagic.loop.turn import Channel, Outcome, run_turn
+from agentmagic.loop.turn_options import PlayTurn, TurnSettings
+from agentmagic.messages import Message, Text, ToolCall, ToolDef, ToolKey, ToolResult, user
+from agentmagic.providers.base import Model
+from agentmagic.providers.outside import is_outside, shown_name
+from agentmagic.providers.registry import address_of, info
+from agentmagic.serialization import json_form
+from agentmagic.settings import model_override
+from agentmagic.tools.base import Tool, ToolContext, Toolset, failure
+
+UNASKED = "{} is an agent, which is asked in a turn. Ask the session, or make a session of the agent."
+TOO_DEEP = (
+    "{} was not asked: agents ask agents {} deep at most, and this call is deeper. Do it without another agent, or say "
+    "what is missing."
+)
+_KEPT = ("answer", "done", "limit")
+"""The reasons of a turn's end after which its answer is the result of the call."""
+
+AgentPath = tuple[str, ...]
+"""The names of the agent tools within each other, the outermost first."""
+
+
+class InnerTape(Protocol):
+    """The tape of the turn of an agent tool: it records the turn, or plays it back."""
+
+    @property
+    def model(self) -> Model:
+        """The model of the turn."""
+        ...
+
+    def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
+        """Return the sources of tools whose lists and calls are on the tape."""
+        ...
+
+    async def play(self, turn: TurnContext, channel: Channel, run: PlayTurn = run_turn) -> Outcome:
+        """Run the turn on tape."""
+        ...
+
+
+TapeMaker = Callable[[Message, Agent, Callable[[], Model], deque[Notice]], InnerTape]
+"""Makes the tape of an inner turn, from its prompt, agent, model and notices."""
+
+
+class AgentTools:
+    """The agent tools of an agent, as one session opens them: a toolset.
+
+    Each call is a turn of its own with no earlier conversation, so that calls can run at one time, and a call that is
+    undone or made again finds nothing of what was said before. What the user has approved with "always" is kept in
+    `approvals` by the names of the agents. `in_doubt` are the tools that were running when the kernel stopped.
+    """
+
+    is_local = True
+
+    def __init__(
+        self,
+        agent: Agent,
+        connections: Connections,
+        approvals: MutableMapping[AgentPath, Approvals],
+        in_doubt: set[ToolKey],
+        path: AgentPath = (),
+    ) -> None:
+        self._agent = agent
+        self._connections = connections
+        self._approvals = approvals
+        self._in_doubt = in_doubt
+        self._path = path
+
+    async def tools(self) -> Sequence[Tool]:
+        """Return a tool for each agent."""
+        return [self._tool(one) for one in self._agent.agent_tools]
+
+    async def aclose(self) -> None:
+        """Do nothing: the session closes the models and servers."""
+
+    def _tool(self, asked: AgentTool) -> Tool:
+        return asked.tool(partial(self._ask, asked), now=partial(_allowed, asked))
+
+    async def _ask(self, asked: AgentTool, call: ToolCall, context: ToolContext) -> ToolResult:
+        """Ask an agent, and return its answer; all failures but those of a replay are results."""
+        around = context.around
+        if not isinstance(around, OuterTurn):
+            raise ToolError(UNASKED.format(asked.name))
+        if around.depth >= DEEPEST_TURN:
+            return failure(call, TOO_DEEP.format(asked.name, DEEPEST_TURN))
+        try:
+            outcome = await self._turn(asked, call, context.tape, around)
+        except (CassetteError, ReplayMismatch):
+            raise
+        except AgentMagicError as error:
+            raise ToolError(f"{asked.name} was not asked: {said(error)}") from None
+        around.keep(outcome.changes)
+        if isinstance(outcome.error, (CassetteError, ReplayMismatch)):
+            raise outcome.error
+        return _result(asked, call, outcome)
+
+    async def _turn(self, asked: AgentTool, call: ToolCall, make: TapeMaker | None, around: OuterTurn) -> Outcome:
+        """Run the turn of a call to its end, inside the turn around it."""
+        recipe = TurnSettings().recipe(asked.agent)
+        if is_outside(chosen := model_override() or recipe.model):
+            raise UsageError(f"{shown_name(str(chosen))} is an agent with a loop of its own. Choose a model for it.")
+        prompt, notices = user(str(call.arguments["prompt"])), deque[Notice]()
+        real = partial(self._connections.model, recipe)
+        tape = None if make is None else make(prompt, recipe, real, notices)
+        model = real() if tape is None else tape.model
+        path = (*self._path, asked.name)
+        sources = inner_toolsets(recipe, self._connections, self._approvals, self._in_doubt, path)
+        turn = TurnContext(
+            recipe,
+            model,
+            sources if tape is None else tape.toolsets(sources),
+            prompt,
+            approvals=self._approvals.setdefault(path, Approvals(self._in_doubt)),
+            facts=info(model.name, address_of(model)),
+            budgets=(
+                Budget(f"agent {asked.name}", asked.max_cost, asked.max_tokens),
+                Budget("turn", recipe.max_cost, recipe.max_tokens),
+            ),
+            notices=notices,
+            step=around.steps,
+            traffic=around.traffic,
+            watcher=around.watcher,
+            purse=around.purse,
+            around=around,
+            name=asked.name,
+        )
+        events: list[Event] = []
+
+        def emit(event: Event) -> None:
+            events.append(event)
+            around.tell(event)
+
+        play = run_turn if tape is None else tape.play
+        return await play(turn, Channel(events, emit, around.put))
+
+
+def inner_toolsets(
+    agent: Agent,
+    connections: Connections,
+    approvals: MutableMapping[AgentPath, Approvals],
+    in_doubt: set[ToolKey],
+    path: AgentPath = (),
+) -> tuple[Toolset, ...]:
+    """Return the sources of tools of an agent: functions, toolsets, servers, and the agents that it may ask."""
+    own = (AgentTools(agent, connections, approvals, in_doubt, path),) if agent.agent_tools else ()
+    return (*connections.toolsets(agent), *own)
+
+
+def _allowed(asked: AgentTool) -> ToolDef:
+    """Return the definition of an agent tool. Raises UsageError if the class allows none, or a smaller share."""
+    bounds = class_settings()
+    bounds.check_agents(asked.name)
+    bounds.capped("max_cost", asked.max_cost)
+    bounds.capped("max_tokens", asked.max_tokens)
+    return asked.definition
+
+
+def _result(asked: AgentTool, call: ToolCall, outcome: Outcome) -> ToolResult:
+    """Return the answer of an agent as the result of its call, or why there is none."""
+    result = outcome.result
+    if result.stop_reason == "cancelled":
+        return failure(call, f"{asked.name} was stopped before it had an answer.", "interrupted")
+    wants_value = asked.agent.output is not None
+    if result.stop_reason in _KEPT and (result.value is not None if wants_value else result.final_text.strip()):
+        value = json_form(result.value) if wants_value else None
+        return ToolResult(call.id, call.name, (Text(result.final_text),), structured=value)
+    why = result.error or "It gave no answer."
+    part = result.final_text.strip()
+    return failure(call, f"{asked.name} failed: {why}{f' It had written: {part}' if part else ''}")

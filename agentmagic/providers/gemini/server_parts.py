@@ -1,0 +1,180 @@
+"""Reads the parts of what Google's servers do within an answer: searches, pages, programs, and what the answer cites.
+
+https://ai.google.dev/api/generate-content#GroundingMetadata and, under https://ai.google.dev/gemini-api/docs, the pages
+google-search, url-context, tool-combination and code-execution.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
+from urllib.parse import quote_plus
+
+from agentmagic.messages import Citation, Content, HostedCall, HostedResult, ProviderData, ResultStatus
+from agentmagic.providers import hosted
+from agentmagic.providers.hosted import FETCH, PROGRAM, SEARCH
+from agentmagic.providers.wire import Json, number_of, object_of, objects_of, text_of
+
+HOST = "Google"
+_NAMES = {"GOOGLE_SEARCH_WEB": SEARCH, "URL_CONTEXT": FETCH}
+_GOOD = frozenset({"", "success"})
+_OUTCOMES: dict[str, ResultStatus] = {"OUTCOME_OK": "ok", "OUTCOME_DEADLINE_EXCEEDED": "timeout"}
+_MOST_QUERIES = 50
+
+
+class ServerParts:
+    """Turns the parts of one response into calls of Google's servers and their results, and counts the searches.
+
+    A result without an id belongs to the latest call.
+    """
+
+    def __init__(self, provider: str, mint: Callable[[], str]) -> None:
+        self._provider = provider
+        self._mint = mint
+        self._last: HostedCall | None = None
+        self._calls: dict[str, HostedCall] = {}
+        self._queries: set[str] = set()
+        self.called = False
+
+    def parts(self, part: Json) -> tuple[HostedCall | HostedResult, ...]:
+        """Return the parts for one that holds more than text and is no call of ours."""
+        data = ProviderData(self._provider, part)
+        if call := object_of(part.get("toolCall")):
+            kind, arguments = text_of(call.get("toolType")), object_of(call.get("args"))
+            if kind == "GOOGLE_SEARCH_WEB":
+                self._queries.update(_queries(arguments.get("queries")))
+            return (self._begin(call.get("id"), _NAMES.get(kind) or kind.lower(), arguments, data),)
+        if program := object_of(part.get("executableCode")):
+            return (self._begin(program.get("id"), PROGRAM, {"code": text_of(program.get("code"))}, data),)
+        if response := object_of(part.get("toolResponse")):
+            return (self._end(response, self._found, data, "ok"),)
+        if output := object_of(part.get("codeExecutionResult")):
+            status = _OUTCOMES.get(text_of(output.get("outcome")), "error")
+            return (self._end(output, lambda one, _call: hosted.words(one.get("output")), data, status),)
+        return self._lone(part, data)
+
+    def searches(self) -> int:
+        """Return the searches that are billed: each query, once."""
+        return len(self._queries)
+
+    def _begin(self, call_id: object, name: str, arguments: Json, data: ProviderData) -> HostedCall:
+        self.called = True
+        made = text_of(call_id) or self._mint()
+        self._last = self._calls[made] = HostedCall(made, hosted.name_of(name), hosted.fitting(arguments), HOST, data)
+        return self._last
+
+    def _end(
+        self,
+        result: Json,
+        read: Callable[[Json, HostedCall | None], tuple[Content, ...]],
+        data: ProviderData,
+        status: ResultStatus,
+    ) -> HostedResult:
+        call = self._calls.get(text_of(result.get("id"))) or (None if result.get("id") else self._last)
+        name = call.name if call else hosted.name_of(_NAMES.get(text_of(result.get("toolType")), PROGRAM))
+        call_id = call.id if call else text_of(result.get("id")) or self._mint()
+        return HostedResult(call_id, name, read(result, call), status, data)
+
+    @staticmethod
+    def _found(response: Json, call: HostedCall | None) -> tuple[Content, ...]:
+        """Return what a tool found; of a search only Google's suggestions are told here, as HTML."""
+        found = object_of(response.get("response"))
+        match text_of(response.get("toolType")):
+            case "GOOGLE_SEARCH_WEB":
+                return hosted.pages(_suggestions(_queries(call.arguments.get("queries") if call else ())))
+            case "URL_CONTEXT":
+                return _fetched(found.get("urls_metadata") or found.get("urlMetadata"))
+            case _:
+                return hosted.words(found)
+
+    def _lone(self, part: Json, data: ProviderData) -> tuple[HostedCall | HostedResult, ...]:
+        """Return the parts for an image, of a program or of the model, and for a part of another kind."""
+        if blob := object_of(part.get("inlineData")):
+            content: tuple[Content, ...] = (hosted.image(blob.get("data"), blob.get("mimeType")),)
+            name = "image"
+        else:
+            kinds = (key for key in part if key not in ("thought", "thoughtSignature"))
+            name = hosted.name_of(next(kinds, ""))
+            content = hosted.words({key: value for key, value in part.items() if key != "thoughtSignature"})
+        return hosted.alone(HostedCall(self._mint(), name, {}, HOST, data), content)
+
+
+def of_metadata(
+    grounding: Json, urls: Json, provider: str, mint: Callable[[], str]
+) -> Iterator[HostedCall | HostedResult]:
+    """Yield the calls that only the data beside an answer tells of; none of it goes back to Google."""
+    data = ProviderData(provider, {})
+    if queries := _queries(grounding.get("webSearchQueries")):
+        call = HostedCall(mint(), SEARCH, {"queries": queries}, HOST, data)
+        found = (hosted.page(web.get("uri"), web.get("title")) for web in map(_web, _chunks(grounding)) if web)
+        yield from hosted.alone(call, hosted.pages((*found, *_suggestions(queries))))
+    if entries := objects_of(urls.get("urlMetadata")):
+        addresses = [one.get("retrievedUrl") for one in entries[: hosted.MOST_PAGES]]
+        call = HostedCall(mint(), FETCH, hosted.fitting({"urls": addresses}), HOST, data)
+        yield from hosted.alone(call, _fetched(entries))
+
+
+def queries_of(grounding: Json) -> int:
+    """Return how many searches an answer rests on."""
+    return len(set(_queries(grounding.get("webSearchQueries"))))
+
+
+def citations(text: str, grounding: Json) -> Iterator[Citation]:
+    """Yield the citations of an answer; its places count bytes of all its words."""
+    chunks, raw, known = _chunks(grounding), text.encode(errors="replace"), 0
+    for support in objects_of(grounding.get("groundingSupports")):
+        span = _span(text, raw, object_of(support.get("segment")))
+        for place in _listed(support.get("groundingChunkIndices")):
+            known += 1
+            if type(place) is int and 0 <= place < len(chunks) and (web := _web(chunks[place])):
+                yield hosted.citation(text, span, web.get("uri"), web.get("title"))
+            if known >= hosted.MOST_CITATIONS:
+                return
+
+
+def _span(text: str, raw: bytes, segment: Json) -> tuple[object, object]:
+    """Return the characters of a segment; its own words count where its bytes lead elsewhere."""
+    start, end, said = (
+        number_of(segment.get("startIndex")) or 0,
+        number_of(segment.get("endIndex")),
+        segment.get("text"),
+    )
+    if end is not None and 0 <= start < end <= len(raw):
+        span = len(raw[:start].decode(errors="ignore")), len(raw[:end].decode(errors="ignore"))
+        if not isinstance(said, str) or text[slice(*span)] == said:
+            return span
+    place = text.find(said) if isinstance(said, str) and said else -1
+    return (place, place + len(text_of(said))) if place >= 0 else (None, None)
+
+
+def _chunks(grounding: Json) -> list[Json]:
+    return [object_of(one) for one in _listed(grounding.get("groundingChunks"))]
+
+
+def _web(chunk: Json) -> Json:
+    """Return the page, file or place that a chunk is of."""
+    return next((one for one in map(object_of, chunk.values()) if one), dict[str, Any]())
+
+
+def _queries(queries: object) -> list[str]:
+    """Return the queries of a search; some are empty."""
+    return list(dict.fromkeys(line for one in _listed(queries) if (line := hosted.title_of(one))))[:_MOST_QUERIES]
+
+
+def _listed(value: object) -> Sequence[object]:
+    return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
+
+
+def _suggestions(queries: Iterable[str]) -> Iterator[Content]:
+    """Yield the searches at Google, which Google wants shown beside the answer."""
+    return (hosted.page(f"https://www.google.com/search?q={quote_plus(query)}", query) for query in queries)
+
+
+def _fetched(entries: object) -> tuple[Content, ...]:
+    """Return the pages that were fetched, with why not if one was not."""
+    return hosted.pages(map(_fetched_page, objects_of(entries)))
+
+
+def _fetched_page(entry: Json) -> Content:
+    status = text_of(entry.get("urlRetrievalStatus") or entry.get("url_retrieval_status"))
+    status = status.removeprefix("URL_RETRIEVAL_STATUS_").lower()
+    url = entry.get("retrievedUrl") or entry.get("retrieved_url")
+    return hosted.page(url, "", "" if status in _GOOD else f"(not read: {status})")

@@ -1,0 +1,159 @@
+"""Reads the items of what OpenAI's servers do within a response: searches, pages, programs, images and the like.
+
+https://developers.openai.com/api/docs/guides/tools-web-search, tools-code-interpreter, tools-file-search and
+tools-image-generation
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agentmagic.messages import (
+    Citation,
+    Content,
+    HostedCall,
+    HostedResult,
+    HostedTool,
+    ProviderData,
+    ResultStatus,
+    Text,
+)
+from agentmagic.providers import hosted
+from agentmagic.providers.hosted import FETCH, PROGRAM, SEARCH
+from agentmagic.providers.openai.client import annotated
+from agentmagic.providers.wire import Json, count_of, mint_id, object_of, objects_of, read_arguments, text_of, words_of
+
+HOST = "OpenAI"
+SOURCES = "web_search_call.action.sources"
+"""What a request includes, to be told which pages a search has found."""
+# The models with web search. It opens pages too, but no pages are fetched without it.
+_HAS_WEB = re.compile(r"(?:ft:)?(?:gpt-(?:[5-9]|\d\d)(?!.*-search)|gpt-4\.1(?!-nano))")
+_SEARCH_CALL = "web_search_call"
+_SHOWN_APART = frozenset({"id", "type", "status", "name", "arguments", "encrypted_content", "fingerprint"})
+"""Fields of further kinds of items of which nothing is shown as a result."""
+_WHOLE = frozenset({"", "completed", "failed"})
+"""The statuses of items that the API takes back."""
+_OURS = frozenset(
+    {"custom_tool_call", "computer_call", "local_shell_call", "shell_call", "apply_patch_call", "mcp_approval_request"}
+)
+"""Items that wait for an answer of ours, without which the API refuses them."""
+
+
+def hosts(model: str, tool: HostedTool) -> bool:
+    """Return whether OpenAI carries out a tool itself for a model; domains and the number of uses are kept."""
+    return tool.name == SEARCH and _HAS_WEB.match(model) is not None
+
+
+def web_tool(tool: HostedTool) -> Json:
+    """Return the entry of a tool; without a place of the user's, OpenAI would search as in the United States."""
+    entry: Json = {"type": "web_search", "user_location": {"type": "approximate"}}
+    return entry | ({"filters": {"allowed_domains": list(tool.domains)}} if tool.domains else {})
+
+
+def bound_of(tools: Sequence[HostedTool]) -> Json:
+    """Return the bound of all calls of OpenAI's own servers in a response: there is none for searches alone."""
+    bounds = [tool.max_uses for tool in tools if tool.max_uses]
+    return {"max_tool_calls": min(bounds)} if bounds else {}
+
+
+def citations_of(item: Json, text: str) -> tuple[Citation, ...]:
+    """Return the citations of a message; the places in each of its contents count from its beginning."""
+    found: list[Citation] = []
+    start = 0
+    for content in objects_of(item.get("content")):
+        end = start + len(words_of(content))
+        own = annotated(text[start:end], content.get("annotations"))
+        found += (replace(one, start=one.start + start, end=one.end + start) for one in own)
+        start = end
+    return hosted.cites(found)
+
+
+def searches(response: Json, items: Sequence[Json]) -> int:
+    """Return how many searches are billed; a server that does not count them bills each that was made."""
+    billed = object_of(object_of(response.get("tool_usage")).get("web_search")).get("num_requests")
+    return sum(map(_is_search, items)) if billed is None else count_of(billed)
+
+
+def _is_search(item: Json) -> bool:
+    """Return whether an item is a search; pages that are opened cost no fee."""
+    action = object_of(item.get("action"))
+    done = text_of(item.get("status")) in ("", "completed")
+    return item.get("type") == _SEARCH_CALL and action.get("type") == "search" and done
+
+
+def sent_back(item: Json) -> Json:
+    """Return an item as the API takes it back: not every version takes the list of pages that it sends."""
+    if item.get("type") != _SEARCH_CALL:
+        return item
+    action = object_of(item.get("action"))
+    kept = {name: value for name, value in action.items() if name != "sources" and value is not None}
+    return {**item, "action": kept} if action else item
+
+
+def hosted_parts(item: Json, provider: str, *, is_whole: bool) -> tuple[HostedCall, HostedResult]:
+    """Return the call that an item is, and its result; an item that is not whole does not go back."""
+    kind, status = text_of(item.get("type")), text_of(item.get("status"))
+    goes_back = is_whole and status in _WHOLE and kind not in _OURS
+    name, arguments = _called(kind, item)
+    data = ProviderData(provider, item) if goes_back else None
+    call = HostedCall(text_of(item.get("id")) or mint_id(), name, hosted.fitting(arguments), HOST, data)
+    failed: ResultStatus = "error" if status == "failed" or item.get("error") else "ok"
+    outcome: ResultStatus = failed if is_whole and status in _WHOLE else "interrupted"
+    return hosted.alone(call, _found(kind, item), outcome)
+
+
+def name_of(item: Json) -> str:
+    """Return the name of a call whose item has just begun."""
+    return hosted.name_of(item.get("name") or text_of(item.get("type")).removesuffix("_call"))
+
+
+def _called(kind: str, item: Json) -> tuple[str, Json]:
+    """Return the name and the arguments of a call."""
+    action = object_of(item.get("action"))
+    match kind:
+        case "web_search_call":
+            name = FETCH if action.get("type") in ("open_page", "find_in_page") else SEARCH
+            return name, {key: value for key, value in action.items() if key not in ("type", "sources") and value}
+        case "code_interpreter_call":
+            return PROGRAM, {"code": text_of(item.get("code"))}
+        case "file_search_call":
+            return "file_search", {"queries": item.get("queries")}
+        case _:
+            return name_of(item), read_arguments(item.get("arguments"))
+
+
+def _found(kind: str, item: Json) -> tuple[Content, ...]:
+    """Return what came of a call, in parts."""
+    match kind:
+        case "web_search_call":
+            action = object_of(item.get("action"))
+            opened = [{"url": action["url"]}] if action.get("url") else []
+            return hosted.pages(_source(one) for one in (*objects_of(action.get("sources")), *opened))
+        case "code_interpreter_call":
+            outputs = objects_of(item.get("outputs"))[: hosted.MOST_PAGES]
+            return tuple(part for one in outputs for part in _output(one))
+        case "file_search_call":
+            found: Sequence[Json] = objects_of(item.get("results"))[: hosted.MOST_PAGES]
+            return tuple(part for one in found for part in _file(one))
+        case "image_generation_call":
+            return (hosted.image(item.get("result"), f"image/{text_of(item.get('output_format')) or 'png'}"),)
+        case _:
+            return hosted.words({name: value for name, value in item.items() if name not in _SHOWN_APART and value})
+
+
+def _source(source: Json) -> Content:
+    """Return a page that was searched, or a feed of OpenAI's, which has a name."""
+    return hosted.page(source.get("url"), source.get("title") or source.get("name"))
+
+
+def _output(output: Json) -> tuple[Content, ...]:
+    url = text_of(output.get("url"))
+    if url.startswith("data:"):
+        head, _, data = url.partition(",")
+        return (hosted.image(data, head.removeprefix("data:").partition(";")[0]),)
+    return (hosted.page(url, "an image"),) if url else hosted.words(output.get("logs"))
+
+
+def _file(found: Json) -> tuple[Content, ...]:
+    name = hosted.title_of(found.get("filename"))
+    return (*((Text(f"{name}:"),) if name else ()), *hosted.words(found.get("text")))

@@ -1,0 +1,388 @@
+"""Spans of OpenTelemetry for turns, model requests and tool calls, by its GenAI conventions; no metrics.
+
+Nothing is traced, and OpenTelemetry is not imported, before the user has set a tracer provider in this process. Each
+span is the current one while its work runs, so that the spans of tools, of HTTP clients and of MCP nest under it.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
+from functools import lru_cache, wraps
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from agentmagic.errors import said
+from agentmagic.events import RunResult
+from agentmagic.log import logger
+from agentmagic.messages import NOTEBOOK, Message, Part, Reasoning, Text, ToolCall, ToolDef, ToolResult, Usage, as_text
+from agentmagic.secrets import redact
+from agentmagic.serialization import own_version
+from agentmagic.text import clip, cut, in_json, shown
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CONVENTIONS = "0.1.0"
+"""The version of the conventions (open-telemetry/semantic-conventions-genai, status Development)."""
+CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""OpenTelemetry's own variable: whether messages, arguments and results are in the spans."""
+_WANTED = ("true", "1", "span_only", "span_and_event")
+_PROVIDER = "OTEL_PYTHON_TRACER_PROVIDER"
+"""OpenTelemetry's variable that names a tracer provider, which its API loads at the first use."""
+
+FLUSH = 2.0
+"""Seconds that the end of a cell waits for the exporters."""
+LONGEST_TEXT = 10_000
+"""Characters of a text, an argument or a result in a span."""
+MOST_MESSAGES = 50
+"""Messages of a request that are in its span: the last ones."""
+LONGEST_ERROR = 500
+"""Characters of an error, or of the description of a tool, in a span."""
+
+_NAMED_BY = {"invoke_agent": "agent.name", "chat": "request.model", "execute_tool": "tool.name"}
+"""The attribute that stands behind the operation in the name of a span."""
+_PROVIDERS = {"gemini": "gcp.gemini", "openai-chat": "openai"}
+"""What the conventions call a provider whose name is another one here."""
+
+
+class TraceSpan:
+    """A span under way, or nothing if nothing is traced.
+
+    One that is not `kept` is never ended, so nothing of it is exported: what comes from a cassette has no spans.
+    """
+
+    def __init__(self, span: "Span | None" = None, *, kept: bool = True) -> None:
+        self.kept = kept
+        self.inner = span
+        self.conversation = ""
+
+    @property
+    def trace_id(self) -> str:
+        """The id of the trace in hexadecimal digits, "" if nothing is exported."""
+        if self.inner is None or not self.kept or not self.inner.is_recording():
+            return ""
+        return f"{self.inner.get_span_context().trace_id:032x}"
+
+    @property
+    def takes_content(self) -> bool:
+        """Whether the user wants messages, arguments and results in the span."""
+        return self.inner is not None and os.environ.get(CONTENT, "").strip().lower() in _WANTED
+
+    def set(self, attributes: Mapping[str, Any]) -> None:
+        """Set the attributes that have a value."""
+        if self.inner is not None:
+            self.inner.set_attributes({f"gen_ai.{name}": value for name, value in attributes.items() if value})
+
+    def count(self, usage: Usage) -> None:
+        """Set the tokens."""
+        if usage.input_tokens or usage.output_tokens:
+            self.set(
+                {
+                    "usage.input_tokens": usage.input_tokens,
+                    "usage.output_tokens": usage.output_tokens,
+                    "usage.cache_read.input_tokens": usage.cached_tokens,
+                    "usage.cache_creation.input_tokens": usage.cache_write_tokens,
+                    "usage.reasoning.output_tokens": usage.reasoning_tokens,
+                }
+            )
+
+    def fail(self, kind: str, words: str = "") -> None:
+        """Set the status to an error of a class, such as a status of HTTP or the name of an exception."""
+        if self.inner is not None:
+            from opentelemetry.trace import Status, StatusCode
+
+            self.inner.set_attribute("error.type", kind)
+            self.inner.set_status(Status(StatusCode.ERROR, clip(redact(words), LONGEST_ERROR) or None))
+
+    def drop(self) -> None:
+        """Export nothing of the span."""
+        self.kept = self.inner is None  # `NOTHING` is shared
+
+    def end(self) -> None:
+        """End the span, if it is kept."""
+        if self.inner is not None and self.kept:
+            _unflushed.set()
+            with suppress(Exception):  # of a processor of the user
+                self.inner.end()
+
+
+NOTHING = TraceSpan()
+_current: ContextVar[TraceSpan] = ContextVar("agentmagic_span", default=NOTHING)
+_unflushed = threading.Event()
+
+
+Spanning = AbstractContextManager[TraceSpan]
+_UNTRACED: Spanning = nullcontext(NOTHING)
+
+
+def invoke_agent(name: str, model: str, conversation: str, *, on_tape: bool = False) -> Spanning:
+    """Open the span of a turn; one `on_tape` is kept only if a request was sent in it, or a call carried out."""
+    if _tracer() is None:
+        return _UNTRACED
+    provider, _, asked = model.partition(":")
+    attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": asked}
+    attributes |= {"agent.name": name, "conversation.id": conversation}
+    return _spanning("invoke_agent", attributes, kept=not on_tape)
+
+
+def chat(
+    model: str, instructions: str, messages: Sequence[Message], tools: Sequence[ToolDef], settings: Mapping[str, Any]
+) -> Spanning:
+    """Open the span of a model request, with the `settings` of its sampling by the names of the conventions."""
+    if _tracer() is None:
+        return _UNTRACED
+    provider, _, asked = model.partition(":")
+    given = {f"request.{name}": value for name, value in settings.items()}
+    attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": asked, **given}
+
+    def content() -> dict[str, Any]:
+        return {
+            "system_instructions": [{"type": "text", "content": instructions}] if instructions else [],
+            "input.messages": [_message(one) for one in messages[-MOST_MESSAGES:]],
+            "tool.definitions": [
+                {"type": "function", "name": one.name, "description": one.description, "parameters": one.parameters}
+                for one in tools
+            ],
+        }
+
+    attributes |= {"request.stream": True}
+    return _spanning("chat", attributes, content, remote=provider not in ("local", "scripted"))
+
+
+def answered(span: TraceSpan, parts: Iterable[Part], usage: Usage, reason: str, model: str) -> None:
+    """Note on the span of a request what came back; `model` is the one that answered, as the provider names it."""
+    if span.inner is None:
+        return
+    span.set({"response.finish_reasons": [reason] if reason else None, "response.model": model})
+    span.count(usage)
+    if span.takes_content:
+        said_back = {"role": "assistant", "parts": list(map(_part, parts)), "finish_reason": reason or "stop"}
+        span.set({"output.messages": _json([said_back])})
+
+
+def turn_ended(span: TraceSpan, result: RunResult, error: BaseException | None) -> None:
+    """Note on the span of a turn what it came to."""
+    if span.inner is None:
+        return
+    span.count(result.usage)
+    if error is not None or result.stop_reason in ("cancelled", "budget"):
+        span.fail(result.stop_reason if error is None else kind_of_error(error), result.error)
+    if span.takes_content and result.history_delta:
+        asked, *rest = result.history_delta
+        span.set({"input.messages": _json([_message(asked)]), "output.messages": _json(list(map(_message, rest)))})
+
+
+def execute_tool(definition: ToolDef, call: ToolCall) -> Spanning:
+    """Open the span of a tool call."""
+    if _tracer() is None:
+        return _UNTRACED
+    attributes = {"tool.name": call.name, "tool.call.id": call.id}
+    attributes["tool.description"] = clip(shown(definition.description), LONGEST_ERROR)
+    attributes["tool.type"] = "function" if definition.server == NOTEBOOK else "extension"
+    return _spanning("execute_tool", attributes, lambda: {"tool.call.arguments": call.arguments})
+
+
+def carried_out(span: TraceSpan, result: ToolResult, error: BaseException | None) -> None:
+    """Note on the span of a call how it ended; `error` is what the tool raised, if it did."""
+    if result.is_error:
+        kind = "tool_error" if result.status == "error" else result.status
+        span.fail(kind if error is None else type(error).__name__, result.text if span.takes_content else "")
+    if span.takes_content:
+        span.set({"tool.call.result": _json(result.text)})
+
+
+def kind_of_error(error: BaseException) -> str:
+    """Return the class of an error: the status that a server answered with, or the name of the exception."""
+    status = getattr(error, "status", None)
+    return type(error).__name__ if status is None else str(int(status))
+
+
+def drop() -> None:
+    """Export nothing of the current span of ours: its work was played from a cassette."""
+    _current.get().drop()
+
+
+def carried(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that has the span that is current now, in whatever thread it is called.
+
+    The function itself, if nothing is traced. Other context variables stay those of the thread.
+    """
+    if _tracer() is None:
+        return function
+    current = _Current()
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        with current.attached():
+            return function(*args, **kwargs)
+
+    return call
+
+
+def carried_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """Return a coroutine function that has the span that is current now, in whatever task it is awaited."""
+    if _tracer() is None:
+        return function
+    current = _Current()
+
+    @wraps(function)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        with current.attached():
+            return await function(*args, **kwargs)
+
+    return call
+
+
+def flush(seconds: float = FLUSH) -> None:
+    """Have the exporters send the spans that have ended, and wait so many seconds at most."""
+    if not _unflushed.is_set():
+        return
+    _unflushed.clear()
+    provider: Any = import_module("opentelemetry.trace").get_tracer_provider()
+    force = getattr(provider, "force_flush", None)
+    if force is None:
+        return
+
+    def send() -> None:
+        try:
+            force(int(seconds * 1000))
+        except Exception as error:  # noqa: BLE001  (of an exporter of the user)
+            logger.warning("the spans of OpenTelemetry were not sent: %s", said(error))
+
+    # In a thread: exporters do not all keep to the time that they are given.
+    thread = threading.Thread(target=send, name="agentmagic-traces", daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+# -- spans -----------------------------------------------------------------------------------------
+
+
+def _tracer() -> "Tracer | None":
+    """Return the tracer, or None if the user has set up none."""
+    module: Any = sys.modules.get("opentelemetry.trace")
+    if module is None and os.environ.get(_PROVIDER):
+        with suppress(ImportError):
+            module = import_module("opentelemetry.trace")
+    if module is None or not hasattr(module, "get_tracer_provider"):  # another thread may be importing it
+        return None
+    provider, unset = module.get_tracer_provider(), (module.ProxyTracerProvider, module.NoOpTracerProvider)
+    return None if isinstance(provider, unset) else _tracer_of(provider)
+
+
+@lru_cache(maxsize=1)
+def _tracer_of(provider: Any) -> "Tracer":
+    url = f"https://opentelemetry.io/schemas/gen-ai/{CONVENTIONS}"
+    return provider.get_tracer("agentmagic", own_version(), schema_url=url)
+
+
+class _Current:
+    """What is current where this is made: the span, which may be another library's, and ours around it."""
+
+    def __init__(self) -> None:
+        from opentelemetry.trace import get_current_span
+
+        self._ours, self._span = _current.get(), get_current_span()
+
+    @contextmanager
+    def attached(self) -> Generator[None]:
+        """Make it current in the block."""
+        with _attached(self._ours, self._span):
+            yield
+
+
+@contextmanager
+def _attached(ours: TraceSpan, span: "Span") -> Generator[None]:
+    from opentelemetry.context import attach, detach
+    from opentelemetry.trace import set_span_in_context
+
+    token, before = attach(set_span_in_context(span)), _current.set(ours)
+    try:
+        yield
+    finally:
+        _current.reset(before)
+        detach(token)
+
+
+@contextmanager
+def _spanning(
+    operation: str,
+    attributes: Mapping[str, Any],
+    content: Callable[[], Mapping[str, Any]] = dict,
+    *,
+    remote: bool = False,
+    kept: bool = True,
+) -> Generator[TraceSpan]:
+    """Open a span that is current in the block; what is raised in the block is its error."""
+    tracer = _tracer()
+    if tracer is None:
+        yield NOTHING
+        return
+    outer = _current.get()
+    conversation = attributes.get("conversation.id") or outer.conversation
+    given = {"operation.name": operation, "conversation.id": conversation, **attributes}
+    span = _started(tracer, f"{operation} {attributes[_NAMED_BY[operation]]}".rstrip(), given, remote=remote)
+    span.kept, span.conversation = kept, conversation
+    try:
+        if span.inner is None:
+            yield span
+            return
+        if span.takes_content:
+            span.set({key: _json(value) for key, value in content().items() if value})
+        with _attached(span, span.inner):
+            yield span
+    except BaseException as error:
+        cancelled = isinstance(error, asyncio.CancelledError)
+        span.fail("cancelled" if cancelled else kind_of_error(error), "" if cancelled else said(error))
+        raise
+    finally:
+        outer.kept = outer.kept or span.kept
+        span.end()
+
+
+def _started(tracer: "Tracer", name: str, attributes: Mapping[str, Any], *, remote: bool) -> TraceSpan:
+    """Start a span; a processor of the user that fails has none started, and no turn fails for it."""
+    from opentelemetry.trace import SpanKind
+
+    kind = SpanKind.CLIENT if remote else SpanKind.INTERNAL
+    given = {f"gen_ai.{key}": value for key, value in attributes.items() if value}
+    try:
+        return TraceSpan(tracer.start_span(name, kind=kind, attributes=given))
+    except Exception as error:  # noqa: BLE001  (see above)
+        logger.warning("a span of OpenTelemetry could not be started: %s", said(error))
+        return TraceSpan()
+
+
+# -- content ---------------------------------------------------------------------------------------
+
+
+def _json(value: Any) -> str:
+    """Return content as JSON, secrets blanked and long texts cut."""
+    return json.dumps(in_json(value, lambda text: cut(shown(text), LONGEST_TEXT)), ensure_ascii=False, default=repr)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return {"role": message.role, "parts": list(map(_part, message.parts))}
+
+
+def _part(part: Part) -> dict[str, Any]:
+    """Return a part as the conventions write it; media are named, and not sent."""
+    match part:
+        case Reasoning():
+            return {"type": "reasoning", "content": part.text}
+        case ToolCall():
+            return {"type": "tool_call", "id": part.id, "name": part.name, "arguments": dict(part.arguments)}
+        case ToolResult():
+            return {"type": "tool_call_response", "id": part.call_id, "response": part.text}
+        case Text():
+            return {"type": "text", "content": part.text}
+        case _:
+            return {"type": "text", "content": as_text(part)}

@@ -1,0 +1,92 @@
+"""What traces cost a turn without an SDK and with one, what the ledger costs a request, and a bill of 200 journals."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+
+from agentmagic import Agent, Session, traces
+from agentmagic.bill import PaidRequests, folder_bill
+from agentmagic.events import RunResult
+from agentmagic.messages import Text, ToolCall, ToolDef, Usage, user
+from agentmagic.tools.base import result
+from tests.benchmarks.long import Instant, converse, look
+
+TIMES = 2_000
+TRIES = 5
+JOURNALS, TURNS = 200, 20
+USED = Usage(1_000, 400, 100, requests=1, cost=0.0123)
+CALL, TOOL = ToolCall("call_1", "look", {"page": 7}), ToolDef("look", "Look a page up.")
+ASKED, ANSWER, RESULT = (user("Look"),), (Text("Done."),), result(CALL, "text")
+ENDED = RunResult("", (), (), 2, timed_out=False, stop_reason="answer", usage=USED)
+
+
+def traced() -> None:
+    """Make the calls of a turn with two requests and a tool."""
+    with traces.invoke_agent("agent", "openai:gpt", "1") as turn:
+        for _ in range(2):
+            with traces.chat("openai:gpt", "", ASKED, (TOOL,), {}) as request:
+                traces.answered(request, ANSWER, USED, "stop", "gpt-1")
+        with traces.execute_tool(TOOL, CALL) as call:
+            traces.carried(traced)
+            traces.carried_out(call, RESULT, None)
+        traces.turn_ended(turn, ENDED, None)
+
+
+def milliseconds(work: Callable[[], object], times: int = TIMES) -> float:
+    """Return the CPU milliseconds of one call, the least of some tries."""
+    took: list[float] = []
+    for _ in range(TRIES):
+        began = time.process_time()
+        for _ in range(times):
+            work()
+        took.append((time.process_time() - began) / times * 1000)
+    return min(took)
+
+
+SDK = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from tests.benchmarks.bills import milliseconds, traced
+trace.set_tracer_provider(TracerProvider())
+print(milliseconds(traced, 500))
+"""
+
+
+def main() -> None:
+    """Print the lines of the table."""
+    from tests.benchmarks.__main__ import row
+
+    row("traces of a turn, without an SDK", milliseconds(traced), None, "ms", "goal 0.02")
+    done = subprocess.run([sys.executable, "-c", SDK], capture_output=True, text=True, check=True)
+    row("traces of a turn, with an SDK", float(done.stdout), None, "ms", "")
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        ledger = PaidRequests()
+        ledger.path = lambda: folder / "ledger.jsonl"
+        row("a line of the ledger", milliseconds(lambda: ledger.pay("f", "agent", "m", USED), 500), None, "ms", "")
+        ledger.spent("day")
+        row("a look at the ledger before a request", milliseconds(lambda: ledger.spent("day")), None, "ms", "")
+        session = Session(Agent(Instant(), tools=[look]), path=folder / "0.jsonl")
+        converse(session, TURNS)
+        session.close()
+        written = (folder / "0.jsonl").read_bytes()
+        for number in range(JOURNALS):  # each turn is another one: of a copy nothing would be counted
+            text = written.replace(b'"seconds":', b'"seconds":%d' % (number + 1))
+            (folder / f"{number}.jsonl").write_bytes(text)
+        took: list[float] = []
+        for _ in range(TRIES):
+            began = time.perf_counter()
+            found = folder_bill(folder)
+            took.append(time.perf_counter() - began)
+        what = f"a bill of {found.files} journals of {TURNS} turns"
+        row(what, statistics.median(took), None, "s", f"goal 1, {len(written) / 1000:.0f} KB each")
+
+
+if __name__ == "__main__":
+    os.environ["XDG_STATE_HOME"] = mkdtemp()
+    main()

@@ -1,0 +1,284 @@
+"""The ledger of paid requests, the budgets of days and months, and the bill of a folder."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from agentmagic import Agent, ModelSettings, ScriptedModel, Session, UsageError, classroom, register_model, usage
+from agentmagic.bill import DAILY, MONTHLY, PaidRequests, folder_bill, ledger, period_caps
+from agentmagic.events import Notice
+from agentmagic.messages import Usage
+from agentmagic.providers import catalog
+from agentmagic.testing import run
+from tests.mapping.models import MODEL as ROWS_MODEL
+from tests.mapping.models import RowModel
+from tests.turns import StallsAfter
+
+MODEL = "paid:model"
+DOLLAR = Usage(input_tokens=1_000, cached_tokens=400, output_tokens=100, requests=1, cost=1.0)
+
+
+class Paid(ScriptedModel):
+    """A script that costs a dollar for each thousand words it says."""
+
+    def __init__(self, steps):
+        super().__init__(steps)
+        self.name = MODEL
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder of one user, with nothing spent."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(catalog, "_registered", {})
+    register_model(MODEL, input_price=0.0, output_price=1_000.0)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setattr(classroom, "_FOLDER", work)
+    return work
+
+
+def session(*words, **options):
+    """A session whose answers cost so many tenths of a cent: a script counts a word more than it says."""
+    return Session(Agent(Paid([" ".join(["word"] * (number - 1)) for number in words])), **options)
+
+
+def warnings(result):
+    return [event.text for event in result.events if isinstance(event, Notice) and event.level == "warning"]
+
+
+# -- budgets ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variable", "when", "next_time"), [(DAILY, "today", "tomorrow"), (MONTHLY, "this month", "next month")]
+)
+def test_a_budget_warns_once_at_80_percent_and_stops_the_next_request_at_100(variable, when, next_time, monkeypatch):
+    monkeypatch.setenv(variable, "1")
+    talk = session(850, 100, 100, 100)
+    results = [run(talk, "Say it") for _ in range(4)]
+    warned = f"$0.85 of the $1.00 of {variable} are spent {when}. At 100 % no further request is sent."
+    assert [warnings(one) for one in results] == [[], [warned], [], []]
+    assert [one.stop_reason for one in results] == ["answer", "answer", "answer", "budget"]
+    assert results[3].error == (
+        f"$1.0500 were spent {when}; {variable} is $1.0000. No further request was sent; go on {next_time}, or raise "
+        f"{variable}."
+    )
+    assert run(session(1), "Another session").stop_reason == "budget"
+    free = Session(Agent(ScriptedModel(["Free."])))
+    assert run(free, "A model that costs nothing goes on").final_text == "Free."
+
+
+def test_the_smallest_budget_holds_and_one_of_a_class_is_for_all_folders(folder, tmp_path, monkeypatch):
+    (folder / "pyproject.toml").write_text("[tool.agentmagic.class]\nmonthly-budget = 0.5\n", encoding="utf-8")
+    classroom.class_settings.cache_clear()
+    monkeypatch.setenv(MONTHLY, "0.2")
+    ledger().pay(str(tmp_path / "elsewhere"), "agent", MODEL, replace_cost(0.3))
+    talk = session(150, 100, 10)
+    assert run(talk, "Below both").stop_reason == "answer"
+    assert run(talk, "Below both, with a warning of the class").stop_reason == "answer"
+    stopped = run(talk, "Over both")
+    assert stopped.stop_reason == "budget"
+    assert MONTHLY in stopped.error
+    monkeypatch.setenv(MONTHLY, "9")
+    assert "the limit is that of this class, monthly-budget = 0.5 in " in run(talk, "Over the class").error
+
+
+def replace_cost(cost):
+    return Usage(output_tokens=1, requests=1, cost=cost)
+
+
+def test_requests_are_paid_one_by_one_whatever_becomes_of_their_turn(monkeypatch):
+    begun = threading.Event()
+    stalled = StallsAfter(tell=begun.set)
+    stalled.name = MODEL
+    register_model(MODEL, input_price=1_000_000.0, output_price=0.0)
+    turn = Session(Agent(stalled)).start("Wait for the answer")
+    begun.wait(10)
+    turn.cancel()
+    turn.settled.result(10)
+    assert ledger().spent("day").cost > 1  # the prompt was sent, and is paid as far as we know
+
+
+def test_a_price_that_is_unknown_is_said_and_not_counted_as_nothing(folder, monkeypatch):
+    monkeypatch.setattr(catalog, "_registered", {})
+    talk = session(10, 10, path=folder / "talk.jsonl")
+    run(talk, "Unknown")
+    monkeypatch.setenv(DAILY, "1")
+    refused = run(talk, "Unknown")
+    assert refused.error.startswith(
+        f"The price of this model is unknown, so {DAILY} cannot be kept. Register the price"
+    )
+    (cap,) = period_caps()
+    assert str(cap) == f"$1.00 of $1.00 are left today ({DAILY}); not in it: 1 request of unknown price"
+    assert [row["cost"] for row in folder_bill().rows] == [None]
+
+
+def test_a_replay_is_neither_paid_nor_stopped(folder, monkeypatch):
+    def played(mode):
+        talk = session(850, cassette=folder / "c.yaml", replay=mode, path=folder / f"{mode}.jsonl")
+        result = run(talk, "Say it")
+        talk.close()
+        return result
+
+    played("record")
+    monkeypatch.setenv(DAILY, "0.5")
+    result = played("replay")
+    assert (result.stop_reason, warnings(result)) == ("answer", [])
+    assert round(ledger().spent("day").cost, 6) == 0.85
+    assert [(row["session"], row["cost"]) for row in folder_bill().rows] == [("record", pytest.approx(0.85))]
+
+
+@pytest.mark.parametrize("text", ["ten", "0", "-1", "nan", "inf"])
+def test_a_budget_that_is_not_a_number_is_refused_with_what_to_write(text, monkeypatch):
+    monkeypatch.setenv(DAILY, text)
+    with pytest.raises(UsageError) as caught:
+        run(session(1), "Hello")
+    assert str(caught.value) == f"{DAILY} is {text!r}. Set it to a number of US dollars above 0, or unset it."
+
+
+def test_a_map_keeps_a_budget_and_says_so(monkeypatch):
+    monkeypatch.setenv(DAILY, "0.1")
+    register_model(ROWS_MODEL, input_price=10.0, output_price=100.0)  # a request: $0.003
+    talk = Session(Agent(RowModel(), settings=ModelSettings(max_output_tokens=20)), namespace={})
+    result = talk.map([f"row {number}" for number in range(200)], "{row}", concurrency=16)
+    talk.close()
+    assert 0.1 - 2 * 0.003 < (result.usage.cost or 0) < 0.1 + 1e-9
+    assert result.progress.ended == "budget"
+    assert DAILY in result.progress.notices[-1]
+
+
+# -- the ledger ------------------------------------------------------------------------------------
+
+
+def test_lines_that_a_crash_has_cut_off_or_that_are_none_of_ours_are_passed_over():
+    one = PaidRequests()
+    one.pay("here", "agent", MODEL, DOLLAR)
+    damaged = ['"time": 1e400, "cost": 1', '"time": 1, "cost": -5', '"cost": NaN', f'"time": {10**30}, "cost": 1']
+    hostile = [b"[" * 5_000, *(f'{{"folder": "here", {one}}}'.encode() for one in damaged), b"\xff", b'{"time": 17']
+    with one.path().open("ab") as file:
+        file.write(b"\n".join(hostile))
+    other = PaidRequests()
+    other.pay("here", "agent", MODEL, DOLLAR)
+    assert one.spent("month", "here").cost == other.spent("day").cost == PaidRequests().spent("day", "here").cost == 2.0
+    assert one.spent("day", "there").cost == 0.0
+
+
+def test_a_ledger_that_cannot_be_written_stops_requests_under_a_budget_and_no_others(tmp_path, monkeypatch):
+    (tmp_path / "state").write_text("in the way", encoding="utf-8")
+    talk = session(10, 10, 10)
+    assert run(talk, "No budget").stop_reason == "answer"
+    monkeypatch.setenv(DAILY, "1")
+    refused = run(talk, "A budget")
+    assert f"so {DAILY} cannot be kept and no request was sent. Make the file writable" in refused.error
+    (tmp_path / "state").unlink()
+    assert run(talk, "Mended").stop_reason == "answer"
+    assert round(ledger().spent("day").cost, 6) == 0.02  # what could not be written before, too
+
+
+KERNEL = """
+import sys
+from agentmagic import Agent, ModelSettings, ScriptedModel, Session, register_model
+
+class Paid(ScriptedModel):
+    def __init__(self, steps):
+        super().__init__(steps)
+        self.name = "paid:model"
+
+register_model("paid:model", input_price=0.0, output_price=1_000.0)
+print("ready", flush=True)
+sys.stdin.readline()
+talk = Session(Agent(Paid([" ".join(["word"] * 9)] * 100)))
+while talk.ask("Say it").stop_reason == "answer":
+    pass
+print(len(talk.turns) - 1)
+"""
+
+
+def test_parallel_kernels_spend_no_more_than_the_budget_and_the_requests_under_way(folder, monkeypatch):
+    monkeypatch.setenv(DAILY, "0.5")
+    kernels = [
+        subprocess.Popen(
+            [sys.executable, "-c", KERNEL], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    for kernel in kernels:
+        assert kernel.stdout.readline() == "ready\n"
+    for kernel in kernels:
+        kernel.stdin.write("go\n")
+        kernel.stdin.flush()
+    answered = [int(kernel.communicate(timeout=60)[0]) for kernel in kernels]
+    assert 50 <= sum(answered) <= 52
+    assert ledger().spent("day", str(folder)).cost == pytest.approx(sum(answered) * 0.01)
+
+
+# -- the bill of a folder --------------------------------------------------------------------------
+
+
+def test_the_bill_reads_all_journals_of_a_folder_each_turn_once(folder):
+    pd = pytest.importorskip("pandas")
+    notebook = folder / ".agentmagic" / "analysis"
+    notebook.mkdir(parents=True)
+    (notebook / "notebook.json").write_text('{"name": "analysis.ipynb"}', encoding="utf-8")
+    first, second = session(100, 200, path=notebook / "agent.jsonl"), session(50, path=folder / "script.jsonl")
+    run(first, "One")
+    run(first, "Two")
+    run(second, "Three")
+    first.save(folder / "copy.jsonl")
+    first.close()
+    second.close()
+    (folder / "data.jsonl").write_text('{"rows": 1}\n', encoding="utf-8")
+    with (folder / "script.jsonl").open("ab") as file:
+        file.write(b'{"type":"turn_finished","result":7}\n{"type":"turn_st')
+    frame = usage()
+    assert isinstance(frame, pd.DataFrame)
+    today = time.strftime("%Y-%m-%d")
+    figures = frame.drop(columns=["tokens", "cost"]).to_dict("records")
+    shared = {"day": today, "model": MODEL, "cached": 0, "failures": 0}
+    assert figures == [
+        shared | {"notebook": "", "session": "script", "requests": 1},
+        shared | {"notebook": "analysis.ipynb", "session": "agent", "requests": 2},
+    ]
+    assert frame["cost"].sum() == pytest.approx(0.35)
+    assert frame.attrs == {"files": 3, "damaged": 2, "left_out": 0}
+
+
+def test_without_pandas_the_bill_is_a_list_of_rows(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert usage() == []
+    talk = session(100, path=folder / "talk.jsonl")
+    run(talk, "One")
+    (row,) = usage(str(folder))
+    assert (row["session"], row["requests"], row["cost"]) == ("talk", 1, pytest.approx(0.1))
+    with pytest.raises(UsageError, match="There is no folder "):
+        usage(folder / "nowhere")
+
+
+def test_a_turn_that_its_kernel_cut_off_counts_with_what_it_had_used(folder):
+    talk = session(100, 100, path=folder / "talk.jsonl")
+    run(talk, "One")
+    talk.close()
+    lines = (folder / "talk.jsonl").read_bytes().splitlines(keepends=True)
+    cut = [line for line in lines if not line.startswith(b'{"type":"turn_finished"')]
+    (folder / "talk.jsonl").write_bytes(b"".join([*cut, *lines[1:]]))
+    (row,) = folder_bill().rows
+    assert (row["requests"], row["cost"], row["failures"]) == (2, pytest.approx(0.2), 1)
+
+
+def test_a_journal_of_an_older_version_has_the_day_of_its_file(folder):
+    talk = session(100, path=folder / "talk.jsonl")
+    run(talk, "One")
+    talk.close()
+    text = (folder / "talk.jsonl").read_bytes()
+    stamp = text.index(b',"time":')
+    (folder / "talk.jsonl").write_bytes(text[:stamp] + text[text.index(b"}", stamp) :])
+    long_ago = time.mktime((2020, 2, 3, 12, 0, 0, 0, 0, -1))
+    os.utime(folder / "talk.jsonl", (long_ago, long_ago))
+    assert [row["day"] for row in folder_bill().rows] == ["2020-02-03"]
+    assert Session.load(folder / "talk.jsonl", Agent(Paid([]))).turns[0].prompt.text == "One"
