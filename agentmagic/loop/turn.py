@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from agentmagic import log, traces
 from agentmagic.agent import REPAIRS, TIMEOUT, TOOL_CHOICES
-from agentmagic.approval.approvals import Ask, Gate, Refused, ask_no_one
+from agentmagic.approval.approvals import Ask, Gate, ask_no_one
 from agentmagic.approval.policy import policy_of
 from agentmagic.classroom import class_settings
 from agentmagic.context.project_questions import NO, YES, is_yes
@@ -40,6 +40,7 @@ from agentmagic.events import (
     within,
 )
 from agentmagic.loop.budgets import BudgetExhausted
+from agentmagic.loop.hosting import settle_hosted
 from agentmagic.loop.outer_turn import InnerPurse, OuterTurn
 from agentmagic.loop.planning import Planner
 from agentmagic.loop.retry import hide_secrets, words_of
@@ -48,15 +49,13 @@ from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit, ToolExecutor
 from agentmagic.messages import Message, Text, ToolCall, ToolDef, Usage, user
 from agentmagic.plan import PlanOptions
-from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Preparing, hosts
+from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Preparing
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import GRACE, Deadline, await_with_grace
 from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean
 from agentmagic.tools.base import Choosing, Tool, as_of_now, list_source, not_told, notices_of
 from agentmagic.tools.output_cache import READER
-from agentmagic.tools.web import SEARCH, why_without
-from agentmagic.tools.web import asked as asked_of
 from agentmagic.undo.changes import Changes, told
 
 T = TypeVar("T")
@@ -433,33 +432,12 @@ class TurnLoop:
         self.tools.update(offered)
         for problem in missing:
             self.warn(redact(problem))
-        await self._admit_hosted()
+        self._tell_once(await settle_hosted(self.tools, self.turn.model, self.executor.gate))
         self._leave_out()
         definitions = [tool.definition for tool in self.tools.values()]
         for name, tool in self.tools.items():
             if tool.among is not None:
                 self.tools[name] = replace(tool, definition=tool.among(definitions))
-
-    async def _admit_hosted(self) -> None:
-        """Keep the tools that the provider carries out itself, and that the user lets it; tell of the others."""
-        model, gate = self.turn.model, self.executor.gate
-        for tool in [tool for tool in self.tools.values() if tool.hosted is not None]:
-            if not hosts(model, tool.hosted):
-                del self.tools[tool.name]
-                self._tell_of_unhosted(tool)
-                continue
-            call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, asked_of(tool.hosted))
-            if isinstance(admitted := await gate.admit(tool, call), Refused):
-                self._tell_once([admitted.words])
-                del self.tools[tool.name]
-
-    def _tell_of_unhosted(self, tool: Tool) -> None:
-        """Tell why a model is asked without a tool, unless its search opens pages under the same bounds."""
-        model, search = self.turn.model, self.tools.get(SEARCH)
-        asked = search.hosted if search else None
-        if asked and tool.hosted == replace(asked, name=tool.name) and hosts(model, asked):
-            return
-        self._tell_once([why_without(tool.hosted, model.name, partial(hosts, model))])
 
     def _tell_of_servers(self, problems: Sequence[str]) -> None:
         """Warn of servers that cannot be reached, unless an earlier turn of the session has warned of the same."""

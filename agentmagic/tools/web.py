@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from agentmagic.errors import UsageError
 from agentmagic.messages import HostedTool, ToolCall, ToolDef, ToolResult
+from agentmagic.text import written_json
 from agentmagic.tools.base import Tool, ToolContext, failure
 
 SEARCH, FETCH = "web_search", "web_fetch"
@@ -51,8 +52,10 @@ def _hosted(name: str, description: str, domains: Sequence[str], max_uses: int |
     uses = cast("object", max_uses)
     if uses is not None and (isinstance(uses, bool) or not isinstance(uses, int) or uses < 1):
         raise UsageError(f"max_uses is {max_uses!r}. Give a whole number from 1 on, or None.")
-    definition = ToolDef(name, description)
     hosted = HostedTool(name, tuple(domains), max_uses)
+    # An approval is bound to the definition, so what was asked for is a part of it.
+    bounds = f" {written_json(asked(hosted))}" if asked(hosted) else ""
+    definition = ToolDef(name, description + bounds)
     return Tool(definition, _not_ours, ask=True, fixed=True, effects=lambda _: (LETS[name],), hosted=hosted)
 
 

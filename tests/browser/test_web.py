@@ -18,11 +18,11 @@ FOUND = """{
 
 def test_a_cell_is_allowed_the_web_by_a_key_and_its_numbers_open_and_are_saved(begun):
     cell = begun(FOUND, line="%%agent --web")
-    for asked in ("Search the web", "Read pages of the web"):
-        question = cell.root.locator(".am-approval:focus:not(.am-fresh)")
-        expect(question).to_have_accessible_name(f"Approval of “{asked}”")
-        cell.page.keyboard.press("y")
-        expect(cell.root.locator(".am-card", has_text=asked)).to_contain_text("allowed")
+    question = cell.root.locator(".am-approval:focus:not(.am-fresh)")
+    expect(question).to_have_accessible_name("Approval of “Search the web”")
+    expect(question).to_contain_text("read pages of the web in this session")
+    cell.page.keyboard.press("y")
+    expect(cell.root.locator(".am-card", has_text="Search the web")).to_contain_text("allowed")
     number = cell.root.get_by_role("button", name="source 1: X")
     number.press("Enter")
     opened = cell.root.get_by_role("group", name="Source 1")

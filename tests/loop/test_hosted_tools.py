@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agentmagic import Agent, Session, web_fetch, web_search
+from agentmagic import Agent, Policy, Rule, Session, web_fetch, web_search
 from agentmagic.display import html, terminal
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import ReplayMismatch, UsageError
@@ -59,17 +59,39 @@ def asked(result):
 
 def test_the_user_is_asked_once_in_a_session_and_sees_what_a_yes_means():
     session, model = session_of(FOUND, "Again.", tools=[web_search(["python.org"], max_uses=2), web_fetch()])
-    first = answered(session, "news?", approve, approve)
+    first = answered(session, "news?", approve)
     assert [(one.call.name, one.call.arguments, one.hosted) for one in asked(first)] == [
-        ("web_search", {"domains": ["python.org"], "max_uses": 2}, True),
-        ("web_fetch", {}, True),
+        ("web_search", {"domains": ["python.org"], "max_uses": 2}, True)
     ]
-    assert "search the web in this session" in asked(first)[0].effects[0]
+    assert [line.partition(" in this session")[0] for line in asked(first)[0].effects] == [
+        "Lets the model's provider search the web",
+        "Lets the model's provider read pages of the web",
+    ]
     second = run(session, "more?")
     assert asked(second) == []
     hosted = (HostedTool("web_search", ("python.org",), 2), HostedTool("web_fetch"))
     assert [request.hosted for request in model.requests] == [hosted, hosted]
     assert [request.tools for request in model.requests] == [(), ()]
+
+
+def test_a_yes_to_some_sites_is_none_to_others():
+    session, model = session_of("One.", "Two.", tools=[web_search(["python.org"])])
+    answered(session, "news?", approve)
+    wider = Agent(model, tools=[web_search()])
+    result = run(session, "more?", agent=wider)
+    assert len(asked(result)) == 1
+    assert [request.hosted for request in model.requests] == [(HostedTool("web_search", ("python.org",)),), ()]
+
+
+def test_a_no_to_the_web_is_one_to_all_of_it_and_a_rule_speaks_for_its_own_tool():
+    tools = [web_search(), web_fetch()]
+    session, model = session_of("One.", tools=tools)
+    assert len(asked(answered(session, "news?", deny))) == 1
+    assert model.requests[0].hosted == ()
+    session, model = session_of("One.", tools=tools, permission=Policy([Rule("deny", "web_search")]))
+    first = answered(session, "news?", approve)
+    assert [one.call.name for one in asked(first)] == ["web_fetch"]
+    assert model.requests[0].hosted == (HostedTool("web_fetch"),)
 
 
 @pytest.mark.parametrize(
