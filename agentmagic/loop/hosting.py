@@ -1,9 +1,10 @@
 """Which tools of a provider's own a turn has: those that it carries out, and that the user lets it by one answer."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from agentmagic.approval.approvals import DEFAULT, Gate, Refused
 from agentmagic.messages import ToolCall
@@ -31,13 +32,16 @@ async def _granted(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[
     """Return the tools that the provider may carry out, and why it may not carry out others."""
     granted, refusals = list[Tool](), list[str]()
     asking = [tool for tool in tools if _verdict(tool, gate) == "ask"]
-    lines = tuple(LETS[tool.name] for tool in asking)
     refused = False
+
+    def effects(_: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(LETS[tool.name] for tool in asking)
+
     for tool in tools:
         if refused and tool in asking:
             continue
         call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, asked(tool.hosted))
-        admitted = await gate.admit(replace(tool, effects=lambda _: lines), call)
+        admitted = await gate.admit(replace(tool, effects=effects), call)
         if isinstance(admitted, Refused):
             refusals.append(admitted.words)
             refused = refused or tool in asking
