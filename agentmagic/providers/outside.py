@@ -20,6 +20,7 @@ PROVIDERS = (
         package="acp",
         extra="acp",
         prices=FREE,  # the agent reports what its own account is charged, or nothing
+        families=(Family(re.compile("(claude|codex|opencode)$")),),
         all_models=Family(re.compile(""), KINDS, window=None),
     ),
 )
