@@ -79,8 +79,6 @@ class Reported:
     folder: Path = Path()
     is_over: bool = False
     is_made: bool = False
-    changes: Any = ""
-    """The diffs that the call has told."""
 
     def take(self, update: Any) -> None:
         """Take in what an update tells; what it leaves out stays."""
@@ -107,30 +105,20 @@ class Reported:
         if diffs := [one for one in self.content if one.type == "diff"]:
             told = {text for one in diffs for text in (one.old_text, one.new_text)}
             rest = {name: value for name, value in raw.items() if not (isinstance(value, str) and value in told)}
-            arguments = {"title": title, **rest, "changes": self._diffs()}
+            arguments = {"title": title, **rest, "changes": "\n".join(_diff(one, self.folder) for one in diffs)}
         if len(written := written_json(arguments)) > bounds.ARGUMENTS:
             arguments = {"title": title, "input": cut(written, bounds.ARGUMENTS)}
         return ToolCall(self.id, self.kind, arguments)
 
-    def told(self) -> ToolCall:
-        """Return the call, which is told now."""
-        call = self.call()
-        self.changes = call.arguments.get("changes", "")
-        return call
-
     def result(self, status: str) -> ToolResult:
-        """Return what came of the call, with diffs that the call has not told; `structured` names the files."""
-        lines = 0 if self.changes == self._diffs() else bounds.DIFF_LINES
-        parts = [part for one in self.content for part in _content(one, self.folder, lines)]
+        """Return what came of the call, its diffs as text; `structured` names the files that it changed."""
+        parts = [part for one in self.content for part in _content(one, self.folder)]
         if not parts and self.output is not None:
             parts = [Text(self.output if isinstance(self.output, str) else written_json(self.output))]
         files = [_path(one, self.folder) for one in self.content if one.type == "diff"]
         structured = {"files": files} if files else None
         outcome = "ok" if status == "completed" else "error"
         return ToolResult(self.id, self.name, _bounded(parts) or (Text(""),), outcome, structured)
-
-    def _diffs(self) -> str:
-        return "\n".join(_diff(one, self.folder) for one in self.content if one.type == "diff")
 
 
 class UpdateReader:
@@ -260,7 +248,7 @@ class UpdateReader:
     def _end(self, finished: ModelFinished) -> Iterator[News]:
         yield from self._end_part()
         for index, reported in self._announced:
-            yield PartFinished(index, reported.told())
+            yield PartFinished(index, reported.call())
         self._running += [one for _, one in self._announced if not one.is_over]
         self._announced, self._index, self._message = [], 0, None
         yield finished
@@ -296,7 +284,7 @@ class UpdateReader:
         parent = next((one for one in reversed(self._running) if not one.tool), None)
         if parent is not None:  # else it waits for the next step: a call of our tool needs no other one to end
             self._running.append(reported)
-            yield LateCall(reported.told(), parent.id)
+            yield LateCall(reported.call(), parent.id)
             return
         yield from self._end_part()
         self._announced.append((self._index, reported))
@@ -377,14 +365,14 @@ def _block(block: Any) -> Content:
             return Resource(clip(str(inner.uri), bounds.TITLE), text=encodable(getattr(inner, "text", "")))
 
 
-def _content(item: Any, folder: Path, lines: int) -> list[Content]:
+def _content(item: Any, folder: Path) -> list[Content]:
     match item.type:
         case "content" if item.content.type == "image" and len(item.content.data) <= bounds.IMAGE:
             return [_image(item.content)]
         case "content":
             return [_block(item.content)]
         case "diff":
-            return [Text(_diff(item, folder, lines))]
+            return [Text(_diff(item, folder))]
         case _:  # terminals are not lent
             return []
 
@@ -398,15 +386,15 @@ def _image(block: Any) -> Content:
         return Text("[an image that cannot be read]")
 
 
-def _diff(item: Any, folder: Path, most: int = bounds.DIFF_LINES) -> str:
-    """Return the change of a file as a unified diff of so many lines; with none it is named."""
+def _diff(item: Any, folder: Path) -> str:
+    """Return the change of a file as a unified diff."""
     path, before, now = _path(item, folder), item.old_text or "", item.new_text
     if len(before) + len(now) > bounds.RESULT:
         return f"{path}: {len(before):,} characters became {len(now):,}."
+    lines = [*unified_diff(before.splitlines(), now.splitlines(), lineterm="", n=2)][2:]
+    more = [f"({len(lines) - bounds.DIFF_LINES} more lines)"] if len(lines) > bounds.DIFF_LINES else []
     head = f"{'New' if item.old_text is None else 'Changed'}: {path}"
-    lines = [*unified_diff(before.splitlines(), now.splitlines(), lineterm="", n=2)][2:] if most else []
-    more = [f"({len(lines) - most} more lines)"] if len(lines) > most else []
-    return encodable("\n".join([head, *lines[:most], *more]))
+    return encodable("\n".join([head, *lines[: bounds.DIFF_LINES], *more]))
 
 
 def _bounded(parts: Sequence[Content]) -> tuple[Content, ...]:

@@ -80,8 +80,8 @@ def test_a_new_message_is_set_apart_and_a_thought_is_a_part_of_its_own() -> None
         ([{"type": "content", "content": TEXT}], None, ["words"]),
         ([{"type": "content", "content": IMAGE}], None, [b"png"]),
         ([{"type": "content", "content": {**IMAGE, "data": "?"}}], None, ["[an image that cannot be read]"]),
-        ([DIFF], None, ["Changed: notes.txt"]),
-        ([{**DIFF, "oldText": None, "path": "/etc/x"}], None, ["New: /etc/x"]),
+        ([DIFF], None, ["Changed: notes.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c"]),
+        ([{**DIFF, "oldText": None, "path": "/etc/x"}], None, ["New: /etc/x\n@@ -0,0 +1,2 @@\n+a\n+c"]),
         ([{"type": "terminal", "terminalId": "t"}], {"code": 0}, ['{"code": 0}']),
         (None, "raw", ["raw"]),
         (None, None, [""]),
@@ -143,15 +143,6 @@ def test_a_change_of_a_file_is_shown_as_a_diff_in_place_of_its_texts(raw: Any, r
     found = read(call(rawInput=raw, content=[DIFF]), news(status="completed"))
     (made,) = [one.part for one in found if isinstance(one, PartFinished)]
     assert made.arguments == {"title": "Do it", **rest, "changes": "Changed: notes.txt\n@@ -1,2 +1,2 @@\n a\n-b\n+c"}
-
-
-def test_a_diff_that_the_call_has_told_is_not_told_again_by_its_result_but_another_one_is() -> None:
-    begun = [call(content=[DIFF]), update("agent_message_chunk", content=TEXT)]  # by the text the call is complete
-    other = "Changed: notes.txt\n@@ -1,2 +1 @@\n-a\n b"
-    for done, text in ((DIFF, "Changed: notes.txt"), ({**DIFF, "newText": "b\n"}, other)):
-        found = read(*begun, news(status="completed", content=[done]))
-        (result,) = [one.result for one in found if isinstance(one, CallNews) and one.result]
-        assert result.text == text
 
 
 @pytest.mark.parametrize(
