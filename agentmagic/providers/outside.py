@@ -9,6 +9,8 @@ from agentmagic.secrets import redact
 from agentmagic.text import one_line
 
 PREFIX = "acp:"
+NAMES = ("claude", "codex", "copilot", "gemini", "goose", "kimi", "opencode", "qwen")
+"""The agents that `agentmagic.acp.agents` knows."""
 SHOWN = 100
 """Characters of a command that a message shows."""
 
@@ -20,7 +22,6 @@ PROVIDERS = (
         package="acp",
         extra="acp",
         prices=FREE,  # the agent reports what its own account is charged, or nothing
-        families=(Family(re.compile("(claude|codex|opencode)$")),),
         all_models=Family(re.compile(""), KINDS, window=None),
     ),
 )
