@@ -9,6 +9,8 @@ from agentmagic.secrets import redact
 from agentmagic.text import one_line
 
 PREFIX = "acp:"
+NAMES = ("claude", "codex", "copilot", "gemini", "goose", "kimi", "opencode", "qwen")
+"""The agents that `agentmagic.acp.agents` knows."""
 SHOWN = 100
 """Characters of a command that a message shows."""
 

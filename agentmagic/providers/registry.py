@@ -93,6 +93,8 @@ def _no_such(name: str) -> str:
     hint = did_you_mean(provider, [one for one in known if one != provider], form="{}:")
     if maker := next((row.name for row in known.values() for one in row.families if one.names.match(name)), None):
         hint = f" Did you mean {maker}:{name}?"
+    elif name in outside.NAMES:
+        hint = f" Did you mean {outside.PREFIX}{name}?"
     return f"No provider answers to {name!r}.{hint} Write provider:model with one of {', '.join(known)}."
 
 

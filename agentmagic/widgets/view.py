@@ -59,7 +59,7 @@ class Listener(Protocol):
         ...
 
 
-class _Model(AnyWidget):
+class _Widget(AnyWidget):
     """A widget whose messages arrive while a cell runs, and on a page that is slow to load it."""
 
     # By this the page finds the connection, which anywidget does not hand out: see `hear` in js/src/index.js.
@@ -73,7 +73,7 @@ class _Model(AnyWidget):
             take_messages_anywhere(each.comm)
 
 
-class Library(_Model):
+class Library(_Widget):
     """The code and the style sheet of all views of a kernel; a page loads them once, not once a cell."""
 
     _esm = (STATIC / "view.js").read_text(encoding="utf-8")
@@ -97,7 +97,7 @@ class Library(_Model):
             return self._here.wait(seconds)
 
 
-class View(_Model):
+class View(_Widget):
     """Shows a session's blocks as they come, and hands on what a person does there.
 
     `home` is "cell" for one turn without an input, or "panel". It is drawn wherever `place` is shown, by any

@@ -9,8 +9,8 @@ import pytest
 from agentmagic.acp import agents
 from agentmagic.acp.agents import KNOWN, outside_agent
 from agentmagic.errors import UnknownModel
-from agentmagic.providers.outside import shown_name
-from agentmagic.providers.registry import providers
+from agentmagic.providers.outside import NAMES, shown_name
+from agentmagic.providers.registry import providers, resolve
 from agentmagic.secrets import register_secret
 from agentmagic.tools.mcp.stdio import Tail
 
@@ -256,3 +256,10 @@ def test_the_agents_of_this_machine_are_those_whose_program_is_found(place):
     program(place, "gemini")
     assert [agent.model for agent in agents.installed()] == ["acp:gemini"]
     assert Path(os.environ["PATH"]) == place
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN.keys() - providers().keys()))
+def test_the_bare_name_of_a_known_agent_is_met_with_the_prefix(name):
+    with pytest.raises(UnknownModel, match=f"Did you mean acp:{name}\\?"):
+        resolve(name)
+    assert set(NAMES) == set(KNOWN)

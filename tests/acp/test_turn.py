@@ -21,6 +21,7 @@ from agentmagic.events import (
     InnerCall,
     PartDelta,
     Planned,
+    StepStarted,
     TaskFinished,
     TaskStarted,
     ToolFinished,
@@ -236,17 +237,27 @@ def test_a_known_agent_is_put_into_the_mode_in_which_it_asks(tmp_path: Path, mon
 # -- the end of a turn -----------------------------------------------------------------------------
 
 
-PHASES = ("!say Hello\n!wait", "!start a\n!hang", "!edit /nowhere/x", "!both a b\n!wait", "!plan in_progress\n!hang")
+PHASES = {
+    "!wait": StepStarted,
+    "!hang": StepStarted,
+    "!say Hello\n!wait": PartDelta,
+    "!start a\n!hang": ToolStarted,
+    "!edit /nowhere/x": ApprovalAsked,
+    "!both a b\n!wait": ToolFinished,
+    "!plan in_progress\n!say so\n!hang": PartDelta,
+}
+"""What an agent is asked to do, and the event by which it has begun to."""
 
 
-@pytest.mark.parametrize("prompt", ["!wait", "!hang", *(pytest.param(one, marks=pytest.mark.slow) for one in PHASES)])
+@pytest.mark.parametrize(
+    "prompt", ["!wait", "!hang", *(pytest.param(one, marks=pytest.mark.slow) for one in list(PHASES)[2:])]
+)
 def test_stop_ends_every_phase_within_half_a_second(prompt: str) -> None:
     session = session_of()
     begun = threading.Event()
-    remove = session.listen(lambda event: begun.set() if getattr(event, "type", "") == "step_started" else None)
+    remove = session.listen(lambda event: begun.set() if isinstance(event, PHASES[prompt]) else None)
     run = session.start(prompt, attended=True)
     assert begun.wait(20)
-    time.sleep(0.4)  # into the phase
     began = time.monotonic()
     run.cancel()
     result = run.settled.result(5).result

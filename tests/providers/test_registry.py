@@ -39,6 +39,7 @@ def test_a_script_is_a_model_if_it_can_be_read(tmp_path):
     ("name", "words"),
     [
         ("opnai:gpt", "Did you mean openai:?"),
+        ("claude", "Did you mean acp:claude?"),
         ("gpt-5.4", "Write provider:model with one of openai, openai-chat"),
         ("openai", "'openai' names a provider but no model. Write openai:gpt-5.4."),
     ],

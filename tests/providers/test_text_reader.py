@@ -130,4 +130,6 @@ def test_reading_takes_time_in_proportion_to_the_text(piece):
         read(piece * count, 50)
         return time.process_time() - began
 
-    assert seconds(10_000) < 20 * max(seconds(2_000), 0.01)
+    # The least of some: a collection of garbage, or a busy machine, only adds.
+    few, many = (min(seconds(count) for _ in range(3)) for count in (2_000, 10_000))
+    assert many < 20 * max(few, 0.01)

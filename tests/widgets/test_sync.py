@@ -270,7 +270,8 @@ def test_a_frame_costs_the_same_in_a_long_session():
             feed.frame()
         return time.process_time() - began
 
-    assert seconds(2_000) < 20 * max(seconds(1), 0.01)
+    few, many = (min(seconds(calls) for _ in range(3)) for calls in (1, 2_000))  # what a busy machine adds is left out
+    assert many < 20 * max(few, 0.01)
 
 
 def test_what_a_person_approves_is_sent_with_hidden_characters_as_escapes():
