@@ -19,7 +19,7 @@ from agentmagic.bill import Account, ledger, period_caps
 from agentmagic.classroom import class_settings
 from agentmagic.context.request_view import RequestView, tokens_of_message
 from agentmagic.context.rules import Project, project_here
-from agentmagic.context.skills import SkillReader
+from agentmagic.context.skills import with_skills
 from agentmagic.errors import ReplayMismatch, SessionBusy, UsageError
 from agentmagic.events import (
     CellProposed,
@@ -882,7 +882,7 @@ class Session:
         """Return what `preview` returns, for a front end."""
         recipe = chosen.recipe(self.agent)
         project = _project(recipe, chosen)
-        sources = _with_skills(self._sources(recipe, chosen), project, chosen)
+        sources = with_skills(self._sources(recipe, chosen), project)
         return engine().call(preview(replace(self._draft(recipe, sources, prompt), project=project)))
 
     def _draft(
@@ -951,7 +951,7 @@ class Session:
                 recorded=driver is None or driver.recorded,
             )
             project = _project(recipe, chosen, recorded=None if tape is None else tape.project)
-            sources = _with_skills(sources, project, chosen)
+            sources = with_skills(sources, project)
             if tape is not None:
                 message, sources = tape.told(message), tape.toolsets(sources)
                 run = partial(tape.play, run=run)
@@ -1098,12 +1098,6 @@ def _project(recipe: Agent, chosen: TurnSettings, *, recorded: Collection[str] |
     asks = bool(chosen.attended)
     project = project_here(rules=recipe.rules and is_ours, asks=asks, recorded=recorded)
     return project if chosen.skills else project.without_skills()
-
-
-def _with_skills(sources: Sequence[Toolset], project: Project, chosen: TurnSettings) -> Sequence[Toolset]:
-    """Return sources of tools with the one that reads skills, if the project has any."""
-    has_skills = chosen.skills and any(one.kind == "skill" for one in project.found.files)
-    return (*sources, SkillReader(project)) if has_skills else sources
 
 
 def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:

@@ -10,14 +10,16 @@ from agentmagic.__main__ import main
 from agentmagic.classroom import class_settings
 from agentmagic.context.project_files import LARGEST_TEXT, MOST_FILES, find_files
 from agentmagic.context.rules import commands_here, project_here, report, summary
+from agentmagic.context.skills import READ_SKILL
 from agentmagic.display.html import render
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
 from agentmagic.host import ScriptHost
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.prompt.project_commands import command_prompt, filled_in, find_command, typed_command
+from agentmagic.providers.scripted import ScriptedModel
 from tests.projects import SKILL, ask, clone, session
-from tests.turns import hosted, notices, texts
+from tests.turns import calls, hosted, notices, texts
 
 __all__ = ["clone"]
 
@@ -104,6 +106,23 @@ def test_an_agent_and_a_class_switch_them_off(clone, monkeypatch, off):
     finally:
         class_settings.cache_clear()
     assert (asked, notices(result), model.requests[0].instructions, model.requests[0].tools) == ([], [], "", ())
+
+
+@pytest.mark.parametrize(("rules", "approved"), [(True, True), (False, True), (True, False)])
+def test_an_agent_that_is_asked_inside_keeps_to_the_files_of_the_turn_around_it(clone, rules, approved):
+    clone.write("AGENTS.md", "Answer in French.")
+    clone.skill()
+    if approved:
+        clone.approve()
+    told = rules and approved
+    inner = ScriptedModel([*([reads()] if told else []), "Found."])
+    scout = Agent(inner, rules=rules).as_tool("scout", "Finds things.")
+    own, _ = session(calls(("scout", {"prompt": "Look."})), "Done.", tools=[scout])
+    result, _ = ask(own, None)
+    assert ("Answer in French." in inner.requests[0].instructions) is told
+    assert (READ_SKILL in [one.name for one in inner.requests[0].tools]) is told
+    assert ("Use scipy." in repr(inner.requests[-1].messages)) is told
+    assert len(notices(result)) == (not approved), "the turn around it has told"
 
 
 def test_the_rules_of_an_agent_are_true_or_false():

@@ -219,6 +219,21 @@ def test_a_call_that_a_tool_makes_nests_under_the_tool():
     ]
 
 
+def test_the_turn_of_an_agent_that_a_call_asks_nests_under_the_call_with_its_own_name():
+    scout = Agent(ScriptedModel(["Found."])).as_tool("scout", "Finds things.")
+    session = Session(Agent(ScriptedModel([calls(("scout", {"prompt": "Look."})), "Done."]), tools=[scout]))
+    session.name = "lead"
+    session.ask("Look.")
+    assert tree() == [
+        "invoke_agent lead internal",
+        "  chat script internal",
+        "  execute_tool scout internal",
+        "    invoke_agent scout internal",
+        "      chat script internal",
+        "  chat script internal",
+    ]
+
+
 def test_a_request_for_a_server_that_asks_the_model_nests_under_the_call_of_its_tool():
     session = scripted(calls("think"), "4", "It is 4.", mcp=[{"obliging": obliging.make()}], permission="allow")
     turn = session.start("Think", attended=True)

@@ -39,8 +39,8 @@ _refused: set[str] = set()
 class Project:
     """The files of a project in one turn. `asks` says that the user can be asked about those that are new.
 
-    `recorded` are the files that a recording used, by name: in a replay they are used, and no others. It is None if a
-    model is asked.
+    `recorded` are the files that a recording used, or the turn around, by name: they are used, and no others. It is
+    None if the user decides.
     """
 
     found: FoundFiles = FoundFiles()  # noqa: RUF009  (a frozen value)
@@ -66,6 +66,10 @@ class Project:
         return (
             [] if self.recorded is not None else [one for one in self.found.files if one.approval not in self.approved]
         )
+
+    def inside(self) -> "Project":
+        """Return the project for a turn inside: the files that are used here, and nobody is asked about others."""
+        return replace(self, asks=False, recorded=frozenset(one.file for one in self.used))
 
     def without_skills(self) -> "Project":
         """Return the project for a turn that is offered no tool to read skills with."""

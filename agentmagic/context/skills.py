@@ -10,7 +10,7 @@ from agentmagic.errors import ToolError
 from agentmagic.messages import ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import engine
 from agentmagic.text import did_you_mean, listed, one_line
-from agentmagic.tools.base import Tool, ToolContext, result
+from agentmagic.tools.base import Tool, ToolContext, Toolset, result
 
 READ_SKILL = "read_skill"
 
@@ -27,6 +27,12 @@ _DEFINITION = ToolDef(
         "additionalProperties": False,
     },
 )
+
+
+def with_skills(sources: Sequence[Toolset], project: Project) -> Sequence[Toolset]:
+    """Return sources of tools with the one that reads skills, if the project has any."""
+    has_skills = any(one.kind == "skill" for one in project.found.files)
+    return (*sources, SkillReader(project)) if has_skills else sources
 
 
 class SkillReader:

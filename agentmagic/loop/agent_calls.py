@@ -2,12 +2,15 @@
 
 from collections import deque
 from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 from agentmagic.agent import Agent, AgentTool, Connections
 from agentmagic.approval.approvals import Approvals
 from agentmagic.classroom import class_settings
+from agentmagic.context.rules import NO_PROJECT
+from agentmagic.context.skills import with_skills
 from agentmagic.errors import AgentMagicError, CassetteError, ReplayMismatch, ToolError, UsageError, said
 from agentmagic.events import Event, Notice
 from agentmagic.loop.budgets import Budget
@@ -118,7 +121,8 @@ class AgentTools:
         tape = None if make is None else make(prompt, recipe, real, notices)
         model = real() if tape is None else tape.model
         path = (*self._path, asked.name)
-        sources = inner_toolsets(recipe, self._connections, self._approvals, self._in_doubt, path)
+        project = around.project.inside() if recipe.rules else NO_PROJECT
+        sources = with_skills(inner_toolsets(recipe, self._connections, self._approvals, self._in_doubt, path), project)
         turn = TurnContext(
             recipe,
             model,
@@ -135,6 +139,8 @@ class AgentTools:
             traffic=around.traffic,
             watcher=around.watcher,
             purse=around.purse,
+            project=project,
+            account=replace(around.account, name=asked.name),
             around=around,
             name=asked.name,
         )

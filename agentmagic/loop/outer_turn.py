@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from agentmagic.approval.approvals import Ask, Gate
+from agentmagic.bill import Account
+from agentmagic.context.rules import Project
 from agentmagic.events import ApprovalAsked, Event, Intent, QuestionAsked
 from agentmagic.loop.budgets import Payment, Purse
 from agentmagic.messages import Usage
@@ -24,12 +26,15 @@ GRACE_AROUND = GRACE * 2
 class OuterTurn:
     """The turn of a call, as the turn inside the call knows it.
 
-    `depth` is the number of turns that it is inside itself. `tell` takes the events of the inner turn, `ask` puts a
+    `depth` is the number of turns that it is inside itself. `project` are the files that its model is told of, and
+    `account` is its session's. `tell` takes the events of the inner turn, `ask` puts a
     question of it to the user, and `keep` takes what its tools have changed. `gate` has the rules that hold for inner
     calls too, and `purse` pays for inner requests. `steps` says whether the turn pauses before its requests and calls.
     """
 
     depth: int
+    project: Project
+    account: Account
     gate: Gate
     tell: Callable[[Event], None]
     ask: Ask

@@ -162,6 +162,8 @@ class TurnLoop:
         stepper = executor.stepper
         return OuterTurn(
             depth=0 if turn.around is None else turn.around.depth + 1,
+            project=turn.project,
+            account=turn.account,
             gate=executor.gate,
             tell=lambda event: self.emit(within(call.id, event)),
             ask=self.channel.ask_inside or self.channel.ask,

@@ -154,3 +154,26 @@ def test_two_recordings_are_compared_file_by_file(recorded, tmp_path, capsys):
     play(recorded, "record", *STEPS)
     assert main(["cassette", "diff", str(new), str(old)]) == 1
     assert "AGENTS.md (rules): 'Answer in French.' became 'Answer in German.'" in capsys.readouterr().out
+
+
+def test_an_agent_that_is_asked_inside_is_told_the_same_files_in_a_replay(clone, monkeypatch):
+    clone.write("AGENTS.md", "Answer in French.\n")
+    clone.skill()
+    clone.approve()
+
+    def play(mode):
+        scout = Agent(ScriptedModel([READS, "Trouvé."])).as_tool("scout", "Finds things.")
+        asks = {"calls": [{"name": "scout", "arguments": {"prompt": "Look."}}]}
+        agent = Agent(ScriptedModel([asks, "Fait."]), tools=[scout])
+        own = Session(agent, cassette=clone.folder / "x.cassette.yaml", replay=mode)
+        try:
+            return own.ask("Look.")
+        finally:
+            own.close()
+
+    play("record")
+    monkeypatch.setenv("XDG_DATA_HOME", str(clone.root.parent / "another machine"))
+    assert texts(play("replay")) == ["Trouvé."]
+    clone.write("AGENTS.md", "Answer in German.\n")
+    with pytest.raises(ReplayMismatch, match=r"AGENTS\.md is not as recorded"):
+        play("replay")
