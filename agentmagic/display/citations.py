@@ -28,8 +28,8 @@ LONGEST_NUMBERED = 50_000
 """Characters of a text that has numbers; a longer one, whose Markdown takes long to read, has the list alone."""
 MOST_NUMBERS = 1_000
 """Sources of an answer that have a number in it; the list has them all."""
-MOST_SOUGHT = 1_000_000
-"""Characters that are read again and again to find places one by one, in a second or so."""
+MOST_SOUGHT = 250_000
+"""Characters that are read again and again to find places, in half a second or so."""
 
 _RESERVED = ":/?#[]@!$&'*+,;=%~-._"
 _PRIVATE, _PRIVATE_SIZE = 0xE000, 6_400
@@ -150,6 +150,15 @@ class _NumberPlaces:
         rest = _REST.match(text, end)
         return Mark(rest.end() if rest else end, number)
 
+    def pieces(self, marks: Collection[Mark]) -> Iterator[tuple[int, str, Sequence[Mark]]]:
+        """Yield the outermost blocks of the text that have marks: where each begins, its text, its marks."""
+        starts = [*self._starts, len(self._text) + 1]
+        for token in self.tokens:
+            if token.level == 0 and token.map:
+                start, end = starts[token.map[0]], starts[token.map[1]] - 1
+                if own := [mark for mark in marks if start <= mark.place <= end]:
+                    yield start, self._text[start:end], own
+
     def _closed(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return where code, links and maths begin and end in a stretch of words."""
         if start not in self._spans:
@@ -179,19 +188,32 @@ class _NumberPlaces:
 
 def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
     """Return marks that leave the Markdown whole; those that would not go to the end of the text."""
-    plain = _shape(places.tokens)
-
-    def fits(some: Collection[Mark]) -> bool:
-        shape = _shape(parsed(marked(text, _once(some), _mark)))
-        return shape == (plain[0], len(some))  # a mark in a cell beyond those of its table would be lost
-
-    if fits(marks):
+    if _fits(text, marks, places.tokens):
         return set(_once(marks))
-    tried = sorted({mark.place for mark in marks})[: MOST_SOUGHT // max(len(text), 1)]
-    alone = ([mark for mark in marks if mark.place == place] for place in tried)
-    good = {mark for some in alone if fits(some) for mark in some}
-    good = good if fits(good) else set[Mark]()
+    left = MOST_SOUGHT
+
+    def fitting(start: int, piece: str, some: Sequence[Mark]) -> set[Mark]:
+        """Return the marks of a piece that fit: all of them, or those of each half that do."""
+        nonlocal left
+        left -= len(piece)
+        stops = sorted({mark.place for mark in some})
+        if left >= 0 and _fits(piece, [mark._replace(place=mark.place - start) for mark in some], parsed(piece)):
+            return set(some)
+        if left < 0 or len(stops) == 1:
+            return set()
+        middle = stops[len(stops) // 2]
+        before, behind = [one for one in some if one.place < middle], [one for one in some if one.place >= middle]
+        return fitting(start, piece, before) | fitting(start, piece, behind)
+
+    good = {mark for piece in places.pieces(marks) for mark in fitting(*piece)}
+    good = good if _fits(text, good, places.tokens) else set[Mark]()
     return set(_once(good | {places.at_the_end(mark.number) for mark in marks - good}))
+
+
+def _fits(text: str, marks: Collection[Mark], plain: Iterable["Token"]) -> bool:
+    """Return whether a text with marks becomes the same as without them, which is `plain`, and none of them is lost."""
+    shape = _shape(parsed(marked(text, _once(marks), _mark)))
+    return shape == (_shape(plain)[0], len(marks))  # a mark in a cell beyond those of its table would be lost
 
 
 def _once(marks: Iterable[Mark]) -> list[Mark]:

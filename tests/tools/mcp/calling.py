@@ -109,10 +109,10 @@ def answering(*answers: object) -> tuple[Ask, list[str]]:
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] if sys.platform == "linux" else ""
+    except (ProcessLookupError, FileNotFoundError):
         return False
-    status = Path(f"/proc/{pid}/stat")
-    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
+    return state not in ("Z", "X")  # a zombie, or one that its parent is just reaping
 
 
 def are_gone(pids: Collection[int]) -> bool:
