@@ -44,6 +44,7 @@ def test_a_run_prints_its_cells_and_leaves_nothing_beside_the_notebook(run, tmp_
     assert nbformat.read(tmp_path / "one.out.ipynb", 4).cells[0].outputs[0].data == {"text/plain": "42"}
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_an_error_at_a_turn_that_failed_and_says_why_once(run):
     done = run(
         "%load_ext agentmagic\nfrom agentmagic import Agent, RateLimited, ScriptedModel, Session\n"
@@ -89,6 +90,7 @@ def test_a_run_whose_kernel_dies_ends_with_an_error(run):
     assert "The kernel died" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_machine_that_cannot_run_the_local_model_is_told_before_the_download(run, tmp_path):
     (tmp_path / "xllamacpp.py").write_text(NO_LIBGOMP, encoding="utf-8")
     here, cache = os.pathsep.join([str(tmp_path), str(ROOT)]), str(tmp_path / "cache")

@@ -155,6 +155,7 @@ def _no_waiting(monkeypatch):
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(plan=turns)
 def test_no_history_is_refused_and_no_result_is_lost_whatever_happens(plan):

@@ -110,6 +110,7 @@ def test_a_killed_kernel_loses_no_result_and_no_tool_runs_twice_unasked(shop, se
     assert invalid_history([message for turn in turns for message in turn[-1].result.history_delta]) is None
 
 
+@pytest.mark.slow
 def test_a_person_is_asked_before_a_tool_that_was_under_way_runs_again(shop):
     shop.begin(5)
     shop.kernel.run("stalls = True")

@@ -29,6 +29,7 @@ def kernel(tmp_path):
         yield made
 
 
+@pytest.mark.slow
 def test_a_cell_asks_an_outside_agent_and_is_replayed_without_it(kernel, tmp_path):
     agent = tmp_path / "agent.py"
     shutil.copy(AGENT, agent)

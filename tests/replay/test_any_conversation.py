@@ -119,7 +119,7 @@ def played(session: Session, prompts: list[str], answer: Callable[[Event], Inten
     return found
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 40))])
 def test_a_conversation_is_replayed_and_gone_on_with(seed, tmp_path):
     random, path = Random(seed), tmp_path / "a.cassette.yaml"  # noqa: S311  (a seed is the point)
     prompts, steps = conversation(random)

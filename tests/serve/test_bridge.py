@@ -153,6 +153,7 @@ def test_a_cancelled_call_is_cancelled_in_the_kernel_and_a_large_result_passes(w
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_call_in_a_kernel_that_dies_gets_an_error_once_and_the_next_kernel_is_joined(world):
     process = world.kernel()
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", [Notebook, FrameNotebook, ArrowNotebook])
 def test_undo_and_redo_of_random_programs_are_never_silently_wrong(kinds: type[Notebook]):
     for seed in range(20):
