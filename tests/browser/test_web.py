@@ -20,7 +20,7 @@ def test_a_cell_is_allowed_the_web_by_a_key_and_its_numbers_open_and_are_saved(b
     cell = begun(FOUND, line="%%agent --web")
     question = cell.root.locator(".am-approval:focus:not(.am-fresh)")
     expect(question).to_have_accessible_name("Approval of “Search the web”")
-    expect(question).to_contain_text("read pages of the web in this session")
+    expect(cell.root.locator(".am-card").last).to_contain_text("read pages of the web in this session")
     cell.page.keyboard.press("y")
     expect(cell.root.locator(".am-card", has_text="Search the web")).to_contain_text("allowed")
     number = cell.root.get_by_role("button", name="source 1: X")
