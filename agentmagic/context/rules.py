@@ -156,15 +156,18 @@ def commands_here(*, rules: bool = True) -> Sequence[ProjectFile]:
 
 
 def _not_approved(files: Sequence[ProjectFile]) -> str:
-    one = len(files) == 1
     shows, approves = _ways()
     return NOT_APPROVED.format(
         files=listed([file.file for file in files], 3) if len(files) <= 3 else counted(len(files), "file"),  # noqa: PLR2004
-        are="is" if one else "are",
-        them="it" if one else "them",
+        are="is" if len(files) == 1 else "are",
+        them=_them(files),
         shows=shows,
         approves=approves,
     )
+
+
+def _them(files: Sequence[ProjectFile]) -> str:
+    return "it" if len(files) == 1 else "them"
 
 
 def _ways() -> tuple[str, str]:
@@ -211,16 +214,15 @@ def report(project: Project, *, approve: bool = False) -> str:
         return "\n".join([NOTHING_FOUND, *project.found.problems])
     new = project.unapproved
     shown = [file_shown(one, project.store) for one in (new if approve else project.found.files)]
+    names, them = listed([one.file for one in new]), _them(new)
     if approve:
         project.approve(new)
-        end = (
-            f"Approved: {listed([one.file for one in new])}. The next turn uses it."
-            if new
-            else "All of it is approved."
-        )
+    if not new:
+        end = ALL_APPROVED
+    elif approve:
+        end = f"Approved: {names}. The next turn uses {them}."
     else:
-        left = [one.file for one in new]
-        end = f"Not approved: {listed(left)}. {_ways()[1]} approves it." if left else ALL_APPROVED
+        end = f"Not approved: {names}. {_ways()[1]} approves {them}."
     return "\n\n".join([*shown, "\n".join([end, *project.found.problems])])
 
 
