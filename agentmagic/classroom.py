@@ -28,6 +28,8 @@ VS_CODE_SAYS = "__vsc_ipynb_file__"
 
 Replay = Literal["live", "record", "replay", "replay-model", "replay-tools", "auto"]
 MODES: tuple[Replay, ...] = get_args(Replay)
+PLAYED: tuple[Replay, ...] = ("replay", "replay-model")
+"""The modes in which no model is asked."""
 
 IN_PROCESS = "in-process"
 """What stands in `servers` for a server object of this process, which has neither a command nor an address."""

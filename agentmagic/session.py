@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from agentmagic.agent import MAX_RESULT, Agent, Connections, check_limit
 from agentmagic.approval.approvals import Approvals
-from agentmagic.bill import Account, ledger, period_caps
-from agentmagic.classroom import class_settings
+from agentmagic.bill import Account, ledger
+from agentmagic.classroom import PLAYED, class_settings
 from agentmagic.context.request_view import RequestView, tokens_of_message
 from agentmagic.context.rules import Project, project_here
 from agentmagic.context.skills import with_skills
@@ -42,7 +42,7 @@ from agentmagic.history.repair import repair
 from agentmagic.host import MapView, installed
 from agentmagic.log import logger
 from agentmagic.loop.agent_calls import AgentPath, inner_toolsets
-from agentmagic.loop.budgets import Budget, BudgetExhausted, PeriodBudget
+from agentmagic.loop.budgets import Budget, BudgetExhausted, period_budgets
 from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
@@ -70,7 +70,7 @@ from agentmagic.prompt.attachments import Attacher
 from agentmagic.providers.base import KINDS, Model
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.outside import is_outside, shown_name
-from agentmagic.providers.registry import address_of, info, is_free
+from agentmagic.providers.registry import address_of, info
 from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
 from agentmagic.replay.map_tape import MapTape
@@ -94,7 +94,6 @@ if TYPE_CHECKING:
 COMPACT = "(compact)"
 """Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
-PLAYED = ("replay", "replay-model")
 """The modes in which no model is asked."""
 CLIENT_FACTS = ModelInfo("", None, KINDS, priced=True)
 """What is known of a client: it takes all, and costs nothing. One value: for another one, a view is made anew."""
@@ -479,8 +478,7 @@ class Session:
         """
         session = _budget("session", self.max_cost, self.max_tokens, self._spent)
         kernel = replace(_budget("kernel", None, None), live=lambda: ledger().here)
-        periods = period_caps() if paid and not is_free(model) else ()
-        return session, kernel, *(PeriodBudget(cap.period, cap.limit, cap=cap) for cap in periods)
+        return session, kernel, *(period_budgets(model) if paid else ())
 
     def _account(self) -> Account:
         """Return what pays for the requests of the session."""

@@ -16,7 +16,7 @@ from agentmagic.providers import catalog
 from agentmagic.testing import run
 from tests.mapping.models import MODEL as ROWS_MODEL
 from tests.mapping.models import RowModel
-from tests.turns import StallsAfter
+from tests.turns import StallsAfter, texts
 
 MODEL = "paid:model"
 DOLLAR = Usage(input_tokens=1_000, cached_tokens=400, output_tokens=100, requests=1, cost=1.0)
@@ -132,6 +132,33 @@ def test_a_replay_is_neither_paid_nor_stopped(folder, monkeypatch):
     assert (result.stop_reason, warnings(result)) == ("answer", [])
     assert round(ledger().spent("day").cost, 6) == 0.85
     assert [(row["session"], row["cost"]) for row in folder_bill().rows] == [("record", pytest.approx(0.85))]
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_budget_holds_for_the_agent_that_a_free_model_asks(mapped, monkeypatch):
+    monkeypatch.setenv(MONTHLY, "1")
+    scout = session(900, 900, 900).agent.as_tool("scout", "Finds things.")
+    asks = {"calls": [{"name": "scout", "arguments": {"prompt": "Look."}}]}
+    talk = Session(Agent(ScriptedModel([asks, "Done."] * 3), tools=[scout]), namespace={})
+    if mapped:
+        talk.map(["a", "b", "c"], "{row}", concurrency=1)
+    else:
+        for _ in range(3):
+            assert talk.ask("Look.").stop_reason == "answer"
+    assert round(ledger().spent("month").cost, 6) == 1.8
+    assert run(session(1), "Hello").stop_reason == "budget"
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_an_agent_of_unknown_price_is_not_asked_under_a_budget(free, monkeypatch):
+    monkeypatch.setenv(MONTHLY, "1")
+    unknown = ScriptedModel(["Found."])
+    unknown.name = "nobody:knows"
+    asks = {"calls": [{"name": "scout", "arguments": {"prompt": "Look."}}]}
+    model = ScriptedModel([asks, "Done."]) if free else Paid([asks, "Done."])
+    result = Session(Agent(model, tools=[Agent(unknown).as_tool("scout", "Finds things.")])).ask("Look.")
+    assert unknown.requests == []
+    assert "The price of this model is unknown" in texts(result)[0]
 
 
 @pytest.mark.parametrize("text", ["ten", "0", "-1", "nan", "inf"])

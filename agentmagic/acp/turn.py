@@ -40,7 +40,7 @@ from agentmagic.loop.step import Steps, TurnContext
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.turn import Channel, Outcome, TurnLoop, take_cancellation
 from agentmagic.messages import Message, Usage, user
-from agentmagic.providers.base import Model, ModelFinished, Preparing, Request
+from agentmagic.providers.base import Model, ModelFinished, Preparing, Request, is_played
 from agentmagic.providers.outside import shown_name
 from agentmagic.providers.registry import counted
 from agentmagic.runtime.timeouts import await_with_grace
@@ -131,7 +131,7 @@ class _OutsideSteps(Steps):
             finished = exchange.finished = replace(heard, usage=self._counted(heard))
         self.usage += finished.usage
         if finished.usage.requests:
-            turn.account.pay(self._model.name, finished.usage)
+            self._pay(finished.usage)
         self.charged = self.charged if finished.reason == GOES_ON else 0.0
         self._emit(StepFinished(self.number, finished.usage, finished.reason, time.monotonic() - began))
         self._call_ids.update(call.id for call in self._fold.unanswered)
@@ -139,10 +139,11 @@ class _OutsideSteps(Steps):
 
     def keep(self, dollars: float) -> None:
         """Raise BudgetExhausted if a budget does not allow what the running prompt has cost."""
-        used = replace(self.usage, cost=(self.usage.cost or 0.0) + dollars)
         for budget in self._turn.budgets:
+            used = self.usage if budget.live is None else budget.live()
             before = replace(budget.before, cost=budget.before.cost or 0.0)  # as far as costs are reported
-            words = replace(budget, before=before).exhausted(used)
+            used = replace(used, cost=(used.cost or 0.0) + dollars)
+            words = replace(budget, before=before, live=None).exhausted(used)
             if not words and isinstance(budget, PeriodBudget):  # the ledger does not know what is not paid yet
                 words = budget.refusal(used, dollars, 0)
             if words:
@@ -152,8 +153,12 @@ class _OutsideSteps(Steps):
         """Count what a prompt that was not finished has cost."""
         if self.charged:
             self.usage += (used := Usage(requests=1, cost=self.charged))
-            self._turn.account.pay(self._model.name, used)
+            self._pay(used)
             self.charged = 0.0
+
+    def _pay(self, usage: Usage) -> None:
+        if not is_played(self._model):
+            self._turn.account.pay(self._model.name, usage)
 
     def _counted(self, finished: ModelFinished) -> Usage:
         """Return the usage of a step: the agent reports it with its last one."""

@@ -8,12 +8,12 @@ from typing import Protocol
 
 from agentmagic.agent import Agent, AgentTool, Connections
 from agentmagic.approval.approvals import Approvals
-from agentmagic.classroom import class_settings
+from agentmagic.classroom import PLAYED, Replay, class_settings
 from agentmagic.context.rules import NO_PROJECT
 from agentmagic.context.skills import with_skills
 from agentmagic.errors import AgentMagicError, CassetteError, ReplayMismatch, ToolError, UsageError, said
 from agentmagic.events import Event, Notice
-from agentmagic.loop.budgets import Budget
+from agentmagic.loop.budgets import Budget, period_budgets
 from agentmagic.loop.outer_turn import DEEPEST_TURN, OuterTurn
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome, run_turn
@@ -40,6 +40,8 @@ AgentPath = tuple[str, ...]
 
 class InnerTape(Protocol):
     """The tape of the turn of an agent tool: it records the turn, or plays it back."""
+
+    mode: Replay
 
     @property
     def model(self) -> Model:
@@ -123,22 +125,25 @@ class AgentTools:
         path = (*self._path, asked.name)
         project = around.project.inside() if recipe.rules else NO_PROJECT
         sources = with_skills(inner_toolsets(recipe, self._connections, self._approvals, self._in_doubt, path), project)
+        facts = info(model.name, address_of(model))
+        is_paid = tape is None or tape.mode not in PLAYED
         turn = TurnContext(
             recipe,
             model,
             sources if tape is None else tape.toolsets(sources),
             prompt,
             approvals=self._approvals.setdefault(path, Approvals(self._in_doubt)),
-            facts=info(model.name, address_of(model)),
+            facts=facts,
             budgets=(
                 Budget(f"agent {asked.name}", asked.max_cost, asked.max_tokens),
                 Budget("turn", recipe.max_cost, recipe.max_tokens),
+                *(period_budgets(model.name) if is_paid else ()),
             ),
             notices=notices,
             step=around.steps,
             traffic=around.traffic,
             watcher=around.watcher,
-            purse=around.purse,
+            purse=around.purse.of(priced=facts.priced),
             project=project,
             account=replace(around.account, name=asked.name),
             around=around,

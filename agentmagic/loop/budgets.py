@@ -5,9 +5,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from agentmagic.bill import PeriodCap
+from agentmagic.bill import PeriodCap, period_caps
 from agentmagic.messages import Usage
 from agentmagic.providers.base import Request
+from agentmagic.providers.registry import is_free
 
 LESS = "With a smaller max_output_tokens, a request takes less of it."
 
@@ -113,6 +114,11 @@ class PeriodBudget(Budget):
             return f"No further request was sent; the limit is that of this class, {self.cap.bound}."
         period = "tomorrow" if self.cap.period == "day" else "next month"
         return f"No further request was sent; go on {period}, or raise {self.cap.setting}."
+
+
+def period_budgets(model: str) -> tuple[PeriodBudget, ...]:
+    """Return the budgets of days and months that hold for a model: none for one that costs nothing."""
+    return () if is_free(model) else tuple(PeriodBudget(cap.period, cap.limit, cap=cap) for cap in period_caps())
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ class OuterTurn:
     gate: Gate
     tell: Callable[[Event], None]
     ask: Ask
-    purse: Purse
+    purse: "InnerPurse"
     watcher: Watcher
     traffic: TurnTraffic
     keep: Callable[[Sequence[Changes]], None]
@@ -53,18 +53,26 @@ class OuterTurn:
 class InnerPurse(Purse):
     """Pays for the requests of an inner turn, within the budgets of the turn around it and with what pays for that.
 
-    `check` raises BudgetExhausted if that turn may send no further request, `spend` counts what a request has cost.
+    `check` raises BudgetExhausted if that turn may send no further request, to a model whose price is known or not.
+    `spend` counts what a request has cost.
     """
 
-    def __init__(self, purse: Purse, check: Callable[[], None], spend: Callable[[Usage], None]) -> None:
+    def __init__(self, purse: Purse, check: Callable[[bool], None], spend: Callable[[Usage], None]) -> None:
         self._purse = purse
         self._check = check
         self._spend = spend
+        self._priced = True
+
+    def of(self, *, priced: bool) -> "InnerPurse":
+        """Return the purse for a model whose price is known or not."""
+        purse = InnerPurse(self._purse, self._check, self._spend)
+        purse._priced = priced
+        return purse
 
     @asynccontextmanager
     async def paying(self, request: Request) -> AsyncGenerator[Payment]:
         """Pay for a request that is sent in the block. Raises BudgetExhausted if it may not be sent."""
-        self._check()
+        self._check(self._priced)
         async with self._purse.paying(request) as payment:
             try:
                 yield payment

@@ -33,7 +33,7 @@ from agentmagic.errors import (
 from agentmagic.events import SERVED, PartDelta, PartFinished, PartStarted
 from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.messages import Part, Text, ToolCall, Usage, user
-from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request, Taped
+from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request, Taped, is_played
 from agentmagic.providers.gate import gate_of
 from agentmagic.providers.registry import counted
 from agentmagic.providers.traffic import ModelExchange
@@ -155,7 +155,7 @@ async def _sent(model: Model, request: Request, parts: dict[int, Part], hear: He
             used = Usage(input_tokens=tokens_of_request(request))  # what was sent is paid, as far as we know
             raise
         finally:
-            if (isinstance(model, Taped) and not model.live) or model.name.startswith(SERVED):
+            if is_played(model) or model.name.startswith(SERVED):
                 span.drop()
             elif used is not None:
                 pay(model.name, counted(model, used))

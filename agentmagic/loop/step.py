@@ -323,15 +323,15 @@ class Steps:
         self.usage += finished.usage
         return finished
 
-    def keep_inner_budgets(self) -> None:
-        """Raise BudgetExhausted if no request of an inner turn may be sent."""
-        self.keep_budgets()
-        _keep(self._turn.inner_budgets, self.usage)
+    def keep_inner_budgets(self, priced: bool) -> None:
+        """Raise BudgetExhausted if no request of an inner turn may be sent, to a model whose price is known or not."""
+        self.keep_budgets(priced=priced)
+        _keep(self._turn.inner_budgets, self.usage if priced else replace(self.usage, cost=None))
 
-    def keep_budgets(self) -> None:
+    def keep_budgets(self, *, priced: bool = True) -> None:
         """Raise BudgetExhausted if a budget is used up, or cannot be kept because the model's price is unknown."""
         usage = self.usage + self.unreported
-        if not self._turn.facts.priced:
+        if not (priced and self._turn.facts.priced):
             usage = replace(usage, cost=None)
         _keep(self._turn.budgets, usage)
 

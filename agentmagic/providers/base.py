@@ -328,6 +328,11 @@ class Taped(Protocol):
         ...
 
 
+def is_played(model: "Model") -> bool:
+    """Return whether the last answer of a model came from a cassette, and so has cost nothing."""
+    return isinstance(model, Taped) and not model.live
+
+
 def honoured(model: Model, settings: ModelSettings) -> ModelSettings:
     """Return the settings that a model honours; none if it is not `Adjustable`."""
     return settings.only(model.honours(settings) if isinstance(model, Adjustable) else ())

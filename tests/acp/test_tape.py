@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentmagic import tool
+from agentmagic.bill import ledger
 from agentmagic.errors import ReplayMismatch, UsageError
 from agentmagic.events import PartDelta
 from agentmagic.run import Run
@@ -58,7 +59,9 @@ def test_a_recording_is_played_without_the_program(
     agent.unlink()
     file.unlink(missing_ok=True)
     monkeypatch.setenv("PATH", "/nowhere")
+    paid = ledger().here
     again = played(tape, mode, prompts, agent, no)
+    assert (paid.requests > 0, ledger().here) == (True, paid), "a replay is not paid"
     for one, other in zip(live, again, strict=True):
         assert names(other) == names(one)
         before, now = one.settled.result().result, other.settled.result().result

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from agentmagic import Agent, Session, tool
+from agentmagic.classroom import class_settings
 from agentmagic.errors import InvalidOutput, ProviderError, TurnTimeout, UsageError
 from agentmagic.events import (
     ApprovalAsked,
@@ -377,6 +378,25 @@ def test_a_budget_ends_the_turn_when_its_cost_is_reported() -> None:
     second = result_of(asked(session, "!cost 0.9\n!wait"))
     assert second.stop_reason == "budget"
     session.close()
+
+
+@pytest.mark.slow
+def test_what_other_sessions_of_a_class_have_spent_counts_while_a_prompt_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "class.toml"
+    file.write_text("[tool.agentmagic.class]\nsession-max-cost = 1.0\n")
+    monkeypatch.setenv("AGENTMAGIC_CLASS", str(file))
+    class_settings.cache_clear()
+    first, second = session_of(), session_of()
+    try:
+        assert result_of(asked(first, "!cost 0.9\n!say cheap")).stop_reason == "answer"
+        result = result_of(asked(second, "!cost 0.5\n!wait"))
+        assert (result.stop_reason, "The kernel has cost $1.4" in result.error) == ("budget", True)
+    finally:
+        first.close()
+        second.close()
+        class_settings.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_stop_ends_a_turn_of_the_panel_and_the_next_is_answered(open_notebook):
         panel.press("Enter")
         panel.answers.last.get_by_text("Hello").wait_for()
         turns = panel.footers.count()
-        panel.click("Stop")
+        panel.root.locator(".am-composer").get_by_role("button", name="Stop").click()
         panel.turns(turns + 1)
         panel.answers.last.get_by_text("Hello").wait_for()
     panel.send("!say Once more")
