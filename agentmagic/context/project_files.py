@@ -7,7 +7,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,7 +57,7 @@ class Unusable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
-    """A file that a model is told of; `file` names it from the project's root.
+    """A file that a model is told of; `file` names it from the notebook's folder, as any copy of the tree does.
 
     `text` is all of it, nothing hidden, and `body` what stands behind its front matter. `others` are the files beside a
     skill, each with its bytes and a digest. `digest` changes with any of that.
@@ -88,20 +88,22 @@ class FoundFiles:
     problems: tuple[str, ...] = ()
 
 
-def find_files(folder: Path, kinds: Collection[FileKind] = get_args(FileKind)) -> FoundFiles:
-    """Return the rules, skills and commands of a folder and of those above it, up to the root of its repository."""
+def find_files(folder: Path, kinds: Collection[FileKind] = get_args(FileKind), height: int | None = None) -> FoundFiles:
+    """Return the rules, skills and commands of a folder and of those above it, up to the root of its repository.
+
+    With a `height` so many folders above count, whether there is a repository or not.
+    """
     folder = folder.absolute()
-    levels = _levels(folder)
-    root, problems = levels[0], list[str]()
+    levels, problems = _levels(folder, height), list[str]()
     found: dict[tuple[str, str], ProjectFile] = {}
     for level in levels:
         for place in _named(level, RULES) if "rules" in kinds else ():
-            found |= _usable("rules", place, root, problems)
+            found |= _usable("rules", place, levels, problems)
     for level in reversed(levels):  # of one name the nearest is meant
-        for place in _skills(level) if "skill" in kinds else ():
-            found = _usable("skill", place, root, problems) | found
-        for place in _commands(level):
-            found = _usable("command", place, root, problems) | found
+        for place in _skills(level, problems) if "skill" in kinds else ():
+            found = _usable("skill", place, levels, problems) | found
+        for place in _commands(level, problems):
+            found = _usable("command", place, levels, problems) | found
     files = sorted(found.values(), key=_place)
     return FoundFiles(folder, tuple(files), tuple(problems))
 
@@ -112,55 +114,67 @@ def _place(file: ProjectFile) -> tuple[int, int, str]:
     return get_args(FileKind).index(file.kind), len(file.path.parts) if is_rules else 0, file.name
 
 
-def _levels(folder: Path) -> list[Path]:
+def _levels(folder: Path, height: int | None) -> list[Path]:
     """Return the folders from the root of the repository to this one; only this one without a repository."""
     above = [folder, *folder.parents][:MOST_LEVELS]
     root = next((place for place, one in enumerate(above) if os.path.lexists(one / ROOT_MARK)), 0)
-    return list(reversed(above[: root + 1]))
+    return list(reversed(above[: (root if height is None else height) + 1]))
 
 
-def _children(folder: Path) -> list[Path]:
+def height_of(files: Iterable[str]) -> int:
+    """Return how many folders above that of the notebook the highest of some named files stands."""
+    return max((file.count("../") for file in files), default=0)
+
+
+def _children(folder: Path, problems: list[str]) -> list[Path]:
     """Return what stands in a folder, by name; nothing if the folder is not there, or is a link."""
+    found: list[Path] = []
     with suppress(OSError, ValueError):
-        return sorted(Path(one.path) for one in os.scandir(folder))[:MOST_FOUND]
-    return []
+        found = sorted(Path(one.path) for one in os.scandir(folder))
+    if len(found) > MOST_FOUND:
+        shown = reveal(folder.name, strictly=True)
+        problems.append(f"{shown} has {len(found):,} entries, and those after the first {MOST_FOUND} are left out.")
+    return found[:MOST_FOUND]
 
 
 def _named(folder: Path, name: str) -> list[Path]:
     return [folder / name] if os.path.lexists(folder / name) else []
 
 
-def _skills(level: Path) -> Iterator[Path]:
+def _skills(level: Path, problems: list[str]) -> Iterator[Path]:
     for place in SKILL_FOLDERS:
-        for folder in _children(level / place):
+        for folder in _children(level / place, problems):
             yield from _named(folder, SKILL)
 
 
-def _commands(level: Path) -> Iterator[Path]:
-    yield from (one for one in _children(level / COMMANDS) if one.suffix == ".md")
+def _commands(level: Path, problems: list[str]) -> Iterator[Path]:
+    yield from (one for one in _children(level / COMMANDS, problems) if one.suffix == ".md")
 
 
-def _usable(kind: FileKind, path: Path, root: Path, problems: list[str]) -> dict[tuple[str, str], ProjectFile]:
+def _usable(
+    kind: FileKind, path: Path, levels: Sequence[Path], problems: list[str]
+) -> dict[tuple[str, str], ProjectFile]:
     """Return a file under its kind and name; nothing, and a problem more, if it cannot be used."""
     try:
-        file = _read(kind, path, root)
+        file = _read(kind, path, levels)
     except (Unusable, OSError) as error:
         why = str(error) if isinstance(error, Unusable) else f"cannot be read ({type(error).__name__})"
-        problems.append(f"{_from(root, path)} is left out: it {why}.")
+        problems.append(f"{_from(levels[-1], path)} is left out: it {why}.")
         return {}
     is_empty = kind == "rules" and not file.body
     return {} if is_empty else {(kind, file.name): file}
 
 
-def _from(root: Path, path: Path) -> str:
-    """Return a path from the root of the project, on one line, with nothing hidden."""
-    return reveal(path.relative_to(root).as_posix(), strictly=True)
+def _from(folder: Path, path: Path) -> str:
+    """Return a path from that of the notebook's folder, on one line, with nothing hidden."""
+    return reveal(os.path.relpath(path, folder).replace(os.sep, "/"), strictly=True)
 
 
-def _read(kind: FileKind, path: Path, root: Path) -> ProjectFile:
+def _read(kind: FileKind, path: Path, levels: Sequence[Path]) -> ProjectFile:
+    root = levels[0]
     data = read_bytes(path, root, LARGEST_TEXT)
     text = redact(_small_text(data))  # the model is not sent what the user is not shown
-    where = _from(root, path)
+    where = _from(levels[-1], path)
     match kind:
         case "rules":
             return ProjectFile(kind, where, where, path, text, text.strip(), digest=digest_of(data))
@@ -253,8 +267,8 @@ def _yaml(text: str) -> Mapping[str, Any]:
     if len(text) > LONGEST_FRONT:
         raise Unusable(f"has a front matter of more than {LONGEST_FRONT:,} characters")
     try:
-        _check_events(cast("Any", yaml).parse(text, Loader=yaml.SafeLoader))
-        data = yaml.safe_load(text)
+        _check_events(cast("Any", yaml).parse(text, Loader=yaml.BaseLoader))
+        data = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  (it makes texts, lists and mappings alone)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError):
         raise Unusable("has a front matter that is no plain YAML") from None
     if not isinstance(data, dict):
@@ -274,15 +288,18 @@ def _check_events(events: Iterable[Any]) -> None:
 
 
 def _others(folder: Path, root: Path) -> list[tuple[str, int, str]]:
-    """Return the files beside a SKILL.md: the name, the bytes and a digest of each. Links are not followed."""
+    """Return the files beside a SKILL.md: the name, the bytes and a digest of each. Links are not followed.
+
+    What Python, Jupyter and git write beside is no part of a skill.
+    """
     if not folder.resolve().is_relative_to(root.resolve()):
         raise Unusable("leads out of its folder")
     found: list[tuple[str, int, str]] = []
     total = 0
     top = str(folder)
     for here, folders, names in os.walk(top):  # texts, since a Path for each file takes several times as long
-        folders.sort()
-        for name in sorted(names):
+        folders[:] = sorted(filter(_counts, folders))
+        for name in sorted(filter(_counts, names)):
             path = os.path.join(here, name)  # noqa: PTH118
             about = os.lstat(path)
             if path == os.path.join(top, SKILL) or not stat.S_ISREG(about.st_mode):  # noqa: PTH118
@@ -294,6 +311,10 @@ def _others(folder: Path, root: Path) -> list[tuple[str, int, str]]:
             file = path[len(top) + 1 :].replace(os.sep, "/")
             found.append((reveal(file, strictly=True), about.st_size, _content(path, seen)))
     return found
+
+
+def _counts(name: str) -> bool:
+    return not name.startswith(".") and name != "__pycache__"
 
 
 @lru_cache(maxsize=4_096)

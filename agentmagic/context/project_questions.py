@@ -1,6 +1,6 @@
 """What the user is shown of a project's files before they are used: all of their text, and what has changed in it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 
 from agentmagic.approval_file import ApprovalFile
@@ -22,13 +22,18 @@ _WHAT = {
 }
 
 
-def question_about(files: Sequence[ProjectFile], store: ApprovalFile) -> tuple[str, str, list[ProjectFile]]:
+def texts_before(store: ApprovalFile) -> Mapping[str, str]:
+    """Return the texts of files as the user has approved them, by their paths."""
+    return {str(one.get("file")): str(one.get("text", "")) for one in store.read().values()}
+
+
+def question_about(files: Sequence[ProjectFile], before: Mapping[str, str]) -> tuple[str, str, list[ProjectFile]]:
     """Return a question about files, what is shown of them, and the files: as many as can be shown in whole."""
     taken: list[ProjectFile] = []
     parts: list[str] = []
     room = LONGEST_QUESTION
     for file in files:
-        part = file_shown(file, store)
+        part = file_shown(file, before)
         if parts and len(part) > room:
             break
         parts.append(part)
@@ -37,22 +42,22 @@ def question_about(files: Sequence[ProjectFile], store: ApprovalFile) -> tuple[s
     left = len(files) - len(taken)
     words = QUESTION.format(
         which="a file that tells" if len(taken) == 1 else f"{len(taken)} files that tell",
-        names=listed([f"{one.file}{' (changed)' if _before(one, store) else ''}" for one in taken]),
+        names=listed([f"{one.file}{' (changed)' if before.get(str(one.path)) else ''}" for one in taken]),
         rest=f" {counted(left, 'more file')} will be asked about later." if left else "",
     )
     return words, "\n\n".join(parts), taken
 
 
-def _before(file: ProjectFile, store: ApprovalFile) -> str:
-    """Return the text of a file when the user approved it, "" if that was never."""
-    return str(store.entry_before({"file": str(file.path)}).get("text", ""))
-
-
-def file_shown(file: ProjectFile, store: ApprovalFile) -> str:
+def file_shown(file: ProjectFile, before: Mapping[str, str]) -> str:
     """Return a file as the user judges it: what it is, what has changed since it was approved, all of its text."""
-    before, text = _before(file, store), file.text
+    text = file.text
+    changes = _changes(before.get(str(file.path), ""), text)
     what = _WHAT[file.kind].format(name=file.name)
-    lines = [f"{file.file} ({what})", *_changes(before, text), *(f"| {line}" for line in text.rstrip("\n").split("\n"))]
+    lines = [
+        f"{file.file} ({what})",
+        *changes,
+        *(f"| {line}" for line in text.rstrip("\n").split("\n")),
+    ]
     if file.others:
         lines += ["Files beside it. The model can read them, and they run only as code that you are asked about:"]
         lines += [f"| {name} ({size:,} bytes)" for name, size, _ in file.others]

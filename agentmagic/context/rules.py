@@ -4,13 +4,23 @@ A cloned repository may carry hostile rules. So each file is used only if the us
 replay asks no model: it takes the files that the recording used, approved here or not.
 """
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from agentmagic.approval_file import ApprovalFile
 from agentmagic.classroom import class_settings
-from agentmagic.context.project_files import COMMANDS, RULES, SKILL, SKILL_FOLDERS, FoundFiles, ProjectFile, find_files
-from agentmagic.context.project_questions import file_shown, question_about
+from agentmagic.context.project_files import (
+    COMMANDS,
+    RULES,
+    SKILL,
+    SKILL_FOLDERS,
+    FoundFiles,
+    ProjectFile,
+    find_files,
+    height_of,
+)
+from agentmagic.context.project_questions import file_shown, question_about, texts_before
 from agentmagic.context.request_view import tokens_of_text
 from agentmagic.errors import UsageError
 from agentmagic.events import PromptValue
@@ -30,6 +40,8 @@ SKILLS_HEAD = (
     "# The project's skills\n\nBefore you do what one of them is for, read it with read_skill. Its scripts run only as "
     "any other code does, with the user's permission."
 )
+
+_CLOSING = re.compile(r"<\s*/\s*rules\s*>", re.IGNORECASE)
 
 _refused: set[str] = set()
 """The approvals that the user of this process has refused: nobody is asked twice about the same text."""
@@ -91,10 +103,14 @@ class Project:
 
     # -- approval ------------------------------------------------------------------------------
 
-    def question(self) -> tuple[str, str, list[ProjectFile]] | None:
-        """Return what `question_about` does of new files; None if there are none, or nobody answers."""
-        new = [one for one in self.unapproved if one.approval not in _refused]
-        return question_about(new, self.store) if self.asks and new else None
+    @property
+    def new(self) -> list[ProjectFile]:
+        """The files that the user is asked about now: none if nobody answers."""
+        return [one for one in self.unapproved if one.approval not in _refused] if self.asks else []
+
+    def question(self) -> tuple[str, str, list[ProjectFile]]:
+        """Return what `question_about` does of new files. Not for the engine's thread."""
+        return question_about(self.new, texts_before(self.store))
 
     def settle(self, files: Sequence[ProjectFile], *, agreed: bool) -> None:
         """Take the user's answer about files. Raises UsageError if a yes cannot be kept."""
@@ -145,7 +161,8 @@ def project_here(*, rules: bool, asks: bool = False, recorded: Collection[str] |
     """
     if not rules or class_settings().rules is False:
         return NO_PROJECT
-    found = find_files(installed().folder) if recorded is None or recorded else FoundFiles()
+    height = None if recorded is None else height_of(recorded)
+    found = find_files(installed().folder, height=height) if recorded is None or recorded else FoundFiles()
     return Project(found, asks, recorded)
 
 
@@ -213,7 +230,8 @@ def report(project: Project, *, approve: bool = False) -> str:
     if not project.found.files:
         return "\n".join([NOTHING_FOUND, *project.found.problems])
     new = project.unapproved
-    shown = [file_shown(one, project.store) for one in (new if approve else project.found.files)]
+    before = texts_before(project.store)
+    shown = [file_shown(one, before) for one in (new if approve else project.found.files)]
     names, them = listed([one.file for one in new]), _them(new)
     if approve:
         project.approve(new)
@@ -241,7 +259,7 @@ def project_section(texts: Sequence[ProjectText]) -> str:
 
 def _framed(text: str) -> str:
     """Return a text that does not end its own frame."""
-    return text.replace("</rules>", "</ rules>")
+    return _CLOSING.sub("</ rules>", text)
 
 
 def _attribute(file: str) -> str:

@@ -9,6 +9,7 @@ from agentmagic.context.rules import Project
 from agentmagic.errors import ToolError
 from agentmagic.messages import ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import engine
+from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean, listed, one_line
 from agentmagic.tools.base import Tool, ToolContext, Toolset, result
 
@@ -79,7 +80,7 @@ def _file(skill: ProjectFile, file: str) -> str:
     folder = skill.path.parent
     try:
         data = read_bytes(folder / name, folder, LARGEST_FILE)
-        text = as_text(data)
+        text = redact(as_text(data))  # as the skill itself: the model is not sent what nobody is shown
     except Unusable as error:
         raise ToolError(f"{name} of the skill {skill.name} {error}.") from None
     except OSError as error:

@@ -400,8 +400,8 @@ class TurnLoop:
     async def _settle_project(self) -> None:
         """Ask the user about the project's files that are new, and tell the model of those that are approved."""
         project = self.turn.project
-        if (question := project.question()) is not None:
-            words, shown, files = question
+        if project.new:
+            words, shown, files = await engine().in_pool(project.question)
             asked = QuestionAsked(uuid.uuid4().hex, words, choices=(YES, NO), files=shown)
             agreed = is_yes(await self.executor.put(asked))
             await engine().in_pool(partial(project.settle, files, agreed=agreed))

@@ -34,7 +34,7 @@ def sent(kernel, what):
 def test_a_cell_asks_once_about_all_files_and_uses_them_after_a_yes(kernel, clone):
     kernel.run("play('Bonjour.', 'Encore.')")
     cell, (asked,) = kernel.answer("%%agent\nhello", "y")
-    assert "This project has 3 files that tell the model how to work: AGENTS.md, " in asked
+    assert "This project has 3 files that tell the model how to work: ../AGENTS.md, " in asked
     assert "AGENTS.md (rules, sent with every request)\n  | Answer in French.\n" in cell.text
     assert "| run.py (16 bytes)" in cell.text
     assert asked.endswith("[y]es, [n]o: ")
@@ -56,10 +56,10 @@ def test_where_nobody_can_answer_a_cell_goes_without_them_and_names_the_command(
     assert "AGENTS.md (not approved)" in kernel.run("%agent status").stream
     shown = kernel.run("%agent rules").stream
     assert "| Answer in French.\n" in shown
-    assert "Not approved: AGENTS.md, .agents/skills/stats/SKILL.md, .agents/commands/review.md." in shown
-    assert "Approved: AGENTS.md" in kernel.run("%agent rules approve").stream
+    assert "Not approved: ../AGENTS.md, ../.agents/skills/stats/SKILL.md, ../.agents/commands/review.md." in shown
+    assert "Approved: ../AGENTS.md" in kernel.run("%agent rules approve").stream
     status = kernel.run("%agent status").stream
-    assert "rules       AGENTS.md (5 tokens)\nskills      stats (7 tokens)\ncommands    /review\n" in status
+    assert "rules       ../AGENTS.md (5 tokens)\nskills      stats (7 tokens)\ncommands    /review\n" in status
     kernel.run("%%agent\nhello", **BATCH)
     assert "Answer in French." in sent(kernel, "instructions")
     assert "AGENTS.md" not in kernel.run("agent.agent = Agent(agent.agent.model, rules=False)\n%agent status").stream

@@ -55,6 +55,26 @@ def test_a_replay_needs_no_approval_and_asks_nothing(recorded, mode):
     assert notices(first) + notices(second) == []
 
 
+def test_a_copy_of_the_tree_without_its_repository_replays_the_same(clone):
+    clone.write("AGENTS.md", "Answer in French.\n")
+    clone.write("lessons/AGENTS.md", "Use polars.\n")
+    clone.approve()
+
+    def play(mode):
+        own = Session(Agent(ScriptedModel(["Bonjour."])), cassette=clone.folder / "x.cassette.yaml", replay=mode)
+        try:
+            return own.ask("Hello.")
+        finally:
+            own.close()
+
+    play("record")
+    (clone.root / ".git").rmdir()
+    assert play("replay").final_text == "Bonjour."
+    clone.write("AGENTS.md", "Answer in German.\n")
+    with pytest.raises(ReplayMismatch, match=r"\.\./AGENTS\.md is not as recorded"):
+        play("replay")
+
+
 def test_a_recording_has_the_text_of_each_file_once_and_no_path_of_a_machine(recorded):
     text = (recorded.folder / "x.cassette.yaml").read_text()
     assert text.count("Answer in French.") == 1
@@ -63,21 +83,21 @@ def test_a_recording_has_the_text_of_each_file_once_and_no_path_of_a_machine(rec
 
 
 CHANGES = {
-    "a word of the rules": ("AGENTS.md", "Answer in German.\n", "rules", "AGENTS.md"),
-    "the nearer rules": ("lessons/AGENTS.md", "Use pandas.\n", "rules", "lessons/AGENTS.md"),
+    "a word of the rules": ("AGENTS.md", "Answer in German.\n", "rules", "../AGENTS.md"),
+    "the nearer rules": ("lessons/AGENTS.md", "Use pandas.\n", "rules", "AGENTS.md"),
     "what a skill is for": (
         ".agents/skills/stats/SKILL.md",
         SKILL.format(name="stats", about="How to plot."),
         "rules",
-        ".agents/skills/stats/SKILL.md",
+        "../.agents/skills/stats/SKILL.md",
     ),
     "the text of a skill": (
         ".agents/skills/stats/SKILL.md",
         SKILL.format(name="stats", about="How to test means.") + "Use R.\n",
         "rules",
-        ".agents/skills/stats/SKILL.md",
+        "../.agents/skills/stats/SKILL.md",
     ),
-    "a script of a skill": (".agents/skills/stats/run.py", "print(2)", "rules", ".agents/skills/stats/SKILL.md"),
+    "a script of a skill": (".agents/skills/stats/run.py", "print(2)", "rules", "../.agents/skills/stats/SKILL.md"),
     "a command": (".agents/commands/review.md", "Delete $1.\n", "rules", "values./review"),
 }
 
@@ -102,7 +122,7 @@ def test_a_file_that_is_gone_is_a_cause_and_white_space_is_none(recorded):
     recorded.write("lessons/AGENTS.md", "Use polars.  \r\n\r\n")
     play(recorded, "replay")
     (recorded.root / "AGENTS.md").unlink()
-    assert causes(recorded)[0] == [("rules", "AGENTS.md")]
+    assert causes(recorded)[0] == [("rules", "../AGENTS.md")]
 
 
 def test_files_that_a_recording_did_not_use_do_not_matter_to_its_replay(clone):
@@ -131,7 +151,7 @@ def test_auto_uses_what_is_approved_here_and_goes_on_live_if_that_is_less(record
     own = Session(agent, cassette=recorded.folder / "x.cassette.yaml", replay="auto")
     first = own.ask("Hello.")
     assert first.final_text == "Hello."
-    assert ("rules", "AGENTS.md") in [(one.cause, one.field) for one in own.deck.verdicts[0].differences]
+    assert ("rules", "../AGENTS.md") in [(one.cause, one.field) for one in own.deck.verdicts[0].differences]
 
 
 def test_an_answer_on_tape_approves_no_file(clone):
