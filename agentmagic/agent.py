@@ -208,8 +208,7 @@ class Agent:
         The user is asked about what this agent does by its own permission. With `ask` the user is also asked before the
         agent is. An agent may ask others, 3 deep at most.
 
-        Raises UsageError for a name that models cannot call, an empty description, a limit that is not above 0, and an
-        agent that is its own tool.
+        Raises UsageError for a name that models cannot call, an empty description, and a limit that is not above 0.
         """
         return AgentTool(self, name, description, max_cost=max_cost, max_tokens=max_tokens, ask=ask)
 
@@ -243,7 +242,6 @@ class AgentTool:
             )
         check_limit("max_cost", self.max_cost, "US dollars")
         check_limit("max_tokens", self.max_tokens, "a number of tokens")
-        _check_cycle(self.agent, ())
 
     @property
     def definition(self) -> ToolDef:
@@ -257,14 +255,6 @@ class AgentTool:
 
 
 ToolSource = Callable[..., Any] | Tool | Toolset | AgentTool
-
-
-def _check_cycle(agent: Agent, around: tuple[Agent, ...]) -> None:
-    """Raise UsageError if an agent may ask itself, also by way of others."""
-    if any(agent is one for one in around):
-        raise UsageError("An agent cannot be its own tool: it would ask itself for ever. Take it out of its tools.")
-    for inner in agent.agent_tools:
-        _check_cycle(inner.agent, (*around, agent))
 
 
 def _check_kinds(agent: Agent) -> None:

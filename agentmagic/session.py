@@ -67,7 +67,7 @@ from agentmagic.messages import (
 )
 from agentmagic.plan import Checklist, open_plan
 from agentmagic.prompt.attachments import Attacher
-from agentmagic.providers.base import KINDS, Model
+from agentmagic.providers.base import KINDS, Model, is_played
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.outside import is_outside, shown_name
 from agentmagic.providers.registry import address_of, info
@@ -1038,7 +1038,7 @@ class Session:
             self.history.cut(keep)
             self._tell_cut()
         if (journal := self.history.journal) is not None:
-            journal.replays = not is_paid
+            journal.replays, journal.was_replayed = not is_paid, partial(is_played, turn.model)
         outcome = await self._connections.with_loop(run(turn, channel))
         self.history.add(channel.events, outcome.result.history_delta)
         strayed = isinstance(outcome.error, ReplayMismatch) and not outcome.result.final_text

@@ -95,12 +95,16 @@ class TraceSpan:
             )
 
     def fail(self, kind: str, words: str = "") -> None:
-        """Set the status to an error of a class, such as a status of HTTP or the name of an exception."""
+        """Set the status to an error of a class, such as a status of HTTP or the name of an exception.
+
+        The words are content: an error may hold an answer or an argument.
+        """
         if self.inner is not None:
             from opentelemetry.trace import Status, StatusCode
 
             self.inner.set_attribute("error.type", kind)
-            self.inner.set_status(Status(StatusCode.ERROR, clip(redact(words), LONGEST_ERROR) or None))
+            told = clip(redact(words), LONGEST_ERROR) if self.takes_content else ""
+            self.inner.set_status(Status(StatusCode.ERROR, told or None))
 
     def drop(self) -> None:
         """Export nothing of the span."""
@@ -117,6 +121,7 @@ class TraceSpan:
 NOTHING = TraceSpan()
 _current: ContextVar[TraceSpan] = ContextVar("agentmagic_span", default=NOTHING)
 _unflushed = threading.Event()
+_flushing: list[threading.Thread] = []
 
 
 Spanning = AbstractContextManager[TraceSpan]
@@ -194,7 +199,7 @@ def carried_out(span: TraceSpan, result: ToolResult, error: BaseException | None
     """Note on the span of a call how it ended; `error` is what the tool raised, if it did."""
     if result.is_error:
         kind = "tool_error" if result.status == "error" else result.status
-        span.fail(kind if error is None else type(error).__name__, result.text if span.takes_content else "")
+        span.fail(kind if error is None else type(error).__name__, result.text)
     if span.takes_content:
         span.set({"tool.call.result": _json(result.text)})
 
@@ -258,9 +263,11 @@ def flush(seconds: float = FLUSH) -> None:
             logger.warning("the spans of OpenTelemetry were not sent: %s", said(error))
 
     # In a thread: exporters do not all keep to the time that they are given.
-    thread = threading.Thread(target=send, name="agentmagic-traces", daemon=True)
-    thread.start()
-    thread.join(seconds)
+    if _flushing and _flushing[-1].is_alive():  # of an earlier cell: an exporter that hangs is not given more threads
+        return
+    _flushing[:] = [threading.Thread(target=send, name="agentmagic-traces", daemon=True)]
+    _flushing[0].start()
+    _flushing[0].join(seconds)
 
 
 # -- spans -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from agentmagic import Agent, ModelSettings, ScriptedModel, Session, UsageError, classroom, register_model, usage
 from agentmagic.bill import DAILY, MONTHLY, PaidRequests, folder_bill, ledger, period_caps
 from agentmagic.events import Notice
+from agentmagic.history import paid_turns
 from agentmagic.messages import Usage
 from agentmagic.providers import catalog
 from agentmagic.testing import run
@@ -274,6 +275,24 @@ def test_the_bill_reads_all_journals_of_a_folder_each_turn_once(folder):
     ]
     assert frame["cost"].sum() == pytest.approx(0.35)
     assert frame.attrs == {"files": 3, "damaged": 2, "left_out": 0}
+
+
+def test_an_auto_turn_that_nothing_was_asked_for_is_not_billed(folder):
+    for mode in ("record", "auto"):
+        talk = session(100, cassette=folder / "c.yaml", replay=mode, path=folder / f"{mode}.jsonl")
+        run(talk, "Say it")
+        talk.close()
+    assert [row["session"] for row in folder_bill().rows] == ["record"]
+
+
+def test_data_beside_the_notebook_is_no_journal(folder, monkeypatch):
+    talk = session(100, path=folder / "talk.jsonl")
+    run(talk, "Say it")
+    talk.close()
+    monkeypatch.setattr(paid_turns, "MOST_BYTES", 2 * (folder / "talk.jsonl").stat().st_size)
+    (folder / "train.jsonl").write_text('{"text": "a"}\n' * 10_000)
+    bill = folder_bill()
+    assert (len(bill.rows), bill.files, bill.left_out) == (1, 1, 0)
 
 
 def test_without_pandas_the_bill_is_a_list_of_rows(folder, monkeypatch):

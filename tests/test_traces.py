@@ -219,6 +219,17 @@ def test_a_call_that_a_tool_makes_nests_under_the_tool():
     ]
 
 
+def test_an_error_that_holds_an_answer_is_no_part_of_a_span_without_the_variable(monkeypatch):
+    def ask():
+        EXPORTER.clear()
+        run(Session(Agent(ScriptedModel(['"Jane is ill"'] * 9), output=int)), "How many?")
+        return repr([(span.status.description, span.attributes) for span in EXPORTER.get_finished_spans()])
+
+    assert "Jane" not in ask()
+    monkeypatch.setenv(traces.CONTENT, "true")
+    assert "Jane" in ask()
+
+
 def test_the_turn_of_an_agent_that_a_call_asks_nests_under_the_call_with_its_own_name():
     scout = Agent(ScriptedModel(["Found."])).as_tool("scout", "Finds things.")
     session = Session(Agent(ScriptedModel([calls(("scout", {"prompt": "Look."})), "Done."]), tools=[scout]))
@@ -376,6 +387,10 @@ def test_the_end_of_a_cell_waits_for_the_exporters_for_a_bounded_time(monkeypatc
     monkeypatch.setattr(PROVIDER, "force_flush", hang)
     traces.flush(0.05)
     assert asked.is_set()
+    run(scripted("Hi."), "Hello")
+    traces.flush(0.05)
+    assert sum(one.name == "agentmagic-traces" for one in threading.enumerate()) == 1
+    never.set()
     asked.clear()
     traces.flush(0.05)  # nothing has ended since
     assert not asked.is_set()

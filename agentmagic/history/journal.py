@@ -56,7 +56,7 @@ class Journal:
     more, `problem` explains it in sentences, `tell` is called once with them, from any thread, and nothing is
     written from then on: the conversation goes on in memory. `taken` is True if the reason is that another kernel
     or session writes the file. `begun` is True if the file holds this conversation. `replays` says that the turns to
-    come cost nothing, since they are played from a cassette.
+    come cost nothing, since they are played from a cassette, and `was_replayed` tells it of one that has ended.
     """
 
     def __init__(self, path: Path, *, tell: Callable[[str], None]) -> None:
@@ -65,6 +65,7 @@ class Journal:
         self.taken = False
         self.begun = False
         self.replays = False
+        self.was_replayed: Callable[[], bool] = bool
         self._tell = tell
         self._lock: BaseFileLock | None = None
         self._file: _File | None = None
@@ -87,6 +88,8 @@ class Journal:
         line = self._line(record)
         if line and isinstance(record, TurnStarted):
             line = stamped(line, int(time.time()), replayed=self.replays)
+        elif line and isinstance(record, TurnFinished) and self.was_replayed():
+            line = stamped(line, int(time.time()), replayed=True)
         try:
             with self._guard:
                 if self.problem:  # another thread failed while this one waited

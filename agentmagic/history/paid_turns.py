@@ -12,7 +12,7 @@ from pathlib import Path
 from agentmagic.errors import JournalError
 from agentmagic.events import SERVED, Compacted, TurnFinished
 from agentmagic.history.journal import FOLDER
-from agentmagic.history.journal_reader import lines_of
+from agentmagic.history.journal_reader import holds_journal, lines_of
 from agentmagic.messages import Usage
 from agentmagic.serialization import Record, decode_record, stamp_of
 
@@ -58,12 +58,12 @@ class Journals:
         sizes = {path: (about.st_mtime, about.st_size) for path in found if (about := _about(path)) is not None}
         seen, read = set[bytes](), 0
         in_order = sorted(sizes, key=lambda path: (FOLDER in path.parts, *sizes[path]), reverse=True)
-        for place, path in enumerate(in_order):
+        for path in filter(_is_journal, in_order):
             modified, size = sizes[path]
-            read += size
-            if place >= MOST_FILES or read > MOST_BYTES:
+            if self.files >= MOST_FILES or read + size > MOST_BYTES:
                 self.left_out += 1
                 continue
+            read += size
             journal = _JournalTurns(self, day_of(modified), seen)
             try:
                 for line in lines_of(path):
@@ -96,6 +96,7 @@ class _JournalTurns:
             self._begin(line)
         elif line.startswith(_END):
             self._steps = None
+            self._replayed = self._replayed or stamp_of(line)[1]
             event = self._decoded(line)
             if isinstance(event, TurnFinished):
                 failed = event.result.stop_reason in ("error", "timeout")
@@ -144,6 +145,13 @@ def model_of(line: bytes) -> str:
 def day_of(seconds: float) -> str:
     """Return the date, here, of a time in seconds since 1970."""
     return time.strftime("%Y-%m-%d", time.localtime(seconds))
+
+
+def _is_journal(path: Path) -> bool:
+    """Return whether a file is a journal that can be read: data beside the notebook may have the same ending."""
+    with suppress(JournalError):
+        return holds_journal(path)
+    return False
 
 
 def _about(path: Path) -> os.stat_result | None:

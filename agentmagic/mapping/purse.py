@@ -80,18 +80,16 @@ class RowPurse(Purse):
         """Take over what was set aside for a request that was sent already."""
         self._aside, self.sent = worst, True
 
-    def close(self, used: Usage = Usage()) -> None:  # noqa: B008
-        """Free what is set aside."""
-        aside, self._aside = self._aside, None
-        if aside is not None:
-            self._costs.shared.give_back(aside, used)
-            self._costs.measured.set()
+    def close(self) -> None:
+        """Free what is set aside for a first request that was not sent."""
+        if (aside := self._take()) is not None:
+            self._give_back(aside, Usage())
 
     @asynccontextmanager
     async def paying(self, request: Request) -> AsyncGenerator[Payment]:
-        """Pay for a request of the row."""
-        if self._aside is None:
-            await self.open(self._costs.worst_of(request))
+        """Pay for a request of the row; agents that a row asks send several at a time."""
+        if (aside := self._take()) is None:
+            await self._costs.shared.set_aside(aside := self._costs.worst_of(request))
         payment = Payment()
         try:
             if not self.sent:
@@ -99,9 +97,17 @@ class RowPurse(Purse):
                 self.sent = True
             yield payment
         except asyncio.CancelledError:
-            payment.usage = self._aside or Usage()  # the answer may be paid all the same
+            payment.usage = aside  # the answer may be paid all the same
             raise
         else:
             self._costs.learn(request, payment.usage)
         finally:
-            self.close(payment.usage)
+            self._give_back(aside, payment.usage)
+
+    def _take(self) -> Usage | None:
+        aside, self._aside = self._aside, None
+        return aside
+
+    def _give_back(self, aside: Usage, used: Usage) -> None:
+        self._costs.shared.give_back(aside, used)
+        self._costs.measured.set()

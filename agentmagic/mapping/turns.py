@@ -51,9 +51,14 @@ class RowTurns:
         if self._tasks:
             await self._costs.measured.wait()  # the first row tells how the provider counts
         await gate_of(model).room()
+        await self._bound.acquire()  # before money is set aside, which a further request of a row under way may need
         purse = self.purse(prompt)
-        await purse.open(self._costs.worst(prompt))
-        await self.begin(prompt, purse, model)
+        try:
+            await purse.open(self._costs.worst(prompt))
+        except BaseException:
+            self._bound.release()
+            raise
+        self._begin(prompt, purse, model)
 
     def purse(self, prompt: RowPrompt) -> RowPurse:
         """Return what pays for the requests of a row, which notes in the file that the first is about to be sent."""
@@ -62,6 +67,9 @@ class RowTurns:
     async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
         """Begin to ask a row of a model, when the bound lets it."""
         await self._bound.acquire()
+        self._begin(prompt, purse, model)
+
+    def _begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
         task = asyncio.create_task(self._row(prompt, purse, model))
         self._tasks.add(task)
         self._ledger.running += 1

@@ -157,14 +157,6 @@ def test_a_description_that_cannot_be_is_refused_where_it_is_made(made, words):
         made()
 
 
-def test_an_agent_that_is_its_own_tool_is_refused():
-    one = Agent(script())
-    two = Agent(script(), tools=[one.as_tool("one", "Finds.")])
-    object.__setattr__(one, "tools", (two.as_tool("two", "Finds."),))
-    with pytest.raises(UsageError, match="An agent cannot be its own tool"):
-        two.as_tool("two", "Finds.")
-
-
 # -- who is asked about it -------------------------------------------------------------------------
 
 

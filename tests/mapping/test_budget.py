@@ -6,6 +6,7 @@ import pytest
 
 from agentmagic import Agent, ModelSettings, RetrySettings, Session, register_model
 from agentmagic.loop.budgets import Budget, BudgetExhausted, SharedPurse
+from agentmagic.mapping.purse import RowPurse
 from agentmagic.messages import Usage
 from agentmagic.providers import catalog
 from tests.mapping.models import MODEL, RowModel
@@ -38,6 +39,46 @@ def test_a_cap_is_not_passed_and_is_used(priced, cap):
     assert {row.status for row in result} == {"answered"}
     assert "max_cost" in result.progress.notices[-1]
     assert sum(model.asked.values()) == len(result.rows)
+
+
+def test_the_next_row_sets_nothing_aside_that_a_row_under_way_needs(priced):
+    def look_up(line: str) -> str:
+        """Look a line up."""
+        return line
+
+    settings = ModelSettings(max_output_tokens=20)
+    session = Session(Agent(RowModel(), tools=[look_up], settings=settings), namespace={})
+    result = session.map(["calls a", "calls b", "calls c"], "{row}", concurrency=1, max_cost=0.0075)
+    session.close()
+    assert [row.status for row in result.rows][:1] == ["answered"]
+    assert result.usage.cost == pytest.approx(0.006)
+
+
+def test_requests_of_a_row_that_are_under_way_at_one_time_are_each_paid():
+    class Dollar:
+        shared, measured = SharedPurse([Budget("map", max_cost=9.0)]), asyncio.Event()
+
+        def worst_of(self, _request):
+            return Usage(cost=1.0)
+
+        def learn(self, _request, _usage):
+            pass
+
+    async def pay(purse, other):
+        async with purse.paying(None) as payment:
+            payment.usage = Usage(cost=1.0)
+            await other.wait()
+
+    async def both():
+        purse, last = RowPurse(Dollar(), bool), asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(pay(purse, last))
+            tasks.create_task(pay(purse, last))
+            await asyncio.sleep(0)
+            last.set()
+
+    asyncio.run(both())
+    assert Dollar.shared.spent.cost == 2.0
 
 
 def test_a_cap_on_tokens_is_kept_too():
