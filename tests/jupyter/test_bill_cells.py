@@ -43,12 +43,14 @@ trace._TRACER_PROVIDER = None
 """
 PAID = """
 import os
+import tempfile
 from agentmagic import register_model
 class Paid(ScriptedModel):
     def __init__(self, steps):
         super().__init__(steps)
         self.name = "paid:model"
 register_model("paid:model", input_price=0.0, output_price=1_000.0)  # a tenth of a cent a word
+before, os.environ["XDG_STATE_HOME"] = os.environ["XDG_STATE_HOME"], tempfile.mkdtemp()  # nothing is spent there
 os.environ["AGENTMAGIC_DAILY_BUDGET"] = "0.01"
 agent = Session(Agent(Paid(["word " * 8 + "word", "more"])))
 """
@@ -76,16 +78,21 @@ def test_the_spans_of_a_cell_nest_are_sent_at_its_end_and_its_footer_names_the_t
     assert kernel.run(END).ok
 
 
-def test_a_budget_ends_a_turn_with_what_to_do_and_status_and_usage_tell_it(kernel):
+@pytest.fixture
+def paid(kernel):
+    """The kernel under a budget of a cent, of which nothing is spent."""
     assert kernel.run(PAID).ok
-    assert "are left today (AGENTMAGIC_DAILY_BUDGET)" in kernel.run("%agent status").stream
-    assert kernel.run("%%agent\nSay it.").ok
-    stopped = kernel.run("%%agent\nSay more.")
+    yield kernel
+    assert kernel.run('del os.environ["AGENTMAGIC_DAILY_BUDGET"]; os.environ["XDG_STATE_HOME"] = before').ok
+
+
+def test_a_budget_ends_a_turn_with_what_to_do_and_status_and_usage_tell_it(paid):
+    assert "are left today (AGENTMAGIC_DAILY_BUDGET)" in paid.run("%agent status").stream
+    assert paid.run("%%agent\nSay it.").ok
+    stopped = paid.run("%%agent\nSay more.")
     assert stopped.ok
     assert "AGENTMAGIC_DAILY_BUDGET is $0.0100" in str(stopped.displays)
-    assert re.search(r"budgets +\$0\.00 of \$0\.01 are left today", kernel.run("%agent status").stream)
-    usage = kernel.run("%agent usage").stream
+    assert re.search(r"budgets +\$0\.00 of \$0\.01 are left today", paid.run("%agent status").stream)
+    usage = paid.run("%agent usage").stream
     assert usage.endswith("$0.00 of $0.01 are left today (AGENTMAGIC_DAILY_BUDGET)\n")
-    assert kernel.run("%agent usage --by notebook").ok
-    os_line = 'del os.environ["AGENTMAGIC_DAILY_BUDGET"]'
-    assert kernel.run(os_line).ok
+    assert paid.run("%agent usage --by notebook").ok
