@@ -22,7 +22,8 @@ from agentmagic.messages import (
 )
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Faulty, invalid_history, run
-from tests.turns import approve, deny, notices
+from agentmagic.tools.base import ToolContext
+from tests.turns import approve, deny, notices, texts
 
 URL = "https://docs.python.org/3.15/"
 FOUND = {
@@ -160,6 +161,36 @@ def test_a_model_that_opens_pages_while_it_searches_needs_no_tool_for_it(tools, 
     result = run(Session(Agent(model, tools=tools, permission="allow")), "news?")
     assert [tool.name for tool in model.requests[0].hosted] == ["web_search"][: len(tools) - 1]
     assert len(notices(result)) == told
+
+
+def names(context: ToolContext) -> str:
+    """Return the names of the tools that can be called."""
+    return ", ".join(one.name for one in context.tools)
+
+
+async def search(context: ToolContext) -> str:
+    """Search the web from inside a tool."""
+    return await context.call_tool("web_search", {})
+
+
+@pytest.mark.parametrize(("tool", "text"), [(names, "names, search"), (search, "There is no tool 'web_search'")])
+def test_what_the_provider_carries_out_is_no_tool_that_code_can_call(tool, text):
+    steps = [{"calls": [{"name": tool.__name__, "arguments": {}}]}, "Done."]
+    session, model = session_of(*steps, tools=[web_search(), names, search], permission="allow")
+    assert text in " ".join(texts(run(session, "news?")))
+    assert [[one.name for one in request.tools] for request in model.requests] == [["names", "search"]] * 2
+    assert [[one.name for one in request.hosted] for request in model.requests] == [["web_search"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [("web_search", "the model's provider carries that tool out"), ("web_serch", "there is no such tool")],
+)
+def test_a_tool_choice_cannot_name_what_the_provider_carries_out(choice, words):
+    session, model = session_of("Hello.", tools=[web_search(), names], tool_choice=choice, permission="allow")
+    with pytest.raises(UsageError, match=f"tool_choice is '{choice}', and {words}.*auto, none, required, names.$"):
+        session.ask("news?")
+    assert model.requests == []
 
 
 def test_searches_are_counted_and_told():
