@@ -23,6 +23,7 @@ from agentmagic.messages import (
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Faulty, invalid_history, run
 from agentmagic.tools.base import ToolContext
+from agentmagic.tools.functions import Functions
 from tests.turns import approve, deny, notices, texts
 
 URL = "https://docs.python.org/3.15/"
@@ -272,6 +273,69 @@ def test_a_recorded_search_is_played_without_asking_and_a_change_of_its_sites_is
     assert played.history_delta == recorded.history_delta
     with pytest.raises(ReplayMismatch, match="hosted"):
         session("b", ["pypi.org"], "replay").ask("news?")
+
+
+class FromAfar:
+    """A toolset whose list is on the tape."""
+
+    async def tools(self):
+        """Return the tools."""
+        return [web_search(["python.org"])]
+
+    async def aclose(self):
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("mode", ["replay", "replay-model"])
+@pytest.mark.parametrize("source", [Functions([web_search(), web_fetch()]), FromAfar()])
+def test_the_web_of_a_toolset_is_played_as_it_was_recorded(tmp_path, source, mode):
+    def session(mode, *steps):
+        return Session(Agent(ScriptedModel(steps), tools=[source]), cassette=tmp_path / "a.cassette.yaml", replay=mode)
+
+    recorded = answered(session("record", FOUND), "news?", approve)
+    again = session(mode)
+    played = answered(again, "news?", approve) if mode == "replay-model" else run(again, "news?")
+    assert (played.history_delta, notices(played)) == (recorded.history_delta, [])
+    assert len(played.sources) == 1
+
+
+@pytest.mark.parametrize("answers", [[deny], []])
+def test_what_was_asked_without_the_web_is_played_without_it(tmp_path, answers):
+    """Also a turn on its own, in which nothing was asked, because of an answer in an earlier one."""
+
+    def session(mode, *steps):
+        agent = Agent(ScriptedModel(steps), tools=[web_search()])
+        return Session(agent, cassette=tmp_path / "a.cassette.yaml", replay=mode)
+
+    recording = session("record", "One.", "Two.")
+    answered(recording, "news?", *answers)
+    answered(recording, "more?", *answers)
+    assert all(request.hosted == () for request in recording.agent.model.requests)
+    again = session("replay")
+    assert [run(again, prompt).final_text for prompt in ("news?", "more?")] == ["One.", "Two."]
+
+
+def test_a_bound_that_the_recorded_model_could_not_keep_is_told_in_a_replay_too(tmp_path):
+    def session(mode):
+        agent = Agent(Bounded("max_uses"), tools=[web_search(["python.org"], max_uses=2)])
+        return Session(agent, cassette=tmp_path / "a.cassette.yaml", replay=mode)
+
+    recorded = notices(run(session("record"), "news?"))
+    assert "cannot keep web_search to domains" in recorded[0]
+    assert notices(run(session("replay"), "news?")) == recorded
+
+
+def test_a_recorded_turn_that_gets_the_web_is_not_as_recorded(tmp_path):
+    def session(mode, *steps, tools=()):
+        agent = Agent(ScriptedModel(steps), tools=tools)
+        return Session(agent, cassette=tmp_path / "a.cassette.yaml", replay=mode)
+
+    session("record", "Without.").ask("news?")
+    with pytest.raises(ReplayMismatch, match="hosted"):
+        session("replay", tools=[web_search()]).ask("news?")
+    forked = session("auto", FOUND, tools=[web_search()])
+    assert len(asked(answered(forked, "news?", approve))) == 1
+    assert run(session("replay", tools=[web_search()]), "news?").sources != ()
 
 
 SHOWN = (
