@@ -44,11 +44,15 @@ async def _granted(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[
     for tool in tools:
         if refused and tool in asking:
             continue
+        if gate.approvals.denial(tool.definition) and _verdict(tool, gate) == "deny":
+            continue  # which was told when the user said no
         call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, asked(tool.hosted))
         admitted = await gate.admit(replace(tool, effects=effects), call)
         if isinstance(admitted, Refused):
             refusals.append(admitted.words)
             refused = refused or tool in asking
+            for other in asking if (no := gate.approvals.denial(tool.definition)) else ():
+                gate.approvals.deny(other.definition, no)
             continue
         granted.append(tool)
         for other in asking if tool in asking else ():

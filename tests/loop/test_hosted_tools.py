@@ -8,7 +8,7 @@ from agentmagic import Agent, Policy, Rule, Session, web_fetch, web_search
 from agentmagic.display import html, terminal
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import ReplayMismatch, UsageError
-from agentmagic.events import ApprovalAsked, fold, without_deltas
+from agentmagic.events import ApprovalAsked, Deny, fold, without_deltas
 from agentmagic.messages import (
     Citation,
     HostedCall,
@@ -41,7 +41,7 @@ def session_of(*steps, tools=(), **options):
     return Session(Agent(model, tools=tools or [web_search()], **options)), model
 
 
-def answered(session, prompt, *answers):
+def answered(session, prompt, *answers, **options):
     """The result of a turn whose questions are answered in this order, by no one if there are no answers."""
     left = list(answers)
 
@@ -50,7 +50,7 @@ def answered(session, prompt, *answers):
             session.running.send(left.pop(0)(event))
 
     remove = session.listen(hear) if left else lambda: None
-    result = run(session, prompt, attended=bool(left))
+    result = run(session, prompt, attended=bool(left), **options)
     remove()
     return result
 
@@ -83,6 +83,28 @@ def test_a_yes_to_some_sites_is_none_to_others():
     result = run(session, "more?", agent=wider)
     assert len(asked(result)) == 1
     assert [request.hosted for request in model.requests] == [(HostedTool("web_search", ("python.org",)),), ()]
+
+
+def test_a_no_to_the_web_holds_in_the_session_until_it_has_other_bounds_or_is_allowed():
+    tools = [web_search(), web_fetch()]
+    session, model = session_of(*["Yes."] * 5, tools=tools)
+    first = answered(session, "news?", lambda event: Deny(event.id, "not now"))
+    assert notices(first) == ["web_search was not run: the user denied it and said: not now."]
+    again = answered(session, "more?", approve)
+    assert (asked(again), notices(again)) == ([], [])
+    narrower = answered(session, "more?", approve, agent=Agent(model, tools=[web_search(["python.org"]), web_fetch()]))
+    assert [one.call.name for one in asked(narrower)] == ["web_search"]
+    allowed = answered(session, "more?", agent=Agent(model, tools=tools, permission="allow"))
+    assert asked(allowed) == []
+    names = [[tool.name for tool in request.hosted] for request in model.requests]
+    assert names == [[], [], ["web_search"], ["web_search", "web_fetch"]]
+
+
+def test_that_no_one_was_there_to_say_yes_is_no_answer():
+    session, model = session_of("One.", "Two.")
+    answered(session, "news?")
+    assert len(asked(answered(session, "more?", approve))) == 1
+    assert [len(request.hosted) for request in model.requests] == [0, 1]
 
 
 def test_a_no_to_the_web_is_one_to_all_of_it_and_a_rule_speaks_for_its_own_tool():
@@ -299,20 +321,22 @@ def test_the_web_of_a_toolset_is_played_as_it_was_recorded(tmp_path, source, mod
     assert len(played.sources) == 1
 
 
+@pytest.mark.parametrize("cleared", [False, True])  # then nothing that is played has the no of the user
 @pytest.mark.parametrize("answers", [[deny], []])
-def test_what_was_asked_without_the_web_is_played_without_it(tmp_path, answers):
-    """Also a turn on its own, in which nothing was asked, because of an answer in an earlier one."""
-
+def test_what_was_asked_without_the_web_is_played_without_it(tmp_path, answers, cleared):
     def session(mode, *steps):
         agent = Agent(ScriptedModel(steps), tools=[web_search()])
         return Session(agent, cassette=tmp_path / "a.cassette.yaml", replay=mode)
 
     recording = session("record", "One.", "Two.")
     answered(recording, "news?", *answers)
+    if cleared:
+        recording.clear()
     answered(recording, "more?", *answers)
     assert all(request.hosted == () for request in recording.agent.model.requests)
     again = session("replay")
-    assert [run(again, prompt).final_text for prompt in ("news?", "more?")] == ["One.", "Two."]
+    prompts = ["more?"] if cleared else ["news?", "more?"]
+    assert [run(again, prompt).final_text for prompt in prompts] == ["One.", "Two."][cleared:]
 
 
 def test_a_bound_that_the_recorded_model_could_not_keep_is_told_in_a_replay_too(tmp_path):
