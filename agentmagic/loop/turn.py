@@ -434,7 +434,9 @@ class TurnLoop:
                     self.warn(
                         f"{READER} is the name of the tool that reads on in long results. Yours is left out; rename it."
                     )
-                elif self.tools.setdefault(tool.name, tool) is not tool:
+                    continue
+                first = self.tools.setdefault(tool.name, tool)
+                if first is not tool and not (first.hosted and tool.hosted):
                     self.warn(f"Two tools are named {tool.name}; the first of them is used.")
         self._tell_once(words for source in self.turn.toolsets for words in notices_of(source))
         offered, missing = as_of_now(self.tools.values())

@@ -9,6 +9,7 @@ from agentmagic.display import html, terminal
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import ReplayMismatch, UsageError
 from agentmagic.events import ApprovalAsked, Deny, fold, without_deltas
+from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import (
     Citation,
     HostedCall,
@@ -214,6 +215,12 @@ def test_a_tool_choice_cannot_name_what_the_provider_carries_out(choice, words):
     with pytest.raises(UsageError, match=f"tool_choice is '{choice}', and {words}.*auto, none, required, names.$"):
         session.ask("news?")
     assert model.requests == []
+
+
+def test_of_two_searches_the_first_holds():
+    session, model = session_of("Hello.", tools=[web_search(["python.org"])], permission="allow")
+    result = session.begin("news?", TurnSettings(toolsets=(*session.toolsets(), Functions([web_search()])))).wait()
+    assert (model.requests[0].hosted, notices(result)) == ((HostedTool("web_search", ("python.org",)),), [])
 
 
 def test_searches_are_counted_and_told():
