@@ -22,6 +22,7 @@ from agentmagic.providers.base import WRAPPED, Advising, Model, ModelSettings, O
 from agentmagic.providers.outside import is_outside
 from agentmagic.providers.registry import choose_default, is_made_by_provider, resolve
 from agentmagic.runtime.engine import UserLoop, engine, session_loop
+from agentmagic.tools import web
 from agentmagic.tools.base import Invoke, Tool, Toolset
 from agentmagic.tools.functions import NAME, Functions, function_tool
 from agentmagic.tools.output_cache import READER
@@ -377,6 +378,7 @@ def _check_class(agent: Agent, model: Model) -> None:
     written = settings.model_override() or agent.model
     name = written if isinstance(written, str) and is_outside(written) else model.name  # which lacks its folders
     bounds.check_model(name, settings.MODEL if settings.model_override() else "")
+    web.check_class(model.name, agent.settings.extra)
     if bounds.models is None:
         return
     if not is_made_by_provider(model):

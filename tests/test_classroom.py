@@ -209,6 +209,30 @@ def test_a_class_forbids_the_web_or_has_it_asked_once(bounds, line, asked, told)
     assert notices == ([told] if told else [])
 
 
+SEARCHES = "openai-chat:gpt-5-search-api"
+
+
+@pytest.mark.parametrize("setting", ["web", "permission"])
+@pytest.mark.parametrize(
+    ("model", "extra", "words"),
+    [
+        (SEARCHES, {}, f"The model {SEARCHES} always searches the web, "),
+        ("openai:gpt-5.4", {"tools": [{"type": "web_search"}]}, "The setting extra has 'tools', "),
+        ("openai-chat:gpt-5.4", {"web_search_options": {}}, "The setting extra has 'web_search_options', "),
+        ("openai-chat:gpt-5.4", {"model": "gpt-5-search-api"}, "The setting extra has 'model', "),
+    ],
+)
+def test_a_class_without_the_web_has_no_model_that_searches_unasked(bounds, monkeypatch, setting, model, extra, words):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none-0123456789")
+    session = Session(Agent(model, settings=ModelSettings(extra=extra)))
+    bounds(f'{setting} = "ask"')
+    session.preview("news?")
+    bounds(f'{setting} = "deny"')
+    said = refused(session)
+    assert said.startswith(words)
+    assert f"and this class has {setting} = 'deny' in " in said
+
+
 def test_a_level_does_not_widen_what_the_class_has_asked(bounds):
     bounds('permission = "ask"')
     python = Tool(ToolDef("python", ""), None, ask=True, code=True, effects=lambda _arguments: ("It only reads.",))

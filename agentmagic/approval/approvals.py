@@ -72,7 +72,8 @@ class Approvals:
     """What the user has approved in a session.
 
     An "always" holds for one tool and for the question that was asked: about the default, one rule, or the hook.
-    It is bound to the whole definition of the tool as the user approved it. `in_doubt` are tools that were
+    It is bound to the whole definition of the tool as the user approved it, and so is a no to a tool that the provider
+    carries out, which holds until the user's rules or settings allow the tool. `in_doubt` are tools that were
     running when the kernel stopped, and may have done their work.
     """
 
@@ -80,6 +81,7 @@ class Approvals:
     _always: set[tuple[ToolKey, str]] = field(default_factory=set[tuple[ToolKey, str]])
     _approved: dict[ToolKey, str] = field(default_factory=dict[ToolKey, str])
     _allowed: dict[ToolKey, str] = field(default_factory=dict[ToolKey, str])
+    _denied: dict[ToolKey, tuple[str, str]] = field(default_factory=dict[ToolKey, tuple[str, str]])
 
     def holds(self, tool: ToolDef, question: str) -> bool:
         """Return whether the user said "always" to this question about the tool as it is now."""
@@ -99,6 +101,15 @@ class Approvals:
         before = self._allowed.get(_key(tool), now)
         self._allowed[_key(tool)] = now
         return "" if before == now else _difference(before, now)
+
+    def deny(self, tool: ToolDef, why: str) -> None:
+        """Remember that the user said no to a tool as it is defined now; `why` is a sentence."""
+        self._denied[_key(tool)] = _written(tool), why
+
+    def denial(self, tool: ToolDef) -> str:
+        """Return the sentence about the no of the user to a tool as it is now, "" if there was none."""
+        definition, why = self._denied.get(_key(tool), ("", ""))
+        return why if definition == _written(tool) else ""
 
     def approve(self, tool: ToolDef, questions: Sequence[str], *, always: bool) -> None:
         """Remember that the user approved a call, or with `always` every later call with the same questions."""
@@ -272,6 +283,8 @@ class Gate:
         questions = tuple(one.question for one in asking or voices)
         if not (asking or doubt):
             return Decision("allow", questions=questions)
+        if no := self.approvals.denial(tool):
+            return Decision("deny", no)
         change = "" if code else self.approvals.change(tool)  # it lists the other tools, which come and go
         changed = f"{CHANGED}\n{change}" if change else ""
         why = " ".join(filter(None, (doubt, *dict.fromkeys(one.why for one in asking), changed)))
@@ -425,7 +438,10 @@ class Gate:
         if isinstance(intent, Deny):
             self.emit(ApprovalGiven(asked.id, approved=False, reason=intent.reason))
             said = f" and said: {intent.reason}" if intent.reason else ""
-            return Refused(f"{asked.call.name} was not run: the user denied it{said}.", "denied", by_user=True)
+            why = f"The user denied it{said}."
+            if tool.hosted is not None:
+                self.approvals.deny(tool.definition, why)
+            return Refused(f"{asked.call.name} was not run: {_lower(why)}", "denied", by_user=True)
         self.emit(ApprovalGiven(asked.id, approved=False, reason=NO_ONE))
         if _key(tool.definition) in self.approvals.in_doubt:
             return Refused(doubtful_denial(tool.definition), NO_ONE)

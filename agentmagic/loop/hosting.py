@@ -13,19 +13,23 @@ from agentmagic.tools.base import Tool
 from agentmagic.tools.web import LETS, SEARCH, asked, why_without
 
 
-async def settle_hosted(tools: dict[str, Tool], model: Model, gate: Gate) -> list[str]:
-    """Take out the tools that the provider does not carry out, or may not, and return why, in sentences.
+def take_hosted(tools: dict[str, Tool]) -> list[Tool]:
+    """Take the tools of a provider's own out of a turn's tools, and return them: no call can run them."""
+    return [tools.pop(name) for name, tool in tuple(tools.items()) if tool.hosted is not None]
 
+
+async def settle_hosted(tools: dict[str, Tool], model: Model, gate: Gate) -> tuple[tuple[Tool, ...], list[str]]:
+    """Take the tools of a provider's own out of a turn's tools.
+
+    Return those that the model's provider carries out and may, and why it is asked without the others, in sentences.
     The user is asked about all of them at once, for the session.
     """
-    found = [tool for tool in tools.values() if tool.hosted is not None]
+    found = take_hosted(tools)
     here = [tool for tool in found if hosts(model, tool.hosted)]
-    why = [words for tool in found if tool not in here and (words := _why_without(tool, tools.get(SEARCH), model))]
+    search = next((tool for tool in found if tool.name == SEARCH), None)
+    why = [words for tool in found if tool not in here and (words := _why_without(tool, search, model))]
     granted, refusals = await _granted(here, gate)
-    for tool in found:
-        if tool not in granted:
-            del tools[tool.name]
-    return [*why, *refusals]
+    return tuple(granted), [*why, *refusals]
 
 
 async def _granted(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[str]]:
@@ -40,11 +44,15 @@ async def _granted(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[
     for tool in tools:
         if refused and tool in asking:
             continue
+        if gate.approvals.denial(tool.definition) and _verdict(tool, gate) == "deny":
+            continue  # which was told when the user said no
         call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, asked(tool.hosted))
         admitted = await gate.admit(replace(tool, effects=effects), call)
         if isinstance(admitted, Refused):
             refusals.append(admitted.words)
             refused = refused or tool in asking
+            for other in asking if (no := gate.approvals.denial(tool.definition)) else ():
+                gate.approvals.deny(other.definition, no)
             continue
         granted.append(tool)
         for other in asking if tool in asking else ():

@@ -66,6 +66,8 @@ ROUTE = """Decide how the user's last request is dealt with. Choose one route:
 - "tools": tools are needed.
 - "ask": something is missing that only the user knows. Write one short question into "question".
 The tools: {tools}."""
+WEB = "\nWhile you answer, the web can be looked at, and no task is needed for it: {tools}."
+"""What a request for a route says of the tools that the model's provider carries out."""
 PLAN = """Plan the user's last request as a list of tasks, each one call of a tool, as few as possible.
 - "id": t1, t2 and so on. "tool": one of {tools}. "description": why the call is made, in a few words.
 - "parameters": the arguments of the call. Write the string "$t1" for a value that only the result of t1 tells.
@@ -201,11 +203,11 @@ class Planner:
 
     async def _use_tools(self) -> bool:
         """Decide the route, and ask the user back if need be. Return whether tools are to be used."""
-        tools = ", ".join(self.executor.tools) or "none"
+        asked = ROUTE.format(tools=", ".join(self.executor.tools) or "none")
+        if web := ", ".join(tool.name for tool in self.steps.hosted):
+            asked += WEB.format(tools=web)
         for _ in range(MOST_QUESTIONS):
-            text, usage = await self.steps.decide(
-                ROUTE.format(tools=tools), ROUTE_FORM, PlanQuestion("route", self.request)
-            )
+            text, usage = await self.steps.decide(asked, ROUTE_FORM, PlanQuestion("route", self.request))
             try:
                 decided = ROUTE_FORM.read(text)
             except ValueError:

@@ -30,6 +30,7 @@ from agentmagic.events import (
 )
 from agentmagic.history.history import History
 from agentmagic.loop.budgets import Budget, BudgetExhausted, Purse
+from agentmagic.loop.hosting import take_hosted
 from agentmagic.loop.outer_turn import OuterTurn
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.stepping import Stepper
@@ -127,8 +128,10 @@ class Preview:
 
 async def preview(turn: TurnContext) -> Preview:
     """Return what a turn would send first. No server is connected for it, and nothing is sent."""
-    tools, unlisted = await _connected(turn)
-    request = Steps(turn, tools, Fold(), void).first_request()
+    tools, own, unlisted = await _connected(turn)
+    steps = Steps(turn, tools, Fold(), void)
+    steps.hosted = tuple(tool for tool in own if hosts(turn.model, tool.hosted))
+    request = steps.first_request()
     return Preview(turn.model.name, request, tokens_by_part(request), unlisted)
 
 
@@ -137,16 +140,20 @@ async def compact(turn: TurnContext) -> Compacted | None:
 
     Raises BudgetExhausted if a budget does not allow the request for the summary.
     """
-    tools, _ = await _connected(turn)
+    tools, _, _ = await _connected(turn)
     return await Steps(turn, tools, Fold(), void).compact_early()
 
 
-async def _connected(turn: TurnContext) -> tuple[dict[str, Tool], tuple[str, ...]]:
-    """Return the tools of a turn without connecting a server, and the names of the servers that are not connected."""
+async def _connected(turn: TurnContext) -> tuple[dict[str, Tool], list[Tool], tuple[str, ...]]:
+    """Return a turn's tools, those of a provider's own apart, and the names of the servers that are not connected.
+
+    No server is connected for them.
+    """
     listed = [await list_connected(source) for source in turn.toolsets]
     tools = {tool.name: tool for found, _ in reversed(listed) for tool in reversed(found)}  # the first of a name holds
     offered, _ = as_of_now(tools.values())
-    return dict(offered), tuple(name for _, left in listed for name in left)
+    own = take_hosted(offered)
+    return offered, own, tuple(name for _, left in listed for name in left)
 
 
 class Steps:
@@ -154,12 +161,13 @@ class Steps:
 
     `number` counts them. `tools` are those of the turn; the tool that reads on in long results is added when the
     first result is shortened. `fold` holds the messages of the turn so far. `unreported` is an estimate of the
-    tokens of responses whose provider does not count them.
+    tokens of responses whose provider does not count them. The model's provider carries out the `hosted` tools.
     """
 
     def __init__(
         self, turn: TurnContext, tools: dict[str, Tool], fold: Fold, emit: Emit, stepper: Stepper | None = None
     ) -> None:
+        self.hosted: tuple[Tool, ...] = ()
         self.number = 0
         self.usage: Usage = Usage()
         self.unreported = Usage()
@@ -360,7 +368,6 @@ class Steps:
         if self._context.shortened and self._tools:
             tool = reader(lambda call_id: find_result(self._messages, call_id), self._limits.result)
             self._tools.setdefault(tool.name, tool)
-        hosted = tuple(tool.hosted for tool in self._tools.values() if tool.hosted and hosts(self._model, tool.hosted))
         return Request(
             sent,
             self._instructions,
@@ -368,13 +375,13 @@ class Steps:
             tool_choice,
             self._schema,
             self._settings,
-            hosted=hosted,
+            hosted=tuple(tool.hosted for tool in self.hosted if tool.hosted),
             project=self._project,
         )
 
     @property
     def _definitions(self) -> tuple[ToolDef, ...]:
-        return tuple(tool.definition for tool in self._tools.values() if tool.hosted is None)
+        return tuple(tool.definition for tool in self._tools.values())
 
     async def _compact(self, messages: Messages) -> bool:
         """Make the history shorter for the model, if possible. Return whether that was done."""

@@ -294,7 +294,7 @@ class TurnLoop:
             hide_secrets(error)
         self.emit(finished)
         self.over = True
-        definitions = tuple(tool.definition for tool in self.tools.values())
+        definitions = tuple(tool.definition for tool in (*self.tools.values(), *self.steps.hosted))
         return Outcome(result, error, definitions, self.executor.changes)
 
     # -- steps ---------------------------------------------------------------------------------
@@ -304,11 +304,7 @@ class TurnLoop:
         await self._settle_project()
         await self.list_tools()
         choice = first = self.turn.agent.tool_choice
-        if choice not in TOOL_CHOICES and choice not in self.tools:
-            known = ", ".join((*TOOL_CHOICES, *self.tools))
-            hint = did_you_mean(choice, (*TOOL_CHOICES, *self.tools))
-            message = f"tool_choice is {choice!r}, and there is no such tool.{hint} Choose one of {known}."
-            raise UsageError(message)
+        self._check_choice(choice)
         extra: tuple[Message, ...] = ()
         if self.turn.plan is not None:
             planner = self._planner(self.turn.plan)
@@ -316,7 +312,9 @@ class TurnLoop:
             if planner.asked or planner.final is not None:
                 self.final = planner.final
                 return "answer" if planner.asked else "done"
-            choice = first = planner.choice or first
+            choice = planner.choice or first
+            # The answer may search the web, which "none" would forbid.
+            choice = first = "auto" if choice == "none" != first and self.steps.hosted else choice
             extra = (user(planner.closing),) if planner.closing else ()
         for _ in range(self.steps.number, self.turn.agent.max_iterations):
             response = await self.steps.take(choice, *extra)
@@ -326,6 +324,16 @@ class TurnLoop:
             extra = ()
             choice = "none" if first == "none" else "auto"  # a forced call in every step would never end
         return await self._limit()
+
+    def _check_choice(self, choice: str) -> None:
+        """Raise UsageError for a tool_choice that the model cannot be given."""
+        known = (*TOOL_CHOICES, *self.tools)
+        if choice in known:
+            return
+        wrong = f"there is no such tool.{did_you_mean(choice, known)}"
+        if any(tool.name == choice for tool in self.steps.hosted):
+            wrong = "the model's provider carries that tool out, so the model alone decides when."
+        raise UsageError(f"tool_choice is {choice!r}, and {wrong} Choose one of {', '.join(known)}.")
 
     def _planner(self, options: PlanOptions) -> Planner:
         agent, request = self.turn.agent, self.turn.prompt.text
@@ -426,7 +434,9 @@ class TurnLoop:
                     self.warn(
                         f"{READER} is the name of the tool that reads on in long results. Yours is left out; rename it."
                     )
-                elif self.tools.setdefault(tool.name, tool) is not tool:
+                    continue
+                first = self.tools.setdefault(tool.name, tool)
+                if first is not tool and not (first.hosted and tool.hosted):
                     self.warn(f"Two tools are named {tool.name}; the first of them is used.")
         self._tell_once(words for source in self.turn.toolsets for words in notices_of(source))
         offered, missing = as_of_now(self.tools.values())
@@ -434,7 +444,8 @@ class TurnLoop:
         self.tools.update(offered)
         for problem in missing:
             self.warn(redact(problem))
-        self._tell_once(await settle_hosted(self.tools, self.turn.model, self.executor.gate))
+        self.steps.hosted, why = await settle_hosted(self.tools, self.turn.model, self.executor.gate)
+        self._tell_once(() if self.turn.caller else why)  # a client makes a call, and searches nothing
         self._leave_out()
         definitions = [tool.definition for tool in self.tools.values()]
         for name, tool in self.tools.items():
@@ -454,7 +465,7 @@ class TurnLoop:
         if not isinstance(model, FewTools):
             return
         # A program can do what a tool that is left out would do, so the tools that run programs come first.
-        tools = sorted((tool for tool in self.tools.values() if tool.hosted is None), key=lambda tool: not tool.code)
+        tools = sorted(self.tools.values(), key=lambda tool: not tool.code)
         kept = model.choose([tool.definition for tool in tools], self.turn.prompt.text)
         names = {self.turn.agent.tool_choice, *(definition.name for definition in kept)}
         left_out = [tool.name for tool in tools if tool.name not in names]

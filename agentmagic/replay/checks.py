@@ -124,6 +124,8 @@ def _aside(value: Any) -> bool:
 _TEXT, _BOOL, _DICT, _LIST, _RUNS = _is(str), _is(bool), _is(dict), _is(list), _is(str, int)
 _NUMBER = _is(int, float, bool)
 _CALL = _form(type=_TEXT, name=_TEXT, id=_TEXT, arguments=_DICT, provider_data_=_any)
+_BOUNDS: dict[str, Test] = {"name": _TEXT, "domains_": _list(_TEXT), "max_uses_": _count}
+_HOSTED = _form(**_BOUNDS)
 _SOURCE = _form(
     local_=_BOOL,
     tools_=_list(_tool),
@@ -132,6 +134,7 @@ _SOURCE = _form(
     parallel_=_dict(_BOOL),
     ask_=_dict(_BOOL),
     code_=_dict(_BOOL),
+    hosted_=_dict(_HOSTED),
 )
 _ERROR = _form(
     kind=_TEXT,
@@ -169,13 +172,16 @@ _HEAD: dict[str, Test] = {
     "address_": _TEXT,
     "advice_": _TEXT,
     "left out_": _list(_TEXT),
-    "hosted_": _list(_TEXT),
     "map_": _BOOL,
     "served_": _BOOL,
     "recording_": _form(id_=_TEXT, after_=_TEXT, instead_=_list(_TEXT), whole_=_BOOL),
 }
 _FORMS: dict[str, dict[str, Test]] = {
-    "sources": {"sources": lambda value: value == SAME or _list(_SOURCE)(value), "chosen_": _list(_TEXT)},
+    "sources": {
+        "sources": lambda value: value == SAME or _list(_SOURCE)(value),
+        "chosen_": _list(_TEXT),
+        "hosted_": _list(_form(**_BOUNDS, missing_=_BOOL)),
+    },
     "request": {
         "request": _count,
         "digest": _TEXT,
@@ -185,7 +191,7 @@ _FORMS: dict[str, dict[str, Test]] = {
         "output_": _or_null(_DICT),
         "settings_": _or_null(_DICT),
         "decision_": _or_null(_TEXT),
-        "hosted_": _or_null(_list(_form(name=_TEXT, domains_=_list(_TEXT), max_uses_=_count))),
+        "hosted_": _or_null(_list(_HOSTED)),
         "project_": _or_null(_list(_form(kind=_TEXT, file=_TEXT, digest=_TEXT, text=_TEXT))),
         "keep_": _count,
         "messages_": _list(_form(role=_TEXT, parts=_LIST, interrupted_=_BOOL)),

@@ -130,7 +130,7 @@ def request_of(data: Mapping[str, Any], restore: Callable[[Any], Any]) -> Reques
         output and OutputSchema(output["name"], output["schema"]),
         ModelSettings(**data.get("settings", {})),
         kind and PlanQuestion(kind, ""),
-        tuple(_hosted_of(one) for one in data.get("hosted", ())),
+        tuple(hosted_of(one) for one in data.get("hosted", ())),
         tuple(ProjectText(**one) for one in data.get("project", ())),
     )
 
@@ -141,7 +141,8 @@ def hosted_tool(tool: HostedTool) -> Json:
     return {name: value for name, value in data.items() if value}
 
 
-def _hosted_of(data: Mapping[str, Any]) -> HostedTool:
+def hosted_of(data: Mapping[str, Any]) -> HostedTool:
+    """Return the tool of the provider's own that was written as JSON."""
     return HostedTool(str(data["name"]), tuple(map(str, data.get("domains", ()))), data.get("max_uses"))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from agentmagic import settings
 from agentmagic.agent import Agent
-from agentmagic.providers.base import Advising, Model, honoured, hosts
+from agentmagic.providers.base import Advising, Model, honoured
 from agentmagic.providers.outside import shown_name
 from agentmagic.providers.registry import address_of
 from agentmagic.replay.cassette import Take
@@ -22,7 +22,6 @@ def model_facts(recipe: Agent, model: Model) -> Json:
         "address": blanked(address_of(model) or ""),
         "advice": blanked(model.advice()) if isinstance(model, Advising) else "",
         "left out": [name for name in recipe.settings.given if name not in kept],
-        "hosted": [tool.name for tool in recipe.own_tools() if hosts(model, tool.hosted)],
     }
     return {name: value for name, value in facts.items() if value}
 

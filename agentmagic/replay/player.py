@@ -25,14 +25,14 @@ from agentmagic.events import (
 )
 from agentmagic.host import installed
 from agentmagic.loop.budgets import BudgetExhausted
-from agentmagic.messages import ToolCall, ToolResult
+from agentmagic.messages import HostedTool, ToolCall, ToolResult
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.replay.bound_values import REPLAY_MODEL, lost, named, put_back
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.checks import MEND
 from agentmagic.replay.chunks import played, unrolled, usage_of
 from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecord, RequestRecords, compare, record_line
-from agentmagic.replay.exchange import Json, blanked, call_of, calls_of, kind_of, message_of, request_of
+from agentmagic.replay.exchange import Json, blanked, call_of, calls_of, hosted_of, kind_of, message_of, request_of
 from agentmagic.replay.inner_calls import InnerCalls
 from agentmagic.replay.inner_takes import inner_takes
 from agentmagic.replay.recorder import DIGEST, Place, place_of
@@ -247,6 +247,20 @@ class Player:
         listed = [document for document in self.take.documents if "sources" in document]
         return listed[-1].get("chosen") if listed else None
 
+    def hosts(self, tool: HostedTool) -> bool | None:
+        """Return whether the model's provider carried out a tool, None if the turn had no tool of that name.
+
+        If the turn had it with other bounds alone, what is known of those holds.
+        """
+        known = self._hosted(tool.name)
+        same = [one for one in known if hosted_of(one) == tool]
+        return any("missing" not in one for one in same or known) if known else None
+
+    def _hosted(self, name: str) -> list[Json]:
+        """Return what the recording says of a tool of the provider's own, an entry for each of its bounds."""
+        listed = [document for document in self.take.documents if "sources" in document]
+        return [one for one in (listed[-1].get("hosted", ()) if listed else ()) if one["name"] == name]
+
     @property
     def called(self) -> list[str]:
         """The recorded calls, each as one line."""
@@ -336,8 +350,8 @@ class Player:
             answer = asked.popleft()["answer"] if asked else None
             return None if answer is None else Reply(question.id, answer)
         if not (given := self._approvals.get(self._inner.recorded_place(place))):
-            if question.hosted:  # then it was allowed unasked
-                return Approve(question.id)
+            if question.hosted:  # then an earlier answer or a rule decided
+                return Deny(question.id) if self._was_denied(question.call.name) else Approve(question.id)
             for _ in range(PASSES):
                 await asyncio.sleep(0)
             called = self._inner.made.get(place) or self._results.get(place)
@@ -351,6 +365,12 @@ class Player:
                 return Deny(question.id, document.get("reason", ""))
             case _:
                 return None
+
+    def _was_denied(self, name: str) -> bool:
+        """Return whether the turn had a tool of the provider's own, and no request has it."""
+        wholes = self.cassette.requests(self.take, self.cassette.chain_to(self.take.base))
+        offered = any(one["name"] == name for _, whole in wholes for one in whole.get("hosted") or ())
+        return bool(self._hosted(name)) and not offered
 
     def heard(self, event: Event) -> Event:
         """Return an event with the times that it had, and the result of a call as it was recorded."""

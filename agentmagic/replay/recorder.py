@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -26,10 +26,10 @@ from agentmagic.events import (
     ToolStarted,
     TurnFinished,
 )
-from agentmagic.messages import ToolCall
+from agentmagic.messages import HostedTool, ToolCall
 from agentmagic.providers.base import Request
 from agentmagic.replay.cassette import Take, prompt_parts
-from agentmagic.replay.exchange import AGENT, Chain, Json, blanked, call_of, definition
+from agentmagic.replay.exchange import AGENT, Chain, Json, blanked, call_of, definition, hosted_tool
 from agentmagic.secrets import redact
 from agentmagic.serialization import same_json
 from agentmagic.tools.base import Tool
@@ -102,12 +102,15 @@ class TurnRecorder:
             self.write(self._chain.difference(document, whole))
             self._requests += "request" in document
 
-    def tools(self, sources: Sequence[Json], chosen: Sequence[str] | None) -> None:
-        """Write the tools of the turn, once."""
+    def tools(
+        self, sources: Sequence[Json], chosen: Sequence[str] | None, hosted: Mapping[HostedTool, bool] | None = None
+    ) -> None:
+        """Write the tools of the turn, once. `hosted` says which tools the model's provider carries out itself."""
         if not self._listed:
             self._listed = True
             few = {} if chosen is None else {"chosen": list(chosen)}
-            self.write({"sources": self._chain.listed(sources), **few})
+            own = [hosted_tool(tool) | ({} if here else {"missing": True}) for tool, here in (hosted or {}).items()]
+            self.write({"sources": self._chain.listed(sources), **few, **({"hosted": own} if own else {})})
 
     def request(self, request: Request, digest: str) -> int:
         """Write a request as its difference to the one before, and return its number."""
@@ -282,4 +285,5 @@ def source_of(tools: Sequence[Tool], problems: Sequence[str], notices: Sequence[
     source["notices"] = [redact(words) for words in notices]
     for name, usual in (("parallel", True), ("ask", False), ("code", False)):
         source[name] = {tool.name: getattr(tool, name) for tool in tools if getattr(tool, name) is not usual}
+    source["hosted"] = {tool.name: hosted_tool(tool.hosted) for tool in tools if tool.hosted}
     return {name: value for name, value in source.items() if value}

@@ -136,6 +136,7 @@ class TurnTape:
         self.sources: dict[int, Json] = {}
         self.taped: dict[int, Tool] = {}  # by the id of the tool
         self.chosen: Sequence[str] | None = None
+        self.hosted: dict[HostedTool, bool] = {}
         self._asked = 0
         self._results: list[Difference] = []
         self._compared = 0
@@ -164,6 +165,17 @@ class TurnTape:
             real = self.real()
             return _PreparedModel(self, real) if isinstance(real, Preparing) else TapedModel(self, real)
         return TapedModel(self, None)
+
+    def hosts(self, tool: HostedTool) -> bool:
+        """Return whether the provider carried out a tool. With a tool that is new, no request is as recorded."""
+        assert self.player is not None  # noqa: S101  (else the real model is asked)
+        known = self.player.hosts(tool)
+        if known is not None or self.mode != "auto" or self.record is None:
+            return known is not False  # a replay fails, and names what is new
+        here = hosts(self.real(), tool)
+        if here and self.recorder is None:
+            self._fork(next(iter(self.player.asked), None))  # before the user is asked about it
+        return here
 
     async def stream(self, request: Request) -> "AsyncIterator[ModelEvent]":
         """Yield the answer to a request, from the tape or from the model."""
@@ -268,7 +280,7 @@ class TurnTape:
     async def _recorded(self, request: Request, model: Model) -> "AsyncIterator[ModelEvent]":
         recorder = self.recorder
         assert recorder is not None  # noqa: S101  (the caller has looked)
-        recorder.tools([self.sources[index] for index in sorted(self.sources)], self.chosen)
+        recorder.tools([self.sources[index] for index in sorted(self.sources)], self.chosen, self.hosted)
         answer = Answer(recorder.request(request, self.records(request, self.name, self.values).digest[:DIGEST]))
         try:
             async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
@@ -436,7 +448,6 @@ class TapedModel:
         self.name = tape.name if real is None else real.name
         self.base_url = head.get("address") if real is None else address_of(real)
         self._left_out = cast("Sequence[str]", head.get("left out", ()))
-        self._hosted = cast("Sequence[str]", head.get("hosted", ()))
         self._advice = str(head.get("advice", ""))
         self._tape = tape
         self.real = real
@@ -449,7 +460,8 @@ class TapedModel:
 
     def hosts(self, tool: HostedTool) -> bool:
         """Return whether the provider carries out a tool itself, or did when it was recorded."""
-        return tool.name in self._hosted if self.real is None else hosts(self.real, tool)
+        here = self._tape.hosted[tool] = self._tape.hosts(tool) if self.real is None else hosts(self.real, tool)
+        return here
 
     def advice(self) -> str:
         """Return the advice that the model gives, or gave when it was recorded."""

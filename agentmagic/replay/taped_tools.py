@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from agentmagic.errors import ServerError
 from agentmagic.messages import ToolCall, ToolResult
-from agentmagic.replay.exchange import Json, tool_def
+from agentmagic.replay.exchange import Json, hosted_of, tool_def
 from agentmagic.replay.recorder import source_of
 from agentmagic.tools.base import (
     Choosing,
@@ -115,6 +115,7 @@ def _recorded_tools(source: Json) -> list[Tool]:
             parallel=flag("parallel", tool, True),
             ask=flag("ask", tool, False),
             code=flag("code", tool, False),
+            hosted=hosted_of(own) if (own := flag("hosted", tool, None)) else None,
         )
         for tool in source.get("tools", ())
     ]

@@ -24,6 +24,7 @@ from agentmagic.events import (
     ToolStarted,
     innermost,
 )
+from agentmagic.loop.hosting import take_hosted
 from agentmagic.loop.turn import Outcome
 from agentmagic.loop.turn_options import TurnDriver
 from agentmagic.messages import Text, ToolCall, ToolDef, ToolResult
@@ -134,6 +135,7 @@ class SessionDesk(Desk):
         """Return the tools, each with a description that knows of the others."""
         tools, _ = await list_sources(self._session.sources())
         offered, _ = as_of_now(tools.values())
+        take_hosted(offered)
         offered.setdefault((more := reader(lambda _: None)).name, more)
         definitions = [tool.definition for tool in offered.values()]
         return [tool.definition if tool.among is None else tool.among(definitions) for tool in offered.values()]

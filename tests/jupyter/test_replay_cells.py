@@ -59,6 +59,23 @@ def test_a_notebook_is_recorded_replayed_and_forked(kernel):
     assert kernel.run("%agent live").stream == "Mode: live.\n"
 
 
+FOUND = {
+    "searches": [{"query": "jit", "found": [{"url": "https://x.org/", "title": "X"}]}],
+    "text": "It has one.",
+    "citations": [{"of": "It has one", "url": "https://x.org/", "title": "X"}],
+}
+
+
+def test_a_cell_with_the_web_is_recorded_and_replayed(kernel):
+    kernel.run(f"{SETUP}\n{SAYS.format([FOUND])}\n%agent cassette x.cassette.yaml\n%agent record")
+    recorded = kernel.run("%%agent --web --permission allow\nnews?", **BATCH)
+    assert "It has one. [1]" in recorded.text
+    for mode in ("replay", "replay-model"):
+        kernel.run(f"%agent reset\n{SAYS.format([])}\n%agent {mode}")
+        replayed = kernel.run("%%agent --web --permission allow\nnews?", **BATCH)
+        assert (replayed.ok, replayed.displays) == (True, recorded.displays)
+
+
 def test_a_session_that_code_makes_uses_the_cassette_and_mode_that_the_notebook_has_named(kernel, tmp_path):
     setup = f"{SETUP}, Session\n%agent cassette x.cassette.yaml\n%agent {{}}"
     made = "agent = Session(Agent(ScriptedModel({})))\nother = Session(Agent(ScriptedModel({})))"

@@ -8,7 +8,8 @@ from agentmagic import Agent, Policy, Rule, Session, web_fetch, web_search
 from agentmagic.display import html, terminal
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import ReplayMismatch, UsageError
-from agentmagic.events import ApprovalAsked, fold, without_deltas
+from agentmagic.events import ApprovalAsked, Deny, fold, without_deltas
+from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import (
     Citation,
     HostedCall,
@@ -22,7 +23,9 @@ from agentmagic.messages import (
 )
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Faulty, invalid_history, run
-from tests.turns import approve, deny, notices
+from agentmagic.tools.base import ToolContext
+from agentmagic.tools.functions import Functions
+from tests.turns import approve, deny, notices, texts
 
 URL = "https://docs.python.org/3.15/"
 FOUND = {
@@ -39,7 +42,7 @@ def session_of(*steps, tools=(), **options):
     return Session(Agent(model, tools=tools or [web_search()], **options)), model
 
 
-def answered(session, prompt, *answers):
+def answered(session, prompt, *answers, **options):
     """The result of a turn whose questions are answered in this order, by no one if there are no answers."""
     left = list(answers)
 
@@ -48,7 +51,7 @@ def answered(session, prompt, *answers):
             session.running.send(left.pop(0)(event))
 
     remove = session.listen(hear) if left else lambda: None
-    result = run(session, prompt, attended=bool(left))
+    result = run(session, prompt, attended=bool(left), **options)
     remove()
     return result
 
@@ -81,6 +84,28 @@ def test_a_yes_to_some_sites_is_none_to_others():
     result = run(session, "more?", agent=wider)
     assert len(asked(result)) == 1
     assert [request.hosted for request in model.requests] == [(HostedTool("web_search", ("python.org",)),), ()]
+
+
+def test_a_no_to_the_web_holds_in_the_session_until_it_has_other_bounds_or_is_allowed():
+    tools = [web_search(), web_fetch()]
+    session, model = session_of(*["Yes."] * 5, tools=tools)
+    first = answered(session, "news?", lambda event: Deny(event.id, "not now"))
+    assert notices(first) == ["web_search was not run: the user denied it and said: not now."]
+    again = answered(session, "more?", approve)
+    assert (asked(again), notices(again)) == ([], [])
+    narrower = answered(session, "more?", approve, agent=Agent(model, tools=[web_search(["python.org"]), web_fetch()]))
+    assert [one.call.name for one in asked(narrower)] == ["web_search"]
+    allowed = answered(session, "more?", agent=Agent(model, tools=tools, permission="allow"))
+    assert asked(allowed) == []
+    names = [[tool.name for tool in request.hosted] for request in model.requests]
+    assert names == [[], [], ["web_search"], ["web_search", "web_fetch"]]
+
+
+def test_that_no_one_was_there_to_say_yes_is_no_answer():
+    session, model = session_of("One.", "Two.")
+    answered(session, "news?")
+    assert len(asked(answered(session, "more?", approve))) == 1
+    assert [len(request.hosted) for request in model.requests] == [0, 1]
 
 
 def test_a_no_to_the_web_is_one_to_all_of_it_and_a_rule_speaks_for_its_own_tool():
@@ -162,6 +187,42 @@ def test_a_model_that_opens_pages_while_it_searches_needs_no_tool_for_it(tools, 
     assert len(notices(result)) == told
 
 
+def names(context: ToolContext) -> str:
+    """Return the names of the tools that can be called."""
+    return ", ".join(one.name for one in context.tools)
+
+
+async def search(context: ToolContext) -> str:
+    """Search the web from inside a tool."""
+    return await context.call_tool("web_search", {})
+
+
+@pytest.mark.parametrize(("tool", "text"), [(names, "names, search"), (search, "There is no tool 'web_search'")])
+def test_what_the_provider_carries_out_is_no_tool_that_code_can_call(tool, text):
+    steps = [{"calls": [{"name": tool.__name__, "arguments": {}}]}, "Done."]
+    session, model = session_of(*steps, tools=[web_search(), names, search], permission="allow")
+    assert text in " ".join(texts(run(session, "news?")))
+    assert [[one.name for one in request.tools] for request in model.requests] == [["names", "search"]] * 2
+    assert [[one.name for one in request.hosted] for request in model.requests] == [["web_search"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [("web_search", "the model's provider carries that tool out"), ("web_serch", "there is no such tool")],
+)
+def test_a_tool_choice_cannot_name_what_the_provider_carries_out(choice, words):
+    session, model = session_of("Hello.", tools=[web_search(), names], tool_choice=choice, permission="allow")
+    with pytest.raises(UsageError, match=f"tool_choice is '{choice}', and {words}.*auto, none, required, names.$"):
+        session.ask("news?")
+    assert model.requests == []
+
+
+def test_of_two_searches_the_first_holds():
+    session, model = session_of("Hello.", tools=[web_search(["python.org"])], permission="allow")
+    result = session.begin("news?", TurnSettings(toolsets=(*session.toolsets(), Functions([web_search()])))).wait()
+    assert (model.requests[0].hosted, notices(result)) == ((HostedTool("web_search", ("python.org",)),), [])
+
+
 def test_searches_are_counted_and_told():
     session, _ = session_of(FOUND, permission="allow")
     assert run(session, "news?").usage.searches == 1
@@ -241,6 +302,71 @@ def test_a_recorded_search_is_played_without_asking_and_a_change_of_its_sites_is
     assert played.history_delta == recorded.history_delta
     with pytest.raises(ReplayMismatch, match="hosted"):
         session("b", ["pypi.org"], "replay").ask("news?")
+
+
+class FromAfar:
+    """A toolset whose list is on the tape."""
+
+    async def tools(self):
+        """Return the tools."""
+        return [web_search(["python.org"])]
+
+    async def aclose(self):
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("mode", ["replay", "replay-model"])
+@pytest.mark.parametrize("source", [Functions([web_search(), web_fetch()]), FromAfar()])
+def test_the_web_of_a_toolset_is_played_as_it_was_recorded(tmp_path, source, mode):
+    def session(mode, *steps):
+        return Session(Agent(ScriptedModel(steps), tools=[source]), cassette=tmp_path / "a.cassette.yaml", replay=mode)
+
+    recorded = answered(session("record", FOUND), "news?", approve)
+    again = session(mode)
+    played = answered(again, "news?", approve) if mode == "replay-model" else run(again, "news?")
+    assert (played.history_delta, notices(played)) == (recorded.history_delta, [])
+    assert len(played.sources) == 1
+
+
+@pytest.mark.parametrize("cleared", [False, True])  # then nothing that is played has the no of the user
+@pytest.mark.parametrize("answers", [[deny], []])
+def test_what_was_asked_without_the_web_is_played_without_it(tmp_path, answers, cleared):
+    def session(mode, *steps):
+        agent = Agent(ScriptedModel(steps), tools=[web_search()])
+        return Session(agent, cassette=tmp_path / "a.cassette.yaml", replay=mode)
+
+    recording = session("record", "One.", "Two.")
+    answered(recording, "news?", *answers)
+    if cleared:
+        recording.clear()
+    answered(recording, "more?", *answers)
+    assert all(request.hosted == () for request in recording.agent.model.requests)
+    again = session("replay")
+    prompts = ["more?"] if cleared else ["news?", "more?"]
+    assert [run(again, prompt).final_text for prompt in prompts] == ["One.", "Two."][cleared:]
+
+
+def test_a_bound_that_the_recorded_model_could_not_keep_is_told_in_a_replay_too(tmp_path):
+    def session(mode):
+        agent = Agent(Bounded("max_uses"), tools=[web_search(["python.org"], max_uses=2)])
+        return Session(agent, cassette=tmp_path / "a.cassette.yaml", replay=mode)
+
+    recorded = notices(run(session("record"), "news?"))
+    assert "cannot keep web_search to domains" in recorded[0]
+    assert notices(run(session("replay"), "news?")) == recorded
+
+
+def test_a_recorded_turn_that_gets_the_web_is_not_as_recorded(tmp_path):
+    def session(mode, *steps, tools=()):
+        agent = Agent(ScriptedModel(steps), tools=tools)
+        return Session(agent, cassette=tmp_path / "a.cassette.yaml", replay=mode)
+
+    session("record", "Without.").ask("news?")
+    with pytest.raises(ReplayMismatch, match="hosted"):
+        session("replay", tools=[web_search()]).ask("news?")
+    forked = session("auto", FOUND, tools=[web_search()])
+    assert len(asked(answered(forked, "news?", approve))) == 1
+    assert run(session("replay", tools=[web_search()]), "news?").sources != ()
 
 
 SHOWN = (

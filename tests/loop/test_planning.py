@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from agentmagic import Agent, Done, Policy, Reply, Rule, Session
+from agentmagic import Agent, Done, Policy, Reply, Rule, Session, web_search
 from agentmagic.errors import UsageError
 from agentmagic.messages import Message, Text, user
 from agentmagic.plan import Checklist, open_plan
@@ -63,6 +63,28 @@ def test_a_question_that_needs_no_tool_is_answered_at_once():
     assert (result.final_text, result.stop_reason) == ("Hello.", "answer")
     assert [message.role for message in result.history_delta] == ["user", "assistant"]
     assert requests(session)[0].output.name == "route"
+
+
+ADDS = tasks(task("add", {"a": 1, "b": 2}))
+
+
+@pytest.mark.parametrize(
+    ("steps", "tools"),
+    [
+        ([{"route": "answer"}], [add]),
+        ([{"route": "answer"}], []),
+        ([TOOLS, tasks(task("web_search", {})), ADDS], [add]),
+    ],
+)
+def test_what_answers_may_search_the_web_and_no_task_is_a_search(steps, tools):
+    web = web_search()
+    session, result = planned(*steps, "Found.", tools=[*tools, web], permission="allow")
+    assert result.final_text == "Found."
+    assert rows(result.events) == [("t1", "done", 1)] * (len(steps) - 1 > 0)
+    *asked, answer = requests(session)
+    assert "the web can be looked at, and no task is needed for it: web_search." in asked[0].messages[-1].text
+    assert [one.tool_choice for one in asked] == ["none"] * len(steps)
+    assert (answer.tool_choice, answer.hosted) == ("auto", (web.hosted,))
 
 
 def test_tasks_become_ordinary_calls_of_one_step_and_the_requests_for_route_and_plan_do_not_join_the_conversation():

@@ -130,6 +130,22 @@ def test_a_request_offers_the_tools_in_the_words_of_the_provider(provider: str, 
 
 
 @pytest.mark.parametrize(
+    ("provider", "fields"),
+    [
+        # The tools stay, so that the provider's cache has the same beginning.
+        ("anthropic", {"tools": 2, "tool_choice": {"type": "none"}}),
+        ("openai", {"tools": 2, "tool_choice": "none"}),
+        ("gemini", {"tools": 1, "toolConfig": {"functionCallingConfig": {"mode": "NONE"}}}),
+        ("openai-chat", {"tools": 1, "tool_choice": "none", "web_search_options": None}),
+    ],
+)
+def test_nothing_is_searched_in_a_request_that_may_call_no_tool(provider: str, fields: Any):
+    body = body_of(provider, Request((HELLO,), hosted=(SEARCH,), tools=(CLOCK,), tool_choice="none"))
+    assert {**{name: body.get(name) for name in fields}, "tools": len(body["tools"])} == fields
+    assert "googleSearch" not in str(body)
+
+
+@pytest.mark.parametrize(
     ("provider", "tools", "path"),
     [
         ("anthropic", (BOUNDED, FETCH), "tools.0.web_search_20260318.allowed_domains"),

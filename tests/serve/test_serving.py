@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from agentmagic import Agent, Session, tool
+from agentmagic import Agent, Session, tool, web_search
 from agentmagic.display import terminal
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import MissingExtra, UsageError
@@ -18,10 +18,10 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.serve import kernels
 from agentmagic.testing import PATIENCE, invalid_history, run
-from agentmagic.tools.base import Tool, result
+from agentmagic.tools.base import Tool, ToolContext, result
 from agentmagic.widgets import commands
 from tests.serve.desks import Client, Office, listening_nowhere, served
-from tests.turns import approve, hosted
+from tests.turns import approve, hosted, notices
 
 
 def double(number: int) -> int:
@@ -43,6 +43,21 @@ def session_of(*tools, answers=("The answer.",), **options):
 def server():
     with hosted(Office(approve)), listening_nowhere() as made:
         yield made
+
+
+def names(context: ToolContext) -> str:
+    """Return the names of the tools that can be called."""
+    return ", ".join(one.name for one in context.tools)
+
+
+def test_the_web_of_the_session_is_not_served_and_a_call_says_nothing_of_it(server):
+    session = session_of(web_search(), names)
+    session.serve(tools=True)
+    client = Client(server.desk)
+    assert "web_search" not in client.tools()
+    assert client.call("names").text == "ask_user, double, names"
+    assert "There is no tool 'web_search'" in client.call("web_search").text
+    assert [notices(turn) for turn in session.turns] == [[], []]
 
 
 # -- begin and end -----------------------------------------------------------------------------------

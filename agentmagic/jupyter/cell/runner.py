@@ -199,10 +199,7 @@ class Runner:
         if command.no_tools:
             return ()
         sources = self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
-        if not command.web:
-            return sources
-        offered = {tool.name for tool in recipe.own_tools() if command.tools is None or tool.name in command.tools}
-        return (*sources, Functions(tool for tool in (web_search(), web_fetch()) if tool.name not in offered))
+        return (*sources, Functions([web_search(), web_fetch()])) if command.web else sources
 
     def _settings_for(self, session: Session, command: Ask, chosen: TurnSettings, recipe: Agent) -> TurnSettings:
         """Return settings with the agent of a turn and its tools."""

@@ -93,7 +93,8 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
             contents[0] = contents[0] | {"parts": [*said["parts"], *contents[0]["parts"]]}
         else:
             body["systemInstruction"] = said
-    tools: list[Json] = [{_WEB[tool.name]: {}} for tool in request.hosted]
+    hosted = () if request.tool_choice == "none" else request.hosted  # the mode NONE is about functions alone
+    tools: list[Json] = [{_WEB[tool.name]: {}} for tool in hosted]
     if request.tools:
         tools.append({"functionDeclarations": [clean(_declaration(tool)) for tool in request.tools]})
         if request.tool_choice != "auto":
@@ -101,7 +102,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
             body["toolConfig"] = {"functionCallingConfig": mode}
     if tools:
         body["tools"] = tools
-    if request.hosted or any("toolCall" in part for content in contents for part in content["parts"]):
+    if hosted or any("toolCall" in part for content in contents for part in content["parts"]):
         # Else Gemini takes no functions beside its own tools, and none of its calls in the history.
         body["toolConfig"] = {**body.get("toolConfig", {}), CIRCULATES: True}
     config: Json = {"thinkingConfig": {"includeThoughts": True}} if _THINKS.match(model) else {}
