@@ -31,6 +31,8 @@ _REVEALED = re.compile(rf"[{HIDDEN}\r]|{_JOINERS}")
 
 _PIECE = 100_000
 """Characters that are cleaned at once: a pattern holds the GIL, and 5 million took a second."""
+MOST_MOVED = 250_000
+"""Characters that are changed once more to find where places in a text have moved to."""
 _LONGEST_ESCAPE = 1000
 """Characters of a terminal escape that are kept together."""
 
@@ -67,6 +69,40 @@ def reveal(text: str, *, strictly: bool = False) -> str:
 def shown(text: str) -> str:
     """Return text from anywhere as a person may read it: secrets blanked, and clean."""
     return clean(redact(text))
+
+
+def moved(places: Sequence[int], text: str, changed: str, change: Callable[[str], str]) -> list[int]:
+    """Return where places in a text stand in `changed`, which `change` makes of it: it blanks secrets, or cleans.
+
+    A place inside of what is blanked is the begin of the blank. If the changes are many and the text is long, places
+    between them are its end.
+    """
+    if text.startswith(changed):
+        return [max(0, min(place, len(changed))) for place in places]
+    same = _same_start(text, changed)
+    behind = len(text) - min(_same_start(text[::-1], changed[::-1]), len(text) - same, len(changed) - same)
+    left = MOST_MOVED
+
+    def one(place: int) -> int:
+        nonlocal left
+        place = max(0, min(place, len(text)))
+        if place <= same:
+            return place
+        if place >= behind:
+            return place + len(changed) - len(text)
+        left -= place
+        return _same_start(change(text[:place]), changed) if left >= 0 else len(changed)
+
+    return list(map(one, places))
+
+
+def _same_start(one: str, other: str) -> int:
+    """Return how many characters two texts begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
 
 
 def exact(text: str) -> str:
