@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentmagic import Agent, Session, web_search
-from agentmagic.errors import MalformedCall
+from agentmagic.errors import MalformedCall, ProviderError
 from agentmagic.events import Fold, StepStarted
 from agentmagic.messages import (
     Citation,
@@ -178,6 +178,59 @@ def test_an_answer_of_anthropic_that_pauses_goes_on_with_the_result_that_was_mis
     used = [streamed("anthropic_pause", number)[-2]["usage"]["server_tool_use"] for number in (0, 1)]
     assert events[-1].usage.searches == sum(one["web_search_requests"] for one in used)
     assert events[-1].usage.input_tokens == 404_500 + 82_100
+
+
+SEARCHES = {"web_search_requests": 2}
+PAUSED = [
+    {"type": "message_start", "message": {"usage": {"input_tokens": 100}}},
+    begun(0, use("srvtoolu_1", "web_search")),
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "pause_turn"}, "usage": {"server_tool_use": SEARCHES}},
+    {"type": "message_stop"},
+]
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "later"}}
+CALL = {"toolCall": {"id": "a", "toolType": "GOOGLE_SEARCH_WEB", "args": {"queries": ["q1", "q2"]}}}
+GOOGLE = {"candidates": [{"content": {"parts": [CALL]}}], "usageMetadata": {"promptTokenCount": 100}}
+COUNTED = {"choices": [{"delta": {"content": "a"}}], "usage": {"prompt_tokens": 100}}
+SEARCHED = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "tokens", "searches"),
+    [
+        ("gemini_search_3_functions", [[GOOGLE, {"candidates": [{"finishReason": "TOO_MANY_TOOL_CALLS"}]}]], 100, 2),
+        ("gemini_search_3_functions", [[GOOGLE]], 100, 2),
+        ("anthropic_search", [[PAUSED[0], OVERLOADED]], 100, 0),
+        ("anthropic_search", [PAUSED, [PAUSED[0], OVERLOADED]], 200, 2),
+        ("anthropic_search", [PAUSED, "refused"], 100, 2),
+        ("anthropic_search", [PAUSED] * 20, 2_000, 40),
+        ("chat_search_model", [[COUNTED, {"choices": [{"finish_reason": "error"}]}]], 100, 1),
+        ("chat_search_model", [[COUNTED, {"error": {"message": "no", "code": 500}}]], 100, 1),
+        (
+            "responses_search",
+            [
+                [
+                    {"type": "response.output_item.done", "output_index": 0, "item": SEARCHED},
+                    {"type": "response.failed", "response": {"error": {}, "usage": {"input_tokens": 100}}},
+                ]
+            ],
+            100,
+            1,
+        ),
+    ],
+)
+def test_what_a_failed_answer_has_used_is_counted(name: str, answers: Any, tokens: int, searches: int):
+    exchanges = [Exchange("{}", 500) if one == "refused" else Exchange(sse(*one)) for one in answers]
+    with Loopback(exchanges) as server, pytest.raises(ProviderError) as failed:
+        ask(connected(name, server.url), Request((HELLO,), hosted=(SEARCH,)))
+    assert (failed.value.usage.input_tokens, failed.value.usage.searches) == (tokens, searches)
+
+
+@pytest.mark.parametrize("name", ["anthropic_search", "chat_search_model", "gemini_search_25", "responses_search"])
+def test_a_failed_answer_without_figures_has_used_nothing_that_is_known(name: str):
+    with Loopback([Exchange(sse({"type": "ping"}))]) as server, pytest.raises(ProviderError) as failed:
+        ask(connected(name, server.url), Request((HELLO,)))
+    assert failed.value.usage is None
 
 
 # ---- the same provider goes on

@@ -127,6 +127,12 @@ class Decoder:
         self.paused = False
         self.parts: list[Part] = []
 
+    @property
+    def used(self) -> Usage | None:
+        """What the responses have used so far, None if the server has not told their tokens."""
+        used = self._usage + _usage(self._figures) if self._figures else self._usage
+        return used if used.input_tokens else None
+
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a stream event, which can be any JSON."""
         if self._ended:
@@ -266,6 +272,7 @@ class Decoder:
             yield from self._finish(place)
         yield from self._end_text()
         self._usage += _usage(self._figures)
+        self._figures = {}
         if self._reason == "pause_turn":
             self._reason, self.paused, self.rest = "", True, None
             return

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.messages import HostedCall, HostedResult, ProviderData, Reasoning, ToolCall
+from agentmagic.messages import HostedCall, HostedResult, ProviderData, Reasoning, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import broken
 from agentmagic.providers.hosted import (
@@ -110,6 +110,11 @@ class Decoder:
         self._began = False
         self.rest: float | None = None
 
+    @property
+    def used(self) -> Usage | None:
+        """What the answer has used so far, None if the server has not told its tokens."""
+        return self._figures() if self._usage else None
+
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a chunk, which can be any JSON."""
         response = object_of(chunk)
@@ -158,13 +163,13 @@ class Decoder:
         if self._extra:  # kept in a part that shows nothing
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
-        usage = replace(read_usage(self._usage, "prompt", "completion"), searches=self._searches())
-        yield ModelFinished(usage, self._reason, cut, model=self._answerer)
+        yield ModelFinished(self._figures(), self._reason, cut, model=self._answerer)
 
-    def _searches(self) -> int:
-        """Return the searches that are billed: of OpenRouter a number; a search model of OpenAI's makes one."""
+    def _figures(self) -> Usage:
+        """Return tokens and searches: OpenRouter tells the number that it bills; a search model of OpenAI's makes one."""
         told = object_of(self._usage.get("server_tool_use_details")).get("web_search_requests")
-        return count_of(told) or int(is_search_model(self._model))
+        searches = count_of(told) or int(is_search_model(self._model))
+        return replace(read_usage(self._usage, "prompt", "completion"), searches=searches)
 
     def _end(self, reason: str) -> None:
         if reason:
