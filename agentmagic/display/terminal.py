@@ -77,9 +77,10 @@ class TextRenderer:
     def text(self, block: TextBlock) -> str:
         """Return the text as it is, a value as a table or as JSON in lines."""
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
-            return "\n".join(filter(None, _form(form)))
-        marks = placed(block.text, block.citations, block.sources)
-        text = marked(shown(block.text), marks, "[{}]".format, " ").strip()
+            text = "\n".join(filter(None, _form(form)))
+        else:
+            marks = placed(block.text, block.citations, block.sources)
+            text = marked(shown(block.text), marks, "[{}]".format, " ").strip()
         return "\n\n".join(filter(None, (text, source_lines(block))))
 
     def reasoning(self, block: ReasoningBlock) -> str:

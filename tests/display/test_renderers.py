@@ -150,6 +150,14 @@ ROWS = {
         f"\n\n{RECORDS}\n\n",
         {"form": {"form": "table", "columns": ["city", "people"], "rows": [["Oslo", "709"]], **COLUMNS}},
     ),
+    "a value with its sources": (
+        blocks.TextBlock,
+        [events.PartFinished(0, Text(RECORDS, citations=(Citation(0, 5, PAGE),))), events.TurnFinished(VALUED)],
+        f"city people Oslo 709 Sources {PAGE} {PAGE}",
+        f"city  people\nOslo     709\n\nSources:\n[1] {PAGE}",
+        f"**Sources**\n\n- \\[1\\] [{PAGE}]({PAGE})\n",
+        {"form": {"form": "table", "columns": ["city", "people"], "rows": [["Oslo", "709"]], **COLUMNS}},
+    ),
     "an answer with its sources": (
         blocks.TextBlock,
         [events.PartFinished(0, CITED)],
