@@ -339,6 +339,19 @@ def test_another_provider_is_sent_words_and_links(name: str, other: str, apis: d
             assert hosted.untrusted_page(part.name) in sent
 
 
+@pytest.mark.parametrize("name", ["chat_groq_compound", "chat_openrouter"])
+def test_another_model_of_a_compatible_server_is_sent_words_and_links(name: str):
+    *parts, last = parts_of(answers(name))
+    text = Text("So.", last.provider_data, citations=(Citation(0, 3, PAGE, "A page"),))
+    history = viewed("openai-chat", HELLO, Message("assistant", (*parts, last, text)), HELLO)
+    (own, other) = (body_of("openai-chat", Request(history), model)["messages"][1] for model in (model_of(name), "x"))
+    found = [part.name for part in parts if isinstance(part, HostedResult)]
+    assert own["content"].endswith("So.")
+    assert other["content"].endswith(f"So. [A page](<{PAGE}>)")
+    assert all(hosted.untrusted_page(one) in other["content"] for one in found)
+    assert hosted.untrusted_page("web_search") not in own["content"]
+
+
 def test_a_gemini_before_3_is_sent_what_a_later_one_searched_as_words():
     parts = (*parts_of(answers("gemini_url_context_3")), *parts_of(answers("gemini_code_execution")))
     history = viewed("gemini", HELLO, Message("assistant", parts), HELLO)

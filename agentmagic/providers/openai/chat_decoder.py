@@ -154,7 +154,7 @@ class Decoder:
             raise filtered()
         yield from self._texts.take(self._writer.finish())
         yield from self._texts.close(annotated(self._texts.text, kept(self._annotations)))
-        for part in _executed(self._extra.get("executed_tools")):
+        for part in _executed(self._extra.get("executed_tools"), ProviderData(PROVIDER, {"model": self._model})):
             yield from self._writer.whole(part)
         self._calls += filter(None, map(self._written_call, self._writer.calls))
         cut = reason in _CUT
@@ -280,17 +280,18 @@ class Decoder:
         yield PartFinished(call.index, ToolCall(call.id, call.name, arguments, data))
 
 
-def _executed(tools: object) -> Iterator[HostedCall | HostedResult]:
-    """Yield what a server did itself, as Groq tells it: https://console.groq.com/docs/compound/built-in-tools."""
+def _executed(tools: object, own: ProviderData) -> Iterator[HostedCall | HostedResult]:
+    """Yield what a server did itself, as Groq tells it: https://console.groq.com/docs/compound/built-in-tools.
+
+    What goes back to it is kept with the other fields of the server's own.
+    """
     for tool in objects_of(tools)[:MOST_PAGES]:
         name = "web_search" if tool.get("type") == "search" else name_of(tool.get("type"))
-        # What goes back is kept with the other fields of the server's own.
-        call = HostedCall(
-            mint_id(), name, fitting(read_arguments(tool.get("arguments"))), "", ProviderData(PROVIDER, {})
-        )
+        call = HostedCall(mint_id(), name, fitting(read_arguments(tool.get("arguments"))), "", own)
         found = objects_of(object_of(tool.get("search_results")).get("results"))
         listed = (page(one.get("url"), one.get("title"), one.get("content")) for one in found)
-        yield from alone(call, pages(listed) or words(tool.get("output")))
+        call, result = alone(call, pages(listed) or words(tool.get("output")))
+        yield from (call, replace(result, provider_data=own))
 
 
 def _keep(extra: Json, chunk: Json, known: Collection[str]) -> None:
