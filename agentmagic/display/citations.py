@@ -7,19 +7,17 @@ from functools import lru_cache
 from itertools import accumulate
 from secrets import randbelow
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
 
 from markupsafe import Markup
 
 from agentmagic.display.markdown import MATHS, parsed, to_html
 from agentmagic.messages import Citation, Source
-from agentmagic.text import address_problem, moved, shown
+from agentmagic.secrets import redact
+from agentmagic.text import moved, shown, web_address
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-LONGEST_ADDRESS = 2_000
-"""Characters of an address that a link leads to; browsers take more."""
 LONGEST_TITLE = 150
 """Characters that are shown of the title and of the address of a page."""
 LONGEST_QUOTE = 600
@@ -33,7 +31,6 @@ HEAVIEST_NUMBERED = 250_000
 MOST_SOUGHT = 250_000
 """The weight of what is read once more to find places that leave the Markdown whole."""
 
-_RESERVED = ":/?#[]@!$&'*+,;=%~-._"
 _PRIVATE, _PRIVATE_SIZE = 0xE000, 6_400
 _SPACE = "\u1680"
 """Begins a mark: Markdown takes it for white space beside emphasis, and the address before it ends."""
@@ -73,9 +70,8 @@ class Mark(NamedTuple):
 
 
 def link(url: str) -> str:
-    """Return an address as a link leads to it, all but ASCII encoded; "" for one to which no link may lead."""
-    encoded = quote(shown(url), safe=_RESERVED, errors="replace")
-    return "" if address_problem(encoded, LONGEST_ADDRESS) else encoded
+    """Return an address as a link leads to it, also one of Markdown; "" for one to which no link may lead."""
+    return web_address(redact(url)).replace("(", "%28").replace(")", "%29")
 
 
 def marked(text: str, marks: Iterable[Mark], written: Callable[[int], str], glue: str = "") -> str:

@@ -153,7 +153,9 @@ def test_a_text_that_is_too_long_or_slow_for_numbers_has_the_list_alone(text):
     ("url", "leads_to"),
     [
         ("https://x.org/a?b=c#d", "https://x.org/a?b=c#d"),
-        ("http://x.org/\u202ea(b) <c>", "http://x.org/a%28b%29%20%3Cc%3E"),
+        ("http://x.org/a(b) <c>", "http://x.org/a%28b%29%20%3Cc%3E"),
+        ("http://x.org/\u202ea", ""),
+        ("https://münchen.de/ü", "https://xn--mnchen-3ya.de/%C3%BC"),
         ("https://de.wikipedia.org/wiki/Käse", "https://de.wikipedia.org/wiki/K%C3%A4se"),
         *[(url, "") for url in ("javascript:alert(1)", "data:text/html,x", "/etc/passwd", "https://", "ftp://x.org")],
         *[(url, "") for url in ("https://user@x.org", "https://x.org/" + "a" * 2_000, "https://[", "")],

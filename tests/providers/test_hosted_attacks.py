@@ -20,6 +20,7 @@ from agentmagic.messages import (
 from agentmagic.providers import hosted
 from agentmagic.providers.anthropic.decoder import Decoder as AnthropicDecoder
 from agentmagic.providers.base import Request
+from agentmagic.text import web_address
 from tests.providers.server_traffic import (
     CLAUDE,
     FLASH_25,
@@ -41,12 +42,13 @@ from tests.providers.server_traffic import (
 
 EVIL = ("javascript:alert(1)", "data:text/html,<script>", "file:///etc/passwd", "https://", "//x", "https://a@b.com/")
 EVIL += ("https://exa\u202emple.com", "https://x.com/\u200b", "https://x.com/\n", f"https://x.com/{'a' * 3000}")
-EVIL += ("https://\u0435xample.com/", "vbscript:x", " ", "", 7, None, ["https://x.com"])
+EVIL += ("https://m\u200dn.com/", "https://\u2100a.com/", "https://\u0435@b.com/", "https://ex%61.com/")
+EVIL += ("vbscript:x", " ", "", 7, None, ["https://x.com"])
 
 
 @pytest.mark.parametrize("url", EVIL, ids=repr)
 def test_an_address_that_could_do_more_than_open_a_page_is_dropped(url: Any):
-    assert hosted.address(url) == ""
+    assert web_address(url) == ""
     assert hosted.page(url, "Title <b>") == Text("Title <b>")
     assert hosted.cites([hosted.citation("Words.", (0, 5), url)]) == ()
 
@@ -58,11 +60,15 @@ def test_an_address_that_could_do_more_than_open_a_page_is_dropped(url: Any):
         ("https://fr.wikipedia.org/wiki/Marée", "https://fr.wikipedia.org/wiki/Mar%C3%A9e"),
         ("https://x.com/a b<i>", "https://x.com/a%20b%3Ci%3E"),
         ("http://[::1]:80/", "http://[::1]:80/"),
+        ("https://www.München.de:8080/a", "https://www.xn--mnchen-3ya.de:8080/a"),
+        ("https://例え。jp?q", "https://xn--r8jz45g.jp?q"),
+        ("https://faß.de", "https://xn--fa-hia.de"),
+        ("https://\u0435xample.com/", "https://xn--xample-2of.com/"),
         ("https://x.com/?q=%20&a=(1)#~b", "https://x.com/?q=%20&a=(1)#~b"),
     ],
 )
 def test_an_address_is_written_so_that_it_ends_where_it_ends(url: str, written: str):
-    assert hosted.address(url) == written
+    assert web_address(url) == written
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import replace
 
 from agentmagic.messages import (
+    SEARCH,
     Content,
     HostedCall,
     HostedResult,
@@ -23,7 +24,7 @@ from agentmagic.messages import (
     cited,
 )
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request, merged
-from agentmagic.providers.hosted import SEARCH, in_words
+from agentmagic.providers.hosted import in_words
 from agentmagic.providers.openai import PROVIDERS
 from agentmagic.providers.openai.chat_decoder import PROVIDER, Decoder
 from agentmagic.providers.openai.client import (

@@ -166,7 +166,7 @@ class Decoder:
         yield ModelFinished(self._figures(), self._reason, cut, model=self._answerer)
 
     def _figures(self) -> Usage:
-        """Return tokens and searches: OpenRouter tells the number that it bills; a search model of OpenAI's makes one."""
+        """Return tokens and searches: OpenRouter tells how many it bills; a search model of OpenAI's makes one."""
         told = object_of(self._usage.get("server_tool_use_details")).get("web_search_requests")
         searches = count_of(told) or int(is_search_model(self._model))
         return replace(read_usage(self._usage, "prompt", "completion"), searches=searches)

@@ -24,8 +24,8 @@ from agentmagic.messages import (
     ToolCall,
     ToolDef,
     ToolResult,
-    as_text,
     Usage,
+    as_text,
 )
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merged
 from agentmagic.providers.failures import Fault, broken
