@@ -29,6 +29,7 @@ from agentmagic.providers.anthropic.model import Anthropic
 from agentmagic.providers.base import ModelFinished, Request
 from agentmagic.providers.gemini import encoder as gemini
 from agentmagic.providers.openai.chat_completions import OpenAIChat
+from agentmagic.providers.openai.client import annotated
 from agentmagic.providers.openai.responses import Decoder as ResponsesDecoder
 from agentmagic.testing import run
 from tests.providers.loopback import Exchange, Loopback, ask, sse
@@ -159,6 +160,22 @@ def test_openai_counts_in_any_unit_and_the_address_decides(start: Any, end: Any)
     last = {"type": "response.completed", "response": {"output": [message]}}
     (part,) = parts_of(decoded(ResponsesDecoder(), [last]))
     assert PAGE in [text[one.start : one.end].strip("()") for one in part.citations]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (f"So ([a page]({PAGE})). More", f"([a page]({PAGE}))"),
+        (f"So [[1]]({PAGE}) more", f"[[1]]({PAGE})"),
+        (f"So a [page]\n]({PAGE}) more", PAGE),
+        (f"So {'a' * 400}]({PAGE}) more", PAGE),
+        (f"So {PAGE} more", PAGE),
+        ("So more", ""),
+    ],
+)
+def test_a_source_without_a_place_stands_at_its_link(text: str, place: str):
+    (found,) = annotated(text, [{"url": PAGE}])
+    assert text[found.start : found.end] == place
 
 
 def test_gemini_may_search_without_end():

@@ -1,6 +1,7 @@
 """What pages, search results and servers may send, and what becomes of it."""
 
 import json
+import time
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,7 @@ from agentmagic.messages import (
 from agentmagic.providers import hosted
 from agentmagic.providers.anthropic.decoder import Decoder as AnthropicDecoder
 from agentmagic.providers.base import Request
+from agentmagic.providers.openai.client import annotated
 from agentmagic.text import web_address
 from tests.providers.server_traffic import (
     CLAUDE,
@@ -105,6 +107,21 @@ def test_numbers_and_lengths_are_bounded_and_what_cannot_be_seen_goes():
     assert isinstance(hosted.image("PHN2Zz4=", "image/svg+xml"), Text)
     assert isinstance(hosted.image("?", "image/png"), Text)
     assert hosted.image("cG5n", "image/png") == Media("image/png", b"png")
+
+
+@pytest.mark.parametrize("text", ["[" * 30_000, "[a" * 15_000, "([" * 15_000, f"[x]({PAGE}) " * 2_000])
+def test_places_of_sources_are_found_in_a_time_that_grows_with_the_text_alone(text: str):
+    began = time.process_time()
+    assert len(annotated(text, [{"url": PAGE}] * 9_999)) == hosted.MOST_CITATIONS
+    assert time.process_time() - began < 3
+
+
+def test_citations_without_end_are_kept_up_to_a_bound():
+    delta = {"type": "citations_delta", "citation": {"url": PAGE, "cited_text": "x"}}
+    event = {"type": "content_block_delta", "index": 0, "delta": delta}
+    block, stop = said(0, "Words.")
+    (part,) = parts_of(decoded(AnthropicDecoder(CLAUDE), [block, *[event] * 9_999, stop, *ended()]))
+    assert len(part.provider_data.data["citations"]) == hosted.MOST_CITATIONS
 
 
 INJECTIONS = [
