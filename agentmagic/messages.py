@@ -340,6 +340,10 @@ class ToolDef:
     own_name: str = ""
 
 
+SEARCH, FETCH = "web_search", "web_fetch"
+"""The names of the tools of the web."""
+
+
 @value_class
 class HostedTool:
     """A tool that a provider carries out on its own servers, as an agent may have it.

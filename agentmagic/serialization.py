@@ -35,7 +35,7 @@ from agentmagic.events import (
 )
 from agentmagic.messages import Media, ProviderData, Text, ToolCall, ToolKey, as_text
 from agentmagic.secrets import redact
-from agentmagic.text import a_type, cut
+from agentmagic.text import a_type, cut, moved
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, SchemaValidator
@@ -193,10 +193,12 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
 
     `leaf` may change each text and number, and each key of JSON that a model, tool or provider wrote; it is given the
     key beside which a value of such JSON stands, or "". Bytes stay as they are, since base64 can look like a key.
+    Citations keep their places in a text that it changes.
     """
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     if (named := _fields_of(cast("type[Any]", type(value)))) is not None:
+        value = _with_places(value, leaf) if isinstance(value, Text) and value.citations else value
         data: dict[str, Any] = {"type": value.type}
         is_result = isinstance(value, RunResult)
         for field, default in named:
@@ -212,6 +214,16 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
         items = ((str(key), item) for key, item in cast("Mapping[Any, Any]", value).items())
         return {leaf(key, ""): to_json(item, leaf, key) for key, item in items}
     return leaf(value, name)
+
+
+def _with_places(part: Text, leaf: Callable[[Any, str], Any]) -> Text:
+    """Return a text with the places of its citations as they are in what `leaf` makes of it."""
+    changed = leaf(part.text, "")
+    if changed == part.text:
+        return part
+    ends = [place for one in part.citations for place in (one.start, one.end)]
+    places = iter(moved(ends, part.text, changed, lambda text: leaf(text, "")))
+    return replace(part, citations=tuple(replace(one, start=next(places), end=next(places)) for one in part.citations))
 
 
 @cache

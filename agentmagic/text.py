@@ -7,13 +7,14 @@ escapes in their place, which suits text that a person is to judge: approvals an
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from ipaddress import ip_address
 from itertools import islice
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from agentmagic.escapes import HIDDEN, SUSPECT, TERMINAL
 from agentmagic.secrets import CONTEXT, held, may_name, redact
@@ -31,6 +32,13 @@ _REVEALED = re.compile(rf"[{HIDDEN}\r]|{_JOINERS}")
 
 _PIECE = 100_000
 """Characters that are cleaned at once: a pattern holds the GIL, and 5 million took a second."""
+LONGEST_ADDRESS = 2_000
+"""Characters of an address to which a reader is led; browsers take more."""
+_URL_MARKS = "%/:?#[]@!$&'()*+,;=~"
+"""Characters of an address that are not letters or digits and stay as they are."""
+_HOST = re.compile(r"([a-zA-Z]+://)(\[[^\]/]*\]|[^/?#:@]+)(.*)", re.DOTALL)
+MOST_MOVED = 250_000
+"""Characters that are changed once more to find where places in a text have moved to."""
 _LONGEST_ESCAPE = 1000
 """Characters of a terminal escape that are kept together."""
 
@@ -67,6 +75,40 @@ def reveal(text: str, *, strictly: bool = False) -> str:
 def shown(text: str) -> str:
     """Return text from anywhere as a person may read it: secrets blanked, and clean."""
     return clean(redact(text))
+
+
+def moved(places: Sequence[int], text: str, changed: str, change: Callable[[str], str]) -> list[int]:
+    """Return where places in a text stand in `changed`, which `change` makes of it: it blanks secrets, or cleans.
+
+    A place inside of what is blanked is the begin of the blank. If the changes are many and the text is long, places
+    between them are its end.
+    """
+    if text.startswith(changed):
+        return [max(0, min(place, len(changed))) for place in places]
+    same = _same_start(text, changed)
+    behind = len(text) - min(_same_start(text[::-1], changed[::-1]), len(text) - same, len(changed) - same)
+    left = MOST_MOVED
+
+    def one(place: int) -> int:
+        nonlocal left
+        place = max(0, min(place, len(text)))
+        if place <= same:
+            return place
+        if place >= behind:
+            return place + len(changed) - len(text)
+        left -= place
+        return _same_start(change(text[:place]), changed) if left >= 0 else len(changed)
+
+    return list(map(one, places))
+
+
+def _same_start(one: str, other: str) -> int:
+    """Return how many characters two texts begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
 
 
 def exact(text: str) -> str:
@@ -224,6 +266,29 @@ def address_problem(url: str, most: int, *, https: bool = False) -> str | None:
     if parts.username is not None or not url.isascii() or not url.isprintable() or len(url) > most:
         return "it is written so that it could deceive"
     return None
+
+
+def web_address(url: object) -> str:
+    """Return an address in ASCII, its host with IDNA, "" for one to which a reader should not be led.
+
+    It has nothing hidden, and no letter in it looks like another.
+    """
+    if not isinstance(url, str) or len(url) > LONGEST_ADDRESS or SUSPECT.search(url) or not url.isprintable():
+        return ""
+    found = _HOST.match(url.strip())
+    host = _idna(found[2]) if found else ""
+    written = f"{found[1]}{host}{quote(found[3], safe=_URL_MARKS, errors='replace')}" if found and host else ""
+    return "" if address_problem(written, LONGEST_ADDRESS) else written
+
+
+def _idna(host: str) -> str:
+    """Return a host as the name that is looked up, "" for one that cannot be."""
+    if host.isascii():
+        return "" if "%" in host else host
+    labels = unicodedata.normalize("NFKC", host).lower().replace("\u3002", ".").split(".")
+    if any(not (one == "-" or unicodedata.category(one)[0] in "LMN") for label in labels for one in label):
+        return ""
+    return ".".join(one if one.isascii() else f"xn--{one.encode('punycode').decode()}" for one in labels)
 
 
 def is_loopback(url: str) -> bool:

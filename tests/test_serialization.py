@@ -19,7 +19,18 @@ from agentmagic.events import (
     fold,
     is_delta,
 )
-from agentmagic.messages import Media, Message, ProviderData, Reasoning, Text, ToolCall, ToolResult, Usage, user
+from agentmagic.messages import (
+    Citation,
+    Media,
+    Message,
+    ProviderData,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    user,
+)
 from agentmagic.secrets import BLANK
 from agentmagic.serialization import (
     DEEPEST,
@@ -131,6 +142,17 @@ def test_secrets_are_blanked_wherever_they_stand_keys_too():
     secrets.learn("SORT_KEY", "created-at-descending")  # which only may be a secret
     prompt = TurnStarted(user("sort by created-at-descending"), "m")
     assert decode_record(encode_record(prompt)) == prompt
+
+
+def test_citations_keep_their_words_where_secrets_are_blanked():
+    secrets.learn("API_KEY", "a1B2c3D4e5F6g7H8")
+    text = "Your key a1B2c3D4e5F6g7H8 is bad. Paris is big. The key a1B2c3D4e5F6g7H8 too. Rome is old."
+    words = ("Your", "Paris is big.", "Rome is old.")
+    spans = [(text.index(one), text.index(one) + len(one)) for one in words]
+    part = Text(text, citations=tuple(Citation(start, end, "https://x.org/") for start, end in spans))
+    read = decode_record(encode_record(PartFinished(0, part))).part
+    assert BLANK in read.text
+    assert tuple(read.text[one.start : one.end] for one in read.citations) == words
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,21 @@ def test_what_a_person_approves_hides_nothing(ask):
             assert re.search(rf"\\+{re.escape(hidden.encode('unicode_escape').decode()[1:])}", shown)
 
 
+@pytest.mark.parametrize(
+    ("written", "places", "expected"),
+    [
+        ("abc", [-1, 0, 2, 9], [0, 0, 2, 3]),
+        ("a#b", [0, 1, 2, 3], [0, 1, 1, 2]),
+        ("#a##b#c", [0, 1, 2, 4, 5, 6, 7], [0, 0, 1, 1, 2, 2, 3]),
+        ("ab###", [2, 4, 5], [2, 2, 2]),
+        ("#" + "ab" * 100_000 + "#c", [2, 200_001, 150_001, 200_003], [1, 200_000, 200_001, 200_001]),
+    ],
+)
+def test_places_move_with_the_words_of_a_text_that_is_changed(written, places, expected):
+    changed = written.replace("#", "")
+    assert text.moved(places, written, changed, lambda piece: piece.replace("#", "")) == expected
+
+
 def test_lists_and_text_are_cut_with_a_note():
     assert text.listed(()) == "none"
     assert text.listed(["a", "b"], 2) == "a, b"

@@ -226,7 +226,8 @@ class ToolCard(Block):
     it stands below the card of the tool. `agent` is the name of the agent that the call asks, and `inside` has the
     blocks of its turn, without the prompt, which is an argument. `client` is the program that makes the call in a
     served notebook, or the agent of an inner turn while it asks for the approval, "" if the model of the turn makes it.
-    A `hosted` call is carried out by the provider, which `server` names.
+    A `hosted` call is carried out by the provider, which `server` names; if it `is_question`, the card is none of its
+    calls, and asks whether it may make them.
     """
 
     name: str
@@ -249,6 +250,7 @@ class ToolCard(Block):
     client: str = ""
     fixed: bool = False
     hosted: bool = False
+    is_question: bool = False
     agent: str = ""
     inside: Snapshot | None = None
 

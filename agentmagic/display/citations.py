@@ -7,19 +7,17 @@ from functools import lru_cache
 from itertools import accumulate
 from secrets import randbelow
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
 
 from markupsafe import Markup
 
 from agentmagic.display.markdown import MATHS, parsed, to_html
 from agentmagic.messages import Citation, Source
-from agentmagic.text import address_problem, shown
+from agentmagic.secrets import redact
+from agentmagic.text import moved, shown, web_address
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-LONGEST_ADDRESS = 2_000
-"""Characters of an address that a link leads to; browsers take more."""
 LONGEST_TITLE = 150
 """Characters that are shown of the title and of the address of a page."""
 LONGEST_QUOTE = 600
@@ -28,10 +26,11 @@ LONGEST_NUMBERED = 50_000
 """Characters of a text that has numbers; a longer one, whose Markdown takes long to read, has the list alone."""
 MOST_NUMBERS = 1_000
 """Sources of an answer that have a number in it; the list has them all."""
+HEAVIEST_NUMBERED = 250_000
+"""The most that a text with numbers weighs; Markdown reads it in a tenth of a second or so, and two or three times."""
 MOST_SOUGHT = 250_000
-"""Characters that are read again and again to find places, in half a second or so."""
+"""The weight of what is read once more to find places that leave the Markdown whole."""
 
-_RESERVED = ":/?#[]@!$&'*+,;=%~-._"
 _PRIVATE, _PRIVATE_SIZE = 0xE000, 6_400
 _SPACE = "\u1680"
 """Begins a mark: Markdown takes it for white space beside emphasis, and the address before it ends."""
@@ -53,9 +52,13 @@ _REST = re.compile(
     rf"{_WIDE}*(?:(?:[^\w\s|\\]|_)+(?=[\s|]|$))?"
 )
 """What is left of a word, and the punctuation behind it."""
-_NEXT = re.compile(r"(?:\s*\n[ >]*(?:[-*+]|\d{1,9}[.)]|#{1,6}))?\s*\Z")
-"""What of the next line a citation may hold that ends there: the begin of an item or a heading."""
+_NEXT = re.compile(r"(?:\s*\n[ >]*(?:[-*+]|\d{1,9}[.)]|#{1,6}|\|))?\s*\Z")
+"""What of the next line a citation may hold that ends there: the begin of an item, a heading or a row."""
 _CODE = ("fence", "code_block")
+_SLOW = re.compile(r"[^\w\s]|[_\n]")
+"""What may begin something in Markdown."""
+_SLOW_WEIGHT, _LINK_WEIGHT = 20, 50
+"""What such a character weighs, and one that may begin a link, beside any other, as was measured."""
 
 
 class Mark(NamedTuple):
@@ -67,9 +70,8 @@ class Mark(NamedTuple):
 
 
 def link(url: str) -> str:
-    """Return an address as a link leads to it, all but ASCII encoded; "" for one to which no link may lead."""
-    encoded = quote(shown(url), safe=_RESERVED, errors="replace")
-    return "" if address_problem(encoded, LONGEST_ADDRESS) else encoded
+    """Return an address as a link leads to it, also one of Markdown; "" for one to which no link may lead."""
+    return web_address(redact(url)).replace("(", "%28").replace(")", "%29")
 
 
 def marked(text: str, marks: Iterable[Mark], written: Callable[[int], str], glue: str = "") -> str:
@@ -96,14 +98,13 @@ def placed(text: str, citations: tuple[Citation, ...], sources: tuple[Source, ..
     would change what the Markdown becomes, it stands at the end of the text.
     """
     whole = shown(text)
-    if len(whole) > LONGEST_NUMBERED:
+    if not citations or len(whole) > LONGEST_NUMBERED or _weight(whole) > HEAVIEST_NUMBERED:
         return ()
     numbers = {source.url: source.number for source in sources if source.number <= MOST_NUMBERS}
     places = _NumberPlaces(whole)
     numbered = [one for one in citations if one.url in numbers]
-    if not text.startswith(whole) and len(text) * len(numbered) > MOST_SOUGHT:
-        return tuple(_once({places.at_the_end(numbers[one.url]) for one in numbered}))
-    found = {places.mark(_in_shown(text, whole, one.end), numbers[one.url]) for one in numbered}
+    ends = moved([one.end for one in numbered], text, whole, shown)
+    found = {places.mark(end, numbers[one.url]) for end, one in zip(ends, numbered, strict=True)}
     return tuple(sorted(_fitting(whole, found, places)))
 
 
@@ -111,14 +112,9 @@ def _mark(number: int) -> str:
     return _MARK + chr(_PRIVATE + number)
 
 
-def _in_shown(text: str, whole: str, end: int) -> int:
-    """Return the place in a text as it is shown of one in the text as it was written."""
-    end = max(0, min(end, len(text)))
-    if text.startswith(whole):
-        return min(end, len(whole))
-    before = shown(text[:end])
-    same = (place for place, (one, other) in enumerate(zip(before, whole, strict=False)) if one != other)
-    return next(same, min(len(before), len(whole)))  # the place may be inside of a secret, which is blanked
+def _weight(text: str) -> int:
+    """Return how long Markdown takes to read a text, about, in characters of prose."""
+    return len(text) + _SLOW_WEIGHT * len(_SLOW.findall(text)) + _LINK_WEIGHT * text.count("[")
 
 
 class _NumberPlaces:
@@ -129,8 +125,10 @@ class _NumberPlaces:
         self._starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
         self.tokens = parsed(text)
         self._code = [token for token in self.tokens if token.type in _CODE and token.map]
+        self._code_at = _by_line(self._code)
+        self._words_at = _by_line(token for token in self.tokens if token.type == "inline")
+        self._tables_at = _by_line(token for token in self.tokens if token.type == "table_open")
         self._spans: dict[int, list[tuple[int, int]]] = {}
-        self._words = [token.map for token in self.tokens if token.type == "inline" and token.map]
 
     def mark(self, end: int, number: int) -> Mark:
         """Return the mark of a citation that ends at a place."""
@@ -139,16 +137,38 @@ class _NumberPlaces:
         if before := _NEXT.search(text[near:end]):
             end = near + before.start()
         line = bisect_right(self._starts, max(end - 1, 0)) - 1
-        for token in self._code:
-            if token.map and token.map[0] <= line < token.map[1]:
-                return self._behind(token, number)
-        first, last = next(((one, other) for one, other in self._words if one <= line < other), (line, line + 1))
+        if code := self._code_at.get(line):
+            return self._behind(code, number)
+        if table := self._tables_at.get(line):
+            end = self._in_cell(end, line, table)
+            line = bisect_right(self._starts, max(end, 0)) - 1
+            if end < 0:
+                return self.at_the_end(number)
+        words = self._words_at.get(line)
+        first, last = words.map if words and words.map else (line, line + 1)
         start = self._starts[first]
         for opens, closes in self._closed(start, self._starts[last] - 1):
             if opens < end < closes:
                 end = closes
         rest = _REST.match(text, end)
         return Mark(rest.end() if rest else end, number)
+
+    def _in_cell(self, end: int, line: int, table: "Token") -> int:
+        """Return the place behind the words of a cell before a place of a table; -1 if there are none near it.
+
+        Behind the last bar of a row a mark would be a cell of its own.
+        """
+        first = table.map[0] if table.map else line
+        for row in (line, line - 1):
+            start = self._starts[row]
+            before = self._text[start : min(end, self._starts[row + 1] - 1)]
+            words = before.rstrip(" \t\r|")
+            if row < first or row == first + 1:  # the row of dashes
+                return -1
+            if words.strip(" \t>"):
+                escaped = words.endswith("\\") and before[len(words) :].startswith("|")
+                return start + len(words) + escaped
+        return -1
 
     def pieces(self, marks: Collection[Mark]) -> Iterator[tuple[int, str, Sequence[Mark]]]:
         """Yield the outermost blocks of the text that have marks: where each begins, its text, its marks."""
@@ -186,24 +206,36 @@ class _NumberPlaces:
         return Mark(place, number, f"{close}\n{inside}")
 
 
+def _by_line(tokens: Iterable["Token"]) -> dict[int, "Token"]:
+    """Return the first token of each line."""
+    found: dict[int, Token] = {}
+    for token in tokens:
+        for line in range(*(token.map or (0, 0))):
+            found.setdefault(line, token)
+    return found
+
+
 def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
     """Return marks that leave the Markdown whole; those that would not go to the end of the text."""
     if _fits(text, marks, places.tokens):
         return set(_once(marks))
     left = MOST_SOUGHT
 
-    def fitting(start: int, piece: str, some: Sequence[Mark]) -> set[Mark]:
+    def fitting(start: int, piece: str, some: Sequence[Mark], plain: Sequence["Token"] | None = None) -> set[Mark]:
         """Return the marks of a piece that fit: all of them, or those of each half that do."""
         nonlocal left
-        left -= len(piece)
-        stops = sorted({mark.place for mark in some})
-        if left >= 0 and _fits(piece, [mark._replace(place=mark.place - start) for mark in some], parsed(piece)):
+        left -= _weight(piece) * (1 if plain else 2)
+        if left < 0:
+            return set()
+        plain = plain or parsed(piece)
+        if _fits(piece, [mark._replace(place=mark.place - start) for mark in some], plain):
             return set(some)
-        if left < 0 or len(stops) == 1:
+        stops = sorted({mark.place for mark in some})
+        if len(stops) == 1:
             return set()
         middle = stops[len(stops) // 2]
         before, behind = [one for one in some if one.place < middle], [one for one in some if one.place >= middle]
-        return fitting(start, piece, before) | fitting(start, piece, behind)
+        return fitting(start, piece, before, plain) | fitting(start, piece, behind, plain)
 
     good = {mark for piece in places.pieces(marks) for mark in fitting(*piece)}
     good = good if _fits(text, good, places.tokens) else set[Mark]()

@@ -7,7 +7,7 @@ from typing import Literal, NotRequired, TypedDict
 from agentmagic.display.blocks import TextBlock
 from agentmagic.display.citations import link, placed
 from agentmagic.display.rich_values import Form, Image, Pages, PlainText, RichHtml, Table
-from agentmagic.display.source_list import address_of, quotes_of, title_of
+from agentmagic.display.source_list import quotes_of, shown_address, source_title
 from agentmagic.messages import Source
 from agentmagic.text import shown
 
@@ -82,8 +82,8 @@ def source_fields(source: Source) -> SourceFields:
     """Return a source as a page shows it."""
     return {
         "number": source.number,
-        "title": title_of(source),
-        "address": address_of(source.url),
+        "title": source_title(source),
+        "address": shown_address(source.url),
         "link": link(source.url),
         "quotes": quotes_of(source),
     }
@@ -95,8 +95,9 @@ def form_fields(form: Form) -> FormFields:
         case RichHtml():
             return {"form": "html", "html": str(form.html)}
         case Pages():
-            pages = [(title or address_of(url), address_of(url), link(url), text) for title, url, text in form.pages]
-            return {"form": "pages", "pages": pages, "note": form.note}
+            pages = ((title, shown_address(url), link(url), text) for title, url, text in form.pages)
+            listed = [(title or address, address, leads_to, text) for title, address, leads_to, text in pages]
+            return {"form": "pages", "pages": listed, "note": form.note}
         case PlainText():
             return {"form": "text", "text": form.text, "note": form.note}
         case Table():

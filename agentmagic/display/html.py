@@ -242,9 +242,9 @@ class _BlockHtml:
     # -- what the model wrote ------------------------------------------------------------------
 
     def text(self, block: TextBlock) -> Markup:
-        if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
-            return element("div", _form(form), style="margin:8px 0;overflow-x:auto")
         sources = SourceList(block)
+        if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
+            return element("div", _form(form), style="margin:8px 0;overflow-x:auto") + sources.below()
         html = sources.text() if block.sources else self._markdown(block)
         return Markup('<div class="mathjax_process">{}</div>').format(html) + sources.below() if html else html
 

@@ -11,7 +11,8 @@ from agentmagic.display.citations import LONGEST_QUOTE, LONGEST_TITLE, cited_htm
 from agentmagic.display.elements import MUTED, element, fold
 from agentmagic.display.rich_values import Pages
 from agentmagic.messages import Source
-from agentmagic.text import clip, one_line, shown
+from agentmagic.secrets import redact
+from agentmagic.text import clip, one_line, shown, web_address
 
 HEADING = "Sources"
 LIST = "margin:0;padding-left:2em"
@@ -19,14 +20,14 @@ RAISED = "line-height:0;margin-left:2px"
 """Of a number: it takes no height of its line."""
 
 
-def title_of(source: Source) -> str:
+def source_title(source: Source) -> str:
     """Return the title of a page on one line, or else its address."""
-    return one_line(shown(source.title), LONGEST_TITLE) or address_of(source.url)
+    return one_line(shown(source.title), LONGEST_TITLE) or shown_address(source.url)
 
 
-def address_of(url: str) -> str:
-    """Return an address on one line, cut."""
-    return one_line(shown(url), LONGEST_TITLE)
+def shown_address(url: str) -> str:
+    """Return an address on one line, cut; one of the web as it is looked up, so that no letter looks like another."""
+    return one_line(web_address(redact(url)) or shown(url), LONGEST_TITLE)
 
 
 def quotes_of(source: Source) -> Sequence[str]:
@@ -58,7 +59,7 @@ class SourceList:
         return element("div", head, element("ol", *map(self._entry, self._block.sources), style=LIST))
 
     def _number(self, number: int) -> Markup:
-        title = title_of(self._sources[number])
+        title = source_title(self._sources[number])
         leads = Markup('<a href="#{}-{}" title="{}" aria-label="source {}: {}">{}</a>')
         return element("sup", leads.format(self._name, number, title, number, title, number), style=RAISED)
 
@@ -66,12 +67,12 @@ class SourceList:
         quotes = [element("blockquote", quote) for quote in quotes_of(source)]
         more = fold(element("small", "Quoted"), *quotes, look=f"cursor:pointer;{MUTED}") if quotes else ""
         entry = Markup('<li id="{}-{}" value="{}">{}{}</li>')
-        return entry.format(self._name, source.number, source.number, _page(title_of(source), source.url), more)
+        return entry.format(self._name, source.number, source.number, _page(source_title(source), source.url), more)
 
 
 def pages_html(pages: Pages) -> Markup:
     """Return the pages that a search found, each with its address and the beginning of its text."""
-    entries = (element("li", _page(title or address_of(url), url), _start(text)) for title, url, text in pages.pages)
+    entries = (element("li", _page(title or shown_address(url), url), _start(text)) for title, url, text in pages.pages)
     note = element("p", element("small", pages.note), style=MUTED) if pages.note else ""
     return element("ol", *entries, style=LIST) + note
 
@@ -80,7 +81,7 @@ def _page(title: str, url: str) -> Markup:
     """Return a page as a link, where one may lead to it, and its address."""
     leads_to = link(url)
     rel = Markup('<a href="{}" rel="noopener noreferrer nofollow">{}</a>')
-    address = element("small", address_of(url), style=f"{MUTED};overflow-wrap:anywhere")
+    address = element("small", shown_address(url), style=f"{MUTED};overflow-wrap:anywhere")
     return Markup("{} {}").format(rel.format(leads_to, title) if leads_to else title, address)
 
 

@@ -24,7 +24,7 @@ from agentmagic.display.blocks import (
 )
 from agentmagic.display.citations import marked, placed
 from agentmagic.display.rich_values import Form, Image, Table, answer_form, forms
-from agentmagic.display.source_list import address_of, title_of
+from agentmagic.display.source_list import shown_address, source_title
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.plan import TaskProgress
 from agentmagic.text import one_line, shown
@@ -77,9 +77,10 @@ class TextRenderer:
     def text(self, block: TextBlock) -> str:
         """Return the text as it is, a value as a table or as JSON in lines."""
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
-            return "\n".join(filter(None, _form(form)))
-        marks = placed(block.text, block.citations, block.sources)
-        text = marked(shown(block.text), marks, "[{}]".format, " ").strip()
+            text = "\n".join(filter(None, _form(form)))
+        else:
+            marks = placed(block.text, block.citations, block.sources)
+            text = marked(shown(block.text), marks, "[{}]".format, " ").strip()
         return "\n\n".join(filter(None, (text, source_lines(block))))
 
     def reasoning(self, block: ReasoningBlock) -> str:
@@ -141,7 +142,7 @@ class TextRenderer:
 def source_lines(block: TextBlock) -> str:
     """Return the sources of a text, each with its number, title and address, and "" without one."""
     lines = (
-        f"[{one.number}] {title_of(one)}" + (f"\n    {address_of(one.url)}" if one.title else "")
+        f"[{one.number}] {source_title(one)}" + (f"\n    {shown_address(one.url)}" if one.title else "")
         for one in block.sources
     )
     return "\n".join(["Sources:", *lines]) if block.sources else ""

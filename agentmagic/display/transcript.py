@@ -173,7 +173,8 @@ class Transcript:
                 self.asked[event.id] = event
                 card = self._card(event.call, "" if event.hosted else event.server)
                 card.step, card.effects, card.optional = event.step, event.effects, event.optional
-                card.fixed, card.hosted, card.client = event.fixed, event.hosted, self._asker or card.client
+                card.fixed, card.client = event.fixed, self._asker or card.client
+                card.hosted = card.is_question = event.hosted
                 self._change(card, "waiting", ask=event.id)
             case events.ApprovalGiven():
                 self._settle_approval(event)

@@ -212,7 +212,7 @@ def short_arguments(card: ToolCard) -> str:
     if card.call is None:
         return one_line(shown(settled(card.raw)), SHORT_ARGUMENTS)
     arguments = in_json(card.call.arguments)
-    if card.hosted and card.server:  # the title says what they are
+    if card.hosted and not card.is_question:  # the title says what they are
         given = (cast("list[Any]", value if isinstance(value, list) else [value]) for value in arguments.values())
         return one_line(", ".join(compact(one) for values in given for one in values), SHORT_ARGUMENTS)
     if is_outside(card.server):  # it says itself what it does
@@ -231,7 +231,7 @@ def card_state(card: ToolCard) -> str:
 def hosted_title(card: ToolCard) -> str:
     """Say what the provider does itself, or may do; "" for any other call, and for one that we have no words for."""
     asked, doing, did = HOSTED.get(card.name, ("", "", "")) if card.hosted else ("", "", "")
-    return asked if not card.server else did if card.state == "done" else doing
+    return asked if card.is_question else did if card.state == "done" else doing
 
 
 def hosted_state(card: ToolCard) -> str:
@@ -239,7 +239,7 @@ def hosted_state(card: ToolCard) -> str:
     if not card.hosted or card.state != "done":
         return ""
     pages = sum(isinstance(part, Resource) for part in card.result.content) if card.result else 0
-    return counted(pages, "page") if pages else "" if card.server else "allowed"
+    return counted(pages, "page") if pages else "allowed" if card.is_question else ""
 
 
 def long_reason(card: ToolCard) -> str:

@@ -31,7 +31,7 @@ from agentmagic.display.blocks import (
 )
 from agentmagic.display.citations import Mark, link, marked, placed
 from agentmagic.display.rich_values import Image, Pages, Table, forms
-from agentmagic.display.source_list import quotes_of, title_of
+from agentmagic.display.source_list import quotes_of, source_title
 from agentmagic.display.transcript import Transcript
 from agentmagic.escapes import decoded
 from agentmagic.events import Level
@@ -163,7 +163,7 @@ def answer(block: TextBlock) -> Iterator[str]:
 
 def _source(source: Source) -> str:
     quoted = "".join(f"\n\n  > {plain(one)}" for one in quotes_of(source))
-    return _page(rf"\[{source.number}\] ", title_of(source), source.url) + quoted
+    return _page(rf"\[{source.number}\] ", source_title(source), source.url) + quoted
 
 
 def _page(number: str, title: str, url: str) -> str:

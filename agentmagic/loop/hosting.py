@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from agentmagic.approval.approvals import DEFAULT, Gate, Refused
-from agentmagic.messages import ToolCall
+from agentmagic.messages import SEARCH, ToolCall
 from agentmagic.providers.base import Model, hosts
 from agentmagic.tools.base import Tool
-from agentmagic.tools.web import LETS, SEARCH, asked, why_without
+from agentmagic.tools.web import LETS, asked, why_without
 
 
 def take_hosted(tools: dict[str, Tool]) -> list[Tool]:

@@ -32,7 +32,7 @@ from agentmagic.errors import (
 )
 from agentmagic.events import SERVED, PartDelta, PartFinished, PartStarted
 from agentmagic.loop.budgets import BudgetExhausted
-from agentmagic.messages import Part, Text, ToolCall, Usage, user
+from agentmagic.messages import HostedResult, Media, Part, Text, ToolCall, Usage, user
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request, Taped, is_played
 from agentmagic.providers.gate import gate_of
 from agentmagic.providers.registry import counted
@@ -87,6 +87,7 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
     while the request waits at the gate, and a refusal because of the pace is waited out there and counts as no try.
     """
     failures: list[ProviderError] = []
+    waited: list[ProviderError] = []
     mends = 0
     gate, tokens = gate_of(model), tokens_of_request(exchange.request) if row else 0
 
@@ -106,6 +107,7 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
                 return await admitted(request)
             except ProviderError as error:
                 if row and _waits_at_gate(error) and _may_help(error, failures, settings):
+                    waited.append(error)
                     continue
                 if error.mended and mends < MENDS:
                     mends += 1
@@ -129,9 +131,9 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
     try:
         finished: ModelFinished = await cast("Any", retrying)(attempt)
     except ProviderError as error:
-        error.usage = _wasted(model, failures)
+        error.usage = _wasted(model, [*failures, *waited])
         raise
-    return replace(finished, usage=counted(model, finished.usage) + _wasted(model, failures))
+    return replace(finished, usage=counted(model, finished.usage) + _wasted(model, [*failures, *waited]))
 
 
 def _wasted(model: Model, failures: list[ProviderError]) -> Usage:
@@ -198,7 +200,13 @@ async def stream_once(model: Model, request: Request, parts: dict[int, Part], he
 
 
 def _says_something(part: Part) -> bool:
-    return isinstance(part, ToolCall) or (isinstance(part, Text) and bool(part.text.strip()))
+    match part:
+        case Text():
+            return bool(part.text.strip())
+        case HostedResult():  # what was drawn is an answer, what was only searched is none
+            return any(isinstance(one, Media) for one in part.content)
+        case _:
+            return isinstance(part, ToolCall)
 
 
 def _silence(model: Model, finished: ModelFinished) -> EmptyAnswer:

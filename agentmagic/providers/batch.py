@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtim
 from agentmagic.errors import BadRequest, ProviderError, Unavailable
 from agentmagic.messages import Usage
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, ModelSettings, Request, honoured
-from agentmagic.providers.clients import LONGEST_EVENT, LONGEST_RESPONSE, Decoder, RemoteModel
+from agentmagic.providers.clients import LONGEST_EVENT, LONGEST_RESPONSE, Decoder, RemoteModel, counting
 from agentmagic.providers.failures import broken, cut_off, quoted
 from agentmagic.providers.registry import address_of, counted, priced, search_fees
 from agentmagic.providers.streams import read_json
@@ -147,12 +147,13 @@ async def split(
 def decoded(decoder: Decoder, answer: object) -> BatchAnswer:
     """Return the events of a whole answer, which can be any JSON."""
     try:
-        events = [*decoder.feed(answer), *decoder.close()]
+        with counting(decoder):
+            events = [*decoder.feed(answer), *decoder.close()]
+            if not any(isinstance(event, ModelFinished) for event in events):
+                raise broken("the provider paused it, and an answer of a batch cannot go on.")
     except ProviderError as failure:
         return failure
-    if any(isinstance(event, ModelFinished) for event in events):
-        return events
-    return broken("the provider paused it, and an answer of a batch cannot go on.")
+    return events
 
 
 def unanswered(who: str, why: str) -> Unavailable:
@@ -290,6 +291,7 @@ class RemoteBatches(ABC):
     def _billed(self, answer: BatchAnswer) -> BatchAnswer:
         """Return an answer with what it costs in a batch."""
         if isinstance(answer, ProviderError):
+            answer.usage = answer.usage and self._cost(answer.usage)
             return answer
         *parts, last = answer
         return [*parts, replace(last, usage=self._cost(last.usage)) if isinstance(last, ModelFinished) else last]

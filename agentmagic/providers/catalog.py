@@ -34,13 +34,15 @@ https://platform.claude.com/docs/en/build-with-claude/prompt-caching; the price 
 
 SEARCH_FEES: tuple[tuple[str, re.Pattern[str], float], ...] = (
     ("anthropic", re.compile(""), 0.010),
+    ("openai", re.compile(r"(?:.*/)?gpt-.*-search-preview"), 0.025),
     ("openai", re.compile(""), 0.010),
     ("google", re.compile(r"(?:.*/)?gemini-[12]\b"), 0.035),
     ("google", re.compile(""), 0.014),
 )
 """What a search of the web costs in US dollars, by seller and model; pages that are fetched cost tokens alone.
 
-https://platform.claude.com/docs/en/about-claude/pricing and https://developers.openai.com/api/docs/pricing. Of
+https://platform.claude.com/docs/en/about-claude/pricing and https://developers.openai.com/api/docs/pricing, which has
+another price for the preview of models that do not reason. Of
 https://ai.google.dev/gemini-api/docs/pricing it is the price behind a free number of searches a day or month, which no
 answer tells: the cost is then what it is at most.
 """

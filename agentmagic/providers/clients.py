@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken
+from agentmagic.messages import Usage
 from agentmagic.providers.base import ModelEvent, Provider, Request
 from agentmagic.providers.failures import (
     broken,
@@ -140,6 +141,11 @@ class Decoder(Protocol):
     They are `SETTLE` if figures may follow, and `AFTER_END` behind the last chunk of the API.
     """
 
+    @property
+    def used(self) -> Usage | None:
+        """What the answer has used so far, None if the server has not told its tokens."""
+        ...
+
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
         """Return the events of a chunk, which can be any JSON."""
         ...
@@ -147,6 +153,16 @@ class Decoder(Protocol):
     def close(self, *, done: bool = False) -> Iterable[ModelEvent]:
         """Return the events that only the end of the response brings; `done` says that the server wrote `[DONE]`."""
         ...
+
+
+@contextmanager
+def counting(decoder: Decoder) -> Generator[None]:
+    """Give a failure what the answer has used until then, if the server has told: it is paid all the same."""
+    try:
+        yield
+    except ProviderError as failure:
+        failure.usage = failure.usage or decoder.used
+        raise
 
 
 class RemoteModel(Generic[K, C]):
@@ -277,7 +293,7 @@ class RemoteModel(Generic[K, C]):
         """
         done, begun = False, False
         try:
-            with self._reading():
+            with counting(decoder), self._reading():
                 async with aclosing(response), aclosing(reader(response)) as reads:
                     async for found in reads:
                         for data in found:
@@ -295,8 +311,9 @@ class RemoteModel(Generic[K, C]):
             if not begun:
                 self._refused(failure, body)
             raise
-        for event in self._end(response, decoder, begun=begun, done=done):
-            yield event
+        with counting(decoder):
+            for event in self._end(response, decoder, begun=begun, done=done):
+                yield event
 
     def _end(self, response: "httpx2.Response", decoder: Decoder, *, begun: bool, done: bool) -> Iterable[ModelEvent]:
         """Return the events that only the end of a response brings. Raises BadRequest if it was no stream."""

@@ -4,14 +4,11 @@ All of it is a stranger's text, and goes through the functions of this module. T
 what cannot be seen, and drop addresses to which a reader should not be led.
 """
 
-import re
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
-from agentmagic.escapes import SUSPECT
 from agentmagic.events import PartFinished, PartStarted
 from agentmagic.messages import (
     Citation,
@@ -27,16 +24,15 @@ from agentmagic.messages import (
 )
 from agentmagic.providers.base import ModelEvent
 from agentmagic.providers.wire import Json, text_of, words_of
-from agentmagic.text import address_problem, clean, clip, encodable, one_line, written_json
+from agentmagic.text import clean, clip, encodable, one_line, web_address, written_json
 
-SEARCH, FETCH, PROGRAM = "web_search", "web_fetch", "code_execution"
-"""The names of calls that several providers have."""
+PROGRAM = "code_execution"
+"""The name of a call that several providers have; those of the web have names as their tools do."""
 
 MOST_PAGES = 50
 """Pages of one result."""
 MOST_CITATIONS = 300
 """Citations of one text."""
-LONGEST_URL = 2_000
 LONGEST_TITLE = 300
 LONGEST_QUOTE = 1_000
 LONGEST_PAGE = 20_000
@@ -44,18 +40,7 @@ LONGEST_PAGE = 20_000
 LONGEST_ARGUMENTS = 10_000
 LONGEST_IMAGE = 5_000_000
 """Characters of base64."""
-_URL_MARKS = "%/:?#[]@!$&'()*+,;=~"
-"""Characters of an address that are not letters or digits and stay as they are."""
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-
-
-def address(url: object) -> str:
-    """Return the address of a page, "" for one to which a reader should not be led."""
-    if not isinstance(url, str) or len(url) > LONGEST_URL or SUSPECT.search(url) or not url.isprintable():
-        return ""
-    written = quote(url.strip(), safe=_URL_MARKS, errors="replace")
-    host = re.split("[/?#]", written.partition("://")[2])[0]
-    return "" if "%" in host or address_problem(written, LONGEST_URL) else written  # letters may look like others
 
 
 def title_of(title: object) -> str:
@@ -66,7 +51,7 @@ def title_of(title: object) -> str:
 def page(url: object, title: object = "", text: object = "", media_type: str = "") -> Resource | Text:
     """Return a page that was found; only its title and its words if its address is dropped."""
     name, body = title_of(title), clip(clean(text_of(text)), LONGEST_PAGE)
-    if found := address(url):
+    if found := web_address(url):
         return Resource(found, name, media_type, body)
     return Text("\n".join(filter(None, (name or "(a page without an address)", body))))
 
@@ -139,7 +124,7 @@ def citation(text: str, span: tuple[object, object], url: object, title: object 
     if not (type(start) is int and type(end) is int and 0 <= start < end <= len(text)):
         start = end = len(text)
     end = max(start, len(text[:end].rstrip()))  # a number stands behind a word, not on the next line
-    return Citation(start, end, address(url), title_of(title), one_line(text_of(quoted), LONGEST_QUOTE))
+    return Citation(start, end, web_address(url), title_of(title), one_line(text_of(quoted), LONGEST_QUOTE))
 
 
 def cites(found: Iterable[Citation]) -> tuple[Citation, ...]:

@@ -85,6 +85,7 @@ class Decoder:
     def __init__(self, model: str = "") -> None:
         self._model = model
         self._writer = wire.PartWriter(lambda text, _field: Reasoning(text, ProviderData(PROVIDER, {"model": model})))
+        self.used: Usage | None = None
         self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
@@ -105,8 +106,8 @@ class Decoder:
             self.rest = AFTER_END
             reason = text_of(line.get("done_reason")) or "stop"  # older servers give none
             sent, written = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
-            usage, answerer = Usage(sent, 0, written, requests=1), text_of(line.get("model"))
-            yield ModelFinished(usage, reason, reason == "length", model=answerer)
+            self.used = Usage(sent, 0, written, requests=1)
+            yield ModelFinished(self.used, reason, reason == "length", model=text_of(line.get("model")))
 
     def close(self, *, done: bool = False) -> tuple[ModelEvent, ...]:  # noqa: ARG002  (this API has no `[DONE]`)
         """Return nothing. Raises StreamBroken if the answer was not complete."""

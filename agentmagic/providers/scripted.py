@@ -10,6 +10,7 @@ from typing import Any, NotRequired, TypedDict, cast
 from agentmagic.errors import BadRequest, ConfigError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import (
+    SEARCH,
     Citation,
     HostedCall,
     HostedResult,
@@ -42,8 +43,6 @@ PROVIDERS = (
         all_models=Family(re.compile(""), KINDS, window=None),
     ),
 )
-
-SEARCH = "web_search"
 
 
 class ScriptedCall(TypedDict):

@@ -7,11 +7,10 @@ from typing import Any, cast
 
 from agentmagic.classroom import class_settings
 from agentmagic.errors import UsageError
-from agentmagic.messages import HostedTool, ToolCall, ToolDef, ToolResult
+from agentmagic.messages import FETCH, SEARCH, HostedTool, ToolCall, ToolDef, ToolResult
 from agentmagic.text import written_json
 from agentmagic.tools.base import Tool, ToolContext, failure
 
-SEARCH, FETCH = "web_search", "web_fetch"
 LETS = {
     SEARCH: "Lets the model's provider search the web in this session. A search may cost a fee.",
     FETCH: "Lets the model's provider read pages of the web in this session.",

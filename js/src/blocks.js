@@ -58,7 +58,10 @@ class Words {
     this.#text.classList.toggle("am-busy", open)
     this.element.setAttribute("aria-busy", String(open))
     this.element.hidden = !text && !form
-    if (form) return void put(this.#text, drawn(form))
+    if (form) {
+      put(this.#text, drawn(form))
+      return void put(this.element, this.#text, sources && sourceList(sources))
+    }
     return sources && !open ? this.#cite(block, sources, deadline) : this.#growing.draw(text, open, deadline)
   }
 

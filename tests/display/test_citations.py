@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from agentmagic.display import citations, html, terminal
 from agentmagic.display.citations import cited_html, link, marked, placed
-from agentmagic.display.markdown import to_html
+from agentmagic.display.markdown import parsed, to_html
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import PartFinished, PartStarted
 from agentmagic.messages import Citation, Source, Text, sources_of
@@ -17,6 +17,7 @@ from agentmagic.text import shown
 from tests.display.logs import over, started, words_of
 
 KEY = "sk-" + "a1B2" * 8
+TABLE = "| a | b |\n|---|---|\n"
 NEW, OLD = "https://docs.python.org/3.15/", "https://docs.python.org/3.14/"
 
 
@@ -59,6 +60,12 @@ def turn(*parts):
         ("1. one\n2. two\n", ["one", "two\n"], "1. one[1]\n2. two[2]\n"),
         ("| a | b |\n|---|---|\n| c | d |", ["a", "d"], "| a[1] | b |\n|---|---|\n| c | d[2] |"),
         ("| a | b |\n|---|---|\n| c | d |", ["b |\n|-"], "| a | b |\n|---|---|\n| c | d |\n\n[1]"),
+        (f"{TABLE}| c | d |\n| e | f |\n\nend", ["| c | d |", "f |\n"], f"{TABLE}| c | d[1] |\n| e | f[2] |\n\nend"),
+        (f"{TABLE}| c | d |\n| e | f |", ["d |\n| ", "| e |"], f"{TABLE}| c | d[1] |\n| e[2] | f |"),
+        (f"{TABLE}| c | d  |  |\n| e | \\| |", ["d  |  |", "\\| |"], f"{TABLE}| c | d[1]  |  |\n| e | \\|[2] |"),
+        (f"{TABLE}|  |  |\nend", ["|  |  |"], f"{TABLE}|  |  |\nend\n\n[1]"),
+        ("> | a | b |\n> |---|---|\n> | c | d |", ["c | d |"], "> | a | b |\n> |---|---|\n> | c | d[1] |"),
+        ("- | a |\n  |---|\n  | c |\n- b", ["| c |\n- "], "- | a |\n  |---|\n  | c[1] |\n- b"),
         ("```py\nx = 1\ny\n```\nend", ["x = 1"], "```py\nx = 1\ny\n```\nend\n\n[1]"),
         ("```py\nx = 1\ny\n```\n\nend", ["x = 1"], "```py\nx = 1\ny\n```\n[1]\n\nend"),
         ("- a\n\n  ```\n  x\n  ```\n- b", ["x"], "- a\n\n  ```\n  x\n  ```\n  [1]\n- b"),
@@ -116,8 +123,28 @@ def test_no_text_can_forge_a_number():
     assert page.count("<sup>") == 1
 
 
-def test_a_text_that_is_too_long_for_numbers_has_the_list_alone():
-    part = cited("So. " * 15_000, (0, 3))
+@pytest.mark.parametrize(
+    "text",
+    [
+        TABLE + "| x | y | z | w |\n" * 500,
+        "\n".join("> " * 60 + "a" for _ in range(60)),
+        "- item\n" * 3_000,
+        "*a" * 5_000,
+        "[a]: b\n" * 1_500,
+        "a\n===\n" * 1_000,
+    ],
+)
+def test_the_places_of_numbers_are_sought_for_a_bounded_time(text, monkeypatch):
+    read = []
+    monkeypatch.setattr(citations, "parsed", lambda piece: read.append(piece) or parsed(piece))
+    ends = range(7, len(text), len(text) // 250)
+    assert {mark.number for mark in marks_of(cited(text, *((0, end) for end in ends)))} == set(range(1, len(ends) + 1))
+    assert sum(map(citations._weight, read)) < 3 * citations.HEAVIEST_NUMBERED + citations.MOST_SOUGHT
+
+
+@pytest.mark.parametrize("text", ["So. " * 15_000, "[" * 10_000, "| " * 13_000])
+def test_a_text_that_is_too_long_or_slow_for_numbers_has_the_list_alone(text):
+    part = cited(text, (0, 3))
     assert marks_of(part) == ()
     assert words_of(html.render(Transcript(turn(part)))).count("https://x.org/0") == 2
 
@@ -126,7 +153,9 @@ def test_a_text_that_is_too_long_for_numbers_has_the_list_alone():
     ("url", "leads_to"),
     [
         ("https://x.org/a?b=c#d", "https://x.org/a?b=c#d"),
-        ("http://x.org/\u202ea(b) <c>", "http://x.org/a%28b%29%20%3Cc%3E"),
+        ("http://x.org/a(b) <c>", "http://x.org/a%28b%29%20%3Cc%3E"),
+        ("http://x.org/\u202ea", ""),
+        ("https://münchen.de/ü", "https://xn--mnchen-3ya.de/%C3%BC"),
         ("https://de.wikipedia.org/wiki/Käse", "https://de.wikipedia.org/wiki/K%C3%A4se"),
         *[(url, "") for url in ("javascript:alert(1)", "data:text/html,x", "/etc/passwd", "https://", "ftp://x.org")],
         *[(url, "") for url in ("https://user@x.org", "https://x.org/" + "a" * 2_000, "https://[", "")],

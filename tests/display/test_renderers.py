@@ -150,6 +150,14 @@ ROWS = {
         f"\n\n{RECORDS}\n\n",
         {"form": {"form": "table", "columns": ["city", "people"], "rows": [["Oslo", "709"]], **COLUMNS}},
     ),
+    "a value with its sources": (
+        blocks.TextBlock,
+        [events.PartFinished(0, Text(RECORDS, citations=(Citation(0, 5, PAGE),))), events.TurnFinished(VALUED)],
+        f"city people Oslo 709 Sources {PAGE} {PAGE}",
+        f"city  people\nOslo     709\n\nSources:\n[1] {PAGE}",
+        f"**Sources**\n\n- \\[1\\] [{PAGE}]({PAGE})\n",
+        {"form": {"form": "table", "columns": ["city", "people"], "rows": [["Oslo", "709"]], **COLUMNS}},
+    ),
     "an answer with its sources": (
         blocks.TextBlock,
         [events.PartFinished(0, CITED)],
@@ -203,6 +211,22 @@ ROWS = {
         "◐ Searching the web (anthropic) python 3.15 [running]",
         "<summary>◐ <code>Searching the web</code> (anthropic) python 3.15 [running]</summary>",
         {"title": "Searching the web", "told": "", "state": "running"},
+    ),
+    "a search of a server without a name": (
+        blocks.ToolCard,
+        [events.PartFinished(0, replace(SEARCH, host="")), events.PartFinished(1, replace(FOUND, content=()))],
+        "✓ Searched the web python 3.15 Arguments query python 3.15 Result nothing",
+        "✓ Searched the web python 3.15",
+        "<code>Searched the web</code> python 3.15</summary>",
+        {"title": "Searched the web", "told": "", "state": "done"},
+    ),
+    "a search whose words are still written": (
+        blocks.ToolCard,
+        [events.PartStarted(0, "hosted_call", "web_search"), events.PartDelta(0, '{"query": "py')],
+        '◌ Searching the web {"query": "py Arguments {"query": "py',
+        '◌ Searching the web {"query": "py',
+        "",
+        {"title": "Searching the web", "told": "", "state": "pending"},
     ),
     "a page that could not be read": (
         blocks.ToolCard,

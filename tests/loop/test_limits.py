@@ -7,7 +7,7 @@ from agentmagic import Agent, Session
 from agentmagic.errors import EmptyAnswer, InvalidOutput, MalformedCall, UsageError
 from agentmagic.events import PartFinished, PartStarted, PromptAdded
 from agentmagic.loop.budgets import Budget
-from agentmagic.messages import Text, ToolCall, Usage
+from agentmagic.messages import HostedCall, HostedResult, Media, Resource, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
 from agentmagic.testing import invalid_history
 from tests.turns import calls, kinds, play, scripted, texts
@@ -69,6 +69,18 @@ def test_a_model_that_stays_silent_is_asked_three_times_in_all_unless_it_used_up
     assert len(model.requests) == requests
     assert raised.value.result.usage.input_tokens == 10 * requests
     assert invalid_history(session.messages) is None
+
+
+SEARCH = HostedCall("h1", "web_search", {}, "Gemini")
+FOUND = HostedResult("h1", "web_search", (Resource("https://x.org/", "A page"),))
+DRAWN = HostedResult("h1", "code_execution", (Media("image/png", b"\x89PNG"),))
+
+
+@pytest.mark.parametrize(("parts", "requests"), [([SEARCH, FOUND], 2), ([SEARCH, DRAWN], 1), ([DRAWN], 1)])
+def test_a_picture_that_the_provider_drew_is_an_answer_and_what_it_only_searched_is_none(parts, requests):
+    model = Said([*parts, DONE], [Text("Here."), DONE])
+    Session(Agent(model)).ask("a prompt")
+    assert len(model.requests) == requests
 
 
 def test_a_call_that_cannot_be_read_is_asked_for_again_with_a_word_on_it():

@@ -12,7 +12,7 @@ from agentmagic.errors import ProviderError, RateLimited, Unavailable
 from agentmagic.events import StepRetried
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, run_turn
-from agentmagic.messages import user
+from agentmagic.messages import Usage, user
 from agentmagic.providers import gate as gates
 from agentmagic.providers.base import Request
 from agentmagic.providers.gate import ProviderGate, gate_of
@@ -238,6 +238,14 @@ def test_a_row_waits_at_the_gate_whatever_its_tries_and_its_timeout(error):
     outcome, events = turn_of(Faulty(*[error] * 5), row=True, timeout=5.0)
     assert outcome.result.stop_reason == "answer"
     assert not [event for event in events if isinstance(event, StepRetried)]
+
+
+def test_what_an_answer_has_used_that_broke_off_for_too_much_load_is_counted_also_if_it_waits_at_the_gate():
+    error = Unavailable("busy", status=529)
+    error.usage = Usage(100, searches=2, cost=None)
+    outcome, _ = turn_of(Faulty(error), row=True)
+    assert outcome.result.usage.searches == 2
+    assert outcome.result.usage.input_tokens >= 100
 
 
 @pytest.mark.parametrize(("error", "row"), [(refusal(), False), (Unavailable("down", status=500), True)])

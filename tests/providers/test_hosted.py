@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentmagic import Agent, Session, web_search
-from agentmagic.errors import MalformedCall
+from agentmagic.errors import MalformedCall, ProviderError
 from agentmagic.events import Fold, StepStarted
 from agentmagic.messages import (
     Citation,
@@ -29,6 +29,7 @@ from agentmagic.providers.anthropic.model import Anthropic
 from agentmagic.providers.base import ModelFinished, Request
 from agentmagic.providers.gemini import encoder as gemini
 from agentmagic.providers.openai.chat_completions import OpenAIChat
+from agentmagic.providers.openai.client import annotated
 from agentmagic.providers.openai.responses import Decoder as ResponsesDecoder
 from agentmagic.testing import run
 from tests.providers.loopback import Exchange, Loopback, ask, sse
@@ -161,6 +162,22 @@ def test_openai_counts_in_any_unit_and_the_address_decides(start: Any, end: Any)
     assert PAGE in [text[one.start : one.end].strip("()") for one in part.citations]
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (f"So ([a page]({PAGE})). More", f"([a page]({PAGE}))"),
+        (f"So [[1]]({PAGE}) more", f"[[1]]({PAGE})"),
+        (f"So a [page]\n]({PAGE}) more", PAGE),
+        (f"So {'a' * 400}]({PAGE}) more", PAGE),
+        (f"So {PAGE} more", PAGE),
+        ("So more", ""),
+    ],
+)
+def test_a_source_without_a_place_stands_at_its_link(text: str, place: str):
+    (found,) = annotated(text, [{"url": PAGE}])
+    assert text[found.start : found.end] == place
+
+
 def test_gemini_may_search_without_end():
     with pytest.raises(MalformedCall, match="searched too often"):
         answers("gemini_too_many_tool_calls")
@@ -178,6 +195,59 @@ def test_an_answer_of_anthropic_that_pauses_goes_on_with_the_result_that_was_mis
     used = [streamed("anthropic_pause", number)[-2]["usage"]["server_tool_use"] for number in (0, 1)]
     assert events[-1].usage.searches == sum(one["web_search_requests"] for one in used)
     assert events[-1].usage.input_tokens == 404_500 + 82_100
+
+
+SEARCHES = {"web_search_requests": 2}
+PAUSED = [
+    {"type": "message_start", "message": {"usage": {"input_tokens": 100}}},
+    begun(0, use("srvtoolu_1", "web_search")),
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "pause_turn"}, "usage": {"server_tool_use": SEARCHES}},
+    {"type": "message_stop"},
+]
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "later"}}
+CALL = {"toolCall": {"id": "a", "toolType": "GOOGLE_SEARCH_WEB", "args": {"queries": ["q1", "q2"]}}}
+GOOGLE = {"candidates": [{"content": {"parts": [CALL]}}], "usageMetadata": {"promptTokenCount": 100}}
+COUNTED = {"choices": [{"delta": {"content": "a"}}], "usage": {"prompt_tokens": 100}}
+SEARCHED = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "tokens", "searches"),
+    [
+        ("gemini_search_3_functions", [[GOOGLE, {"candidates": [{"finishReason": "TOO_MANY_TOOL_CALLS"}]}]], 100, 2),
+        ("gemini_search_3_functions", [[GOOGLE]], 100, 2),
+        ("anthropic_search", [[PAUSED[0], OVERLOADED]], 100, 0),
+        ("anthropic_search", [PAUSED, [PAUSED[0], OVERLOADED]], 200, 2),
+        ("anthropic_search", [PAUSED, "refused"], 100, 2),
+        ("anthropic_search", [PAUSED] * 20, 2_000, 40),
+        ("chat_search_model", [[COUNTED, {"choices": [{"finish_reason": "error"}]}]], 100, 1),
+        ("chat_search_model", [[COUNTED, {"error": {"message": "no", "code": 500}}]], 100, 1),
+        (
+            "responses_search",
+            [
+                [
+                    {"type": "response.output_item.done", "output_index": 0, "item": SEARCHED},
+                    {"type": "response.failed", "response": {"error": {}, "usage": {"input_tokens": 100}}},
+                ]
+            ],
+            100,
+            1,
+        ),
+    ],
+)
+def test_what_a_failed_answer_has_used_is_counted(name: str, answers: Any, tokens: int, searches: int):
+    exchanges = [Exchange("{}", 500) if one == "refused" else Exchange(sse(*one)) for one in answers]
+    with Loopback(exchanges) as server, pytest.raises(ProviderError) as failed:
+        ask(connected(name, server.url), Request((HELLO,), hosted=(SEARCH,)))
+    assert (failed.value.usage.input_tokens, failed.value.usage.searches) == (tokens, searches)
+
+
+@pytest.mark.parametrize("name", ["anthropic_search", "chat_search_model", "gemini_search_25", "responses_search"])
+def test_a_failed_answer_without_figures_has_used_nothing_that_is_known(name: str):
+    with Loopback([Exchange(sse({"type": "ping"}))]) as server, pytest.raises(ProviderError) as failed:
+        ask(connected(name, server.url), Request((HELLO,)))
+    assert failed.value.usage is None
 
 
 # ---- the same provider goes on
@@ -284,6 +354,19 @@ def test_another_provider_is_sent_words_and_links(name: str, other: str, apis: d
             assert all(one.url in sent for one in part.citations)
         if isinstance(part, HostedResult):
             assert hosted.untrusted_page(part.name) in sent
+
+
+@pytest.mark.parametrize("name", ["chat_groq_compound", "chat_openrouter"])
+def test_another_model_of_a_compatible_server_is_sent_words_and_links(name: str):
+    *parts, last = parts_of(answers(name))
+    text = Text("So.", last.provider_data, citations=(Citation(0, 3, PAGE, "A page"),))
+    history = viewed("openai-chat", HELLO, Message("assistant", (*parts, last, text)), HELLO)
+    (own, other) = (body_of("openai-chat", Request(history), model)["messages"][1] for model in (model_of(name), "x"))
+    found = [part.name for part in parts if isinstance(part, HostedResult)]
+    assert own["content"].endswith("So.")
+    assert other["content"].endswith(f"So. [A page](<{PAGE}>)")
+    assert all(hosted.untrusted_page(one) in other["content"] for one in found)
+    assert hosted.untrusted_page("web_search") not in own["content"]
 
 
 def test_a_gemini_before_3_is_sent_what_a_later_one_searched_as_words():

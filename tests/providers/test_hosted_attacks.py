@@ -1,6 +1,7 @@
 """What pages, search results and servers may send, and what becomes of it."""
 
 import json
+import time
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,8 @@ from agentmagic.messages import (
 from agentmagic.providers import hosted
 from agentmagic.providers.anthropic.decoder import Decoder as AnthropicDecoder
 from agentmagic.providers.base import Request
+from agentmagic.providers.openai.client import annotated
+from agentmagic.text import web_address
 from tests.providers.server_traffic import (
     CLAUDE,
     FLASH_25,
@@ -41,12 +44,13 @@ from tests.providers.server_traffic import (
 
 EVIL = ("javascript:alert(1)", "data:text/html,<script>", "file:///etc/passwd", "https://", "//x", "https://a@b.com/")
 EVIL += ("https://exa\u202emple.com", "https://x.com/\u200b", "https://x.com/\n", f"https://x.com/{'a' * 3000}")
-EVIL += ("https://\u0435xample.com/", "vbscript:x", " ", "", 7, None, ["https://x.com"])
+EVIL += ("https://m\u200dn.com/", "https://\u2100a.com/", "https://\u0435@b.com/", "https://ex%61.com/")
+EVIL += ("vbscript:x", " ", "", 7, None, ["https://x.com"])
 
 
 @pytest.mark.parametrize("url", EVIL, ids=repr)
 def test_an_address_that_could_do_more_than_open_a_page_is_dropped(url: Any):
-    assert hosted.address(url) == ""
+    assert web_address(url) == ""
     assert hosted.page(url, "Title <b>") == Text("Title <b>")
     assert hosted.cites([hosted.citation("Words.", (0, 5), url)]) == ()
 
@@ -58,11 +62,15 @@ def test_an_address_that_could_do_more_than_open_a_page_is_dropped(url: Any):
         ("https://fr.wikipedia.org/wiki/Marée", "https://fr.wikipedia.org/wiki/Mar%C3%A9e"),
         ("https://x.com/a b<i>", "https://x.com/a%20b%3Ci%3E"),
         ("http://[::1]:80/", "http://[::1]:80/"),
+        ("https://www.München.de:8080/a", "https://www.xn--mnchen-3ya.de:8080/a"),
+        ("https://例え。jp?q", "https://xn--r8jz45g.jp?q"),
+        ("https://faß.de", "https://xn--fa-hia.de"),
+        ("https://\u0435xample.com/", "https://xn--xample-2of.com/"),
         ("https://x.com/?q=%20&a=(1)#~b", "https://x.com/?q=%20&a=(1)#~b"),
     ],
 )
 def test_an_address_is_written_so_that_it_ends_where_it_ends(url: str, written: str):
-    assert hosted.address(url) == written
+    assert web_address(url) == written
 
 
 @pytest.mark.parametrize(
@@ -99,6 +107,21 @@ def test_numbers_and_lengths_are_bounded_and_what_cannot_be_seen_goes():
     assert isinstance(hosted.image("PHN2Zz4=", "image/svg+xml"), Text)
     assert isinstance(hosted.image("?", "image/png"), Text)
     assert hosted.image("cG5n", "image/png") == Media("image/png", b"png")
+
+
+@pytest.mark.parametrize("text", ["[" * 30_000, "[a" * 15_000, "([" * 15_000, f"[x]({PAGE}) " * 2_000])
+def test_places_of_sources_are_found_in_a_time_that_grows_with_the_text_alone(text: str):
+    began = time.process_time()
+    assert len(annotated(text, [{"url": PAGE}] * 9_999)) == hosted.MOST_CITATIONS
+    assert time.process_time() - began < 3
+
+
+def test_citations_without_end_are_kept_up_to_a_bound():
+    delta = {"type": "citations_delta", "citation": {"url": PAGE, "cited_text": "x"}}
+    event = {"type": "content_block_delta", "index": 0, "delta": delta}
+    block, stop = said(0, "Words.")
+    (part,) = parts_of(decoded(AnthropicDecoder(CLAUDE), [block, *[event] * 9_999, stop, *ended()]))
+    assert len(part.provider_data.data["citations"]) == hosted.MOST_CITATIONS
 
 
 INJECTIONS = [

@@ -174,6 +174,8 @@ def test_an_answer_in_a_form_cites_no_fetched_documents():
     [
         ("anthropic:claude-sonnet-4-5", None, 0.010),
         ("openai:gpt-5.4", "https://api.openai.com/v1", 0.010),
+        ("openai-chat:gpt-4o-mini-search-preview", None, 0.025),
+        ("openai-chat:gpt-5-search-api", None, 0.010),
         ("gemini:gemini-2.5-flash", None, 0.035),
         ("gemini:gemini-3-flash-preview", None, 0.014),
         ("openai:gpt-5.4", "http://localhost:8080/v1", None),

@@ -15,7 +15,7 @@ from agentmagic.providers.anthropic.encoder import PROVIDER
 from agentmagic.providers.anthropic.server_blocks import call_of, cited_text, fetched_pages, is_result, lone, result_of
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
-from agentmagic.providers.hosted import finished
+from agentmagic.providers.hosted import MOST_CITATIONS, finished
 from agentmagic.providers.streams import AFTER_END, SETTLE
 from agentmagic.providers.wire import (
     Json,
@@ -96,12 +96,13 @@ def refusal(
 
 @dataclass(slots=True)
 class _OpenBlock:
-    """A content block that is being streamed: what it began with, and the pieces of its text or input."""
+    """A content block that is being streamed: what it began with, the pieces of its text or input, its citations."""
 
     index: int
     data: Json
     grown_by: str
     pieces: list[str] = field(default_factory=list[str])
+    citations: list[Json] = field(default_factory=list[Json])
 
 
 class Decoder:
@@ -126,6 +127,12 @@ class Decoder:
         self.rest: float | None = None
         self.paused = False
         self.parts: list[Part] = []
+
+    @property
+    def used(self) -> Usage | None:
+        """What the responses have used so far, None if the server has not told their tokens."""
+        used = self._usage + _usage(self._figures) if self._figures else self._usage
+        return used if used.input_tokens else None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a stream event, which can be any JSON."""
@@ -207,8 +214,8 @@ class Decoder:
             case "signature_delta":
                 block.data = {**block.data, "signature": text_of(delta.get("signature"))}
             case "citations_delta":
-                cited = objects_of(block.data.get("citations"))
-                block.data = {**block.data, "citations": [*cited, object_of(delta.get("citation"))]}
+                if len(block.citations) < MOST_CITATIONS:
+                    block.citations.append(object_of(delta.get("citation")))
             case _:
                 return
 
@@ -229,7 +236,8 @@ class Decoder:
         block = self._open.pop(place, None)
         if block is None:
             return
-        data, text = kept(block.data), "".join(block.pieces)
+        cited = {"citations": [*objects_of(block.data.get("citations")), *block.citations]} if block.citations else {}
+        data, text = kept(block.data | cited), "".join(block.pieces)
         if data["type"] == "text":
             self._texts.append({**data, "text": text})
             return
@@ -266,6 +274,7 @@ class Decoder:
             yield from self._finish(place)
         yield from self._end_text()
         self._usage += _usage(self._figures)
+        self._figures = {}
         if self._reason == "pause_turn":
             self._reason, self.paused, self.rest = "", True, None
             return

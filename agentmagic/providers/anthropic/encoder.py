@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from agentmagic.messages import (
+    FETCH,
+    SEARCH,
     HostedCall,
     HostedResult,
     HostedTool,
@@ -25,7 +27,7 @@ from agentmagic.messages import (
     as_text,
 )
 from agentmagic.providers.base import ModelSettings, Request, merged
-from agentmagic.providers.hosted import FETCH, SEARCH, in_pairs, in_words
+from agentmagic.providers.hosted import in_pairs, in_words
 from agentmagic.providers.wire import (
     LISTS_OF_SCHEMAS,
     Json,

@@ -28,7 +28,7 @@ from agentmagic.providers.anthropic.encoder import (
 )
 from agentmagic.providers.anthropic.server_blocks import fetched_pages
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
-from agentmagic.providers.clients import RemoteModel, http_client
+from agentmagic.providers.clients import RemoteModel, counting, http_client
 from agentmagic.providers.failures import broken, cut_off, sentence, unreachable
 from agentmagic.providers.wire import Json, left_out, retry_after, write_body
 
@@ -73,15 +73,16 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
         decoder = Decoder(self.model, fetched_pages(part for message in request.messages for part in message.parts))
         body = self.body(request)
         messages = body["messages"]
-        for _ in range(_PAUSES):
-            response = await self.open("post", "/v1/messages", body, beta=is_beta(body))
-            async with aclosing(self._events(response, decoder, body)) as events:
-                async for event in events:
-                    yield event
-            if not decoder.paused:
-                return
-            body["messages"] = [*messages, *encode_answer(decoder.parts)]
-        raise broken(f"{self.who} paused it {_PAUSES} times")
+        with counting(decoder):  # also a further response that cannot be opened has used what the first ones did
+            for _ in range(_PAUSES):
+                response = await self.open("post", "/v1/messages", body, beta=is_beta(body))
+                async with aclosing(self._events(response, decoder, body)) as events:
+                    async for event in events:
+                        yield event
+                if not decoder.paused:
+                    return
+                body["messages"] = [*messages, *encode_answer(decoder.parts)]
+            raise broken(f"{self.who} paused it {_PAUSES} times")
 
     def batches(self) -> AnthropicBatches:
         """Return the batch API; not every compatible server has it."""

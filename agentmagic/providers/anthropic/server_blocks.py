@@ -7,6 +7,7 @@ and https://platform.claude.com/docs/en/build-with-claude/citations
 from collections.abc import Iterable, Iterator, Sequence
 
 from agentmagic.messages import (
+    FETCH,
     Citation,
     Content,
     HostedCall,
@@ -23,7 +24,6 @@ from agentmagic.text import clean
 
 HOST = "Anthropic"
 _RESULT = "_result"
-_TOOL_RESULT = "_tool_result"
 _SHOWN_APART = frozenset({"type", "id", "tool_use_id", "caller", "encrypted_content", "encrypted_stdout", "signature"})
 """Fields of which nothing is shown."""
 
@@ -87,7 +87,7 @@ def _document(found: Json) -> Content:
 
 def fetched_pages(parts: Iterable[Part]) -> list[Resource]:
     """Return the pages that were fetched, among the parts of answers."""
-    fetched = (part for part in parts if isinstance(part, HostedResult) and part.name == hosted.FETCH)
+    fetched = (part for part in parts if isinstance(part, HostedResult) and part.name == FETCH)
     return [page for part in fetched for page in part.content if isinstance(page, Resource)]
 
 

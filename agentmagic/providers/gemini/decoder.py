@@ -148,6 +148,11 @@ class Decoder:
         self._answered = False
         self.rest: float | None = None
 
+    @property
+    def used(self) -> Usage | None:
+        """What the answer has used so far, None if the server has not told its tokens."""
+        return replace(_usage(self._usage), searches=self._searches()) if self._usage else None
+
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a chunk, which can be any JSON."""
         response = object_of(chunk)
@@ -180,14 +185,22 @@ class Decoder:
             raise broken("the response ended before it was complete")
         yield from self._texts.take(self._writer.finish())
         yield from self._texts.close(self._citations())
-        searches = self._server.searches()
-        if not (self._circulates or self._server.called):
+        if self._tells_beside:
             for part in of_metadata(self._grounding, self._urls, PROVIDER, self._mint):
                 yield from self._writer.whole(part)
-            searches = queries_of(self._grounding)  # until Gemini 3 the answer is billed, and not each search
-            searches = min(searches, 1) if is_before_3(self._model) else searches
-        usage = replace(_usage(self._usage), searches=searches)
+        usage = replace(_usage(self._usage), searches=self._searches())
         yield ModelFinished(usage, self._reason, self._reason == "MAX_TOKENS", model=self._answerer)
+
+    @property
+    def _tells_beside(self) -> bool:
+        """Whether only the data beside the answer tell what Google's servers did."""
+        return not (self._circulates or self._server.called)
+
+    def _searches(self) -> int:
+        if not self._tells_beside:
+            return self._server.searches()
+        searches = queries_of(self._grounding)  # until Gemini 3 the answer is billed, and not each search
+        return min(searches, 1) if is_before_3(self._model) else searches
 
     def _take_metadata(self, candidate: Json) -> None:
         """Take in the data beside an answer; the citations of its texts may come behind them."""

@@ -9,6 +9,8 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 
 from agentmagic.messages import (
+    FETCH,
+    SEARCH,
     HostedCall,
     HostedResult,
     HostedTool,
@@ -24,7 +26,7 @@ from agentmagic.messages import (
     as_text,
 )
 from agentmagic.providers.base import Effort, ModelSettings, Request, merged
-from agentmagic.providers.hosted import FETCH, SEARCH, in_pairs, in_words
+from agentmagic.providers.hosted import in_pairs, in_words
 from agentmagic.providers.wire import Json, Memo, base64_of, clean, data_of, each_schema, fit_name, results_of
 
 PROVIDER = "gemini"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 from urllib.parse import quote_plus
 
-from agentmagic.messages import Citation, Content, HostedCall, HostedResult, ProviderData, ResultStatus
+from agentmagic.messages import FETCH, SEARCH, Citation, Content, HostedCall, HostedResult, ProviderData, ResultStatus
 from agentmagic.providers import hosted
-from agentmagic.providers.hosted import FETCH, PROGRAM, SEARCH
+from agentmagic.providers.hosted import PROGRAM
 from agentmagic.providers.wire import Json, number_of, object_of, objects_of, text_of
 
 HOST = "Google"

@@ -7,19 +7,24 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import replace
 
 from agentmagic.messages import (
+    SEARCH,
     Content,
+    HostedCall,
+    HostedResult,
     HostedTool,
     Media,
     Message,
+    Part,
     Reasoning,
     Text,
     ToolCall,
     ToolDef,
     ToolResult,
     as_text,
+    cited,
 )
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request, merged
-from agentmagic.providers.hosted import SEARCH
+from agentmagic.providers.hosted import in_words
 from agentmagic.providers.openai import PROVIDERS
 from agentmagic.providers.openai.chat_decoder import PROVIDER, Decoder
 from agentmagic.providers.openai.client import (
@@ -142,12 +147,24 @@ def _user_content(message: Message) -> str | list[Json]:
 
 
 def _assistant(message: Message, model: str) -> Iterator[Json]:
-    text = "".join(as_text(part) for part in message.parts if isinstance(part, Content))
+    text = "".join(_said(part, model) for part in message.parts)
     calls = [_call(call, model) for call in message.calls]
     if text or calls:
         # Some servers insist on the key "content" even if a message only calls tools, and some refuse null.
         body: Json = {"role": "assistant", "content": text} | _own_fields(message, model)
         yield body | {"tool_calls": calls} if calls else body
+
+
+def _said(part: Part, model: str) -> str:
+    """Return what a part adds to the text of an answer; what another model's server cited and did itself, in words."""
+    is_own = data_of(part, PROVIDER).get("model") == model
+    match part:
+        case HostedCall() | HostedResult():  # those of this model go back among the fields of the server's own
+            return "" if is_own else in_words(part).text
+        case Text():
+            return part.text if is_own else cited(part)
+        case _:
+            return as_text(part) if isinstance(part, Content) else ""
 
 
 def _call(call: ToolCall, model: str) -> Json:

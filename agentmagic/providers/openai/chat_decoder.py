@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.messages import HostedCall, HostedResult, ProviderData, Reasoning, ToolCall
+from agentmagic.messages import HostedCall, HostedResult, ProviderData, Reasoning, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import broken
 from agentmagic.providers.hosted import (
@@ -110,6 +110,11 @@ class Decoder:
         self._began = False
         self.rest: float | None = None
 
+    @property
+    def used(self) -> Usage | None:
+        """What the answer has used so far, None if the server has not told its tokens."""
+        return self._figures() if self._usage else None
+
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a chunk, which can be any JSON."""
         response = object_of(chunk)
@@ -149,7 +154,7 @@ class Decoder:
             raise filtered()
         yield from self._texts.take(self._writer.finish())
         yield from self._texts.close(annotated(self._texts.text, kept(self._annotations)))
-        for part in _executed(self._extra.get("executed_tools")):
+        for part in _executed(self._extra.get("executed_tools"), ProviderData(PROVIDER, {"model": self._model})):
             yield from self._writer.whole(part)
         self._calls += filter(None, map(self._written_call, self._writer.calls))
         cut = reason in _CUT
@@ -158,13 +163,13 @@ class Decoder:
         if self._extra:  # kept in a part that shows nothing
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
-        usage = replace(read_usage(self._usage, "prompt", "completion"), searches=self._searches())
-        yield ModelFinished(usage, self._reason, cut, model=self._answerer)
+        yield ModelFinished(self._figures(), self._reason, cut, model=self._answerer)
 
-    def _searches(self) -> int:
-        """Return the searches that are billed: of OpenRouter a number; a search model of OpenAI's makes one."""
+    def _figures(self) -> Usage:
+        """Return tokens and searches: OpenRouter tells how many it bills; a search model of OpenAI's makes one."""
         told = object_of(self._usage.get("server_tool_use_details")).get("web_search_requests")
-        return count_of(told) or int(is_search_model(self._model))
+        searches = count_of(told) or int(is_search_model(self._model))
+        return replace(read_usage(self._usage, "prompt", "completion"), searches=searches)
 
     def _end(self, reason: str) -> None:
         if reason:
@@ -275,17 +280,18 @@ class Decoder:
         yield PartFinished(call.index, ToolCall(call.id, call.name, arguments, data))
 
 
-def _executed(tools: object) -> Iterator[HostedCall | HostedResult]:
-    """Yield what a server did itself, as Groq tells it: https://console.groq.com/docs/compound/built-in-tools."""
+def _executed(tools: object, own: ProviderData) -> Iterator[HostedCall | HostedResult]:
+    """Yield what a server did itself, as Groq tells it: https://console.groq.com/docs/compound/built-in-tools.
+
+    What goes back to it is kept with the other fields of the server's own.
+    """
     for tool in objects_of(tools)[:MOST_PAGES]:
         name = "web_search" if tool.get("type") == "search" else name_of(tool.get("type"))
-        # What goes back is kept with the other fields of the server's own.
-        call = HostedCall(
-            mint_id(), name, fitting(read_arguments(tool.get("arguments"))), "", ProviderData(PROVIDER, {})
-        )
+        call = HostedCall(mint_id(), name, fitting(read_arguments(tool.get("arguments"))), "", own)
         found = objects_of(object_of(tool.get("search_results")).get("results"))
         listed = (page(one.get("url"), one.get("title"), one.get("content")) for one in found)
-        yield from alone(call, pages(listed) or words(tool.get("output")))
+        call, result = alone(call, pages(listed) or words(tool.get("output")))
+        yield from (call, replace(result, provider_data=own))
 
 
 def _keep(extra: Json, chunk: Json, known: Collection[str]) -> None:

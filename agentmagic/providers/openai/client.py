@@ -259,6 +259,10 @@ def is_search_model(model: str) -> bool:
     return _SEARCHES.match(model) is not None
 
 
+LONGEST_LABEL = 300
+"""Characters before an address in which a link to it begins."""
+
+
 def annotated(text: str, annotations: object) -> list[Citation]:
     """Return the citations of a text; in most texts the span is a link that the model wrote behind its words.
 
@@ -280,13 +284,23 @@ def _span(text: str, url: str, given: tuple[object, object]) -> tuple[object, ob
     if type(start) is int and type(end) is int and 0 <= start < end <= 2 * len(text):
         if url in text[start:end] or url not in text:
             return given
-        wide = text.encode("utf-16-le", "replace")
+        wide = text[:end].encode("utf-16-le", "replace")
         start, end = (len(wide[: 2 * place].decode("utf-16-le", "ignore")) for place in (start, end))
         if url in text[start:end]:
             return start, end
-    address = re.escape(url)
-    link = re.search(rf"\(?\[+[^\[\]\n]{{0,300}}\]+\({address}\)\)?", text) or re.search(address, text)
-    return link.span() if link else (None, None)
+    return _link_span(text, url)
+
+
+def _link_span(text: str, url: str) -> tuple[int | None, int | None]:
+    """Return where a link to an address stands, with the brackets around it; else where the address does."""
+    at = text.find(ending := f"]({url})")
+    near = max(at - LONGEST_LABEL, 0)
+    before, bracket, label = text[near : max(at, 0)].rstrip("]").rpartition("[")
+    if not bracket or "]" in label or "\n" in label:
+        at = text.find(url)
+        return (None, None) if at < 0 else (at, at + len(url))
+    start, end = near + len(before.rstrip("[")), at + len(ending)
+    return start - text.startswith("(", max(start - 1, 0), start), end + text.startswith(")", end)
 
 
 def data_url(media: Media) -> str:

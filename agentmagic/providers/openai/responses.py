@@ -24,6 +24,7 @@ from agentmagic.messages import (
     ToolCall,
     ToolDef,
     ToolResult,
+    Usage,
     as_text,
 )
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merged
@@ -121,6 +122,7 @@ class Decoder:
         self._items: list[_Item] = []
         self._latest: _Item | None = None
         self._writer = PartWriter()
+        self.used: Usage | None = None
         self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:  # noqa: PLR0911  (one per kind of event)
@@ -133,6 +135,7 @@ class Decoder:
             return self._delta(part, event, text_of(event.get("delta")))
         if part := _ENDS_OF_DELTAS.get(kind):
             return self._end_deltas(part, event)
+        self._count(object_of(event.get("response")) or event)
         match kind:
             case "response.output_item.added":
                 return self._start(number_of(event.get("output_index")), object_of(event.get("item")))
@@ -156,6 +159,13 @@ class Decoder:
         if done and self._items:
             return self._end({}, cut=False)
         raise broken("the response ended before it was complete")
+
+    def _count(self, response: Json) -> None:
+        """Take in what a response has used, which the server tells at its end, also of one that failed."""
+        if usage := object_of(response.get("usage")):
+            items = [item.data for item in self._items] or objects_of(response.get("output"))
+            searches = server_items.searches(response, items)
+            self.used = replace(read_usage(usage, "input", "output"), searches=searches)
 
     def _find(self, kind: PartKind, place: int | None, data: Json) -> _Item | None:
         """Return the item that data is about, an open one if possible.

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agentmagic.messages import (
+    FETCH,
+    SEARCH,
     Citation,
     Content,
     HostedCall,
@@ -19,7 +21,7 @@ from agentmagic.messages import (
     Text,
 )
 from agentmagic.providers import hosted
-from agentmagic.providers.hosted import FETCH, PROGRAM, SEARCH
+from agentmagic.providers.hosted import PROGRAM
 from agentmagic.providers.openai.client import annotated
 from agentmagic.providers.wire import Json, count_of, mint_id, object_of, objects_of, read_arguments, text_of, words_of
 

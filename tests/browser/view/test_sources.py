@@ -1,13 +1,14 @@
 """Sources in a page: numbers that open by click and by key, the list below, and the question for the web."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
 
 from agentmagic.display import html
 from agentmagic.display.transcript import Transcript
-from agentmagic.events import ApprovalAsked, ApprovalGiven, PartDelta, PartFinished, PartStarted
+from agentmagic.events import ApprovalAsked, ApprovalGiven, PartDelta, PartFinished, PartStarted, TurnFinished
 from agentmagic.messages import Citation, HostedCall, HostedResult, Resource, Text, ToolCall
 from agentmagic.widgets.sync import Feed
 from tests.browser.view import scenes
@@ -80,6 +81,20 @@ def test_numbers_come_with_the_finished_text_and_nothing_that_is_read_moves(stag
     assert stage.page.evaluate(top) == before
     assert stage.page.locator(".am-text > p").count() == 80
     assert stage.page.locator(".am-text > p").nth(3).inner_text() == "Paragraph 3 has1 a few words."
+
+
+def test_a_value_that_was_drawn_as_a_text_keeps_the_list_of_its_sources(stage):
+    text = '{"value": 42}'
+    part = Text(text, citations=(Citation(10, 12, NEW, "What's new"),))
+    feed = Feed([*started(), PartStarted(0, "text"), PartFinished(0, part), *step_over()])
+    stage.show(feed)
+    expect(numbers(stage)).to_have_count(1)
+    stage.play(feed, TurnFinished(replace(over(text)[-1].result, value=42, wrapped_in="value")))
+    words = stage.page.locator(".am-words")
+    expect(words).to_have_text(re.compile(r"^\s*42\s*Sources\s*What's new"))
+    assert words.get_by_role("link", name="What's new").get_attribute("href") == NEW
+    assert numbers(stage).count() == 0
+    assert stage.axe() == []
 
 
 def test_a_source_fits_on_a_phone(stage):
@@ -161,6 +176,7 @@ def test_a_search_is_a_card_with_its_pages_and_many_of_them_fold(stage):
     assert words.replace("anthropic ", "") == "done: Searched the web jit 0 2 pages"
     card.locator("summary").click()
     items = card.get_by_role("listitem")
+    expect(items).to_have_count(2)
     assert [" ".join(one.split()) for one in items.all_inner_texts()] == [
         f"What's new {NEW} A <i>JIT</i>.",
         "Odd javascript:alert(1)",
