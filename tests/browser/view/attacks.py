@@ -56,6 +56,10 @@ TECHNIQUES = {
 POLLUTION = '{"__proto__": {"polluted": true}, "constructor": {"prototype": {"polluted": true}}, "hasOwnProperty": 1}'
 
 
+ENCODED = {"page address", "source address"}
+"""The places whose text is an address of the web, which is encoded before the page gets it."""
+
+
 class Marked(dict[str, str]):
     """Returns the payload of a place, and keeps account of the places that were used."""
 

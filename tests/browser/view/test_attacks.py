@@ -12,7 +12,7 @@ from agentmagic.events import PartDelta, PartStarted
 from agentmagic.messages import Text, ToolCall
 from agentmagic.widgets.sync import Feed
 from tests.browser.lab import ROOT
-from tests.browser.view.attacks import POLLUTION, TECHNIQUES, Marked, around, everywhere, rich_result
+from tests.browser.view.attacks import ENCODED, POLLUTION, TECHNIQUES, Marked, around, everywhere, rich_result
 from tests.display.logs import one_call, one_text, started
 from tests.display.test_html_attacks import PAYLOADS
 
@@ -128,8 +128,9 @@ def test_without_the_walls_every_technique_works_and_in_every_place(bare):
     """The tests above could fail."""
     stage = opened(bare)
     at = show_everywhere(stage, "<img src=x onerror=fired(/PLACE/.source)>")
-    stage.page.wait_for_function("count => new Set(hits).size >= count", arg=len(at))
-    assert set(hits(stage)) == set(at)
+    places = set(at) - ENCODED
+    stage.page.wait_for_function("count => new Set(hits).size >= count", arg=len(places))
+    assert set(hits(stage)) == places
     for technique, payload in TECHNIQUES.items():
         stage.page.close()
         stage = opened(bare)
