@@ -99,6 +99,7 @@ def test_an_approval_is_in_sight_of_a_reader_at_the_end_of_a_cell_whose_output_s
     cell = begun(f"{LONG} | calls('choose'), {SHORT} | {TEA}, 'It comes.'")
     cell.button("Answer").scroll_into_view_if_needed()
     retype(cell.box("Your answer"), "Earl Grey")
+    expect(cell.root.locator(".am-fresh")).to_have_count(0)  # the box has taken the keys of itself, half a second ago
     cell.press("Enter")
     expect(cell.button("Approve")).to_be_in_viewport(ratio=1)
     cell.page.evaluate(
