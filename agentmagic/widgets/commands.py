@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from agentmagic.approval.policy import Level, at_level, policy_of
-from agentmagic.classroom import class_settings
 from agentmagic.errors import AgentMagicError, MissingExtra, UsageError
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Prompt
@@ -17,7 +16,6 @@ from agentmagic.runtime.engine import Listeners
 from agentmagic.session import Session
 from agentmagic.text import counted, listed
 from agentmagic.tools.base import Toolset
-from agentmagic.tools.web import web_fetch, web_search
 
 INTENTS = ("approve", "edit", "deny", "reply", "stop")
 """The types of the page's messages that answer a turn; they work in a cell and in a panel."""
@@ -218,15 +216,3 @@ def web_tools(session: Session) -> str:
     groups = [[tool.name for tool in tools if hosts(model, tool.hosted) == can] for can in (True, False)]
     told = ("carried out by the provider of", "which cannot be had of")
     return "; ".join(f"{listed(names)}, {how} {model.name}" for names, how in zip(groups, told, strict=True) if names)
-
-
-def web_option(session: Session) -> str:
-    """Return which tools `--web` adds to a cell; "" if the model's provider has none, or the class forbids the web."""
-    try:
-        model = session.model()
-    except AgentMagicError:
-        return ""
-    names = [tool.name for tool in (web_search(), web_fetch()) if hosts(model, tool.hosted)]
-    if not names or class_settings().bound(asks=True, code=False, web=True) == "deny":
-        return ""
-    return f"{listed(names)} with --web, carried out by the provider of {model.name}"

@@ -46,7 +46,7 @@ from agentmagic.serve.serving import STOPPED
 from agentmagic.session import Session
 from agentmagic.text import counted, listed, one_line, shown, written_json
 from agentmagic.tools.base import Toolset
-from agentmagic.widgets.commands import relative_path, web_option, web_tools
+from agentmagic.widgets.commands import relative_path, web_tools
 from agentmagic.widgets.inspector import tokens_used
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("context", _context(session)),
         ("tool calls", f"{session.tool_calls}, {session.tool_failures} failed"),
         ("usage", usage(session.usage)),
-        ("web", web_tools(session) or web_option(session)),
+        ("web", web_tools(session)),
         ("permission", permission(session.agent.permission)),
         ("budgets", "; ".join(map(str, period_caps()))),
         ("class", f"bound by {_class_files()}" if class_settings().file else ""),
