@@ -34,6 +34,7 @@ NEEDS = {
     "providers/gemini": "google.genai",
     "providers/test_batch.py": "openai",
     "providers/test_compatible.py": "openai",
+    "providers/test_hosted.py": "openai",
     "providers/test_local.py": "xllamacpp",
     "providers/test_refusals.py": "openai",
     "providers/test_strict.py": "openai",

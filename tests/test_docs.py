@@ -15,6 +15,7 @@ from agentmagic import ScriptedModel, Session
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 NEEDS = {
+    "docs/bill.md": "pandas",
     "docs/serve.md": "mcp",
     "docs/clusters.md": "distributed",
     "docs/maps.md": "pandas",
