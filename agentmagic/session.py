@@ -94,7 +94,6 @@ if TYPE_CHECKING:
 COMPACT = "(compact)"
 """Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
-"""The modes in which no model is asked."""
 CLIENT_FACTS = ModelInfo("", None, KINDS, priced=True)
 """What is known of a client: it takes all, and costs nothing. One value: for another one, a view is made anew."""
 

@@ -248,7 +248,7 @@ def carried_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[
 
 def flush(seconds: float = FLUSH) -> None:
     """Have the exporters send the spans that have ended, and wait so many seconds at most."""
-    if not _unflushed.is_set():
+    if not _unflushed.is_set() or (_flushing and _flushing[0].is_alive()):  # one that hangs is given no more threads
         return
     _unflushed.clear()
     provider: Any = import_module("opentelemetry.trace").get_tracer_provider()
@@ -263,8 +263,6 @@ def flush(seconds: float = FLUSH) -> None:
             logger.warning("the spans of OpenTelemetry were not sent: %s", said(error))
 
     # In a thread: exporters do not all keep to the time that they are given.
-    if _flushing and _flushing[-1].is_alive():  # of an earlier cell: an exporter that hangs is not given more threads
-        return
     _flushing[:] = [threading.Thread(target=send, name="agentmagic-traces", daemon=True)]
     _flushing[0].start()
     _flushing[0].join(seconds)

@@ -27,9 +27,9 @@ class OuterTurn:
     """The turn of a call, as the turn inside the call knows it.
 
     `depth` is the number of turns that it is inside itself. `project` are the files that its model is told of, and
-    `account` is its session's. `tell` takes the events of the inner turn, `ask` puts a
-    question of it to the user, and `keep` takes what its tools have changed. `gate` has the rules that hold for inner
-    calls too, and `purse` pays for inner requests. `steps` says whether the turn pauses before its requests and calls.
+    `account` is its session's. `tell` takes the events of the inner turn, `ask` puts a question of it to the user, and
+    `keep` takes what its tools have changed. `gate` has the rules that hold for inner calls too, and `purse` pays for
+    inner requests. `steps` says whether the turn pauses before its requests and calls.
     """
 
     depth: int
@@ -57,17 +57,17 @@ class InnerPurse(Purse):
     `spend` counts what a request has cost.
     """
 
-    def __init__(self, purse: Purse, check: Callable[[bool], None], spend: Callable[[Usage], None]) -> None:
+    def __init__(
+        self, purse: Purse, check: Callable[[bool], None], spend: Callable[[Usage], None], *, priced: bool = True
+    ) -> None:
         self._purse = purse
         self._check = check
         self._spend = spend
-        self._priced = True
+        self._priced = priced
 
     def of(self, *, priced: bool) -> "InnerPurse":
         """Return the purse for a model whose price is known or not."""
-        purse = InnerPurse(self._purse, self._check, self._spend)
-        purse._priced = priced
-        return purse
+        return InnerPurse(self._purse, self._check, self._spend, priced=priced)
 
     @asynccontextmanager
     async def paying(self, request: Request) -> AsyncGenerator[Payment]:

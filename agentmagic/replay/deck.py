@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agentmagic import settings
 from agentmagic.agent import Agent
-from agentmagic.classroom import class_settings
+from agentmagic.classroom import PLAYED, class_settings
 from agentmagic.errors import CassetteError, UsageError
 from agentmagic.events import Notice, PromptValue
 from agentmagic.host import installed
@@ -267,7 +267,7 @@ class Deck:
         if index is None:
             return None, None
         take = cassette.of_session(self.name)[index]
-        if self._playing in ("replay", "replay-model"):
+        if self._playing in PLAYED:
             unasked.note_played(cassette, take)
         return index, take
 

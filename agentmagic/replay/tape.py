@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic import traces
 from agentmagic.approval.approvals import Ask
+from agentmagic.classroom import PLAYED
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, said
 from agentmagic.events import (
     SERVED,
@@ -147,7 +148,7 @@ class TurnTape:
     @property
     def project(self) -> Collection[str] | None:
         """The files of the project that the recording used, by name; None if a model is asked about them."""
-        if self.mode not in ("replay", "replay-model"):
+        if self.mode not in PLAYED:
             return None
         return () if self.player is None else tuple(one["file"] for one in self.player.project)
 

@@ -22,7 +22,9 @@ NO_WEB = (
     "mcp-server-fetch), or choose a model of OpenAI, Anthropic or Gemini."
 )
 NO_WISH = "{model} cannot keep {tool} to {wish}, so it is asked without. Leave {wish} out, or choose another model."
-_FIELDS = "enable_search model models plugins prompt search_parameters tools web_search_options"
+_FIELDS = frozenset(
+    ("enable_search", "model", "models", "plugins", "prompt", "search_parameters", "tools", "web_search_options")
+)
 """The fields of a request that may switch a search on: those of our providers, of DashScope, OpenRouter and xAI."""
 _DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
 
@@ -74,7 +76,7 @@ def check_class(model: str, extra: Mapping[str, Any]) -> None:
     has = f"and this class has {bounds.words('permission' if bounds.permission == 'deny' else 'web')}"
     if is_search_model(model.partition(":")[2].rpartition("/")[2]):
         raise UsageError(f"The model {model} always searches the web, {has}. Choose another one.")
-    if own := sorted({*_FIELDS.split()} & extra.keys()):
+    if own := sorted(_FIELDS & extra.keys()):
         raise UsageError(f"The setting extra has {own[0]!r}, which may have the web searched, {has}. Leave it out.")
 
 

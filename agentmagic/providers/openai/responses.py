@@ -162,10 +162,9 @@ class Decoder:
 
     def _count(self, response: Json) -> None:
         """Take in what a response has used, which the server tells at its end, also of one that failed."""
-        if usage := object_of(response.get("usage")):
+        if object_of(response.get("usage")):
             items = [item.data for item in self._items] or objects_of(response.get("output"))
-            searches = server_items.searches(response, items)
-            self.used = replace(read_usage(usage, "input", "output"), searches=searches)
+            self.used = _figures(response, items)
 
     def _find(self, kind: PartKind, place: int | None, data: Json) -> _Item | None:
         """Return the item that data is about, an open one if possible.
@@ -275,9 +274,8 @@ class Decoder:
             if (item.is_whole or item.texts or item.index >= 0) and not (cut and not _is_named(item)):
                 yield from self._end_part(item)
         self.rest = AFTER_END
-        usage, answerer = read_usage(response.get("usage"), "input", "output"), text_of(response.get("model"))
-        usage = replace(usage, searches=server_items.searches(response, [item.data for item in self._items]))
-        yield ModelFinished(usage, reason or "completed", cut, model=answerer)
+        usage = _figures(response, [item.data for item in self._items])
+        yield ModelFinished(usage, reason or "completed", cut, model=text_of(response.get("model")))
 
     def _take(self, output: object) -> None:
         """Give each item of the closing event to the part that it is of, or else make one of it.
@@ -304,6 +302,12 @@ class Decoder:
             else:
                 left.remove(item)
             _supply(item, data)
+
+
+def _figures(response: Json, items: Sequence[Json]) -> Usage:
+    """Return the tokens that a response has used, and the searches among its items that are billed."""
+    searches = server_items.searches(response, items)
+    return replace(read_usage(response.get("usage"), "input", "output"), searches=searches)
 
 
 def _kind(data: Json) -> PartKind | None:
