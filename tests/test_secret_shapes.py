@@ -385,8 +385,9 @@ def test_no_text_takes_long():
     ordinary = max(
         seconds("The quick brown fox jumps over the lazy dog, and the token is old. " * 1500) for _ in range(3)
     )
-    slow = {text[:20]: seconds(text) for text in HOSTILE}
-    assert {text: taken for text, taken in slow.items() if taken > 150 * ordinary + 0.1} == {}
+    most = 150 * ordinary + 0.1
+    # Once may be slow: it can have to pay for what all the tests before have left to collect.
+    assert [text[:20] for text in HOSTILE if all(seconds(text) > most for _ in range(3))] == []
 
 
 PIECES = st.sampled_from(
