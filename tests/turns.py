@@ -9,11 +9,17 @@ from agentmagic.events import Approve, Deny
 from agentmagic.host import Host, install
 from agentmagic.providers.scripted import ScriptedModel, ScriptedStep
 from agentmagic.testing import Stalled, run
+from agentmagic.tools.base import ToolContext
 
 AT_ONCE = 3.0
 """Seconds within which a cancel or a timeout takes effect on the busiest machine; a quiet one keeps LOOP-14's 0.5."""
 SOON = 0.8
 """A timeout in seconds that what it cuts has surely begun before, on a busy machine too."""
+
+
+def names(context: ToolContext) -> str:
+    """Return the names of the tools that can be called."""
+    return ", ".join(one.name for one in context.tools)
 
 
 @contextmanager

@@ -312,9 +312,9 @@ class TurnLoop:
             if planner.asked or planner.final is not None:
                 self.final = planner.final
                 return "answer" if planner.asked else "done"
-            choice = planner.choice or first
-            # The answer may search the web, which "none" would forbid.
-            choice = first = "auto" if choice == "none" != first and self.steps.hosted else choice
+            if planner.choice and first != "none":
+                first = "auto" if self.steps.hosted else planner.choice  # "none" would forbid a search of the web too
+            choice = first
             extra = (user(planner.closing),) if planner.closing else ()
         for _ in range(self.steps.number, self.turn.agent.max_iterations):
             response = await self.steps.take(choice, *extra)

@@ -244,8 +244,7 @@ class Player:
     @property
     def chosen(self) -> list[str] | None:
         """The names of the tools that the model took, None if it took all."""
-        listed = [document for document in self.take.documents if "sources" in document]
-        return listed[-1].get("chosen") if listed else None
+        return self._listing.get("chosen")
 
     def hosts(self, tool: HostedTool) -> bool | None:
         """Return whether the model's provider carried out a tool, None if the turn had no tool of that name.
@@ -258,8 +257,13 @@ class Player:
 
     def _hosted(self, name: str) -> list[Json]:
         """Return what the recording says of a tool of the provider's own, an entry for each of its bounds."""
+        return [one for one in self._listing.get("hosted", ()) if one["name"] == name]
+
+    @property
+    def _listing(self) -> Json:
+        """What the recording says of the tools of the turn, empty if the turn did not come so far."""
         listed = [document for document in self.take.documents if "sources" in document]
-        return [one for one in (listed[-1].get("hosted", ()) if listed else ()) if one["name"] == name]
+        return listed[-1] if listed else {}
 
     @property
     def called(self) -> list[str]:

@@ -25,7 +25,7 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Faulty, invalid_history, run
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.functions import Functions
-from tests.turns import approve, deny, notices, texts
+from tests.turns import approve, deny, names, notices, texts
 
 URL = "https://docs.python.org/3.15/"
 FOUND = {
@@ -185,11 +185,6 @@ def test_a_model_that_opens_pages_while_it_searches_needs_no_tool_for_it(tools, 
     result = run(Session(Agent(model, tools=tools, permission="allow")), "news?")
     assert [tool.name for tool in model.requests[0].hosted] == ["web_search"][: len(tools) - 1]
     assert len(notices(result)) == told
-
-
-def names(context: ToolContext) -> str:
-    """Return the names of the tools that can be called."""
-    return ", ".join(one.name for one in context.tools)
 
 
 async def search(context: ToolContext) -> str:

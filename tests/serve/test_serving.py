@@ -18,10 +18,10 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.serve import kernels
 from agentmagic.testing import PATIENCE, invalid_history, run
-from agentmagic.tools.base import Tool, ToolContext, result
+from agentmagic.tools.base import Tool, result
 from agentmagic.widgets import commands
 from tests.serve.desks import Client, Office, listening_nowhere, served
-from tests.turns import approve, hosted, notices
+from tests.turns import approve, hosted, names, notices
 
 
 def double(number: int) -> int:
@@ -43,11 +43,6 @@ def session_of(*tools, answers=("The answer.",), **options):
 def server():
     with hosted(Office(approve)), listening_nowhere() as made:
         yield made
-
-
-def names(context: ToolContext) -> str:
-    """Return the names of the tools that can be called."""
-    return ", ".join(one.name for one in context.tools)
 
 
 def test_the_web_of_the_session_is_not_served_and_a_call_says_nothing_of_it(server):
