@@ -173,6 +173,11 @@ def editor(notebook: Notebook, index: int) -> Locator:
     return notebook.page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".cm-content")
 
 
+def linked(notebook: Notebook) -> None:
+    """Wait until the page knows that the kernel has agentmagic; the active cell has an output."""
+    notebook.page.wait_for_function("() => jupyterapp.commands.isEnabled('agentmagic:ask-output')")
+
+
 def see_mark(notebook: Notebook) -> None:
     """See the mark that something waits: from then on a key goes there."""
     notebook.page.locator(".jp-Toolbar .agentmagic-waits").filter(visible=True).wait_for()

@@ -6,7 +6,7 @@ from nbformat.v4 import new_output
 from playwright.sync_api import expect
 
 from tests.browser.axe import findings, violations
-from tests.browser.cells import editor, run_by_palette, sources
+from tests.browser.cells import editor, linked, run_by_palette, sources
 
 pytestmark = pytest.mark.browser
 
@@ -34,11 +34,6 @@ def write_in(notebook, index, text):
     notebook.page.keyboard.press("ControlOrMeta+a")
     notebook.page.keyboard.press("Delete")
     notebook.page.keyboard.type(text)
-
-
-def linked(notebook):
-    """Wait until the page knows that the kernel has agentmagic; the active cell has an output."""
-    notebook.page.wait_for_function("() => jupyterapp.commands.isEnabled('agentmagic:ask-output')")
 
 
 def bar(notebook, index):

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.axe import serious
-from tests.browser.cells import CONNECT, NOTEBOOK_7, Cell, editor, save_with, see_mark
+from tests.browser.cells import CONNECT, NOTEBOOK_7, Cell, editor, linked, save_with, see_mark
 from tests.browser.lab import retype
 
 pytestmark = pytest.mark.browser
@@ -317,6 +317,9 @@ def test_where_no_click_reaches_the_cell_the_answer_is_typed_into_a_box_to_which
     notebook = open_notebook(f"play({TEA}, 'Well then.')", "%%agent\nhello", "1 + 1")
     notebook.page.evaluate("() => { harness.kernel().commsOverSubshells = 'disabled' }")
     notebook.run(1)
+    notebook.run(3)
+    editor(notebook, 3).click()
+    linked(notebook)  # which this page could not do while a cell runs
     notebook.start(2)
     cell = Cell(notebook, 2)
     notebook.wait_for_text(2, "Type your answer: this page sends no clicks")

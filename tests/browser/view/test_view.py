@@ -264,6 +264,7 @@ def test_a_closed_card_says_that_it_was_edited_or_why_it_was_denied_and_not_what
     head = card(stage).locator("summary").first
     assert "edited" in head.inner_text()
     head.click()
+    expect(card(stage).get_by_text("It comes.")).to_be_visible()
     words = card(stage).inner_text()
     assert ("- what  tea" in words, "+ what  coffee" in words, "It comes." in words) == (True, True, True)
     assert "The user" not in words
@@ -290,6 +291,7 @@ def test_the_last_lines_of_a_running_call_show_in_it_and_its_frame_stands_open_b
     head = card(stage).locator("summary").first
     assert "step 5" in head.inner_text()
     head.click()
+    expect(card(stage).get_by_text("step 4")).to_be_visible()
     assert card(stage).locator("pre").last.inner_text() == "step 4\nstep 5"
     head.click()
     rows = "".join(f"<tr><td>{row}</td></tr>" for row in range(42))
