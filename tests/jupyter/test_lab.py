@@ -6,10 +6,11 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic import Agent, Session
-from agentmagic.events import CellProposed
+from agentmagic.events import ApprovalAsked, CellProposed, Deny
 from agentmagic.jupyter.notebook.file import KnownNotebook
 from agentmagic.jupyter.notebook.namespace import Namespace
-from agentmagic.jupyter.panel.lab import LabLink
+from agentmagic.jupyter.panel.lab import PAUSE, LabLink
+from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.tools.base import ToolContext
@@ -97,6 +98,32 @@ def test_pages_are_told_which_model_answers_once_it_is_chosen_in_a_panel(link):
     choose_model(session, "local:")
     link._namespace.looks.tell(None)
     link._comm.last("state", lambda told: told["model"] == "local: answers")
+
+
+@tool(ask=True)
+def order(what: str) -> str:
+    "Order."
+    return what
+
+
+def test_pages_are_told_that_a_turn_waits_also_if_others_hear_of_it_slowly(link):
+    page, namespace = link._comm, link._namespace
+    steps = [calls(("order", {"what": "tea"})), "Done."]
+    session = namespace.variables["agent"] = Session(Agent(ScriptedModel(steps), tools=[order]))
+    namespace.equip(session)
+    asked = []
+
+    def hear(event):
+        if isinstance(event, ApprovalAsked):
+            asked.append(event.id)
+            threading.Event().wait(10 * PAUSE)  # in which a page would be told too early
+
+    session.listen(hear)
+    run = session.begin("Order.", TurnSettings(attended=True))
+    page.last("state", lambda told: told["waits"] == "agent")
+    run.send(Deny(asked[0]))
+    run.wait()
+    page.last("state", lambda told: told["waits"] == "")
 
 
 def test_a_session_that_a_cell_docks_stays_though_the_cell_ends_before_the_panel_has_turned_to_it(link):

@@ -19,6 +19,7 @@ from agentmagic.jupyter.panel import panels
 from agentmagic.jupyter.prompt.outputs import AskAboutOutput, attached_output
 from agentmagic.log import logger
 from agentmagic.prompt.attachments import Attachment
+from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
 from agentmagic.text import shown
 from agentmagic.widgets.page_messages import Name, PageMessage, TypedText
@@ -170,7 +171,7 @@ class LabLink:
 
     def _hear(self, event: Event | HistoryCut) -> None:
         if not is_delta(event):
-            self._update()
+            engine().loop.call_soon_threadsafe(self._update)  # what an event asks is open once all have heard of it
 
     def _look(self, _result: object) -> None:
         """Follow the user, who may have turned the panel to another session, or bound its name to another one."""
