@@ -52,7 +52,7 @@ Look for what is missing. Notes on keys are no fault: the lessons play recorded 
 
     .venv/bin/python -m agentmagic doctor
 
-Open the notebooks. The lessons are in the folder `lessons`, and `docs/lessons.md` lists them.
+Open the notebooks. The lessons are in the folder `lessons`, and `docs/tutorials/lessons.md` lists them.
 
     .venv/bin/python -m jupyterlab notebooks
 

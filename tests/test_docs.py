@@ -15,11 +15,11 @@ from agentmagic import ScriptedModel, Session
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 NEEDS = {
-    "docs/bill.md": "pandas",
-    "docs/serve.md": "mcp",
-    "docs/clusters.md": "distributed",
-    "docs/maps.md": "pandas",
-    "docs/traces.md": "opentelemetry.sdk",
+    "docs/guide/bill.md": "pandas",
+    "docs/guide/serve.md": "mcp",
+    "docs/guide/clusters.md": "distributed",
+    "docs/guide/maps.md": "pandas",
+    "docs/guide/traces.md": "opentelemetry.sdk",
 }
 """What the code of a page needs beyond the core; it is left out where that is missing."""
 

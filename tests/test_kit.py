@@ -59,14 +59,14 @@ def test_a_kit_holds_the_notebooks_and_the_weights_and_nothing_of_a_run(tmp_path
     monkeypatch.setenv(downloads.CACHE, str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     left = ("notebooks/1.out.ipynb", "notebooks/.agentmagic/a.jsonl")
-    for name in ("pyproject.toml", "docs/lessons.md", "notebooks/1.ipynb", *left):
+    for name in ("pyproject.toml", "docs/tutorials/lessons.md", "notebooks/1.ipynb", *left):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "clone" / name).write_text("{}")
     downloads.cache().mkdir(parents=True)
     (downloads.cache() / downloads.FILE).write_bytes(b"weights")
     kit.pack(tmp_path / "kit", tmp_path / "clone", model=True)
     held = sorted(str(path.relative_to(tmp_path / "kit")) for path in (tmp_path / "kit").rglob("*") if path.is_file())
-    assert held == ["README.md", "docs/lessons.md", f"models/{downloads.FILE}", "notebooks/1.ipynb"]
+    assert held == ["README.md", "docs/tutorials/lessons.md", f"models/{downloads.FILE}", "notebooks/1.ipynb"]
     assert "python3 install.py" in (tmp_path / "kit" / "README.md").read_text()
     monkeypatch.setenv(downloads.CACHE, str(tmp_path / "another machine"))
     kit.place(str(tmp_path / "kit" / "models"))

@@ -1,6 +1,6 @@
 """Speed, as ratios against a floor in the same run: `python -m tests.benchmarks`.
 
-Figures depend on the machine and are not asserted; `docs/benchmarks.md` says what they are for.
+Figures depend on the machine and are not asserted; `docs/reference/benchmarks.md` says what they are for.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ from agentmagic.jupyter.panel.panels import ShellNotebook
 from agentmagic.mapping.options import MapSettings
 
 AGENT, MCP = agent_magic(), mcp_magic()
-PAGE = Path(__file__).parent.parent.parent / "docs" / "magics.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "magics.md"
 
 
 def parsed_line(word, **arguments):
