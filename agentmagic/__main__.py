@@ -35,9 +35,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_cassette(commands)
     command = commands.add_parser("doctor", help="name what is missing here, with the command that mends it")
     command.set_defaults(carry_out=_doctor)
+    clone = "a clone of agentmagic (the notebooks that came with this agentmagic)"
     command = commands.add_parser("kit", help="gather packages and notebooks in a folder, for a room without a network")
     command.add_argument("folder", type=Path)
-    command.add_argument("--source", type=Path, default=Path(), help="a clone of agentmagic (the current folder)")
+    command.add_argument("--source", type=Path, help=clone)
     command.add_argument("--model", action="store_true", help="with the weights of the local model (1.1 GB)")
     command.add_argument("--student", action="store_true", help="the lessons without solutions")
     pythons = "a Python that the kit is for, such as 3.12; may be given more than once (this one)"
@@ -45,10 +46,10 @@ def _parser() -> argparse.ArgumentParser:
     platforms = f"a kind of machine that the kit is for: {', '.join(wheels.PLATFORMS)}; more than once (this one)"
     command.add_argument("--platform", action="append", default=[], metavar="NAME", help=platforms)
     command.set_defaults(carry_out=_kit)
-    command = commands.add_parser("lessons", help="copy the lessons to a folder, for a class")
+    command = commands.add_parser("lessons", help="copy the lessons and walkthroughs to a folder")
     command.add_argument("folder", type=Path)
     command.add_argument("--student", action="store_true", help="without solutions and outputs")
-    command.add_argument("--source", type=Path, default=Path(), help="a clone of agentmagic (the current folder)")
+    command.add_argument("--source", type=Path, help=clone)
     command.set_defaults(carry_out=_lessons)
     command = commands.add_parser(
         "handed-in", help="check that runs, which %%agent hand-in wrote, are whole; list students and exercises"

@@ -73,10 +73,10 @@ def test_a_kit_holds_the_notebooks_and_the_weights_and_nothing_of_a_run(tmp_path
     assert (downloads.cache() / downloads.FILE).read_bytes() == b"weights"
 
 
-def test_a_kit_is_made_in_a_clone_only_and_the_command_names_its_folder(tmp_path, monkeypatch, capsys):
+def test_a_kit_is_made_of_a_clone_only_and_the_command_names_its_folder(tmp_path, monkeypatch, capsys):
     (tmp_path / "room").mkdir()
     monkeypatch.chdir(tmp_path / "room")
-    assert main(["kit", "there"]) == 2
+    assert main(["kit", "there", "--source", "."]) == 2
     assert "is no clone of agentmagic" in capsys.readouterr().err
     assert list((tmp_path / "room").iterdir()) == []
     monkeypatch.setattr(kit, "pack", lambda *_, **__: "this machine")
