@@ -140,7 +140,13 @@ def _lessons(options: Any) -> int:
 
     names = lessons.copy(options.folder, options.source, student=options.student)
     which = "without solutions" if options.student else "with solutions"
-    _print([f"{counted(len(names), 'lesson')} {which} in {options.folder}: {', '.join(names)}."])
+    _print(
+        [
+            f"{counted(len(names), 'lesson')} {which} in {options.folder}: {', '.join(names)}.",
+            "JupyterLab, and all that the lessons import: pip install 'agentmagic[demo]'",
+            f"Open them: python -m jupyterlab {options.folder}",
+        ]
+    )
     return 0
 
 
