@@ -35,9 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_cassette(commands)
     command = commands.add_parser("doctor", help="name what is missing here, with the command that mends it")
     command.set_defaults(carry_out=_doctor)
-    clone = "a clone of agentmagic (the notebooks that came with this agentmagic)"
     command = commands.add_parser("kit", help="gather packages and notebooks in a folder, for a room without a network")
     command.add_argument("folder", type=Path)
+    clone = "a clone of agentmagic (the notebooks that came with this agentmagic)"
     command.add_argument("--source", type=Path, help=clone)
     command.add_argument("--model", action="store_true", help="with the weights of the local model (1.1 GB)")
     command.add_argument("--student", action="store_true", help="the lessons without solutions")
