@@ -1,5 +1,6 @@
 """The how-to pages: every command in them is one that exists, and their cells run and show what the page says."""
 
+import argparse
 import io
 import json
 import re
@@ -9,7 +10,9 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TypeVar, cast
 
 import pytest
@@ -18,7 +21,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from agentmagic import __main__ as terminal
-from agentmagic.jupyter.magics.agent_commands import agent_magic
+from agentmagic.classroom import VARIABLE, class_settings
+from agentmagic.jupyter.magics.agent_commands import AGENT_COMMANDS, agent_magic
 from agentmagic.jupyter.magics.mcp_commands import mcp_magic
 from agentmagic.jupyter.magics.options import parse_ask
 from agentmagic.tools.mcp import config
@@ -32,9 +36,10 @@ PARTS = ["Steps", "Check that it worked", "If it does not work", "More"]
 """The headings of each page."""
 INFOS = {"ipython3", "text", "bash", "toml", "json", "yaml", "py", "python"}
 """The kinds of blocks: a cell, what it shows, lines for a terminal, files, and code that tests/test_docs.py runs."""
-RUN = {"cassette", "handed-in", "doctor", "lessons"}
+RUN = {"cassette", "handed-in"}
 """The commands for a terminal that the test carries out; the others are only read."""
-AGENT, MCP = agent_magic(), mcp_magic()
+AGENT, MCP, TERMINAL = agent_magic(), mcp_magic(), terminal._parser()
+LOAD = "%load_ext agentmagic\n"
 Value = TypeVar("Value")
 
 
@@ -44,7 +49,8 @@ class Scene:
 
     `steps` is the script of the model, or of a strict server with the `api` of a provider. `typed` are the answers that
     the reader types, and `interrupted` the text at which a cell is interrupted, by a word of the cell. `files` are the
-    names of the page's files by their kinds. `before` runs ahead of the page.
+    names of the page's files by their kinds. If it `restarts`, so does the kernel before the last
+    `%load_ext`. `ends` takes away what the page has connected.
     """
 
     steps: tuple[object, ...] = ()
@@ -53,7 +59,8 @@ class Scene:
     typed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     interrupted: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    before: str = ""
+    restarts: bool = False
+    ends: str = ""
 
 
 def calls(name: str, **arguments: object) -> dict[str, object]:
@@ -62,7 +69,7 @@ def calls(name: str, **arguments: object) -> dict[str, object]:
 
 SCENES: dict[str, Scene] = {
     "stop-a-turn": Scene(
-        steps=({"text": "A lighthouse stands by the sea. It shines at night.", "pace": 0.5}, "It shines.", "In Spain."),
+        steps=({"text": "A lighthouse stands by the sea. It shines at night.", "pace": 0.2}, "It shines.", "In Spain."),
         interrupted={"long report": "A light"},
     ),
     "set-a-key": Scene(
@@ -82,6 +89,22 @@ SCENES: dict[str, Scene] = {
     ),
     "replay-in-ci": Scene(steps=("La Coruña.",)),
     "limit-the-cost": Scene(steps=("La Coruña.",)),
+    "grade-a-class": Scene(files={"toml": "class.toml"}),
+    "jupyterhub": Scene(files={"toml": "bounds.toml", "py": "jupyterhub_config.py"}),
+    "vs-code": Scene(steps=("Hello.",)),
+    "label-a-frame": Scene(steps=(*(json.dumps({"mood": "good", "product": "lamp"}) for _ in range(3)),)),
+    "add-an-mcp-server": Scene(
+        steps=(calls("get_current_time", timezone="Europe/Rome"), "It is late."), typed={"What time": ("y",)}, ends="%mcp remove clock"
+    ),
+    "use-my-function": Scene(steps=(calls("stock", item="lamp"), "Twelve.")),
+    "get-a-value": Scene(
+        steps=(json.dumps([{"name": name, "lighthouse_built": 1611} for name in ("Genoa", "Cordouan", "Hook")]), "1863"),
+    ),
+    "export-a-chat": Scene(steps=("La Coruña.",)),
+    "reopen-a-chat": Scene(steps=("La Coruña.",), restarts=True),
+    "schema-only": Scene(steps=("def by_decade(): ...",), files={"toml": "pyproject.toml"}),
+    "use-claude-code": Scene(steps=("The first one.",), ends="%agent serve stop"),
+    "work-offline": Scene(steps=("Hello.",)),
 }
 
 
@@ -134,6 +157,19 @@ def terminal_commands(page: Path) -> list[list[str]]:
     return [parts[3:] for parts in found if parts[:3] == ["python", "-m", "agentmagic"]]
 
 
+@cache
+def all_options() -> set[str]:
+    """The options of the magics, and of the commands for a terminal."""
+    helps = [parse_ask("--help").text, *(AGENT.read(f"help {word}").text for word in AGENT_COMMANDS)]
+    found = set(re.findall(r"--[a-z-]+", "\n".join(helps)))
+    parsers = [TERMINAL]
+    for one in parsers:  # which grows
+        for action in one._actions:
+            found.update(action.option_strings)
+            parsers += action.choices.values() if isinstance(action, argparse._SubParsersAction) else ()
+    return found
+
+
 def fits(shown: str, output: str) -> bool:
     """Whether an output has each line that a page shows of it, where `...` stands for anything."""
     lines = [" ".join(line.split()) for line in output.splitlines()]
@@ -145,12 +181,10 @@ def fits(shown: str, output: str) -> bool:
 def test_every_magic_option_and_command_of_a_page_exists(page):
     for line in magic_lines(page):
         read_magic(line)
-    parser = terminal._parser()
     for arguments in terminal_commands(page):
-        parser.parse_args(arguments)
-    helps = read_magic("%%agent --help").text
-    options = [word.split()[0] for word in code_words(page) if word.startswith("--")]
-    assert [one for one in options if one not in helps] == []
+        TERMINAL.parse_args(arguments)
+    options = {word.split()[0] for word in code_words(page) if word.startswith("--")}
+    assert options - all_options() - FOREIGN == set()
 
 
 def test_every_variable_and_extra_of_the_pages_exists():
@@ -162,8 +196,8 @@ def test_every_variable_and_extra_of_the_pages_exists():
     assert named - set(extras) == set()
 
 
-FOREIGN = {"HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "CLAUDE_CODE_OAUTH_TOKEN"}
-"""Variables on the pages that are read by a library, or by a program of others."""
+FOREIGN = {"--nbval", "--nbval-lax", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "GATEWAY_KEY"}
+"""Options and variables of others on the pages."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -171,7 +205,7 @@ def test_a_page_says_what_the_reader_can_do_then_how_then_how_to_tell_and_what_t
     title, opening, *_ = [token for token in tokens(page) if token.type == "inline"]
     heads = [head for head in re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)]
     assert heads == PARTS
-    assert opening.content.startswith("After this page you ")
+    assert opening.content.startswith("After this page ")
     assert 25 <= len(page.read_text(encoding="utf-8").splitlines()) <= 85
     assert {kind for kind, _ in blocks(page)} <= INFOS
     assert f"[{title.content}]({page.name})" in (FOLDER / "index.md").read_text(encoding="utf-8")
@@ -185,7 +219,9 @@ def test_there_is_a_page_for_each_question_of_a_newcomer():
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory):
     place = tmp_path_factory.mktemp("kernel")
+    (place / "notebook.ipynb").write_text("{}", encoding="utf-8")
     variables = {
+        "JPY_SESSION_NAME": str(place / "notebook.ipynb"),
         "IPYTHONDIR": str(place),
         "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
         "XDG_DATA_HOME": str(place / "data"),
@@ -197,29 +233,35 @@ def kernel(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_cells_of_a_page_run_and_show_what_it_says(page, kernel, tmp_path):
+def test_the_cells_of_a_page_run_and_show_what_it_says(page, kernel, tmp_path, monkeypatch):
     scene = SCENES.get(page.stem, Scene())
-    with playing(scene, kernel, tmp_path):
+    with playing(scene, kernel, tmp_path) as variables:
         output = ""
-        for kind, code in blocks(page):
+        for number, (kind, code) in enumerate(shown := blocks(page)):
             match kind:
                 case "ipython3":
+                    if scene.restarts and code == LOAD and ("ipython3", LOAD) in shown[:number]:
+                        kernel.restart()
+                        enter(kernel, tmp_path, variables)
                     output = run_cell(kernel, code.rstrip("\n"), scene)
                 case "bash":
                     output = run_terminal(code, tmp_path)
                 case "text":
                     assert fits(code, output), f"{code}\nis not in\n{output}"
-                case "toml" | "json" | "yaml" | "py":
-                    check_file(kind, code)
-                    if kind in scene.files:
-                        (tmp_path / scene.files[kind]).write_text(code, encoding="utf-8")
+                case "toml" | "json" | "yaml":
+                    file = tmp_path / scene.files.get(kind, f"file.{kind}")
+                    file.write_text(code, encoding="utf-8")
+                    check_file(file, monkeypatch)
+                case "py":
+                    variables |= hub_environment(code, tmp_path)
+                    enter(kernel, tmp_path, variables)
 
 
 @contextmanager
-def playing(scene: Scene, kernel: Kernel, folder: Path) -> Iterator[None]:
+def playing(scene: Scene, kernel: Kernel, folder: Path) -> Iterator[dict[str, str]]:
     """Set the scene of a page in a folder of its own, with agentmagic not yet loaded; strike it in the end."""
+    variables = dict(scene.variables)
     with ExitStack() as stack:
-        variables = dict(scene.variables)
         if scene.api:
             server = stack.enter_context(strict(scene.api, *cast("tuple[Answer, ...]", scene.steps)))
             variables = {name: value.format(server.url) for name, value in variables.items()}
@@ -227,11 +269,25 @@ def playing(scene: Scene, kernel: Kernel, folder: Path) -> Iterator[None]:
             script = folder / "script.json"
             script.write_text(json.dumps(scene.steps), encoding="utf-8")
             variables["AGENTMAGIC_MODEL"] = f"scripted:{script}"
-        before = f"import os, sys\nos.chdir({str(folder)!r})\nos.environ |= {variables}\n{scene.before}"
-        assert (ready := kernel.run(before)).ok, ready.error
-        yield
-        clean = f"for _name in {list(variables)}: os.environ.pop(_name, None)"
-        assert (cleaned := kernel.run(f"{clean}\n%agent live\n%unload_ext agentmagic\n%reset -f")).ok, cleaned.error
+        enter(kernel, folder, variables)
+        stack.callback(leave, kernel, variables, scene.ends)
+        yield variables
+
+
+def enter(kernel: Kernel, folder: Path, variables: Mapping[str, str]) -> None:
+    """Have the kernel stand in a folder, with these variables in its environment."""
+    no_page = "from agentmagic.widgets.view import View; View.patience = 0.0"  # no page will say hello
+    bounds = "from agentmagic.classroom import class_settings; class_settings.cache_clear()"
+    place = f"import os; os.chdir({str(folder)!r}); os.environ |= {dict(variables)}"
+    ready = kernel.run("\n".join((place, no_page, bounds)))
+    assert ready.ok, ready.error
+
+
+def leave(kernel: Kernel, variables: Mapping[str, str], ends: str) -> None:
+    """Forget the page: its variables, sessions and mode."""
+    unset = f"for name in {list(variables)}: os.environ.pop(name)"
+    left = kernel.run(f"{ends}\nimport os\n{unset}\n%agent live\n%unload_ext agentmagic\n%reset -f")
+    assert left.ok, left.error
 
 
 def run_cell(kernel: Kernel, code: str, scene: Scene) -> str:
@@ -255,20 +311,30 @@ def run_terminal(code: str, folder: Path) -> str:
     for line in code.splitlines():
         _, parts = words(line)
         if parts[:3] == ["python", "-m", "agentmagic"] and parts[3] in RUN:
-            arguments = [name for part in parts[3:] for name in (sorted(map(str, Path(folder).glob(part))) or [part])]
+            arguments = [name for part in parts[3:] for name in sorted(one.name for one in folder.glob(part)) or [part]]
             with chdir(folder), redirect_stdout(printed), redirect_stderr(printed):
                 terminal.main(arguments)
     return printed.getvalue()
 
 
-def check_file(kind: str, code: str) -> None:
+def check_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read a file as the program reads it that it is for."""
-    match kind:
-        case "toml":
-            tomllib.loads(code)
-        case "json":
-            config.read(json.loads(code))
-        case "yaml":
-            yaml.safe_load(code)
-        case "py":
-            compile(code, "page", "exec")
+    text = file.read_text(encoding="utf-8")
+    match file.suffix:
+        case ".toml" if "agentmagic.class" in text:
+            monkeypatch.setenv(VARIABLE, str(file))
+            class_settings.cache_clear()
+            assert class_settings().files == [file]
+        case ".toml":
+            assert set(tomllib.loads(text)["tool"]["agentmagic"]) <= {"schema-only", "secrets"}
+        case ".json":
+            assert config.read(file)
+        case _:
+            assert yaml.safe_load(text)["jobs"]
+
+
+def hub_environment(code: str, folder: Path) -> dict[str, str]:
+    """The variables that a hub with this configuration gives to its users, with the bounds in a folder."""
+    spawner = SimpleNamespace(environment={})
+    exec(code.replace('os.environ["GATEWAY_KEY"]', repr(KEY)), {"c": SimpleNamespace(Spawner=spawner)})  # noqa: S102
+    return {name: value.replace("/srv/agentmagic", str(folder)) for name, value in spawner.environment.items()}
