@@ -34,8 +34,8 @@ FOLDER = ROOT / "docs" / "how-to"
 PAGES = sorted(path for path in FOLDER.glob("*.md") if path.name != "index.md")
 PARTS = ["Steps", "Check that it worked", "If it does not work", "More"]
 """The headings of each page."""
-INFOS = {"ipython3", "text", "bash", "toml", "json", "yaml", "py", "python"}
-"""The kinds of blocks: a cell, what it shows, lines for a terminal, files, and code that tests/test_docs.py runs."""
+INFOS = {"agentmagic", "text", "bash", "toml", "json", "yaml", "py"}
+"""The kinds of blocks: a cell, what it shows, lines for a terminal, and files."""
 RUN = {"cassette", "handed-in"}
 """The commands for a terminal that the test carries out; the others are only read."""
 AGENT, MCP, TERMINAL = agent_magic(), mcp_magic(), terminal._parser()
@@ -92,13 +92,18 @@ SCENES: dict[str, Scene] = {
     "grade-a-class": Scene(files={"toml": "class.toml"}),
     "jupyterhub": Scene(files={"toml": "bounds.toml", "py": "jupyterhub_config.py"}),
     "vs-code": Scene(steps=("Hello.",)),
-    "label-a-frame": Scene(steps=(*(json.dumps({"mood": "good", "product": "lamp"}) for _ in range(3)),)),
+    "label-a-frame": Scene(steps=(json.dumps({"mood": "good", "product": "lamp"}),) * 3),
     "add-an-mcp-server": Scene(
-        steps=(calls("get_current_time", timezone="Europe/Rome"), "It is late."), typed={"What time": ("y",)}, ends="%mcp remove clock"
+        steps=(calls("get_current_time", timezone="Europe/Rome"), "It is late."),
+        typed={"What time": ("y",)},
+        ends="%mcp remove clock",
     ),
     "use-my-function": Scene(steps=(calls("stock", item="lamp"), "Twelve.")),
     "get-a-value": Scene(
-        steps=(json.dumps([{"name": name, "lighthouse_built": 1611} for name in ("Genoa", "Cordouan", "Hook")]), "1863"),
+        steps=(
+            json.dumps([{"name": name, "lighthouse_built": 1611} for name in ("Genoa", "Cordouan", "Hook")]),
+            "1863",
+        ),
     ),
     "export-a-chat": Scene(steps=("La Coruña.",)),
     "reopen-a-chat": Scene(steps=("La Coruña.",), restarts=True),
@@ -125,8 +130,9 @@ def code_words(page: Path) -> list[str]:
 
 def magic_lines(page: Path) -> Iterator[str]:
     """The lines with magics of ours, in the text and in the cells."""
-    cells = [line for kind, code in blocks(page) if kind == "ipython3" for line in code.splitlines()]
-    lines = [*code_words(page), *(line.partition("= %")[2] and f"%{line.partition('= %')[2]}" or line for line in cells)]
+    cells = [line for kind, code in blocks(page) if kind == "agentmagic" for line in code.splitlines()]
+    assigned = re.compile(r"\w+ = (?=%)")
+    lines = (assigned.sub("", line) for line in (*code_words(page), *cells))
     return (line for line in lines if re.match(r"%%?(agent|mcp)\b", line))
 
 
@@ -203,16 +209,18 @@ FOREIGN = {"--nbval", "--nbval-lax", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE",
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_says_what_the_reader_can_do_then_how_then_how_to_tell_and_what_to_do_if_it_fails(page):
     title, opening, *_ = [token for token in tokens(page) if token.type == "inline"]
-    heads = [head for head in re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)]
-    assert heads == PARTS
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == PARTS
     assert opening.content.startswith("After this page ")
-    assert 25 <= len(page.read_text(encoding="utf-8").splitlines()) <= 85
+    assert 30 <= len(text.splitlines()) <= 90
     assert {kind for kind, _ in blocks(page)} <= INFOS
     assert f"[{title.content}]({page.name})" in (FOLDER / "index.md").read_text(encoding="utf-8")
 
 
 def test_there_is_a_page_for_each_question_of_a_newcomer():
-    questions = re.findall(r"^\d+\. ", (Path(__file__).parent / "questions.md").read_text(encoding="utf-8"), re.MULTILINE)
+    questions = re.findall(
+        r"^\d+\. ", (Path(__file__).parent / "questions.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert len(PAGES) == len(questions) == 20
 
 
@@ -239,8 +247,8 @@ def test_the_cells_of_a_page_run_and_show_what_it_says(page, kernel, tmp_path, m
         output = ""
         for number, (kind, code) in enumerate(shown := blocks(page)):
             match kind:
-                case "ipython3":
-                    if scene.restarts and code == LOAD and ("ipython3", LOAD) in shown[:number]:
+                case "agentmagic":
+                    if scene.restarts and code == LOAD and ("agentmagic", LOAD) in shown[:number]:
                         kernel.restart()
                         enter(kernel, tmp_path, variables)
                     output = run_cell(kernel, code.rstrip("\n"), scene)
@@ -253,7 +261,7 @@ def test_the_cells_of_a_page_run_and_show_what_it_says(page, kernel, tmp_path, m
                     file.write_text(code, encoding="utf-8")
                     check_file(file, monkeypatch)
                 case "py":
-                    variables |= hub_environment(code, tmp_path)
+                    variables.update(hub_environment(code, tmp_path))
                     enter(kernel, tmp_path, variables)
 
 
@@ -279,7 +287,7 @@ def enter(kernel: Kernel, folder: Path, variables: Mapping[str, str]) -> None:
     no_page = "from agentmagic.widgets.view import View; View.patience = 0.0"  # no page will say hello
     bounds = "from agentmagic.classroom import class_settings; class_settings.cache_clear()"
     place = f"import os; os.chdir({str(folder)!r}); os.environ |= {dict(variables)}"
-    ready = kernel.run("\n".join((place, no_page, bounds)))
+    ready = kernel.run(f"{place}\n{no_page}\n{bounds}")
     assert ready.ok, ready.error
 
 
