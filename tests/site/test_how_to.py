@@ -70,7 +70,7 @@ def calls(name: str, **arguments: object) -> dict[str, object]:
 HUB = {"OPENAI_BASE_URL": "{}/v1"}
 SCENES: dict[str, Scene] = {
     "stop-a-turn": Scene(
-        steps=({"text": "A lighthouse stands by the sea. It shines at night.", "pace": 0.2}, "It shines.", "In Spain."),
+        steps=({"text": "A lighthouse shines. " * 50, "pace": 0.2}, "It shines.", "In Spain."),
         interrupted={"long report": "A light"},
     ),
     "set-a-key": Scene(
