@@ -49,8 +49,7 @@ class Scene:
 
     `steps` is the script of the model, or of a strict server with the `api` of a provider. `typed` are the answers that
     the reader types, and `interrupted` the text at which a cell is interrupted, by a word of the cell. `files` are the
-    names of the page's files by their kinds. If it `restarts`, so does the kernel before the last
-    `%load_ext`. `ends` takes away what the page has connected.
+    names of the page's files by their kinds. If it `restarts`, so does the kernel before the last `%load_ext`. `ends` takes away what the page has connected. `hidden` must not be shown.
     """
 
     steps: tuple[object, ...] = ()
@@ -61,6 +60,7 @@ class Scene:
     files: dict[str, str] = field(default_factory=dict)
     restarts: bool = False
     ends: str = ""
+    hidden: str = ""
 
 
 def calls(name: str, **arguments: object) -> dict[str, object]:
@@ -108,7 +108,7 @@ SCENES: dict[str, Scene] = {
     ),
     "export-a-chat": Scene(steps=("La Coruña.",)),
     "reopen-a-chat": Scene(steps=("La Coruña.",), restarts=True),
-    "schema-only": Scene(steps=("def by_decade(): ...",), files={"toml": "pyproject.toml"}),
+    "schema-only": Scene(steps=("def by_decade(): ...",), files={"toml": "pyproject.toml"}, hidden="Byron"),
     "use-claude-code": Scene(steps=("The first one.",), ends="%agent serve stop"),
     "work-offline": Scene(steps=("Hello.",)),
 }
@@ -308,8 +308,10 @@ def run_cell(kernel: Kernel, code: str, scene: Scene) -> str:
         kernel.interrupted(cell)
         return cell.stream + cell.text
     cell, _ = kernel.answer(code, *_by_word(scene.typed, code) or ())
-    assert cell.ok, f"{code}\n{cell.error}\n{cell.text}"
-    return cell.stream + cell.text
+    shown = cell.stream + cell.text
+    assert cell.ok, f"{code}\n{cell.error}\n{shown}"
+    assert not scene.hidden or scene.hidden not in shown
+    return shown
 
 
 def _by_word(table: "Mapping[str, Value]", code: str) -> Value | None:
