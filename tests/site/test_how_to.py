@@ -49,7 +49,8 @@ class Scene:
 
     `steps` is the script of the model, or of a strict server with the `api` of a provider. `typed` are the answers that
     the reader types, and `interrupted` the text at which a cell is interrupted, by a word of the cell. `files` are the
-    names of the page's files by their kinds. If it `restarts`, so does the kernel before the last `%load_ext`. `ends` takes away what the page has connected. `hidden` must not be shown.
+    names of the page's files by their kinds. If it `restarts`, so does the kernel, before the last `%load_ext`. `ends`
+    takes away what the page has connected. `hidden` must not be shown.
     """
 
     steps: tuple[object, ...] = ()
