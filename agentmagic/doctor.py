@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentmagic import settings
 from agentmagic.bill import PaidRequests
-from agentmagic.classroom import VARIABLE, class_settings
+from agentmagic.classroom import VARIABLE, ClassSettings, class_settings
 from agentmagic.errors import AgentMagicError, MissingExtra, requirement
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def examine(folder: Path | None = None) -> Iterator[Finding]:
         ("MCP servers", _mcp),
         ("Outside agents", _agents),
         ("local:", _local),
-        ("The settings of the class", _class),
+        ("The policy and the settings of the class", _bounds),
         ("The servers of this folder", partial(_servers, place)),
         ("The folders that are written", partial(_folders, place)),
     )
@@ -330,17 +330,27 @@ def _local() -> Iterator[Finding]:
         yield Finding("ok", f"local: its weights are in {weights}.")
 
 
-def _class() -> Iterator[Finding]:
+def _bounds() -> Iterator[Finding]:
     try:
         bounds = class_settings()
     except AgentMagicError as error:
         unset = f", or unset {VARIABLE}" if os.environ.get(VARIABLE) else ""
         yield Finding("missing", str(error), f"correct the file{unset}")
         return
-    if bounds.file is not None:
-        yield Finding("ok", f"The settings of the class: {', '.join(map(str, bounds.files))}.")
+    if bounds.policy is not None:
+        yield _policy(bounds.policy)
+    if bounds.classes:
+        yield Finding("ok", f"The settings of the class: {', '.join(str(one.file) for one in bounds.classes)}.")
     for words in bounds.wider:
         yield Finding("note", words, "take the setting that asks for more out of its file")
+
+
+def _policy(policy: ClassSettings) -> Finding:
+    said = f"The administrator's policy {policy.file}: {', '.join(map(policy.written, policy.settings))}."
+    if policy.file and any(os.access(one, os.W_OK) for one in (policy.file, policy.file.parent)):
+        change = "remove the right of this user to write the file and its folder"
+        return Finding("note", f"{said} This user can change it, so it does not bind them.", change)
+    return Finding("ok", said)
 
 
 def _servers(place: Path) -> Iterator[Finding]:

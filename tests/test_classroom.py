@@ -570,7 +570,7 @@ def test_a_session_that_is_made_anew_has_no_budget_of_its_own(bounds, tmp_path, 
     result = run(SPENDERS[way](spent), "again")
     assert (result.stop_reason, result.final_text) == ("budget", "")
     held = f"session-max-tokens = 4 in {tmp_path / 'pyproject.toml'}"
-    assert result.error.endswith(f"No further request was sent; the limit is that of this class, {held}.")
+    assert result.error.endswith(f"No further request was sent; the limit is {held}.")
 
 
 def test_a_cap_of_the_session_that_is_set_later_is_refused(bounds):
