@@ -379,18 +379,16 @@ def _check_class(agent: Agent, model: Model) -> None:
     name = written if isinstance(written, str) and is_outside(written) else model.name  # which lacks its folders
     bounds.check_model(name, settings.MODEL if settings.model_override() else "")
     web.check_class(model.name, agent.settings.extra)
-    check_address(model)
     setting = next((one for one in ("models", "addresses") if getattr(bounds, one) is not None), None)
-    if setting is None:
-        return
-    if not is_made_by_provider(model):
+    if setting is not None and not is_made_by_provider(model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         has = f"{bounds.whose(setting)} has {bounds.words(setting)}"
         raise UsageError(
             f"The model {model.name} is an object of {kind}, which is not of that provider, and {has}. "
             "Name the model as a text."
         )
-    if bounds.models and (others := sorted({"model", "models"} & agent.settings.extra.keys())):
+    check_address(model)
+    if bounds.models is not None and (others := sorted({"model", "models"} & agent.settings.extra.keys())):
         raise UsageError(
             f"The setting extra has {others[0]!r}, which names another model, and {bounds.whose('models')} "
             f"has {bounds.words('models')}. Leave it out."
