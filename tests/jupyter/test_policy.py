@@ -1,10 +1,20 @@
 """The administrator's policy: ways in which a notebook may try to get around it, in a kernel that it binds."""
 
+import asyncio
+import json
 import sys
+from types import SimpleNamespace
 
 import pytest
+from markdown_it import MarkdownIt
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
+from traitlets.config import Config
 
-from tests.jupyter.harness import BATCH, Kernel
+from agentmagic import classroom
+from agentmagic.classroom import class_settings
+from tests.jupyter.harness import BATCH, ROOT, Kernel
 
 POLICY = """
 models = ["scripted:*", "openai-chat:small"]
@@ -219,7 +229,66 @@ def test_no_way_of_a_notebook_leads_around_the_policy(bound, way):
     assert "all is gone" not in said
 
 
-def test_the_status_names_the_file_and_what_it_bounds(bound):
+def test_the_status_and_the_help_name_the_file_and_what_it_bounds(bound):
     kernel, policy, _ = bound
-    said = kernel.run("%agent status").stream
-    assert f"policy      bound by {policy}: models, addresses, prices, servers, max-cost, " in said
+    names = "models, addresses, prices, servers, max-cost, "
+    assert f"policy      bound by {policy}: {names}" in kernel.run("%agent status").stream
+    assert f"Bound by the administrator's policy in {policy}: {names}" in kernel.run("%agent help").stream
+
+
+# -- what the docs show ----------------------------------------------------------------------------------
+
+DOCS = ROOT / "docs"
+
+
+def fences(page: str, kind: str) -> list[str]:
+    """The blocks of a kind on a page."""
+    tokens = MarkdownIt().parse((DOCS / page).read_text(encoding="utf-8"))
+    return [token.content for token in tokens if token.type == "fence" and token.info == kind]
+
+
+@pytest.mark.parametrize("page", ["reference/policy.md", "guide/hub.md"])
+def test_the_policy_of_a_page_is_one(page, tmp_path, monkeypatch):
+    monkeypatch.setattr(classroom, "POLICY_FILE", tmp_path / "agentmagic.toml")
+    (written,) = fences(page, "toml")
+    (tmp_path / "agentmagic.toml").write_text(written, encoding="utf-8")
+    class_settings.cache_clear()
+    assert class_settings().policy is not None
+    assert class_settings().price("openai-chat:gpt-5.4-mini") == (0.25, 2.0, 0.03)
+    class_settings.cache_clear()
+
+
+def test_every_setting_of_a_policy_is_in_its_reference():
+    page = (DOCS / "reference/policy.md").read_text(encoding="utf-8")
+    rows = "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("|"))
+    assert [name for name in classroom._SETTINGS if f"`{name.replace('_', '-')}`" not in rows] == []
+
+
+def test_the_hub_gives_each_user_a_key_of_the_gateway_and_the_address_and_keeps_its_own_key(monkeypatch):
+    asked = []
+
+    class Gateway(RequestHandler):
+        def post(self) -> None:
+            asked.append((self.request.headers["Authorization"], json.loads(self.request.body)))
+            self.write({"key": f"key-of-{asked[-1][1]['user_id']}"})
+
+    async def start() -> dict[str, str]:
+        server = HTTPServer(Application([("/key/generate", Gateway)]))
+        (listening,) = bind_sockets(0, "127.0.0.1")
+        server.add_socket(listening)
+        monkeypatch.setenv("GATEWAY_URL", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        monkeypatch.setenv("GATEWAY_ADMIN_KEY", "key-of-the-hub")
+        config = Config()
+        exec(fences("guide/hub.md", "py")[0], {"get_config": lambda: config})  # noqa: S102  (as the hub does)
+        spawner = SimpleNamespace(user=SimpleNamespace(name="anna"), environment={**config.Spawner.environment})
+        await config.Spawner.pre_spawn_hook(spawner)
+        server.stop()
+        return spawner.environment
+
+    environment = asyncio.run(start())
+    assert asked == [
+        ("Bearer key-of-the-hub", {"user_id": "anna", "models": ["gpt-5.4-mini"], "duration": "24h"}),
+    ]
+    assert environment["OPENAI_API_KEY"] == "key-of-anna"
+    assert environment["OPENAI_BASE_URL"].endswith("/v1")
+    assert "key-of-the-hub" not in str(environment)
