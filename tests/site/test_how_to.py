@@ -1,6 +1,7 @@
 """The how-to pages: every command in them is one that exists, and their cells run and show what the page says."""
 
 import argparse
+import asyncio
 import io
 import json
 import re
@@ -8,12 +9,12 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TypeVar, cast
+from typing import Self, TypeVar, cast
 
 import pytest
 import yaml
@@ -40,6 +41,10 @@ RUN = {"cassette", "handed-in"}
 """The commands for a terminal that the test carries out; the others are only read."""
 AGENT, MCP, TERMINAL = agent_magic(), mcp_magic(), terminal._parser()
 LOAD = "%load_ext agentmagic\n"
+GATEWAY = "https://gateway.example.org"
+"""The address for which that of the strict server stands in."""
+POLICY = "agentmagic.toml"
+"""The administrator's file, in the folder of the page."""
 Value = TypeVar("Value")
 
 
@@ -68,7 +73,6 @@ def calls(name: str, **arguments: object) -> dict[str, object]:
     return {"calls": [{"name": name, "arguments": arguments}]}
 
 
-HUB = {"OPENAI_BASE_URL": "{}/v1"}
 SCENES: dict[str, Scene] = {
     "stop-a-turn": Scene(
         steps=({"text": "A lighthouse shines. " * 50, "pace": 0.2}, "It shines.", "In Spain."),
@@ -92,7 +96,7 @@ SCENES: dict[str, Scene] = {
     "replay-in-ci": Scene(steps=("La Coruña.",)),
     "limit-the-cost": Scene(steps=("La Coruña.",)),
     "grade-a-class": Scene(files={"toml": "class.toml"}),
-    "jupyterhub": Scene(api="openai-chat", steps=(say("Hello."),), files={"toml": "bounds.toml"}, variables=HUB),
+    "jupyterhub": Scene(api="openai-chat", steps=(say("Hello."),), files={"toml": POLICY}),
     "vs-code": Scene(steps=("Hello.",)),
     "label-a-frame": Scene(steps=(json.dumps({"mood": "good", "product": "lamp"}),) * 3),
     "add-an-mcp-server": Scene(
@@ -204,7 +208,7 @@ def test_every_variable_and_extra_of_the_pages_exists():
     assert named - set(extras) == set()
 
 
-FOREIGN = {"--nbval", "--nbval-lax", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "GATEWAY_KEY"}
+FOREIGN = {"--nbval", "--nbval-lax", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE"}
 """Options and variables of others on the pages."""
 
 
@@ -243,112 +247,118 @@ def kernel(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_cells_of_a_page_run_and_show_what_it_says(page, kernel, tmp_path, monkeypatch):
-    scene = SCENES.get(page.stem, Scene())
-    with playing(scene, kernel, tmp_path) as variables:
+def test_the_cells_of_a_page_run_and_show_what_it_says(page, kernel, tmp_path):
+    with Stage(kernel, tmp_path, SCENES[page.stem]) as stage:
         output = ""
-        for number, (kind, code) in enumerate(shown := blocks(page)):
+        for kind, code in blocks(page):
             match kind:
                 case "agentmagic":
-                    if scene.restarts and code == LOAD and ("agentmagic", LOAD) in shown[:number]:
-                        kernel.restart()
-                        enter(kernel, tmp_path, variables)
-                    output = run_cell(kernel, code.rstrip("\n"), scene)
+                    output = stage.run_cell(code)
                 case "bash":
-                    output = run_terminal(code, tmp_path)
+                    output = stage.run_terminal(code)
                 case "text":
                     assert fits(code, output), f"{code}\nis not in\n{output}"
-                case "toml" | "json" | "yaml":
-                    file = tmp_path / scene.files.get(kind, f"file.{kind}")
-                    file.write_text(code, encoding="utf-8")
-                    check_file(file, monkeypatch)
-                case "py" if "c.Spawner" in code:
-                    variables.update(hub_environment(code, tmp_path) | variables)
-                    enter(kernel, tmp_path, variables)
                 case "py":
-                    run_cell(kernel, code, scene)
+                    stage.start_server(code)
+                case _:
+                    stage.write(kind, code)
 
 
-@contextmanager
-def playing(scene: Scene, kernel: Kernel, folder: Path) -> Iterator[dict[str, str]]:
-    """Set the scene of a page in a folder of its own, with agentmagic not yet loaded; strike it in the end."""
-    variables = dict(scene.variables)
-    with ExitStack() as stack:
-        if scene.api:
-            server = stack.enter_context(strict(scene.api, *cast("tuple[Answer, ...]", scene.steps)))
-            variables = {name: value.format(server.url) for name, value in variables.items()}
-        elif scene.steps:
-            script = folder / "script.json"
-            script.write_text(json.dumps(scene.steps), encoding="utf-8")
-            variables["AGENTMAGIC_MODEL"] = f"scripted:{script}"
-        enter(kernel, folder, variables)
-        stack.callback(leave, kernel, variables, scene.ends)
-        yield variables
+class Stage:
+    """A page that is played in a folder of its own; agentmagic is loaded by its cells."""
+
+    def __init__(self, kernel: Kernel, folder: Path, scene: Scene) -> None:
+        self._kernel = kernel
+        self._folder = folder
+        self._scene = scene
+        self._variables = scene.variables
+        self._gateway = GATEWAY
+        self._is_loaded = False
+        self._struck = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self._scene.api:
+            server = self._struck.enter_context(strict(self._scene.api, *cast("tuple[Answer, ...]", self._scene.steps)))
+            self._variables = {name: value.format(server.url) for name, value in self._variables.items()}
+            self._gateway = server.url
+        elif self._scene.steps:
+            script = self._folder / "script.json"
+            script.write_text(json.dumps(self._scene.steps), encoding="utf-8")
+            self._variables = {"AGENTMAGIC_MODEL": f"scripted:{script}"}
+        self._enter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._struck:
+            # If the page has failed early, these commands fail too.
+            self._kernel.run(f"{self._scene.ends}\n%agent live\n%unload_ext agentmagic")
+            unset = f"import os\nfor name in {list(self._variables)}: os.environ.pop(name)"
+            assert (left := self._kernel.run(f"{unset}\n%reset -f")).ok, left.error
+
+    def _enter(self) -> None:
+        """Have the kernel stand in the folder, with the variables in its environment and this folder's policy."""
+        ready = self._kernel.run(
+            f"import os\nfrom pathlib import Path\nfrom agentmagic import classroom\n"
+            f"os.chdir({str(self._folder)!r})\nos.environ |= {self._variables}\n"
+            f"classroom.POLICY_FILE = Path({str(self._folder / POLICY)!r})\nclassroom.class_settings.cache_clear()\n"
+            "from agentmagic.widgets.view import View\nView.patience = 0.0"  # no page will say hello
+        )
+        assert ready.ok, ready.error
+
+    def run_cell(self, code: str) -> str:
+        """Run a cell as the reader does, and return what it shows."""
+        if code == LOAD and self._is_loaded and self._scene.restarts:
+            self._kernel.restart()
+            self._enter()
+        self._is_loaded |= code.startswith(LOAD)
+        if (until := _by_word(self._scene.interrupted, code)) is not None:
+            cell = self._kernel.wait_for_text(self._kernel.send(code.rstrip()), until)
+            self._kernel.interrupted(cell)
+            return cell.stream + cell.text
+        cell, _ = self._kernel.answer(code.rstrip(), *_by_word(self._scene.typed, code) or ())
+        shown = cell.stream + cell.text
+        assert cell.ok, f"{code}\n{cell.error}\n{shown}"
+        assert not self._scene.hidden or self._scene.hidden not in shown
+        return shown
+
+    def run_terminal(self, code: str) -> str:
+        """Carry out the commands of agentmagic among lines for a terminal, and return what they print."""
+        printed = io.StringIO()
+        for line in code.splitlines():
+            _, parts = words(line)
+            if parts[:3] == ["python", "-m", "agentmagic"] and parts[3] in RUN:
+                files = [sorted(one.name for one in self._folder.glob(part)) or [part] for part in parts[3:]]
+                with chdir(self._folder), redirect_stdout(printed), redirect_stderr(printed):
+                    terminal.main([name for group in files for name in group])
+        return printed.getvalue()
+
+    def write(self, kind: str, code: str) -> None:
+        """Write a file of the page, and check what the kernel does not read of it."""
+        file = self._folder / self._scene.files.get(kind, f"page.{kind}")
+        file.write_text(code.replace(GATEWAY, self._gateway), encoding="utf-8")
+        match kind:
+            case "toml" if "agentmagic.class" in code:
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setenv(VARIABLE, str(file))
+                    class_settings.cache_clear()
+                    assert class_settings().models
+            case "json":
+                assert config.read(file)
+            case "yaml":
+                assert yaml.safe_load(code)["jobs"]
+
+    def start_server(self, code: str) -> None:
+        """Have the kernel get the variables that a hub with this configuration gives to a user's server."""
+        spawner = SimpleNamespace(environment={}, user=SimpleNamespace(name="ada"))
+
+        async def key_of(_user: str) -> str:
+            return KEY
+
+        exec(code.replace(GATEWAY, self._gateway), {"c": SimpleNamespace(Spawner=spawner), "key_of": key_of})  # noqa: S102
+        asyncio.run(spawner.pre_spawn_hook(spawner))
+        self._variables = spawner.environment
+        self._enter()
 
 
-def enter(kernel: Kernel, folder: Path, variables: Mapping[str, str]) -> None:
-    """Have the kernel stand in a folder, with these variables in its environment."""
-    no_page = "from agentmagic.widgets.view import View; View.patience = 0.0"  # no page will say hello
-    bounds = "from agentmagic.classroom import class_settings; class_settings.cache_clear()"
-    place = f"import os; os.chdir({str(folder)!r}); os.environ |= {dict(variables)}"
-    ready = kernel.run(f"{place}\n{no_page}\n{bounds}")
-    assert ready.ok, ready.error
-
-
-def leave(kernel: Kernel, variables: Mapping[str, str], ends: str) -> None:
-    """Forget the page: its variables, sessions and mode."""
-    unset = f"for name in {list(variables)}: os.environ.pop(name)"
-    left = kernel.run(f"{ends}\nimport os\n{unset}\n%agent live\n%unload_ext agentmagic\n%reset -f")
-    assert left.ok, left.error
-
-
-def run_cell(kernel: Kernel, code: str, scene: Scene) -> str:
-    """Run a cell as the reader does, and return what it shows."""
-    if (until := _by_word(scene.interrupted, code)) is not None:
-        cell = kernel.wait_for_text(kernel.send(code), until)
-        kernel.interrupted(cell)
-        return cell.stream + cell.text
-    cell, _ = kernel.answer(code, *_by_word(scene.typed, code) or ())
-    shown = cell.stream + cell.text
-    assert cell.ok, f"{code}\n{cell.error}\n{shown}"
-    assert not scene.hidden or scene.hidden not in shown
-    return shown
-
-
-def _by_word(table: "Mapping[str, Value]", code: str) -> Value | None:
+def _by_word(table: Mapping[str, Value], code: str) -> Value | None:
     return next((value for word, value in table.items() if word in code), None)
-
-
-def run_terminal(code: str, folder: Path) -> str:
-    """Carry out the commands of agentmagic among lines for a terminal, and return what they print."""
-    printed = io.StringIO()
-    for line in code.splitlines():
-        _, parts = words(line)
-        if parts[:3] == ["python", "-m", "agentmagic"] and parts[3] in RUN:
-            arguments = [name for part in parts[3:] for name in sorted(one.name for one in folder.glob(part)) or [part]]
-            with chdir(folder), redirect_stdout(printed), redirect_stderr(printed):
-                terminal.main(arguments)
-    return printed.getvalue()
-
-
-def check_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read a file as the program reads it that it is for."""
-    text = file.read_text(encoding="utf-8")
-    match file.suffix:
-        case ".toml" if "agentmagic.class" in text:
-            monkeypatch.setenv(VARIABLE, str(file))
-            class_settings.cache_clear()
-            assert class_settings().files == [file]
-        case ".toml":
-            assert set(tomllib.loads(text)["tool"]["agentmagic"]) <= {"schema-only", "secrets"}
-        case ".json":
-            assert config.read(file)
-        case _:
-            assert yaml.safe_load(text)["jobs"]
-
-
-def hub_environment(code: str, folder: Path) -> dict[str, str]:
-    """The variables that a hub with this configuration gives to its users, with the bounds in a folder."""
-    spawner = SimpleNamespace(environment={})
-    exec(code.replace('os.environ["GATEWAY_KEY"]', repr(KEY)), {"c": SimpleNamespace(Spawner=spawner)})  # noqa: S102
-    return {name: value.replace("/srv/agentmagic", str(folder)) for name, value in spawner.environment.items()}
