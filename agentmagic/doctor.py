@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentmagic import settings
 from agentmagic.bill import PaidRequests
-from agentmagic.classroom import VARIABLE, class_settings
+from agentmagic.classroom import VARIABLE, ClassSettings, class_settings
 from agentmagic.errors import AgentMagicError, MissingExtra, requirement
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def examine(folder: Path | None = None) -> Iterator[Finding]:
         ("MCP servers", _mcp),
         ("Outside agents", _agents),
         ("local:", _local),
-        ("The settings of the class", _class),
+        ("The policy and the settings of the class", _bounds),
         ("The servers of this folder", partial(_servers, place)),
         ("The folders that are written", partial(_folders, place)),
     )
@@ -330,17 +330,29 @@ def _local() -> Iterator[Finding]:
         yield Finding("ok", f"local: its weights are in {weights}.")
 
 
-def _class() -> Iterator[Finding]:
+def _bounds() -> Iterator[Finding]:
     try:
         bounds = class_settings()
     except AgentMagicError as error:
         unset = f", or unset {VARIABLE}" if os.environ.get(VARIABLE) else ""
         yield Finding("missing", str(error), f"correct the file{unset}")
         return
-    if bounds.file is not None:
-        yield Finding("ok", f"The settings of the class: {', '.join(map(str, bounds.files))}.")
+    if bounds.policy is not None:
+        yield _policy(bounds.policy)
+    if bounds.classes:
+        yield Finding("ok", f"The settings of the class: {', '.join(str(one.file) for one in bounds.classes)}.")
     for words in bounds.wider:
         yield Finding("note", words, "take the setting that asks for more out of its file")
+
+
+def _policy(policy: ClassSettings) -> Finding:
+    said = f"The administrator's policy {policy.file}: {', '.join(map(policy.written, policy.settings))}."
+    places = [] if policy.file is None or os.name == "nt" else [policy.file, policy.file.parent]
+    if not any(os.access(place, os.W_OK) for place in places):  # which Windows does not tell
+        return Finding("ok", said)
+    names = shlex.join(map(str, places))
+    mend = f"sudo chown root {names} && sudo chmod go-w {names}" if os.geteuid() else "run kernels as another user"
+    return Finding("note", f"{said} This user can change the file, so it binds only who leaves it alone.", mend)
 
 
 def _servers(place: Path) -> Iterator[Finding]:

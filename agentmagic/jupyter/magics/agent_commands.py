@@ -545,4 +545,4 @@ def agent_magic(name: str = "agent") -> LineMagic:
     """Return `%agent`, loaded under a name."""
     about = "Show and change sessions. To ask the agent, write %%agent with the prompt below it."
     redirect = f" To ask the agent, write %%{name} and the prompt below it."
-    return LineMagic(name, about, AGENT_COMMANDS, redirect=redirect)
+    return LineMagic(name, about, AGENT_COMMANDS, redirect=redirect, note=formatting.class_bounds)

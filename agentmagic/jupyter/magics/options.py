@@ -299,12 +299,24 @@ def _split_command(line: str, parser: Parser) -> tuple[str, str, str]:
 
 
 class LineMagic:
-    """A line magic with subcommands, the first of which is meant if the line names none."""
+    """A line magic with subcommands, the first of which is meant if the line names none.
 
-    def __init__(self, name: str, about: str, commands: Mapping[str, Command], *, redirect: str = "") -> None:
+    `note` returns what the help says at its end.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        about: str,
+        commands: Mapping[str, Command],
+        *,
+        redirect: str = "",
+        note: Callable[[], str] = str,
+    ) -> None:
         self.name = name
         self.commands = commands
         self._about = about
+        self._note = note
         self._redirect = redirect  # ends the message about an unknown subcommand
         self._parsers: dict[str, Parser] = {}
 
@@ -350,7 +362,8 @@ class LineMagic:
         lines = [f"  {word:<10}{about}" for word, about in self.summary()]
         first = next(iter(self.commands))
         head = f"%{self.name} [SUBCOMMAND] [--help]\n\n{self._about}\n\nSubcommands ({first} where none is named):\n"
-        return head + "\n".join(lines) + "\n"
+        note = self._note()
+        return head + "\n".join(lines) + "\n" + (f"\n{note}\n" if note else "")
 
     def _no_subcommand(self, word: str, *, followed: bool) -> str:
         hint = did_you_mean(word, self.commands, cutoff=0.8 if followed else 0.6)

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from agentmagic.classroom import notebook_of
+from agentmagic.classroom import class_settings, notebook_of
 from agentmagic.history.journal import FOLDER, in_use
 from agentmagic.jupyter.frontend import carries_out_cell, in_notebook, running_cell
 
@@ -101,6 +101,8 @@ class KnownNotebook:
         if _CELL_ID.fullmatch(running):  # VS Code numbers its cells
             self._ran = running
         notebook = self._find(self._ran)  # the message of a page names no cell: the last one that ran is looked for
+        if (bounds := class_settings()).save is False:
+            return SaveFolder(None, f"{bounds.whose('save')} has {bounds.words('save')}", notebook)
         if not self._is_attended():
             return SaveFolder(None, WITHOUT_NOTEBOOK, notebook)
         if notebook is None:

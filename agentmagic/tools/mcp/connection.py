@@ -11,8 +11,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from agentmagic.classroom import IN_PROCESS, EntryPattern, class_settings
+from agentmagic.classroom import class_settings
 from agentmagic.errors import ServerError, ToolError
+from agentmagic.patterns import IN_PROCESS, EntryPattern
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.text import one_line
