@@ -45,6 +45,7 @@ NEEDS = {
     "tools/test_executors.py": "cloudpickle",
     "tools/test_ipyparallel.py": "ipyparallel",
     "replay/test_models_and_servers.py": "mcp",
+    "site/test_how_to.py": "ipykernel",
     "serve/test_bridge.py": "mcp",
     "serve/test_clients.py": "fastmcp",
     "serve/test_conformance.py": "mcp",
