@@ -20,6 +20,7 @@ from agentmagic import (
     Session,
     ToolContext,
     classroom,
+    doctor,
     register_model,
     settings,
     tool,
@@ -747,6 +748,18 @@ def test_code_approves_nothing_on_a_machine_whose_administrator_has_calls_asked(
     policy('permission = "ask"')
     _, _, errors = answered(scripted(DELETES, "done", tools=[delete]), approve)
     assert errors[0].startswith("On this machine a person approves, and no code: permission = 'ask' in ")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="access is not looked at on Windows")
+def test_doctor_tells_the_policy_with_its_values_and_who_can_change_it(policy, tmp_path, monkeypatch):
+    policy("serve = false", "max-cost = 2")
+    (found,) = doctor._bounds()
+    assert found.health == "note"
+    held = f"The administrator's policy {tmp_path / 'agentmagic.toml'}: max-cost = 2, serve = False."
+    assert found.about.startswith(f"{held} This user can change the file")
+    monkeypatch.setattr("os.access", lambda _path, _mode: False)
+    (found,) = doctor._bounds()
+    assert (found.health, found.about) == ("ok", held)
 
 
 def test_windows_keeps_the_administrators_file_where_no_variable_moves_it(monkeypatch):

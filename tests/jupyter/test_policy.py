@@ -39,16 +39,23 @@ prices = {"openai-chat:small" = {input = 1, output = 2}}
 """
 
 STARTUP = """
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from agentmagic import classroom
 classroom.POLICY_FILE = Path({policy!r})
+if sys.platform != "win32":
+    import pwd
+    pwd.getpwuid = lambda _number: SimpleNamespace(pw_dir="/home/anna")
 get_ipython().run_line_magic("load_ext", "agentmagic")
 """
-"""What runs before the user's first cell. It puts a file of the test in the place of the one in /etc."""
+"""What runs before the user's first cell. It puts a file of the test in the place of the one in /etc, and gives the
+user a home of the test."""
 
 SETUP = """
 import os
 from agentmagic import Agent, ModelSettings, ScriptedModel, Session, Usage, priced, register_model, tool, web_search
+from agentmagic.bill import ledger
 from agentmagic.settings import keep_key
 from agentmagic.providers.openai.chat_completions import OpenAIChat
 
@@ -170,6 +177,10 @@ WAYS = {
         "%env AGENTMAGIC_SCHEMA_ONLY=0\nshow_what_is_sent('@secret_number and {secret_number}')",
         "['@secret_number and int', 'int']",
     ),
+    "another ledger": (
+        "%env XDG_STATE_HOME=elsewhere\n%env HOME=elsewhere\nprint(ledger().path())",
+        "/home/anna/",
+    ),
     "an address in the environment": (
         "%env OPENAI_BASE_URL=https://elsewhere.example.org/v1\nask(model='openai-chat:small')",
         f"is asked at https://elsewhere.example.org/v1, which {NOT_ADDRESS}",
@@ -189,6 +200,8 @@ WAYS = {
     ),
     "another folder": ("%cd -q /\n%agent models openai:gpt-5.4", NOT_MODEL),
 }
+if sys.platform == "win32":  # where the system is asked for the folder anyway
+    del WAYS["another ledger"]
 
 
 @pytest.fixture(scope="module")
