@@ -4,6 +4,7 @@ import io
 import mimetypes
 import os
 import sys
+import sysconfig
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from agentmagic.providers.proxies import proxy_for
 from agentmagic.replay.cassette import HEAD
 from agentmagic.serve.kernels import ServedKernel
 from agentmagic.tools.mcp.config import Stdio
-from agentmagic.tools.mcp.stdio import environment_of
+from agentmagic.tools.mcp.stdio import environment_of, locate
 
 
 @pytest.fixture
@@ -92,6 +93,16 @@ def test_on_windows_a_server_gets_one_path_however_its_entry_writes_it(monkeypat
     found = environment_of(server)
     assert (found["PATH"], found["HTTPS_PROXY"]) == ("C:\\tools", "http://own:3128")
     assert {*found}.isdisjoint({"Path", "https_proxy"})
+
+
+@pytest.mark.posix
+def test_a_program_of_an_environment_is_found_where_conda_puts_it_on_windows(monkeypatch, tmp_path):
+    program = tmp_path / "Scripts" / "mcp-server-of-conda"
+    program.parent.mkdir()
+    program.touch()
+    program.chmod(0o755)
+    monkeypatch.setattr(sysconfig, "get_path", lambda _name: str(program.parent))
+    assert locate("mcp-server-of-conda", "") == str(program)
 
 
 @pytest.mark.parametrize("system", ["win32", "darwin"])
