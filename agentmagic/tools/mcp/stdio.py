@@ -190,8 +190,8 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
 def locate(command: str, path: str | None = None) -> str | None:
     """Return where a program is, None if it is on no folder of a PATH, by default that of this process.
 
-    Programs beside this Python are found too: a kernel's PATH often lacks its own environment. Conda on Windows has them
-    in a folder of their own.
+    Programs beside this Python are found too: a kernel's PATH often lacks its own environment. With conda on Windows
+    they are in a folder of their own.
     """
     path = os.environ.get("PATH", os.defpath) if path is None else path
     folders = (path, str(Path(sys.executable).parent), sysconfig.get_path("scripts"))
