@@ -22,6 +22,7 @@ from agentmagic.replay.cassette import HEAD
 from agentmagic.serve.kernels import ServedKernel
 from agentmagic.tools.mcp.config import Stdio
 from agentmagic.tools.mcp.stdio import environment_of, locate
+from agentmagic.undo.watcher import _noting
 
 
 @pytest.fixture
@@ -132,6 +133,16 @@ def test_a_csv_file_is_text_where_the_system_calls_it_one_of_excel(monkeypatch, 
     (tmp_path / "a.csv").write_text("x\n1\n")
     attached = Attacher(lambda: UNKNOWN).file("@a.csv", tmp_path / "a.csv", "a.csv")
     assert attached.told.shown.startswith("text/csv, ")
+
+
+def test_a_file_whose_name_begins_as_the_null_device_of_windows_is_told_as_written(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "devnull", "nul")
+    monkeypatch.chdir(tmp_path)
+    files = {}
+    with _noting(files):
+        for name in ("nulls.csv", "NUL"):
+            Path(name).write_text("x")
+    assert [*files] == ["nulls.csv"]
 
 
 class DeniedError(Exception):
