@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from agentmagic import settings, wheels
-from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError
+from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError, with_code
 from agentmagic.text import counted
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return options.carry_out(options)
     except AgentMagicError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{with_code(error)}\n")
         return 2
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentmagic import settings
 from agentmagic.bill import PaidRequests
 from agentmagic.classroom import VARIABLE, class_settings
-from agentmagic.errors import AgentMagicError, MissingExtra, requirement
+from agentmagic.errors import AgentMagicError, MissingExtra, requirement, with_code
 
 if TYPE_CHECKING:
     from agentmagic.providers.base import Provider
@@ -321,7 +321,7 @@ def _local() -> Iterator[Finding]:
         yield _extra("local: the package xllamacpp", "local")
         return
     except AgentMagicError as error:
-        yield Finding("note", f"local: {error}")
+        yield Finding("note", f"local: {with_code(error)}")
         return
     if weights is None:
         about = f"local: its weights ({downloads.SIZE / 1e9:.1f} GB) are not on this machine."
@@ -335,7 +335,7 @@ def _class() -> Iterator[Finding]:
         bounds = class_settings()
     except AgentMagicError as error:
         unset = f", or unset {VARIABLE}" if os.environ.get(VARIABLE) else ""
-        yield Finding("missing", str(error), f"correct the file{unset}")
+        yield Finding("missing", with_code(error), f"correct the file{unset}")
         return
     if bounds.file is not None:
         yield Finding("ok", f"The settings of the class: {', '.join(map(str, bounds.files))}.")
@@ -353,7 +353,7 @@ def _servers(place: Path) -> Iterator[Finding]:
         try:
             entries = config.read(file)
         except AgentMagicError as error:
-            yield Finding("note", str(error))
+            yield Finding("note", with_code(error))
             continue
         for name, entry in entries.items():
             yield _server(file.relative_to(place), name, entry.transport)
