@@ -35,6 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_cassette(commands)
     command = commands.add_parser("doctor", help="name what is missing here, with the command that mends it")
     command.set_defaults(carry_out=_doctor)
+    command = commands.add_parser("explain", help="tell what the code behind an error means, such as [key-missing]")
+    command.add_argument("code")
+    command.set_defaults(carry_out=_explain)
     command = commands.add_parser("kit", help="gather packages and notebooks in a folder, for a room without a network")
     command.add_argument("folder", type=Path)
     command.add_argument("--source", type=Path, default=Path(), help="a clone of agentmagic (the current folder)")
@@ -117,6 +120,13 @@ def _doctor(_options: Any) -> int:
     findings = list(doctor.examine())
     _print(map(str, findings))
     return int(any(one.health == "missing" for one in findings))
+
+
+def _explain(options: Any) -> int:
+    from agentmagic.error_codes import explain
+
+    _print([explain(options.code)])
+    return 0
 
 
 def _kit(options: Any) -> int:

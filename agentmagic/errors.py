@@ -85,8 +85,8 @@ class AgentMagicError(Exception):
     """The root of every error of agentmagic.
 
     `code` is a short name of what failed. People see it behind the message; it is not part of `str(error)`, which
-    models, journals and cassettes get. `result` is the partial `RunResult` if a turn failed because of this error, else None.
-    `is_shown` says that the output of the cell has the message already, so that its last line need not repeat it.
+    models, journals and cassettes get. `result` is the partial `RunResult` if a turn failed because of this error, else
+    None. `is_shown` says that the output of the cell has the message already, so that its last line need not repeat it.
     """
 
     code = "turn-failed"

@@ -1,7 +1,7 @@
-"""Reads the messages of agentmagic's errors from its source, for the page `docs/reference/errors.md`.
+"""Reads the messages of errors from the source of agentmagic, for the page `docs/reference/errors.md`.
 
-What is filled into a message when it is made stands there in capitals: `There is no session NAME.` A name, a property or a
-call is followed to the texts that it may be, within the package.
+What is filled into a message when it is made stands there in capitals: `There is no session NAME.` Names, properties
+and calls are followed to the texts that they may be, within the package.
 """
 
 import ast
@@ -14,18 +14,24 @@ from itertools import chain, product
 from math import prod
 from pathlib import Path
 
+from agentmagic.errors import usage_code
+
 ROOT = Path(__file__).parent.parent
 MOST = 12
 """How many texts an expression may be; one that may be more is a word in capitals."""
 DEEPEST = 5
 """How many names, properties and calls are followed in a row to find a whole message; one to find a piece of it."""
-BUILT_IN = "needs a package that is not installed. Run: pip install 'agentmagic[EXTRA]'"
-"""What `MissingExtra` adds to the feature that it is made with."""
-TELLING = {"exhausted", "refusal"}
-"""Methods of budgets that return a message; they are followed from other objects too."""
+ADDED = {"MissingExtra": " needs a package that is not installed. Run: pip install 'agentmagic[EXTRA]'"}
+"""What a class adds to the text that it is made with."""
+ROOTS = {"AgentMagicError", "BudgetExhausted"}
+"""The classes whose messages people see, with those below them."""
+FOR_MODELS = {"ToolError"}
+"""The classes whose messages models see."""
+TELLING = {"exhausted", "refusal", "in_the_way"}
+"""Methods and properties that return a message; they are followed on other objects than `self` too."""
 SAME = {"redact", "clip", "cut", "shown", "str"}
 """Functions that return about the text that they are given."""
-KEPT = {"rstrip", "strip", "lower", "upper", "replace", "absolute", "expanduser", "splitlines", "removeprefix", "partition"}
+KEPT = {"rstrip", "strip", "lower", "upper", "replace", "absolute", "expanduser", "splitlines", "partition"}
 """Methods that return much the same as they are called on."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -37,6 +43,7 @@ class Made:
     """A place in the source where an error is made: its class, and the messages that it may have there."""
 
     kind: str
+    code: str
     module: str
     line: int
     messages: tuple[str, ...]
@@ -49,9 +56,11 @@ class Scope:
         self.node = node
         self.module = module
         self.functions: list[Function] = []
+        self.classes: list[ast.ClassDef] = []
         self.calls: list[ast.Call] = []
         self.returned: list[ast.expr] = []
         self.assigned: dict[str, list[ast.expr]] = {}
+        self.added: dict[str, list[ast.expr]] = {}
         self._look(node.body)
 
     def _look(self, waiting: list[ast.AST]) -> None:
@@ -61,8 +70,10 @@ class Scope:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
                     self.functions.append(node)
                     continue
+                case ast.ClassDef():
+                    self.classes.append(node)
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[value]):
-                    self.assigned.setdefault(name, []).append(value)  # an item of a list that is joined
+                    self.added.setdefault(name, []).append(value)
                 case ast.Call():
                     self.calls.append(node)
                 case ast.Return(value=ast.expr() as value):
@@ -74,6 +85,31 @@ class Scope:
                 ):
                     self.assigned.setdefault(name, []).append(value)
             waiting += [*ast.iter_child_nodes(node)][::-1]
+
+    def values(self, name: str, line: int) -> list[ast.expr]:
+        """Return the expressions whose value a name may have at a line, and those of the items of a list."""
+        given = sorted(self.assigned.get(name, ()), key=lambda value: value.lineno)
+        before = [value for value in given if value.lineno < line] or given
+        here = self._block(line)
+        certain = [at for at, value in enumerate(before) if here[: len(block := self._block(value.lineno))] == block]
+        return [*before[max(certain, default=0) :], *self.added.get(name, ())]
+
+    def _block(self, line: int) -> tuple[int, ...]:
+        """Return the lists of statements that a line is in, by id, from the outside in."""
+        return self._blocks.get(max((one for one in self._blocks if one <= line), default=0), ())
+
+    @cached_property
+    def _blocks(self) -> dict[int, tuple[int, ...]]:
+        found: dict[int, tuple[int, ...]] = {}
+        waiting = [(self.node.body, ())]
+        for statements, outside in waiting:  # which grows
+            block = (*outside, id(statements))
+            for one in statements:
+                found[one.lineno] = block
+                parts = (one, *getattr(one, "handlers", ()), *getattr(one, "cases", ()))
+                inside = (getattr(part, name, None) for part in parts for name in ("body", "orelse", "finalbody"))
+                waiting += ((body, block) for body in inside if isinstance(body, list))
+        return found
 
     @cached_property
     def parameters(self) -> list[str]:
@@ -107,14 +143,47 @@ class Source:
         often = Counter(name for name, _, _ in found)
         self.constants = {name: [(value, at)] for name, value, at in found if name.isupper() and often[name] == 1}
 
-    def made(self, kinds: frozenset[str]) -> Iterator[Made]:
-        """Yield the places where errors of these classes are made."""
+    @cached_property
+    def codes(self) -> dict[str, str]:
+        """The code of each class of errors by its name; a class without its own has that of the class above it."""
+        classes = {one.name: one for scopes in self.modules.values() for scope in scopes for one in scope.classes}
+
+        def line(name: str) -> list[ast.ClassDef]:
+            if name not in classes:
+                return []
+            bases = [base.id for base in classes[name].bases if isinstance(base, ast.Name)]
+            return [classes[name], *chain.from_iterable(map(line, bases))]
+
+        lines = {name: line(name) for name in classes}
+        errors = {name: found for name, found in lines.items() if ROOTS & {one.name for one in found}}
+        return {name: next(filter(None, map(_code, found))) for name, found in errors.items()}
+
+    def made(self) -> Iterator[Made]:
+        """Yield the places where errors are made."""
         for scope in chain.from_iterable(self.modules.values()):
             for call in scope.calls:
-                if (kind := _last(call.func)) in kinds and call.args:
-                    texts = Texts(self, scope).of(call.args[0])
-                    end = f" {BUILT_IN}" if kind == "MissingExtra" else ""
-                    yield Made(kind, scope.module, call.lineno, tuple(one_line(f"{text}{end}") for text in texts))
+                if _last(call.func) in self.codes and call.args:
+                    yield self._made(call.func, scope, Texts(self, scope).of(call.args[0]))
+            for value in scope.returned:  # a class, and what an error of it says: what happened, and what to do
+                match value:
+                    case ast.Tuple(elts=[ast.Name(id=kind) as named, happened, advice]) if kind in self.codes:
+                        pieces = [happened, ". It says: WORDS ", advice]
+                        yield self._made(named, scope, list(Texts(self, scope).joined(pieces)))
+
+    def _made(self, named: ast.expr, scope: Scope, texts: list[str]) -> Made:
+        kind = _last(named)
+        code = usage_code(scope.module) if kind == "UsageError" else self.codes[kind]
+        messages = tuple(one_line(f"{text}{ADDED.get(kind, '')}") for text in texts)
+        return Made(kind, code, scope.module, named.lineno, messages)
+
+
+def _code(node: ast.ClassDef) -> str:
+    """Return the code that a class has of its own, "" if it has none."""
+    for line in node.body:
+        match line:
+            case ast.Assign(targets=[ast.Name(id="code")], value=ast.Constant(value=str() as code)):
+                return code
+    return ""
 
 
 @dataclass(frozen=True)
@@ -139,40 +208,43 @@ class Texts:
             case ast.Constant():
                 yield str(node.value)
             case ast.JoinedStr():
-                yield from self._joined([one.value for one in node.values])
+                yield from self.joined([one.value for one in node.values])
             case ast.BinOp(left=left, op=ast.Add(), right=right):
-                yield from self._joined([left, right])
-            case ast.IfExp(body=body, orelse=orelse):
-                yield from (*self.of(body), *self.of(orelse))
+                yield from self.joined([left, right])
+            case ast.IfExp(body=first, orelse=other) | ast.BoolOp(op=ast.Or(), values=[first, other]):
+                yield from (*self.of(first), *self.of(other))
             case ast.BoolOp(op=ast.And(), values=[*_, last]):
                 yield from (*self.of(last), "")
-            case ast.BoolOp(op=ast.Or(), values=values):
-                yield from chain.from_iterable(map(self.of, values))
+            case ast.Tuple(elts=[ast.Constant(), *_] as words):  # the rest are joined
+                yield ", ".join(str(one.value) if isinstance(one, ast.Constant) else placeholder(one) for one in words)
+            case ast.GeneratorExp(elt=first) | ast.ListComp(elt=first) | ast.Tuple(elts=[first, *_]):
+                yield from self.of(first)
+            case ast.Call():
+                yield from self._of_call(node)
+            case _:
+                yield from self._followed(node)
+
+    def _of_call(self, node: ast.Call) -> Iterator[str]:
+        match node:
             case ast.Call(func=ast.Name(id="did_you_mean")):
                 yield ""
+            case ast.Call(func=ast.Name(id="counted"), args=[_, ast.Constant(value=noun)]):
+                yield f"NUMBER {noun}s"
             case ast.Call(func=ast.Name(id=name), args=[first, *_]) if name in SAME:
                 yield from self.of(first)
             case ast.Call(func=ast.Attribute(value=ast.Constant(), attr="join"), args=[joined]):
                 yield from self.of(joined)
-            case ast.GeneratorExp(elt=elt) | ast.ListComp(elt=elt):
-                yield from self.of(elt)
-            case ast.Call(func=ast.Name(id="counted"), args=[_, ast.Constant(value=noun)]):
-                yield f"NUMBER {noun}s"
             case _:
                 yield from self._followed(node)
 
-    def _joined(self, pieces: list[ast.expr | str]) -> Iterator[str]:
+    def joined(self, pieces: list[ast.expr | str]) -> Iterator[str]:
+        """Yield the texts that pieces may be together."""
         within = replace(self, depth=min(self.depth, 1), inside=True)
         texts = [[piece] if isinstance(piece, str) else within.of(piece) for piece in pieces]
         while prod(map(len, texts)) > MOST:
             most = max(range(len(texts)), key=lambda at: len(texts[at]))
             texts[most] = [placeholder(pieces[most])]
-        several = [text for text in texts if len(text) > 1]
-        if len(several) > 1 and len({*map(len, several)}) == 1:  # names that each branch sets
-            most = len(several[0])
-            yield from map("".join, zip(*(text if len(text) > 1 else text * most for text in texts), strict=True))
-        else:
-            yield from map("".join, product(*texts))
+        yield from map("".join, product(*texts))
 
     def _followed(self, node: ast.expr) -> Iterator[str]:
         values = list(self._values(node)) if self.depth else []
@@ -187,11 +259,10 @@ class Texts:
             case ast.Name(id=name) if name in self.scope.parameters:
                 yield from () if self.inside else self._given(name)
             case ast.Name(id=name):
-                here = dict.fromkeys((self.scope, self.source.modules[self.scope.module][0]))
-                found = [(value, scope) for scope in here for value in scope.assigned.get(name, ())]
-                just = [one for one in found if 0 <= node.lineno - (one[0].end_lineno or 0) <= 2]  # noqa: PLR2004  (lines)
-                yield from just or found or self.source.constants.get(name, ())
-            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                here = (self.scope, self.source.modules[self.scope.module][0])
+                found = [(value, scope) for scope in dict.fromkeys(here) for value in scope.values(name, node.lineno)]
+                yield from found or self.source.constants.get(name, ())
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == "self" or name in TELLING:
                 yield from self._returned(name, properties=True)
             case ast.Attribute(value=ast.Name(), attr=name) if name in self.source.constants:
                 yield from self.source.constants[name]
@@ -203,7 +274,7 @@ class Texts:
     def _returned(self, name: str, *, properties: bool = False) -> Iterator[tuple[ast.expr, Scope]]:
         named = self.source.named.get(name, [])
         here = [scope for scope in named if scope.module == self.scope.module]
-        for scope in here or (named if len(named) == 1 and not properties or name in TELLING else []):
+        for scope in here or (named if (len(named) == 1 and not properties) or name in TELLING else []):
             if properties == any(_last(one) in {"property", "cached_property"} for one in scope.node.decorator_list):
                 yield from ((value, scope) for value in scope.returned)
 
@@ -235,29 +306,31 @@ def placeholder(node: ast.expr) -> str:
 
 
 def _word(node: ast.expr) -> str:
+    """Return the name that says best what a value is, "" if there is none."""
     match node:
-        case ast.FormattedValue(value=value) | ast.Subscript(value=value) | ast.Starred(value=value):
-            return _word(value)
-        case ast.Name(id=name):
-            return "" if name == "self" else name
-        case ast.Attribute(value=value, attr=name):
-            return _word(value) or name if name in {"name", "__name__", "strerror", "args"} else name
+        case ast.Name(id=name) if name != "self":
+            return name
+        case ast.Attribute(value=value, attr="name" | "__name__" | "strerror" | "args" as name):
+            return _word(value) or name
+        case ast.Attribute(attr=name):
+            return name
+        case ast.Call():
+            return _word_of_call(node)
+        case _:
+            inside = (one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr))
+            return next(filter(None, map(_word, inside)), "")
+
+
+def _word_of_call(node: ast.Call) -> str:
+    match node:
         case ast.Call(func=ast.Name(id="len" | "getattr" | "type" as name)):
             return {"len": "number", "getattr": "value", "type": "type"}[name]
         case ast.Call(func=ast.Attribute(value=value, attr=name)) if name in KEPT and _word(value):
             return _word(value)
         case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str() as name), *_]):
             return name
-        case ast.Call(func=func, args=arguments):
-            return next(filter(None, map(_word, arguments)), "") or _word(func)
-        case ast.BoolOp(values=values):
-            return next(filter(None, map(_word, values)), "")
-        case ast.BinOp(left=left, right=right) | ast.IfExp(body=left, orelse=right):
-            return _word(left) or _word(right)
-        case ast.GeneratorExp(elt=elt) | ast.ListComp(elt=elt) | ast.UnaryOp(operand=elt) | ast.Await(value=elt):
-            return _word(elt)
         case _:
-            return ""
+            return next(filter(None, map(_word, node.args)), "") or _word(node.func)
 
 
 def one_line(message: str) -> str:

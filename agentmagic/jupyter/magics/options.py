@@ -18,6 +18,7 @@ from IPython.utils.process import arg_split  # type: ignore[attr-defined]  (each
 from IPython.utils.text import DollarFormatter
 
 from agentmagic.agent import Agent
+from agentmagic.error_codes import code_in, explain
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.magics.parser import HELP_FLAGS, Arg, Help, Parser
 from agentmagic.jupyter.magics.sources import (
@@ -320,6 +321,8 @@ class LineMagic:
         if len(words) == 1 and words[0].endswith("?"):
             words = ["help", *filter(None, [words[0].rstrip("?")])]
         if words[:1] == ["help"] or HELP_FLAGS.intersection(words[:1]):
+            if code := code_in(*words[1:2]):
+                return Help(f"{explain(code)}\n")
             words = [*words[1:2], "--help"]
         if words == ["--help"]:
             return Help(self.overview())
@@ -350,7 +353,8 @@ class LineMagic:
         lines = [f"  {word:<10}{about}" for word, about in self.summary()]
         first = next(iter(self.commands))
         head = f"%{self.name} [SUBCOMMAND] [--help]\n\n{self._about}\n\nSubcommands ({first} where none is named):\n"
-        return head + "\n".join(lines) + "\n"
+        codes = f"\n%{self.name} help CODE tells what the code behind an error means, such as [key-missing].\n"
+        return head + "\n".join(lines) + "\n" + codes
 
     def _no_subcommand(self, word: str, *, followed: bool) -> str:
         hint = did_you_mean(word, self.commands, cutoff=0.8 if followed else 0.6)
