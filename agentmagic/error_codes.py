@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from agentmagic.errors import UsageError
+from agentmagic import errors
 from agentmagic.text import did_you_mean
 
 PAGE = "docs/reference/errors.md"
@@ -226,8 +226,8 @@ MEANINGS: Mapping[str, str] = {
 
 
 def code_in(written: str = "") -> str:
-    """Return the code that someone has written, in brackets or not; "" if there is none of that name."""
-    code = written.strip("[].,")
+    """Return the code that someone has written, in brackets or not, or that of a class; "" if there is none."""
+    code = getattr(getattr(errors, written, None), "code", written.strip("[].,"))
     return code if code in MEANINGS else ""
 
 
@@ -235,5 +235,7 @@ def explain(written: str) -> str:
     """Return what a code means, and where its messages are. Raises UsageError if there is no such code."""
     if not (code := code_in(written)):
         meant = did_you_mean(written, MEANINGS)
-        raise UsageError(f"No error has the code {written!r}.{meant} The code stands in brackets behind the message.")
+        raise errors.UsageError(
+            f"No error has the code {written!r}.{meant} The code stands in brackets behind the message."
+        )
     return f"{code}: {MEANINGS[code]}\n\nIts messages: {PAGE}#{code}"

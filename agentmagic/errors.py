@@ -31,7 +31,6 @@ each code means.
 """
 
 import inspect
-import re
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -62,12 +61,6 @@ def said(error: BaseException) -> str:
         return ""
 
 
-NOTE = "[{code}] What it means: python -m agentmagic explain {code}"
-"""The line below the message of an error in a traceback."""
-NOTES = re.compile(r"^[ |]*\[[a-z-]+\] What it means: python -m agentmagic explain [a-z-]+\n", re.MULTILINE)
-"""Those lines in the text of a traceback."""
-
-
 def usage_code(module: str) -> str:
     """Return the code of the usage errors that a module makes: it names the package of agentmagic around the module."""
     root, *path = module.split(".")
@@ -93,10 +86,6 @@ class AgentMagicError(Exception):
     result: Any = None
     is_shown = False
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.add_note(NOTE.format(code=self.code))
-
 
 class UsageError(AgentMagicError, ValueError):
     """The caller asked for something that cannot be; the message says what to do instead.
@@ -107,9 +96,9 @@ class UsageError(AgentMagicError, ValueError):
     code = "usage"
 
     def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         if self.code == UsageError.code:
             self.code = usage_code(_maker_of(self))
-        super().__init__(*arguments)
 
     def _render_traceback_(self) -> list[str]:
         """Have IPython show the sentence alone: the mistake is in the caller's line, not below it."""

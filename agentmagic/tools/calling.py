@@ -12,7 +12,7 @@ from types import FrameType, TracebackType
 from typing import Any, cast, get_args
 
 from agentmagic import json_schema
-from agentmagic.errors import NOTES, CassetteError, ReplayMismatch, ServerError, ToolError, failed_inside, said
+from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, failed_inside, said
 from agentmagic.messages import Content, Media, Resource, ResultStatus, Text, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.exits import CodeExit, exit_words
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
@@ -176,5 +176,5 @@ def traceback_text(error: BaseException) -> str:
     if isinstance(error, ToolError) or (trace := own_traceback(error)) is None:
         return ""
     text = "".join(TracebackException(type(error), error, trace, compact=True).format())
-    text = _CELL.sub("Cell", NOTES.sub("", text)).replace(f'File "{Path("~").expanduser()}{os.sep}', f'File "~{os.sep}')
+    text = _CELL.sub("Cell", text).replace(f'File "{Path("~").expanduser()}{os.sep}', f'File "~{os.sep}')
     return cut_middle(redact(text), LONGEST_TRACEBACK, lambda start, end: f"\n({end - start:,} characters left out)\n")
