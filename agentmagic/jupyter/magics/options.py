@@ -353,8 +353,7 @@ class LineMagic:
         lines = [f"  {word:<10}{about}" for word, about in self.summary()]
         first = next(iter(self.commands))
         head = f"%{self.name} [SUBCOMMAND] [--help]\n\n{self._about}\n\nSubcommands ({first} where none is named):\n"
-        codes = f"\n%{self.name} help CODE tells what the code behind an error means, such as [key-missing].\n"
-        return head + "\n".join(lines) + "\n" + codes
+        return head + "\n".join(lines) + "\n"
 
     def _no_subcommand(self, word: str, *, followed: bool) -> str:
         hint = did_you_mean(word, self.commands, cutoff=0.8 if followed else 0.6)

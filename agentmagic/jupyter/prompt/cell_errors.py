@@ -37,7 +37,7 @@ class CellErrors:
             say(f"%{self._magic} fix asks the agent about this error.")
 
     def _name_code(self, error: AgentMagicError) -> None:
-        """Print the command that explains an error of ours, unless its one line or the output of its turn has the code."""
+        """Print the command that explains an error of ours, unless its line or the output of its turn has the code."""
         has_code = hasattr(error, "_render_traceback_") or getattr(error.result, "error_code", "")
         if not has_code and hints() and in_notebook(self._shell):
             say(f"%{self._magic} help {error.code} explains this error.")
