@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import chain, product
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from agentmagic.errors import usage_code
 
@@ -101,14 +102,14 @@ class Scope:
     @cached_property
     def _blocks(self) -> dict[int, tuple[int, ...]]:
         found: dict[int, tuple[int, ...]] = {}
-        waiting = [(self.node.body, ())]
+        waiting: list[tuple[list[Any], tuple[int, ...]]] = [(self.node.body, ())]
         for statements, outside in waiting:  # which grows
             block = (*outside, id(statements))
             for one in statements:
                 found[one.lineno] = block
                 parts = (one, *getattr(one, "handlers", ()), *getattr(one, "cases", ()))
                 inside = (getattr(part, name, None) for part in parts for name in ("body", "orelse", "finalbody"))
-                waiting += ((body, block) for body in inside if isinstance(body, list))
+                waiting += [(body, block) for body in inside if isinstance(body, list)]
         return found
 
     @cached_property

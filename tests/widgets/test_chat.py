@@ -317,7 +317,7 @@ def test_it_is_said_that_an_output_waits_for_the_kernel_until_it_is_attached():
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (UsageError("the figure is gone [usage]"), "the figure is gone"),
+        (UsageError("the figure is gone"), "the figure is gone [usage]"),
         (asyncio.CancelledError(), "the kernel was interrupted."),
     ],
 )
