@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from agentmagic import settings, wheels
-from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError
+from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError, with_code
 from agentmagic.platforms import join_command
 from agentmagic.text import counted
 
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return options.carry_out(options)
     except AgentMagicError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{with_code(error)}\n")
         return 2
 
 
@@ -38,6 +38,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_cassette(commands)
     command = commands.add_parser("doctor", help="name what is missing here, with the command that mends it")
     command.set_defaults(carry_out=_doctor)
+    command = commands.add_parser("explain", help="tell what the code behind an error means, such as [key-missing]")
+    command.add_argument("code")
+    command.set_defaults(carry_out=_explain)
     command = commands.add_parser("kit", help="gather packages and notebooks in a folder, for a room without a network")
     command.add_argument("folder", type=Path)
     clone = "a clone of agentmagic (the notebooks that came with this agentmagic)"
@@ -121,6 +124,13 @@ def _doctor(_options: Any) -> int:
     findings = list(doctor.examine())
     _print(map(str, findings))
     return int(any(one.health == "missing" for one in findings))
+
+
+def _explain(options: Any) -> int:
+    from agentmagic.error_codes import explain
+
+    _print([explain(options.code)])
+    return 0
 
 
 def _kit(options: Any) -> int:

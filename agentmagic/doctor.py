@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentmagic import settings
 from agentmagic.bill import PaidRequests
 from agentmagic.classroom import VARIABLE, ClassSettings, class_settings
-from agentmagic.errors import AgentMagicError, MissingExtra, requirement
-from agentmagic.platforms import quote_word
+from agentmagic.errors import AgentMagicError, MissingExtra, requirement, with_code
+from agentmagic.platforms import join_command, quote_word
 
 if TYPE_CHECKING:
     from agentmagic.providers.base import Provider
@@ -320,7 +320,7 @@ def _local() -> Iterator[Finding]:
         yield _extra("local: the package xllamacpp", "local")
         return
     except AgentMagicError as error:
-        yield Finding("note", f"local: {error}")
+        yield Finding("note", f"local: {with_code(error)}")
         return
     if weights is None:
         about = f"local: its weights ({downloads.SIZE / 1e9:.1f} GB) are not on this machine."
@@ -334,7 +334,7 @@ def _bounds() -> Iterator[Finding]:
         bounds = class_settings()
     except AgentMagicError as error:
         unset = f", or unset {VARIABLE}" if os.environ.get(VARIABLE) else ""
-        yield Finding("missing", str(error), f"correct the file{unset}")
+        yield Finding("missing", with_code(error), f"correct the file{unset}")
         return
     if bounds.policy is not None:
         yield _policy(bounds.policy)
@@ -349,7 +349,7 @@ def _policy(policy: ClassSettings) -> Finding:
     places = [] if policy.file is None or os.name == "nt" else [policy.file, policy.file.parent]
     if not any(os.access(place, os.W_OK) for place in places):  # which Windows does not tell
         return Finding("ok", said)
-    names = shlex.join(map(str, places))
+    names = join_command([*map(str, places)])
     mend = f"sudo chown root {names} && sudo chmod go-w {names}" if os.geteuid() else "run kernels as another user"
     return Finding("note", f"{said} This user can change the file, so it binds only who leaves it alone.", mend)
 
@@ -364,7 +364,7 @@ def _servers(place: Path) -> Iterator[Finding]:
         try:
             entries = config.read(file)
         except AgentMagicError as error:
-            yield Finding("note", str(error))
+            yield Finding("note", with_code(error))
             continue
         for name, entry in entries.items():
             yield _server(file.relative_to(place), name, entry.transport)

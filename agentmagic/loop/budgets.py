@@ -16,6 +16,8 @@ LESS = "With a smaller max_output_tokens, a request takes less of it."
 class BudgetExhausted(Exception):
     """Raised when a budget is used up. The loop catches it and ends the turn with stop_reason "budget"."""
 
+    code = "budget"
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:

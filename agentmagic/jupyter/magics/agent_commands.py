@@ -543,6 +543,9 @@ IN_A_CELL: frozenset[Command] = frozenset(
 
 def agent_magic(name: str = "agent") -> LineMagic:
     """Return `%agent`, loaded under a name."""
-    about = "Show and change sessions. To ask the agent, write %%agent with the prompt below it."
+    about = (
+        "Show and change sessions. To ask the agent, write %%agent with the prompt below it.\n"
+        f"%{name} help CODE tells what the code behind an error means, such as [key-missing]."
+    )
     redirect = f" To ask the agent, write %%{name} and the prompt below it."
     return LineMagic(name, about, AGENT_COMMANDS, redirect=redirect, note=formatting.class_bounds)

@@ -18,6 +18,7 @@ from IPython.utils.process import arg_split  # type: ignore[attr-defined]  (each
 from IPython.utils.text import DollarFormatter
 
 from agentmagic.agent import Agent
+from agentmagic.error_codes import code_in, explain
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.magics.parser import HELP_FLAGS, Arg, Help, Parser
 from agentmagic.jupyter.magics.sources import (
@@ -332,6 +333,8 @@ class LineMagic:
         if len(words) == 1 and words[0].endswith("?"):
             words = ["help", *filter(None, [words[0].rstrip("?")])]
         if words[:1] == ["help"] or HELP_FLAGS.intersection(words[:1]):
+            if code := code_in(*words[1:2]):
+                return Help(f"{explain(code)}\n")
             words = [*words[1:2], "--help"]
         if words == ["--help"]:
             return Help(self.overview())
