@@ -38,6 +38,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 add_module_names = False
+toc_object_entries_show_parents = "hide"
 smartquotes = False
 python_use_unqualified_type_names = True
 
