@@ -1,7 +1,8 @@
 """The site of the documentation: `python -m sphinx -W --keep-going -b html docs build/site` builds it.
 
-The site has pages that are not in this folder: the notebooks, with their saved outputs, and the changes. So Sphinx reads
-a copy of `docs`, in which links between all of these lead to pages of the site; the copy stands beside the site.
+The site has pages that are not in this folder: the notebooks, with their saved outputs, and the changes. Therefore
+Sphinx reads a copy of `docs` with these pages. In the copy, links between them lead to pages of the site. The copy
+stands beside the site, in `build/site-source`.
 """
 
 import importlib
@@ -12,7 +13,6 @@ from pathlib import Path
 from posixpath import dirname, normpath, relpath
 from typing import Any
 
-from docutils.statemachine import StringList
 from ipython_pygments_lexers import IPython3Lexer
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
@@ -87,7 +87,11 @@ def with_links_of_the_site(text: str, path: str) -> str:
         if not (ROOT / target).is_file():
             return link[0]  # Sphinx warns of it
         page = page_of(target)
-        return f"[{link['words']}]({relpath(page, dirname(place) or '.')}{link['anchor'] or ''})" if page else link["words"]
+        return (
+            f"[{link['words']}]({relpath(page, dirname(place) or '.')}{link['anchor'] or ''})"
+            if page
+            else link["words"]
+        )
 
     return LINK.sub(changed, text)
 
