@@ -39,7 +39,8 @@ def site(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pages(site):
     """The HTML of each page, by its path."""
-    return {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    files = [path for path in site.rglob("*.html") if path.parent.name != "_static"]
+    return {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
 def test_every_link_leads_to_a_page_and_a_place_of_the_site(site, pages):
@@ -55,6 +56,16 @@ def test_every_link_leads_to_a_page_and_a_place_of_the_site(site, pages):
             if not found or (place and target in places and unquote(place) not in places[target]):
                 lost.append((page, link))
     assert lost == []
+
+
+def test_a_link_to_elsewhere_is_the_whole_address_of_a_page_that_is_sent_encrypted(pages):
+    addresses = {link for html in pages.values() for link in re.findall(r'\bhref="([a-z]+:[^"]*)"', html)}
+    assert {link for link in addresses if not re.match(r"https://[\w-]+(\.[\w-]+)+(/|$)", link)} == set()
+
+
+def test_a_page_names_no_folder_or_object_of_the_machine_that_built_it(pages):
+    marks = re.compile(rf"{re.escape(str(ROOT))}|object at 0x")
+    assert {page for page, html in pages.items() if marks.search(html)} == set()
 
 
 def test_a_page_loads_nothing_from_elsewhere(pages):
@@ -83,4 +94,6 @@ def test_every_public_name_is_described(pages):
 
 def test_the_search_knows_words_of_each_kind_of_page(site):
     index = (site / "searchindex.js").read_text(encoding="utf-8")
-    assert [word for word in ("ollama", "canteen", "schema_onli", "agentmagic.Session") if word not in index] == []
+    assert [
+        word for word in ("ollama", "canteen", "agentmagic_schema_on", "agentmagic.Session") if word not in index
+    ] == []
