@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, carry out its command, and return the exit status."""
+    if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
+        reconfigure(errors="backslashreplace")  # a pipe on Windows takes only the characters of a code page
     options = _parser().parse_args(arguments)
     try:
         return options.carry_out(options)

@@ -5,7 +5,6 @@ Nothing is sent over a network, no server is started, and no key is shown.
 
 import os
 import re
-import shlex
 import shutil
 import sys
 import tomllib
@@ -23,6 +22,7 @@ from agentmagic import settings
 from agentmagic.bill import PaidRequests
 from agentmagic.classroom import VARIABLE, class_settings
 from agentmagic.errors import AgentMagicError, MissingExtra, requirement
+from agentmagic.platforms import quote_word
 
 if TYPE_CHECKING:
     from agentmagic.providers.base import Provider
@@ -34,7 +34,7 @@ OLDEST_PYTHON = (3, 11)
 SERVER_FILES = (".mcp.json", ".vscode/mcp.json")
 FETCH = "from agentmagic.providers.local.downloads import fetch; fetch()"
 OWN_SOURCE = "FOLDER, with your clone of agentmagic as FOLDER"  # agentmagic is on no index
-_PIP = f"{shlex.quote(sys.executable)} -m pip install"  # `python` may be another one
+_PIP = f"{quote_word(sys.executable)} -m pip install"  # `python` may be another one
 _NAME = re.compile(r"[^\w.-]")
 """What ends the name of a package in a requirement."""
 _MODULES = {"ipython": "IPython", "markdown-it-py": "markdown_it", "python-dotenv": "dotenv", "pyyaml": "yaml"}
@@ -125,7 +125,7 @@ def _packages() -> Iterator[Finding]:
         yield Finding(
             "note",
             "agentmagic runs from a folder, and is not installed in this Python.",
-            f"{_PIP} -e {shlex.quote(requirement('all'))}",
+            f"{_PIP} -e {quote_word(requirement('all'))}",
         )
     needed = [_NAME.split(line, 1)[0] for line in lines if ";" not in line]
     absent = [name for name in needed if not _installed(name)]
@@ -209,7 +209,7 @@ def _enabling(name: str) -> str:
     for level in ("user", "sys_prefix", "system"):
         listed: Any = config.get_static_page_config(level=level).get("disabledExtensions", {})
         if name in listed and (not isinstance(listed, dict) or listed[name]):
-            return f"{shlex.quote(sys.executable)} -m jupyter labextension enable --level={level} {name}"
+            return f"{quote_word(sys.executable)} -m jupyter labextension enable --level={level} {name}"
     folder = Path(import_module("jupyterlab.commands").get_app_dir()) / "settings"
     return f"take {name} out of disabledExtensions in {folder / 'page_config.json'}, or of the extension that names it"
 
@@ -302,7 +302,7 @@ def _agents() -> Iterator[Finding]:
 
 
 def _extra(about: str, extra: str) -> Finding:
-    return Finding("note", f"{about} is not installed.", f"{_PIP} {shlex.quote(requirement(extra))}")
+    return Finding("note", f"{about} is not installed.", f"{_PIP} {quote_word(requirement(extra))}")
 
 
 def _can_import(package: str) -> bool:
@@ -325,7 +325,7 @@ def _local() -> Iterator[Finding]:
         return
     if weights is None:
         about = f"local: its weights ({downloads.SIZE / 1e9:.1f} GB) are not on this machine."
-        yield Finding("note", about, f"{shlex.quote(sys.executable)} -c {shlex.quote(FETCH)}")
+        yield Finding("note", about, f"{quote_word(sys.executable)} -c {quote_word(FETCH)}")
     else:
         yield Finding("ok", f"local: its weights are in {weights}.")
 
@@ -389,4 +389,4 @@ def _folder(folder: Path, about: str) -> Finding:
     nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     if os.access(nearest, os.W_OK):
         return Finding("ok", f"{folder} can be written, for {about}.")
-    return Finding("note", f"{folder} cannot be written, for {about}.", f"chmod u+w {shlex.quote(str(nearest))}")
+    return Finding("note", f"{folder} cannot be written, for {about}.", f"chmod u+w {quote_word(str(nearest))}")

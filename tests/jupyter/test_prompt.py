@@ -151,8 +151,9 @@ def folder(tmp_path):
         (place / hidden).write_text("SECRET=1", encoding="utf-8")
     Image.new("RGB", (3000, 10)).save(place / "wide.png")
     (tmp_path / "outside.txt").write_text("outside", encoding="utf-8")
-    (place / "link.txt").symlink_to(tmp_path / "outside.txt")
-    os.mkfifo(place / "pipe.txt")
+    if sys.platform != "win32":
+        (place / "link.txt").symlink_to(tmp_path / "outside.txt")
+        os.mkfifo(place / "pipe.txt")
     return place
 
 
@@ -245,7 +246,11 @@ def test_what_names_nothing_and_code_stay_text(typed, text):
             " ".join(f"@none_{letter}" for letter in "abcdefg"),
             "@none_a, @none_b, @none_c, @none_d, @none_e (5 of 7) attach nothing: no variables are named so.",
         ),
-        ("@link.txt", "@link.txt is not attached: it lies outside of the notebook's folder."),
+        pytest.param(
+            "@link.txt",
+            "@link.txt is not attached: it lies outside of the notebook's folder.",
+            marks=pytest.mark.posix,
+        ),
         ("@sub/.key", "@sub/.key is not attached: hidden files, which often hold keys, are not attached."),
         ("@sub/../.env", "@sub/../.env is not attached: hidden files, which often hold keys, are not attached."),
         ("@binary.bin", "@binary.bin is not attached: it is no text, and no image."),
@@ -365,7 +370,7 @@ def test_a_note_says_that_a_file_is_cut_if_and_only_if_it_is(tmp_path):
     assert known.find("latin.txt", "").part.text.endswith("20,100 bytes in all, the first 20,000 characters shown)")
 
 
-@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that no one can read")
+@pytest.mark.linux
 def test_a_file_that_cannot_be_read_is_not_attached_and_the_reason_is_told():
     known = Attachables({}, Attacher(lambda: UNKNOWN), folder=Path("/proc/self"))
     (problem,) = prompt_of("@mem", (), known, evaluate=True).problems

@@ -20,6 +20,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic.classroom import notebook_of
 from agentmagic.history.journal import FOLDER, in_use
 from agentmagic.jupyter.frontend import carries_out_cell, in_notebook, running_cell
+from agentmagic.platforms import move_over
 
 SUFFIX = ".jsonl"
 RECORD = "notebook.json"
@@ -124,7 +125,7 @@ class KnownNotebook:
         new = self.folder / f"{RECORD}.new"
         with suppress(OSError):
             new.write_text(json.dumps(asdict(self._identity)), encoding="utf-8")
-            new.replace(self.folder / RECORD)
+            move_over(new, self.folder / RECORD)
             self._written = self._identity
 
     def _find(self, running: str) -> Path | None:

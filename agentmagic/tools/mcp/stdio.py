@@ -195,6 +195,14 @@ def locate(command: str, path: str | None = None) -> str | None:
     return shutil.which(command, path=os.pathsep.join((path, str(Path(sys.executable).parent))))
 
 
+def environment_of(program: Stdio) -> dict[str, str]:
+    """Return the variables of the entry of a program, and those by which this process reaches the network."""
+    network = {name: os.environ[name] for name in NETWORK if name in os.environ}
+    if sys.platform == "win32":  # `Path` and `PATH` name one variable there; a program that got both would see either
+        return {name.upper(): value for name, value in (network | dict(program.env)).items()}
+    return network | dict(program.env)
+
+
 async def start(program: Stdio) -> "tuple[Process, str]":
     """Start a program in a session of its own, or on Windows in a Job Object; return its mark too.
 
@@ -206,8 +214,7 @@ async def start(program: Stdio) -> "tuple[Process, str]":
     if program.cwd is not None and not program.cwd.is_dir():
         raise NotADirectoryError(f"its folder {program.cwd} does not exist")
     mark = token_hex(8)
-    network = {name: os.environ[name] for name in NETWORK if name in os.environ}
-    environment = get_default_environment() | network | dict(program.env) | {MARK: mark}
+    environment = get_default_environment() | environment_of(program) | {MARK: mark}
     command = locate(program.command, environment.get("PATH", os.defpath)) or program.command
     if sys.platform == "win32":
         from mcp.os.win32 import utilities
