@@ -39,7 +39,7 @@ def site(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pages(site):
     """The HTML of each page, by its path."""
-    files = [path for path in site.rglob("*.html") if path.parent.name != "_static"]
+    files = [path for path in site.rglob("*.html") if path.relative_to(site).parts[0] not in ("_static", "lite")]
     return {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
