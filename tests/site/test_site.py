@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -22,6 +23,15 @@ NOTEBOOKS = {
     **{f"tutorials/walkthroughs/{path.stem}.html": path for path in ROOT.glob("notebooks/*.ipynb")},
     **{f"tutorials/lessons/{path.stem}.html": path for path in ROOT.glob("notebooks/lessons/*.ipynb")},
 }
+READ = (
+    "index.html",
+    "tutorials/walkthroughs/04_code.html",
+    "how-to/use-ollama.html",
+    "reference/python/session.html",
+    "reference/agent-commands.html",
+    "explanation/comparison.html",
+)
+"""Pages of each kind, which are looked at with the rules of axe."""
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +107,29 @@ def test_the_search_knows_words_of_each_kind_of_page(site):
     assert [
         word for word in ("ollama", "canteen", "agentmagic_schema_on", "agentmagic.Session") if word not in index
     ] == []
+
+
+@pytest.mark.parametrize("look", [{"width": 1280, "scheme": "light"}, {"width": 400, "scheme": "dark"}], ids=str)
+def test_everyone_can_use_the_pages(site, look):
+    sync_api = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium")
+    rules = Path(os.environ.get("AGENTMAGIC_AXE", ""))
+    if chromium is None or not rules.is_file():
+        pytest.skip("needs chromium, and AGENTMAGIC_AXE, which names the axe.min.js of axe-core; takes 10 s")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        size = {"width": look["width"], "height": 900}
+        page = browser.new_page(viewport=size, color_scheme=look["scheme"], reduced_motion="reduce")
+        faults = {path: found for path in READ if (found := faults_of(page, site / path, rules))}
+        browser.close()
+    assert faults == {}
+
+
+def faults_of(page, path, rules):
+    """The rules of axe that a page breaks, with its cards open, and whether it is wider than the window."""
+    page.goto(path.as_uri())
+    page.evaluate("document.querySelectorAll('.agentmagic details').forEach(card => { card.open = true; })")
+    page.add_script_tag(path=rules)
+    found = page.evaluate("axe.run({ resultTypes: ['violations'] })")["violations"]
+    wide = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+    return [f"{fault['id']}: {fault['nodes'][0]['html']}" for fault in found] + ["wider than the window"] * wide
