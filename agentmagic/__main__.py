@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentmagic import settings, wheels
 from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError
+from agentmagic.platforms import join_command
 from agentmagic.text import counted
 
 if TYPE_CHECKING:
@@ -348,8 +349,8 @@ def _write(document: Any, notebook: Path, written: Path) -> None:
     except OSError as error:
         message = f"The outputs cannot be written to {written.absolute()}: {error.strerror}. Name another file with -o."
         raise UsageError(message) from error
-    jupyter = Path(sys.executable).with_name("jupyter")
-    sys.stdout.write(f"\nWritten with its outputs to {written}\nOpen it yourself: {jupyter} lab {notebook}\n")
+    opening = join_command([sys.executable, "-m", "jupyter", "lab", str(notebook)])
+    sys.stdout.write(f"\nWritten with its outputs to {written}\nOpen it yourself: {opening}\n")
 
 
 def _print_cell(cell: Any, cell_index: int, **_rest: Any) -> None:

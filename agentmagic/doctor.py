@@ -5,7 +5,6 @@ Nothing is sent over a network, no server is started, and no key is shown.
 
 import os
 import re
-import shutil
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -361,12 +360,13 @@ def _servers(place: Path) -> Iterator[Finding]:
 
 def _server(file: Path, name: str, transport: object) -> Finding:
     from agentmagic.tools.mcp.config import Stdio, Unreadable
+    from agentmagic.tools.mcp.stdio import locate
 
     about = f"The server {name} of {file}"
     match transport:
         case Unreadable(problem=problem):
             return Finding("note", problem, f"correct {file}")
-        case Stdio(command=command) if shutil.which(command) is None:
+        case Stdio(command=command) if locate(command) is None:
             return Finding(
                 "note", f"{about}: there is no program {command!r}.", f"install {command}, or correct {file}"
             )

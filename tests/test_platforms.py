@@ -2,7 +2,10 @@
 
 import io
 import mimetypes
+import os
 import sys
+import sysconfig
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,10 +16,12 @@ from agentmagic.__main__ import main
 from agentmagic.acp.agents import outside_agent
 from agentmagic.platforms import join_command, move_over, quote_word, split_command
 from agentmagic.prompt.attachments import UNKNOWN, Attacher
+from agentmagic.providers import proxies
+from agentmagic.providers.proxies import proxy_for
 from agentmagic.replay.cassette import HEAD
 from agentmagic.serve.kernels import ServedKernel
 from agentmagic.tools.mcp.config import Stdio
-from agentmagic.tools.mcp.stdio import environment_of
+from agentmagic.tools.mcp.stdio import environment_of, locate
 
 
 @pytest.fixture
@@ -88,6 +93,29 @@ def test_on_windows_a_server_gets_one_path_however_its_entry_writes_it(monkeypat
     found = environment_of(server)
     assert (found["PATH"], found["HTTPS_PROXY"]) == ("C:\\tools", "http://own:3128")
     assert {*found}.isdisjoint({"Path", "https_proxy"})
+
+
+@pytest.mark.posix
+def test_a_program_of_an_environment_is_found_where_conda_puts_it_on_windows(monkeypatch, tmp_path):
+    program = tmp_path / "Scripts" / "mcp-server-of-conda"
+    program.parent.mkdir()
+    program.touch()
+    program.chmod(0o755)
+    monkeypatch.setattr(sysconfig, "get_path", lambda _name: str(program.parent))
+    assert locate("mcp-server-of-conda", "") == str(program)
+
+
+@pytest.mark.parametrize("system", ["win32", "darwin"])
+def test_a_host_that_the_settings_of_the_system_except_is_reached_without_its_proxy(system, monkeypatch):
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(urllib.request, "getproxies", lambda: {"https": "http://proxy:3128"})
+    monkeypatch.setattr(urllib.request, "proxy_bypass", lambda host: host.endswith(".corp"))
+    monkeypatch.setattr(sys, "platform", system)
+    proxies._is_excepted.cache_clear()
+    assert proxy_for("https://llm.corp/v1") is None
+    assert str(proxy_for("https://api.openai.com/v1")) == "http://proxy:3128"
+    proxies._is_excepted.cache_clear()
 
 
 def test_a_terminal_that_has_no_sign_for_a_name_shows_its_code(monkeypatch, tmp_path):

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import sysconfig
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -189,10 +190,12 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
 def locate(command: str, path: str | None = None) -> str | None:
     """Return where a program is, None if it is on no folder of a PATH, by default that of this process.
 
-    Programs beside this Python are found too: a kernel's PATH often lacks its own environment.
+    Programs beside this Python are found too: a kernel's PATH often lacks its own environment. With conda on Windows
+    they are in a folder of their own.
     """
     path = os.environ.get("PATH", os.defpath) if path is None else path
-    return shutil.which(command, path=os.pathsep.join((path, str(Path(sys.executable).parent))))
+    folders = (path, str(Path(sys.executable).parent), sysconfig.get_path("scripts"))
+    return shutil.which(command, path=os.pathsep.join(folders))
 
 
 def environment_of(program: Stdio) -> dict[str, str]:
