@@ -37,6 +37,7 @@ default_role = "code"  # docstrings have Markdown's backticks
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+highlight_language = "text"
 add_module_names = False
 toc_object_entries_show_parents = "hide"
 smartquotes = False
