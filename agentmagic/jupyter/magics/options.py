@@ -362,7 +362,8 @@ class LineMagic:
 
     def overview(self) -> str:
         """Return the help of the magic: its subcommands, one a line."""
-        lines = [f"  {word:<10}{about}" for word, about in self.summary()]
+        width = max(map(len, self.commands)) + 1
+        lines = [f"  {word:<{width}}{about}" for word, about in self.summary()]
         first = next(iter(self.commands))
         head = f"%{self.name} [SUBCOMMAND] [--help]\n\n{self._about}\n\nSubcommands ({first} where none is named):\n"
         note = self._note()
