@@ -2,7 +2,7 @@
 
 import sys
 
-OLDEST_IPYTHON = (9, 18)
+OLDEST_IPYTHON = "9.18"
 """As in `pyproject.toml`. A kernel may run an older one all the same, which was replaced after it had started."""
 
 
@@ -11,9 +11,9 @@ def check_ipython() -> None:
     import IPython
     from IPython.core.error import UsageError
 
-    if IPython.version_info[:2] >= OLDEST_IPYTHON:
+    if IPython.version_info[:2] >= tuple(map(int, OLDEST_IPYTHON.split("."))):
         return
-    needed = f"agentmagic needs IPython {OLDEST_IPYTHON[0]}.{OLDEST_IPYTHON[1]} or newer, and "
+    needed = f"agentmagic needs IPython {OLDEST_IPYTHON} or newer, and "
     if "google.colab" in sys.modules:
         message = (
             f"{needed}the runtime of Colab is made for {IPython.__version__} and would not start with another one. "
