@@ -20,6 +20,6 @@ def check_ipython() -> None:
             "Connect Colab to a Jupyter of your own (Connect to a local runtime), or open the notebook in JupyterLab."
         )
         raise UsageError(message)
-    command = "pip install --upgrade agentmagic ipython ipykernel"
+    command = f"pip install --upgrade 'ipython>={OLDEST_IPYTHON}' ipykernel"
     message = f"{needed}this kernel runs {IPython.__version__}. Run this, and restart the kernel: {command}"
     raise UsageError(message)

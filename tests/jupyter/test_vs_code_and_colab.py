@@ -38,7 +38,7 @@ def test_a_turn_is_html_that_is_updated_while_it_runs_and_asks_by_typing(kernel,
 @pytest.mark.parametrize(
     ("in_colab", "advice"),
     [
-        (False, "this kernel runs 7.34.0. Run this, and restart the kernel: pip install --upgrade agentmagic ipython"),
+        (False, "this kernel runs 7.34.0. Run this, and restart the kernel: pip install --upgrade 'ipython>=9.18'"),
         (
             True,
             "the runtime of Colab is made for 7.34.0 and would not start with another one. Connect Colab to",
