@@ -40,8 +40,8 @@ def validator_for(schema: Any, retriever: Callable[[str], Any]) -> Checker:
     from referencing.exceptions import Unresolvable
 
     unknown: Any = None
-    named = schema.get("$schema") if isinstance(schema, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    kind: Any = validator_for(schema, default=Draft202012Validator if named is None else unknown)
+    named = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
+    kind: Any = cast("Any", validator_for)(schema, default=Draft202012Validator if named is None else unknown)
     if kind is None:
         raise ValueError(f"Unknown meta-schema: {named!r}. Custom meta-schemas must be registered before use")
     try:
@@ -73,24 +73,19 @@ def _references(schema: Any) -> Iterator[str]:
 
 def _message(error: Any) -> str:
     """Return the message that `jsonschema-rs` has for an error of `jsonschema`."""
-    if error.validator is None or error.schema is False or error.validator_value is False:
-        return _denied(error)
+    described = error.validator is None or error.schema.get("properties") or error.schema.get("patternProperties")
+    if error.validator == "additionalProperties" and error.validator_value is False and not described:
+        return _denied(next(iter(error.instance.values())))
+    if error.validator is None:  # the schema is False
+        return _denied(error.instance)
+    if error.validator == "oneOf" and not error.context:  # `context` is what is wrong under each of the schemas
+        return _listed("valid under more than one", "oneOf", error.instance)
     write = _MESSAGES.get(error.validator)
     return error.message if write is None else write(error.validator_value, error.instance)
 
 
-def _denied(error: Any) -> str:
-    """Return the message for a schema that fits nothing; `jsonschema` names the properties that nothing describes."""
-    match error.validator:
-        case "additionalProperties" if not error.schema.get("properties") and not error.schema.get("patternProperties"):
-            denied = next(iter(error.instance.values()))
-        case "items":
-            denied = error.instance[len(error.schema.get("prefixItems", ()))]
-        case None:
-            denied = error.instance
-        case _:
-            return error.message
-    return f"False schema does not allow {_json(denied)}"
+def _denied(value: Any) -> str:
+    return f"False schema does not allow {_json(value)}"
 
 
 def _json(value: Any) -> str:
@@ -123,20 +118,12 @@ def _dependent(required: Mapping[str, list[str]], value: Mapping[str, Any]) -> s
     return _missing([name for owner, names in required.items() if owner in value for name in names], value)
 
 
-def _one_of(schemas: list[Any], value: Any) -> str:
-    from jsonschema.validators import Draft202012Validator
-
-    fits = any(Draft202012Validator(schema).is_valid(value) for schema in schemas)
-    return f"{_json(value)} is valid under more than one of the schemas {_LISTED_IN.format('oneOf')}" if fits else (
-        _none_of("oneOf")(schemas, value)
-    )
-
-
-_LISTED_IN = "listed in the '{}' keyword"
+def _listed(verdict: str, keyword: str, value: Any) -> str:
+    return f"{_json(value)} is {verdict} of the schemas listed in the '{keyword}' keyword"
 
 
 def _none_of(keyword: str) -> Callable[[Any, Any], str]:
-    return lambda _schemas, value: f"{_json(value)} is not valid under any of the schemas {_LISTED_IN.format(keyword)}"
+    return lambda _schemas, value: _listed("not valid under any", keyword, value)
 
 
 def _size(verb: str, unit: str, units: str) -> Callable[[int, Any], str]:
@@ -157,7 +144,7 @@ _MESSAGES: Mapping[str, Callable[[Any, Any], str]] = {
     "minLength": _size("is shorter than", "character", "characters"),
     "minProperties": _size("has less than", "property", "properties"),
     "not": lambda schema, value: f"{_json(schema)} is not allowed for {_json(value)}",
-    "oneOf": _one_of,
+    "oneOf": _none_of("oneOf"),
     "pattern": lambda pattern, value: f"{_json(value)} does not match {_json(pattern)}",
     "required": _missing,
     "type": _type,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from types import TracebackType
 from typing import Any, Protocol, Self
 
 from agentmagic.errors import UsageError
@@ -22,7 +23,9 @@ class Condition(Protocol):
 
     def __enter__(self) -> Any: ...
 
-    def __exit__(self, *error: object) -> Any: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
 
     def notify_all(self) -> None:
         """Wake all that wait."""
@@ -159,7 +162,7 @@ class _LoopCondition:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Do nothing: there is no lock to give back."""
 
     def notify_all(self) -> None:

@@ -83,10 +83,10 @@ class Page:
 
 
 async def replay(path: Path, page: Page, kernel: Any) -> list[dict[str, Any]]:
-    """Run the cells of a lesson from top to bottom; return the outputs, the error and the seconds of each."""
-    notebook = json.loads(path.read_text(encoding="utf-8"))
+    """Run the cells of a notebook from top to bottom; return the outputs, the error and the seconds of each."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))  # noqa: ASYNC240  (nothing else runs)
     os.chdir(path.parent)
-    sys.path.insert(0, str(path.parent))
+    sys.path.insert(0, str(path.parent))  # as a kernel has the folder of its notebook
     run: list[dict[str, Any]] = []
     for cell in notebook["cells"]:
         if cell["cell_type"] != "code":
@@ -104,17 +104,20 @@ async def replay(path: Path, page: Page, kernel: Any) -> list[dict[str, Any]]:
 
 
 async def main() -> str:
-    """Run the lessons named; return what each put out, as JSON."""
+    """Run the notebooks of the host, each in a fresh namespace; return what each put out, as JSON."""
     offer_nh3()
+    # jsonschema needs rpds-py, a compiled package; this one has its names, on top of pyrsistent.
     sys.modules["rpds"] = __import__("pyrsistent_as_rpds.pure").pure
     begun = time.monotonic()
     kernel_package: Any = __import__("pyodide_kernel")
     shell, kernel = kernel_package.ipython_shell, kernel_package.kernel_instance
     page = Page(shell)
     seconds = {"start": round(host.started / 1000, 2), "kernel": round(time.monotonic() - begun, 2)}
-    lessons: dict[str, Any] = {}
-    for name in host.lessons:
+    notebooks: dict[str, Any] = {}
+    for name in host.notebooks:
+        path = Path(f"/host{name}")
+        os.environ["AGENTMAGIC_REPLAY"] = "replay" if path.with_suffix(".cassette.yaml").exists() else "live"
         shell.reset(new_session=True)
-        lessons[name] = await replay(Path("/checkout") / name, page, kernel)
+        notebooks[path.stem] = await replay(path, page, kernel)
         await kernel.run("%unload_ext agentmagic")
-    return json.dumps({"seconds": seconds, "lessons": lessons})
+    return json.dumps({"seconds": seconds, "notebooks": notebooks})

@@ -1,9 +1,9 @@
 """Puts what the tests need into a folder: python -m tests.pyodide.prepare FOLDER. Then AGENTMAGIC_PYODIDE names it.
 
 Pyodide and a Node.js that can set a stack aside (JSPI) come from npm, the packages from PyPI. The distribution of
-Pyodide, which has compiled packages, is in neither. Of those that we need, PyPI has pydantic-core. PyYAML and MarkupSafe
-work without their compiled part, and jsonschema with pyrsistent in place of rpds-py. nh3 has no wheel; `sanitiser`
-stands in for it.
+Pyodide, which has compiled packages, is in neither. Of those that we need, PyPI has the wheel of pydantic-core.
+PyYAML and MarkupSafe work without their compiled part, and jsonschema with pyrsistent in place of rpds-py. nh3 has no
+wheel; `sanitiser` stands in for it.
 """
 
 import shutil
@@ -69,7 +69,7 @@ def install(site: Path) -> None:
             inner = [one for one in wheel.namelist() if "/pypi/pyodide_kernel" in one or "/pypi/ipykernel" in one]
             for one in inner:
                 with wheel.open(one) as opened, ZipFile(opened) as kernel:
-                    kernel.extractall(site)
+                    kernel.extractall(site)  # noqa: S202  (a wheel, which is unpacked to be used)
 
 
 def main(folder: Path) -> None:

@@ -14,7 +14,7 @@ import nh3
 
 def cleaner(options: dict[str, Any]) -> nh3.Cleaner:
     """Return a cleaner with options in JSON: lists stand for sets, and the filter's place for the filter."""
-    ready = {name: set(value) if isinstance(value, list) else value for name, value in options.items()}
+    ready: dict[str, Any] = {name: set(value) if isinstance(value, list) else value for name, value in options.items()}
     if "attributes" in ready:
         ready["attributes"] = {tag: set(names) for tag, names in ready["attributes"].items()}
     if "attribute_filter" in ready:
