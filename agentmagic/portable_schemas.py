@@ -7,11 +7,12 @@ Patterns are Python's, and may backtrack for long.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, cast
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SchemaProblem:
     """What is wrong, as `jsonschema_rs.ValidationError` has it; `instance_path` leads to the value."""
 
     message: str
@@ -24,21 +25,21 @@ class Checker:
     def __init__(self, validator: Any) -> None:
         self._validator = validator
 
-    def iter_errors(self, value: Any) -> Iterator[Problem]:
+    def iter_errors(self, value: Any) -> Iterator[SchemaProblem]:
         """Yield what is wrong. Raises UnicodeEncodeError for a lone surrogate, which is no JSON."""
         json.dumps(value, ensure_ascii=False).encode()
         for error in self._validator.iter_errors(value):
-            yield Problem(_message(error), tuple(error.absolute_path))
+            yield SchemaProblem(_message(error), tuple(error.absolute_path))
 
 
 def validator_for(schema: Any, retriever: Callable[[str], Any]) -> Checker:
     """Return a checker. Raises ValueError if the schema is invalid, or if it refers to what cannot be had."""
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
-    from jsonschema_specifications import REGISTRY
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
+    specifications = cast("Any", import_module("jsonschema_specifications")).REGISTRY  # it has no types
     unknown: Any = None
     named = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
     kind: Any = cast("Any", validator_for)(schema, default=Draft202012Validator if named is None else unknown)
@@ -46,7 +47,7 @@ def validator_for(schema: Any, retriever: Callable[[str], Any]) -> Checker:
         raise ValueError(f"Unknown meta-schema: {named!r}. Custom meta-schemas must be registered before use")
     try:
         kind.check_schema(schema)
-        validator = kind(schema, registry=REGISTRY.combine(Registry(retrieve=cast("Any", retriever))))
+        validator = kind(schema, registry=specifications.combine(Registry(retrieve=cast("Any", retriever))))
         for reference in _references(schema):
             validator._resolver.lookup(reference)  # noqa: SLF001  (it would fail only when data reaches it)
     except SchemaError as error:

@@ -100,9 +100,9 @@ def test_what_a_schema_forbids_does_not_fit_if_in_other_words(schema, value):
     ids=json.dumps,
 )
 def test_a_schema_that_cannot_be_used_is_refused_at_once_and_nothing_is_fetched(schema):
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"[a-z]"):
         jsonschema_rs.validator_for(schema, retriever=refuse)
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"[a-z]"):
         validator_for(schema, refuse)
 
 

@@ -92,8 +92,13 @@ async def replay(path: Path, page: Page, kernel: Any) -> list[dict[str, Any]]:
         if cell["cell_type"] != "code":
             continue
         page.outputs.clear()
-        # As nbclient asks: nobody is there to type.
-        kernel._parent_header = {"header": {"msg_type": "execute_request"}, "content": {"allow_stdin": False}}
+        # A notebook that is replayed is run as nbclient runs it, another as a page does.
+        page_asks = os.environ["AGENTMAGIC_REPLAY"] == "live"
+        kernel._parent_header = {
+            "header": {"msg_type": "execute_request"},
+            "metadata": {"cellId": cell["id"]} if page_asks else {},
+            "content": {"allow_stdin": page_asks},
+        }
         begun = time.monotonic()
         ended = await kernel.run("".join(cell["source"]))
         error = f"{ended['ename']}: {ended['evalue']}" if ended["status"] == "error" else ""

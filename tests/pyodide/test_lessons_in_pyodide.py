@@ -49,7 +49,26 @@ try:
     session.ask("Wait.")
 except KeyboardInterrupt:
     print("stopped")"""
-CELLS = {"first": FIRST, "typed": TYPED, "awaited": AWAITED, "nested": NESTED, "stopped": STOPPED}
+CALLER = """\
+@tool(loop="caller")
+async def here() -> str:
+    \"\"\"Return where this runs.\"\"\"
+    return type(asyncio.get_running_loop()).__name__
+
+script = [{"calls": [{"name": "here", "arguments": {}}]}, "Done."]
+print(Session(Agent(ScriptedModel(script), tools=[here])).ask("Where?").history_delta[2].parts[0].text)"""
+MAGIC = """\
+%%agent -m scripted:hello.json
+Greet me."""
+CELLS = {
+    "first": FIRST,
+    "typed": TYPED,
+    "awaited": AWAITED,
+    "nested": NESTED,
+    "caller": CALLER,
+    "stopped": STOPPED,
+    "magic": MAGIC,
+}
 
 pytestmark = [
     pytest.mark.slow,
@@ -63,6 +82,7 @@ def notebooks(tmp_path_factory) -> dict[str, Any]:
     folder, place = Path(os.environ["AGENTMAGIC_PYODIDE"]).resolve(), tmp_path_factory.mktemp("pyodide")
     cells = [{"id": name, "cell_type": "code", "source": source} for name, source in CELLS.items()]
     (place / "cells.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    (place / "hello.json").write_text('["Hello, **reader**."]', encoding="utf-8")
     pipes = [place / "requests", place / "answers"]
     for pipe in pipes:
         os.mkfifo(pipe)
@@ -110,6 +130,7 @@ def test_a_lesson_that_lacks_a_package_says_which_one(notebooks, name):
         ("typed", "SEA.\n"),
         ("awaited", "Hello.\n"),
         ("nested", "From inside.\n"),
+        ("caller", "WebLoop\n"),
         ("stopped", "stopped\n"),
     ],
 )
@@ -117,3 +138,9 @@ def test_a_cell_waits_for_its_turn_where_there_are_no_threads(notebooks, cell, p
     (ran,) = (one for one in notebooks["cells"] if one["id"] == cell)
     assert ran["error"] == ""
     assert joined(one["text"] for one in ran["outputs"] if one["output_type"] == "stream") == printed
+
+
+def test_a_cell_of_the_page_shows_its_answer(notebooks):
+    (ran,) = (one for one in notebooks["cells"] if one["id"] == "magic")
+    assert ran["error"] == ""
+    assert "<p>Hello, <strong>reader</strong>.</p>" in ran["outputs"][0]["data"]["text/html"]
