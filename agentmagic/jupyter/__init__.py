@@ -2,7 +2,7 @@
 
 import sys
 
-OLDEST_IPYTHON = "9.18"
+OLDEST_IPYTHON = "9.12" if sys.platform == "emscripten" else "9.18"
 """As in `pyproject.toml`. A kernel may run an older one all the same, which was replaced after it had started."""
 
 
