@@ -153,6 +153,10 @@ MEANINGS: Mapping[str, str] = {
         "named parameters of simple types, and mend its docstring."
     ),
     "usage-jupyter": "A cell with %%agent has no prompt. Write the prompt below the line.",
+    "usage-kit": (
+        "A kit holds a release of agentmagic, which pip fetches, or a clone. This agentmagic is no release, so name "
+        "the clone that it came from with --source."
+    ),
     "usage-lessons": (
         "The lessons cannot be copied from there or to there. Run the command in a clone of agentmagic, and name a "
         "new folder."
