@@ -13,6 +13,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 from warnings import catch_warnings, simplefilter
 
+from agentmagic import portable_schemas
 from agentmagic.errors import ToolError, UsageError
 
 if TYPE_CHECKING:
@@ -472,9 +473,11 @@ def _validator(parameters: str) -> Any:
 
 def _compiled(parameters: str) -> Any:
     """Compile a schema; nothing is fetched for a `$ref`, and a pattern may not backtrack for long."""
-    import jsonschema_rs
-
     schema = json.loads(parameters)
+    try:
+        import jsonschema_rs
+    except ImportError:  # it has no wheel for Pyodide
+        return portable_schemas.validator_for(schema, _no_network)
     return jsonschema_rs.validator_for(
         schema, retriever=_no_network, pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
     )

@@ -49,6 +49,7 @@ html_static_path = ["_static"]
 html_favicon = "_static/favicon.svg"
 templates_path = ["_templates"]
 html_css_files = ["site.css"]
+html_search_scorer = str(DOCS / "_static" / "scorer.js")
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options: dict[str, Any] = {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agentmagic.errors import JournalError
 from agentmagic.events import HistoryCut, ToolFinished, ToolStarted, TurnFinished, TurnStarted, innermost, is_delta
 from agentmagic.history.journal_reader import Saved, holds_journal, read
+from agentmagic.runtime.home import HOME
 from agentmagic.serialization import (
     LONGEST_HEADER,
     InDoubt,
@@ -272,7 +273,10 @@ class _File:
         append(self._number, line)
 
     def sync(self) -> None:
-        """Request a sync to the disk, without waiting for it."""
+        """Request a sync to the disk, without waiting for it if there are threads."""
+        if not HOME.threads:
+            self._sync()
+            return
         if self._thread is None:
             self._thread = threading.Thread(target=self._keep, name="agentmagic-journal", daemon=True)
             self._thread.start()

@@ -198,8 +198,8 @@ class Window(Ceiling):
 def _most_sockets() -> int:
     """Return how many requests may be under way: each takes a socket, which counts as an open file."""
     try:
-        import resource
-    except ImportError:  # on Windows, where sockets are no files
+        from resource import RLIMIT_NOFILE, getrlimit
+    except ImportError:  # on Windows, where sockets are no files; in JupyterLite the module is empty
         return LARGEST_WINDOW
-    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    allowed = getrlimit(RLIMIT_NOFILE)[0]
     return max(FIRST_WINDOW, min(LARGEST_WINDOW, allowed - OTHER_FILES)) if allowed > 0 else LARGEST_WINDOW

@@ -1,4 +1,4 @@
-"""The engine: one daemon thread with its own event loop.
+"""The engine: one daemon thread with its own event loop; without threads, the event loop of the page (see `home`).
 
 Model streams, MCP connections and runs live on the engine's loop. A cell that blocks does not stall it, and other
 libraries that patch the kernel's loop do not touch it. Work for the main thread only is queued in `MainThread`;
@@ -10,18 +10,16 @@ import atexit
 import contextvars
 import inspect
 import os
-import sys
 import threading
-from asyncio.base_events import BaseEventLoop
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from agentmagic.log import logger
 from agentmagic.runtime.exits import contained_exits
+from agentmagic.runtime.home import HOME
 from agentmagic.runtime.main_thread import Busy, Job, MainThread
 from agentmagic.runtime.timeouts import GRACE, look_at
 
@@ -46,32 +44,6 @@ class Caller:
 
 caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("agentmagic_caller", default=Caller())  # noqa: B039
 """Who started the run that a coroutine of the engine belongs to."""
-
-_Base: type[BaseEventLoop] = asyncio.ProactorEventLoop if sys.platform == "win32" else asyncio.SelectorEventLoop
-
-
-class _EngineLoop(_Base):  # type: ignore[misc, valid-type]
-    """An event loop that nest_asyncio cannot patch: it patches the *class* of the kernel's loop, in place."""
-
-    # From the base class, which nest_asyncio leaves alone: it may have patched SelectorEventLoop before this line runs.
-    # On Windows, the class has a `run_forever` of its own.
-    run_forever = (_Base if sys.platform == "win32" else BaseEventLoop).run_forever
-    run_until_complete = BaseEventLoop.run_until_complete
-    _run_once = BaseEventLoop._run_once  # type: ignore[attr-defined]  # noqa: SLF001
-    _nest_patched = True  # nest_asyncio leaves a loop alone that has this mark
-
-    def _check_running(self) -> None:
-        if self.is_running():
-            raise RuntimeError(NESTED)
-        BaseEventLoop._check_running(self)  # type: ignore[attr-defined]  # noqa: SLF001
-
-
-NESTED = (
-    "asyncio.run() and run_until_complete() cannot run here, because this coroutine runs on the same event loop. Await "
-    "the inner coroutine instead, or declare the tool with `def` instead of `async def`."
-)
-"""The error of a nested run. Only nest_asyncio lets `asyncio.run` come this far."""
-
 
 ANSWER = 0.15
 """Seconds that a user's coroutine gets to end when it is cancelled. Less than GRACE, in which its result is settled."""
@@ -164,8 +136,7 @@ class UserLoop:
                 self.close()
         # A function of the user may have stopped it, and a forked child has no thread of it.
         if self._loop is None or self._thread is None or not self._thread.is_alive():
-            self._loop = _EngineLoop()
-            self._thread = in_thread(partial(_run_forever, self._loop), "agentmagic-user")
+            self._loop, self._thread = HOME.start(_run_forever, "agentmagic-user")
         return self._loop
 
 
@@ -194,6 +165,11 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
         _run_through_exits(runner.get_loop())
 
 
+def _run_engine(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    _run_through_exits(loop)
+
+
 def _run_through_exits(loop: asyncio.AbstractEventLoop) -> None:
     """Run a loop until it is stopped. A task that raises SystemExit ends alone; what awaits it gets the exception."""
     while True:
@@ -213,21 +189,12 @@ class Engine:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.loop = _EngineLoop()
         self.main = MainThread()
         self._pool = asyncio.Semaphore(POOL_THREADS)
         self._user_loop = UserLoop()
         self._closers: list[Callable[[], Awaitable[None]]] = []
-        ready = threading.Event()
-        self.thread = threading.Thread(target=self._run, args=(ready,), name="agentmagic-engine", daemon=True)
-        self.thread.start()
-        ready.wait()
+        self.loop, self.thread = HOME.start(_run_engine, "agentmagic-engine")
         atexit.register(self.close)
-
-    def _run(self, ready: threading.Event) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.call_soon(ready.set)  # set by the loop itself, so that it is known to run
-        _run_through_exits(self.loop)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the engine, in a copy of the caller's context, so that its output stays with the cell."""
@@ -267,10 +234,8 @@ class Engine:
             future.exception()
 
     def refuse_own_thread(self) -> None:
-        """Raise RuntimeError on the engine's loop and on those of async tools, which must not block."""
-        if isinstance(running_loop(), _EngineLoop):
-            message = "This would block the event loop it is called on; await it instead."
-            raise RuntimeError(message)  # noqa: TRY004  (the caller's place is wrong, not a type)
+        """Raise on the engine's loop and on those of async tools, which must not block."""
+        HOME.refuse_to_block(running_loop())
 
     async def in_pool(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
         """Call a function in a daemon thread. Cancelling leaves the thread behind, since no thread can be stopped.
@@ -357,10 +322,11 @@ def void(_value: object) -> None:
 
 
 def in_thread(function: Callable[[], object], name: str) -> threading.Thread:
-    """Call a function in a new daemon thread, in a copy of the caller's context: its output stays with the cell."""
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(function,), name=name, daemon=True)
-    thread.start()
-    return thread
+    """Call a function in a new daemon thread, in a copy of the caller's context: its output stays with the cell.
+
+    Where there are no threads the function is called at once.
+    """
+    return HOME.in_thread(function, name)
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from agentmagic import traces
 from agentmagic.host import Capture, installed
+from agentmagic.runtime.home import HOME
 
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ class MainThread:
     def __init__(self) -> None:
         self._capturing: Capture | None = None
         self._jobs: deque[Job] = deque()
-        self._changed = threading.Condition()
+        self._changed = HOME.condition()
         self._current: Job | None = None
         self._target: Job | None = None
         self._servers = 0

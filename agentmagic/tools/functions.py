@@ -337,9 +337,9 @@ class _Invocation:
                 value = self.function(**self._with(arguments, _RemoteContext(context)))
                 return await _finished(value, context)
 
-        if self.options.loop == "engine":
-            return await _on_user_loop(work, context)
         bound = caller.get()
+        if self.options.loop == "engine" or bound.loop is asyncio.get_running_loop():  # in a browser there is one loop
+            return await _on_user_loop(work, context)
         main = engine().main
         # Started from synchronous code there is no caller's loop, so a new one is run: in the main thread if a cell
         # waits there, or else in a thread. A caller's loop that is blocked in a waiting cell is run from inside it.

@@ -10,6 +10,7 @@ from agentmagic.display import html, terminal
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.log import logger
 from agentmagic.runtime.engine import in_thread
+from agentmagic.runtime.home import HOME
 
 WHOLE_TURNS = 20
 """Turns of a panel whose calls are kept whole in its HTML: JupyterLab reads all of it again after each turn."""
@@ -64,7 +65,8 @@ class OutputUpdates:
 
     def _work(self) -> None:
         while self._working:
-            time.sleep(self._pause)
+            if HOME.threads:
+                time.sleep(self._pause)
             # An update shows all that has happened by now: requests from here on need another one.
             self._asked = False
             try:

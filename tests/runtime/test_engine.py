@@ -165,7 +165,7 @@ patched = asyncio.new_event_loop()
 asyncio.set_event_loop(patched)
 {first}
 {second}
-from agentmagic.runtime.engine import NESTED
+from agentmagic.runtime.home import NESTED
 from tests.runtime.test_engine import nested, on_a_new_loop
 def applied_here(coroutine):
     nest_asyncio2.apply()

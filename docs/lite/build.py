@@ -1,0 +1,60 @@
+"""Builds the lessons as a JupyterLite site: python docs/lite/build.py FOLDER. It needs agentmagic[lite] and git.
+
+The page loads Pyodide and its compiled packages from Pyodide's own site, and the other packages from PyPI. Only the
+wheel of this checkout is part of the site.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LESSONS = "notebooks/lessons"
+INSTALL = """\
+# This page has no agentmagic yet. It is fetched once for each notebook, which takes half a minute the first time.
+%pip install -q agentmagic"""
+
+
+def with_install(notebook: dict[str, Any]) -> dict[str, Any]:
+    """Return a notebook with a first cell that installs agentmagic in the page."""
+    cell = {"cell_type": "code", "id": "install", "metadata": {}, "source": INSTALL}
+    kernel = {"name": "python", "display_name": "Python (Pyodide)", "language": "python"}
+    cells = [cell | {"execution_count": None, "outputs": []}, *notebook["cells"]]
+    return notebook | {"cells": cells, "metadata": notebook["metadata"] | {"kernelspec": kernel}}
+
+
+def copy_lessons(contents: Path) -> None:
+    """Copy the lessons that git tracks, with their cassettes and checks."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", LESSONS], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")[:-1]
+    for name in listed:
+        source, target = ROOT / name, contents / Path(name).relative_to(LESSONS)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.suffix == ".ipynb":
+            notebook = with_install(json.loads(source.read_text(encoding="utf-8")))
+            target.write_text(json.dumps(notebook, ensure_ascii=False), encoding="utf-8")
+        else:
+            shutil.copyfile(source, target)
+
+
+def main(folder: Path) -> None:
+    """Build the site into a folder."""
+    with TemporaryDirectory() as name:
+        place = Path(name)
+        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(place / "wheels")]
+        subprocess.run([*pip, str(ROOT)], check=True)
+        copy_lessons(place / "contents")
+        (wheel,) = (place / "wheels").glob("agentmagic-*.whl")
+        options = ["--lite-dir", name, "--contents", str(place / "contents"), "--piplite-wheels", str(wheel)]
+        apps = ["--apps", "lab", "--no-sourcemaps", "--no-unused-shared-packages", "--no-libarchive"]
+        build = [sys.executable, "-m", "jupyterlite_core", "build", *options, *apps, "--output-dir", str(folder)]
+        subprocess.run(build, check=True, cwd=place)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())
