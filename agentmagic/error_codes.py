@@ -203,6 +203,10 @@ MEANINGS: Mapping[str, str] = {
     "usage-run-log": (
         "The run of the notebook cannot be handed in or read. Run the cells first, then %agent hand-in FILE."
     ),
+    "usage-runtime": (
+        "agentmagic runs in the page, in a browser that cannot wait inside a cell. Open the page in a browser that "
+        "can, such as Chrome or Edge, or await the turn."
+    ),
     "usage-secrets": "The secret is too short to be blanked without harm to other text. Register a longer one.",
     "usage-serialization": "A line of a saved conversation was not written by agentmagic. Nothing of it was used.",
     "usage-serve": "The notebook is not served, or cannot be. %agent serve begins it.",
