@@ -153,6 +153,10 @@ MEANINGS: Mapping[str, str] = {
         "named parameters of simple types, and mend its docstring."
     ),
     "usage-jupyter": "A cell with %%agent has no prompt. Write the prompt below the line.",
+    "usage-kit": (
+        "A kit holds a release of agentmagic, which pip fetches, or a clone. This agentmagic is no release, so name "
+        "the clone that it came from with --source."
+    ),
     "usage-lessons": (
         "The lessons cannot be copied from there or to there. Run the command in a clone of agentmagic, and name a "
         "new folder."
@@ -198,6 +202,10 @@ MEANINGS: Mapping[str, str] = {
     "usage-run": "A running turn cannot be asked for that now. Wait until it is over.",
     "usage-run-log": (
         "The run of the notebook cannot be handed in or read. Run the cells first, then %agent hand-in FILE."
+    ),
+    "usage-runtime": (
+        "agentmagic runs in the page, in a browser that cannot wait inside a cell. Open the page in a browser that "
+        "can, such as Chrome or Edge, or await the turn."
     ),
     "usage-secrets": "The secret is too short to be blanked without harm to other text. Register a longer one.",
     "usage-serialization": "A line of a saved conversation was not written by agentmagic. Nothing of it was used.",

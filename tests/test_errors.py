@@ -65,7 +65,8 @@ def test_the_page_has_every_message_that_people_may_see(source):
 
 @pytest.mark.slow
 def test_every_code_has_a_meaning_and_every_meaning_is_of_a_code(source):
-    assert {one.code for one in source.made()} | {"usage"} == MEANINGS.keys()
+    found = {one.code for one in source.made()} | {"usage"}
+    assert found == MEANINGS.keys(), "Say in agentmagic/error_codes.py what the code means."
 
 
 def test_a_code_is_the_anchor_of_its_heading_on_every_site():
