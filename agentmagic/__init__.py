@@ -40,6 +40,9 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any, name: str = "agent") -> None:
     """Load the magics: `%load_ext agentmagic`. Under another name, they are `%%name` and `%name`."""
+    from agentmagic.jupyter import check_ipython
+
+    check_ipython()  # before what follows is imported, which needs its names
     from agentmagic.jupyter.extension import load
 
     load(shell, name)

@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from agentmagic import settings, wheels
-from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError
+from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError, with_code
+from agentmagic.platforms import join_command
 from agentmagic.text import counted
 
 if TYPE_CHECKING:
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, carry out its command, and return the exit status."""
+    if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
+        reconfigure(errors="backslashreplace")  # a pipe on Windows takes only the characters of a code page
     options = _parser().parse_args(arguments)
     try:
         return options.carry_out(options)
     except AgentMagicError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{with_code(error)}\n")
         return 2
 
 
@@ -35,9 +38,13 @@ def _parser() -> argparse.ArgumentParser:
     _add_cassette(commands)
     command = commands.add_parser("doctor", help="name what is missing here, with the command that mends it")
     command.set_defaults(carry_out=_doctor)
+    command = commands.add_parser("explain", help="tell what the code behind an error means, such as [key-missing]")
+    command.add_argument("code")
+    command.set_defaults(carry_out=_explain)
     command = commands.add_parser("kit", help="gather packages and notebooks in a folder, for a room without a network")
     command.add_argument("folder", type=Path)
-    command.add_argument("--source", type=Path, default=Path(), help="a clone of agentmagic (the current folder)")
+    clone = "a clone of agentmagic (the notebooks that came with this agentmagic)"
+    command.add_argument("--source", type=Path, help=clone)
     command.add_argument("--model", action="store_true", help="with the weights of the local model (1.1 GB)")
     command.add_argument("--student", action="store_true", help="the lessons without solutions")
     pythons = "a Python that the kit is for, such as 3.12; may be given more than once (this one)"
@@ -45,10 +52,10 @@ def _parser() -> argparse.ArgumentParser:
     platforms = f"a kind of machine that the kit is for: {', '.join(wheels.PLATFORMS)}; more than once (this one)"
     command.add_argument("--platform", action="append", default=[], metavar="NAME", help=platforms)
     command.set_defaults(carry_out=_kit)
-    command = commands.add_parser("lessons", help="copy the lessons to a folder, for a class")
+    command = commands.add_parser("lessons", help="copy the lessons and walkthroughs to a folder")
     command.add_argument("folder", type=Path)
     command.add_argument("--student", action="store_true", help="without solutions and outputs")
-    command.add_argument("--source", type=Path, default=Path(), help="a clone of agentmagic (the current folder)")
+    command.add_argument("--source", type=Path, help=clone)
     command.set_defaults(carry_out=_lessons)
     command = commands.add_parser(
         "handed-in", help="check that runs, which %%agent hand-in wrote, are whole; list students and exercises"
@@ -119,6 +126,13 @@ def _doctor(_options: Any) -> int:
     return int(any(one.health == "missing" for one in findings))
 
 
+def _explain(options: Any) -> int:
+    from agentmagic.error_codes import explain
+
+    _print([explain(options.code)])
+    return 0
+
+
 def _kit(options: Any) -> int:
     from agentmagic import kit
 
@@ -139,7 +153,13 @@ def _lessons(options: Any) -> int:
 
     names = lessons.copy(options.folder, options.source, student=options.student)
     which = "without solutions" if options.student else "with solutions"
-    _print([f"{counted(len(names), 'lesson')} {which} in {options.folder}: {', '.join(names)}."])
+    _print(
+        [
+            f"{counted(len(names), 'lesson')} {which} in {options.folder}: {', '.join(names)}.",
+            "JupyterLab, and all that the lessons import: pip install 'agentmagic[demo]'",
+            f"Open them: python -m jupyterlab {options.folder}",
+        ]
+    )
     return 0
 
 
@@ -346,8 +366,8 @@ def _write(document: Any, notebook: Path, written: Path) -> None:
     except OSError as error:
         message = f"The outputs cannot be written to {written.absolute()}: {error.strerror}. Name another file with -o."
         raise UsageError(message) from error
-    jupyter = Path(sys.executable).with_name("jupyter")
-    sys.stdout.write(f"\nWritten with its outputs to {written}\nOpen it yourself: {jupyter} lab {notebook}\n")
+    opening = join_command([sys.executable, "-m", "jupyter", "lab", str(notebook)])
+    sys.stdout.write(f"\nWritten with its outputs to {written}\nOpen it yourself: {opening}\n")
 
 
 def _print_cell(cell: Any, cell_index: int, **_rest: Any) -> None:

@@ -20,7 +20,7 @@ from agentmagic.json_schema import check_schema, readable
 from agentmagic.messages import Message, ToolDef
 from agentmagic.providers.base import WRAPPED, Advising, Model, ModelSettings, OutputSchema, ProjectText, honoured
 from agentmagic.providers.outside import is_outside
-from agentmagic.providers.registry import choose_default, is_made_by_provider, resolve
+from agentmagic.providers.registry import check_address, choose_default, is_made_by_provider, resolve
 from agentmagic.runtime.engine import UserLoop, engine, session_loop
 from agentmagic.tools import web
 from agentmagic.tools.base import Invoke, Tool, Toolset
@@ -379,18 +379,19 @@ def _check_class(agent: Agent, model: Model) -> None:
     name = written if isinstance(written, str) and is_outside(written) else model.name  # which lacks its folders
     bounds.check_model(name, settings.MODEL if settings.model_override() else "")
     web.check_class(model.name, agent.settings.extra)
-    if bounds.models is None:
-        return
-    if not is_made_by_provider(model):
+    setting = next((one for one in ("models", "addresses") if getattr(bounds, one) is not None), None)
+    if setting is not None and not is_made_by_provider(model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        has = f"{bounds.whose(setting)} has {bounds.words(setting)}"
         raise UsageError(
-            f"The model {model.name} is an object of {kind}, which is not of that provider, and this class has "
-            f"{bounds.words('models')}. Name the model as a text."
+            f"The model {model.name} is an object of {kind}, which is not of that provider, and {has}. "
+            "Name the model as a text."
         )
-    if others := sorted({"model", "models"} & agent.settings.extra.keys()):
+    check_address(model)
+    if bounds.models is not None and (others := sorted({"model", "models"} & agent.settings.extra.keys())):
         raise UsageError(
-            f"The setting extra has {others[0]!r}, which names another model, and this class has "
-            f"{bounds.words('models')}. Leave it out."
+            f"The setting extra has {others[0]!r}, which names another model, and {bounds.whose('models')} "
+            f"has {bounds.words('models')}. Leave it out."
         )
 
 
@@ -438,7 +439,8 @@ class Connections:
         policy, bounds = policy_of(agent.permission), class_settings()
         if bounds.permission and "allow" in (policy.default, *(rule.verdict for rule in policy.rules)):
             notes.append(
-                f"The agent's permission lets tools run unasked, and this class does not: {bounds.words('permission')}."
+                f"The agent's permission lets tools run unasked, and {bounds.whose('permission')} does not: "
+                f"{bounds.words('permission')}."
             )
         if isinstance(model, Advising) and (advice := model.advice()):
             notes.append(advice)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from agentmagic.platforms import move_over
+
 FILE = "trusted-servers.json"
 PATIENCE = 10.0  # seconds that another process may write the file
 
@@ -43,7 +45,7 @@ class ApprovalFile:
             # Written beside and renamed, so that a crash leaves the old file or the new one.
             beside = self.path.with_suffix(".new")
             beside.write_text(json.dumps(kept | dict(entries), indent=1), encoding="utf-8")
-            beside.replace(self.path)
+            move_over(beside, self.path)
 
     def entry_before(self, subject: Entry) -> Entry:
         """Return the entry that was approved for the same server and file, {} if none was."""

@@ -6,6 +6,7 @@ request that cost something. A session needs no journal to be in it. The bill is
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -82,10 +83,13 @@ class PaidRequests:
 
     @staticmethod
     def path() -> Path:
-        """Return the file of this month."""
+        """Return the file of this month, in a place that no variable moves if an administrator bounds what is spent."""
         from platformdirs import user_state_path
 
-        return user_state_path("agentmagic", appauthor=False) / f"ledger-{today()[:7]}.jsonl"
+        policy = class_settings().policy
+        is_bound = policy is not None and (policy.daily_budget or policy.monthly_budget) is not None
+        folder = (_own_state_folder() if is_bound else None) or user_state_path("agentmagic", appauthor=False)
+        return folder / f"ledger-{today()[:7]}.jsonl"
 
     def pay(self, folder: str, session: str, model: str, usage: Usage) -> None:
         """Count one request that was sent; it is on disk before this returns, unless `problem` says why not."""
@@ -166,6 +170,19 @@ class PaidRequests:
         if (paid := _paid(line)) is not None:
             place, spent = paid
             self._sums[place] = self._sums.get(place, Spent()) + spent
+
+
+def _own_state_folder() -> Path | None:
+    """Return the user's state folder by the system's list of users; None on Windows, or if the user is not in it."""
+    if sys.platform == "win32":
+        return None  # platformdirs asks the system there
+    from pwd import getpwuid
+
+    try:
+        home = Path(getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return None
+    return home / ("Library/Application Support" if sys.platform == "darwin" else ".local/state") / "agentmagic"
 
 
 def today() -> str:

@@ -1,23 +1,23 @@
-"""The bounds that a teacher sets for a class, which a notebook's options, magics and Agent arguments cannot widen.
+"""The bounds of a machine and of a class, which a notebook's options, magics and Agent arguments cannot widen.
 
-They are the tables `[tool.agentmagic.class]` of every `pyproject.toml` in the folder of the notebook and above it, and
-of the TOML file that `AGENTMAGIC_CLASS` names. All of them hold: one file can narrow what another one allows, and not
-widen it. They are read once in a process.
+An administrator sets those of a machine, in `POLICY_FILE`. A teacher sets those of a class, in the tables
+`[tool.agentmagic.class]` of every `pyproject.toml` in the folder of the notebook and above it, and of the TOML file
+that `AGENTMAGIC_CLASS` names. All of them hold: one file can narrow what another one allows, and not widen it; the
+administrator's file is the outermost. They are read once in a process.
 """
 
 import os
-import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
-from urllib.parse import unquote
 
 from agentmagic.errors import UsageError
+from agentmagic.patterns import EntryPattern, fits_pattern, is_address
 from agentmagic.text import did_you_mean
 
 VARIABLE = "AGENTMAGIC_CLASS"
@@ -31,8 +31,23 @@ MODES: tuple[Replay, ...] = get_args(Replay)
 PLAYED: tuple[Replay, ...] = ("replay", "replay-model")
 """The modes in which no model is asked."""
 
-IN_PROCESS = "in-process"
-"""What stands in `servers` for a server object of this process, which has neither a command nor an address."""
+
+def _policy_file() -> Path:
+    """Return the administrator's file. No environment variable moves it, because a notebook can set variables."""
+    if sys.platform != "win32":
+        return Path("/etc/agentmagic.toml")
+    import winreg
+
+    where = r"SOFTWARE\Microsoft\Windows\CurrentVersion\Explorer\Shell Folders"
+    with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, where) as key:  # what %PROGRAMDATA% is, before a user changes it
+        return Path(winreg.QueryValueEx(key, "Common AppData")[0]) / "agentmagic" / "agentmagic.toml"
+
+
+POLICY_FILE = _policy_file()
+"""The administrator's file, whose settings stand in no table."""
+
+Prices = tuple[float, float, float]
+"""US dollars for a million tokens of input, output and cached input."""
 
 _TABLE = "agentmagic.class"
 """What stands in a file that has settings of a class, if it cannot be read as TOML."""
@@ -43,53 +58,32 @@ _STRICTNESS: Mapping[str, tuple[str, ...]] = {
     "replay": ("replay", "replay-model", "replay-tools", "auto", "record", "live"),
 }
 """The words of a setting, the strictest first."""
-_URL = re.compile(r"(https?://[^/?#@\\\s]+)([/?#][^\\\s]*)?", re.IGNORECASE)
-"""A URL whose host every client reads alike: it has no user and no backslash."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryPattern:
-    """The entry of an MCP server, or the pattern of the entries that a class allows.
-
-    `address` is the command line or the URL, `cwd` the folder in which the program starts, "" for the kernel's.
-    `pairs` are the variables of a program, or the headers of requests, by name.
-    """
-
-    address: str
-    cwd: str = ""
-    pairs: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-
-    def allows(self, entry: "EntryPattern") -> bool:
-        """Return whether the whole of an entry fits this one."""
-        return (
-            _is_address(entry.address, self.address)
-            and _fits_pattern(entry.cwd, self.cwd)
-            and all(name in self.pairs and _fits_pattern(text, self.pairs[name]) for name, text in entry.pairs.items())
-        )
-
-    def __str__(self) -> str:
-        # Without the values of variables and headers, which may be secrets.
-        return ", ".join([self.address, *([f"cwd {self.cwd}"] if self.cwd else []), *self.pairs])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassSettings:
-    """The bounds of a class; None leaves a thing to the notebook.
+    """The bounds of a machine or a class; None leaves a thing to the notebook.
 
-    `models` are patterns of "provider:model", and `servers` are the MCP servers that may be started or connected.
+    `models` are patterns of "provider:model", `addresses` those of the addresses at which models are asked, and
+    `servers` are the MCP servers that may be started or connected. `prices`, by pattern of model, come before all
+    others; only the administrator's file has them.
     `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) bound each turn,
     `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together. `daily_budget` and
     `monthly_budget` (US dollars) bound all that the user spends in a day and a month, in any folder.
     With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
     `code` is the same for programs, and `web` for searches and pages of the web, where a yes holds for the session.
     With `rules` false, the files of a project tell the model nothing. With `agents` false, no agent may ask another
-    one. `replay` is the one mode of every cassette. `file` is the file that sets the bounds. If several files do,
-    `parts` are the settings of each, the outermost first, and the others are the strictest of them. `wider` has a
-    sentence for each setting that asks for more than a file further out allows.
+    one. With `serve` false, no program outside may use the notebook, with `save` false no conversation is saved, and
+    with `keyring` false no key is kept in the system's keyring. With `schema_only` true, prompts send no values.
+    `replay` is the one mode of every cassette. `file` is the file that sets the bounds. If several files do, `parts`
+    are the settings of each, the outermost first, and the others are the strictest of them. `wider` has a sentence for
+    each setting that asks for more than a file further out allows.
     """
 
     file: Path | None = None
     models: tuple[str, ...] | None = None
+    addresses: tuple[str, ...] | None = None
+    prices: Mapping[str, Prices] | None = None
     servers: tuple[EntryPattern, ...] | None = None
     max_cost: float | None = None
     max_tokens: int | None = None
@@ -104,19 +98,33 @@ class ClassSettings:
     web: Literal["ask", "deny"] | None = None
     rules: bool | None = None
     agents: bool | None = None
+    serve: bool | None = None
+    save: bool | None = None
+    keyring: bool | None = None
+    schema_only: bool | None = None
     replay: Replay | None = None
     parts: tuple["ClassSettings", ...] = ()
     wider: tuple[str, ...] = ()
 
     @property
-    def files(self) -> list[Path]:
-        """The files that set the bounds, the outermost first."""
-        return [one.file for one in self._parts if one.file is not None]
+    def policy(self) -> "ClassSettings | None":
+        """What the administrator's file alone sets, None without one."""
+        return next((one for one in self._parts if one.file == POLICY_FILE), None)
+
+    @property
+    def classes(self) -> "tuple[ClassSettings, ...]":
+        """What each file of a class sets, the outermost first."""
+        return tuple(one for one in self._parts if one.file not in (None, POLICY_FILE))
 
     @property
     def names(self) -> list[str]:
         """The settings that hold, as a file has them."""
-        return [_as_written(name) for name in _SETTINGS if getattr(self, name) is not None]
+        return list(map(_as_written, self.settings))
+
+    @property
+    def settings(self) -> list[str]:
+        """The settings that hold, by their fields."""
+        return [name for name in _SETTINGS if getattr(self, name) is not None]
 
     @property
     def bounds_costs(self) -> bool:
@@ -132,20 +140,44 @@ class ClassSettings:
     def check_model(self, name: str, asked_by: str = "") -> None:
         """Raise UsageError for a model that is not among those of the class; `asked_by` is what names it, if known."""
         for one in self._parts:
-            if one.models is not None and not any(_fits_pattern(name, pattern) for pattern in one.models):
+            if one.models is not None and not any(fits_pattern(name, pattern) for pattern in one.models):
                 by = f", which {asked_by} names," if asked_by else ""
-                raise UsageError(f"The model {name}{by} is not among those of this class: {one.words('models')}.")
+                among = f"is not among those of {one.whose('models')}: {one.words('models')}"
+                raise UsageError(f"The model {name}{by} {among}.")
 
-    def check_agents(self, name: str) -> None:
-        """Raise UsageError for an agent tool of that name, if no agent may ask another one."""
-        if self.agents is False:
-            raise UsageError(f"The agent {name} is left out: this class has {self.words('agents')}.")
+    def allows_model(self, name: str) -> bool:
+        """Return whether a model is among those of the class."""
+        return all(
+            one.models is None or any(fits_pattern(name, pattern) for pattern in one.models) for one in self._parts
+        )
+
+    def check_address(self, name: str, address: str | None) -> None:
+        """Raise UsageError for a model that is asked at an address that the class does not allow, None if unknown."""
+        for one in self._parts:
+            if one.addresses is None:
+                continue
+            if address is None or not any(
+                is_address(address.rstrip("/"), allowed.rstrip("/")) for allowed in one.addresses
+            ):
+                place = f"at {address}" if address else "at an address that is not known"
+                among = f"is not among those of {one.whose('addresses')}: {one.words('addresses')}"
+                raise UsageError(f"The model {name} is asked {place}, which {among}.")
+
+    def price(self, name: str) -> Prices | None:
+        """Return the price that the administrator sets for a model, None without one."""
+        prices = (self.prices or {}).items()
+        return next((price for pattern, price in prices if fits_pattern(name, pattern)), None)
+
+    def check_switch(self, name: str, refused: str) -> None:
+        """Raise UsageError if a switch is off; `refused` is the first half of the sentence."""
+        if getattr(self, name) is False:
+            raise UsageError(f"{refused}: {self.whose(name)} has {self.words(name)}.")
 
     def server_problem(self, entry: EntryPattern) -> str:
         """Return why a server may not be started, "" if it may."""
         for one in self._parts:
             if one.servers is not None and not any(allowed.allows(entry) for allowed in one.servers):
-                return f"{entry} is not among those of this class: {one.words('servers')}."
+                return f"{entry} is not among those of {one.whose('servers')}: {one.words('servers')}."
         return ""
 
     def capped(self, name: str, asked: float | None, *, session: bool = False) -> float | None:
@@ -157,7 +189,7 @@ class ClassSettings:
         most = cast("float | None", getattr(self, own))
         if most is None or asked is None or asked <= most:
             return most if asked is None else asked
-        raise UsageError(f"{name} is {asked:g}, which is more than this class allows: {self.words(own)}.")
+        raise UsageError(f"{name} is {asked:g}, which is more than {self.whose(own)} allows: {self.words(own)}.")
 
     def limit(self, name: str, asked: float | None, usual: float) -> float | None:
         """Return the limit of a turn that holds for `max_iterations` or `timeout`; None is no limit.
@@ -178,26 +210,39 @@ class ClassSettings:
         if web:
             return "deny" if "deny" in (self.web, self.permission) else self.web or self.permission
         if code:
-            return "deny" if "deny" in (self.code, self.permission) else self.code or ("ask" if self.file else None)
+            return "deny" if "deny" in (self.code, self.permission) else self.code or ("ask" if self.classes else None)
         return self.permission if asks else None
 
     def why_bound(self, verdict: Literal["ask", "deny"], *, code: bool, web: bool = False) -> str:
         """Return why a call is asked about or denied. The model reads it too, and is told no path."""
         name = "permission" if self.permission == verdict or not (code or web) else "code" if code else "web"
-        return f'The settings of this class have {name} = "{verdict}".'
+        return f'The settings of {self.whose(name)} have {name} = "{verdict}".'
 
     def check_mode(self, mode: str, asked_by: str = "") -> None:
         """Raise UsageError for a mode of replay that is not the one of the class; `asked_by` is what names it."""
         if self.replay not in (None, mode):
             by = f", which {asked_by} names," if asked_by else ""
-            raise UsageError(f"The mode {mode}{by} is not that of this class: {self.words('replay')}.")
+            raise UsageError(f"The mode {mode}{by} is not that of {self.whose('replay')}: {self.words('replay')}.")
 
     def words(self, name: str) -> str:
         """Return a setting as a file has it, and the file."""
+        return f"{self.written(name)} in {self._holding(name).file}"
+
+    def written(self, name: str) -> str:
+        """Return a setting as a file has it."""
         value = getattr(self, name)
-        holding = next((one for one in self._parts if getattr(one, name) == value), self)
-        written = [*map(str, cast("tuple[object, ...]", value))] if isinstance(value, tuple) else value
-        return f"{_as_written(name)} = {written!r} in {holding.file}"
+        shown = [*map(str, cast("tuple[object, ...]", value))] if isinstance(value, tuple) else value
+        return f"{_as_written(name)} = {shown!r}"
+
+    def whose(self, name: str) -> str:
+        """Return for what a setting holds, in words."""
+        is_set = getattr(self, name) is not None  # else it is the "ask" for code, which every class has
+        return "this machine" if is_set and self._holding(name).file == POLICY_FILE else "this class"
+
+    def _holding(self, name: str) -> "ClassSettings":
+        """Return the settings of the file that sets the bound that holds."""
+        value = getattr(self, name)
+        return next((one for one in self._parts if getattr(one, name) == value), self)
 
     @property
     def _parts(self) -> "tuple[ClassSettings, ...]":
@@ -251,18 +296,34 @@ def _candidates() -> list[Path]:
     above = [folder for start in _starts() for folder in (start, *start.parents)]
     in_order = sorted(dict.fromkeys(above), key=lambda folder: len(folder.parts))
     named = os.environ.get(VARIABLE)
-    return [folder / "pyproject.toml" for folder in in_order] + ([Path(named).absolute()] if named else [])
+    projects = [folder / "pyproject.toml" for folder in in_order]
+    return [POLICY_FILE, *projects, *([Path(named).absolute()] if named else [])]
 
 
 @cache
 def class_settings() -> ClassSettings:
-    """Return the bounds of the class. Raises UsageError for a file that cannot be read, or has an unknown setting."""
+    """Return the bounds that hold. Raises UsageError for a file that cannot be read, or has an unknown setting."""
     found = [settings for file in dict.fromkeys(_candidates()) if (settings := _read(file)) is not None]
     return _combined(found)
 
 
+def _read_policy() -> ClassSettings | None:
+    """Return the settings of the administrator's file, or None if there is no such file."""
+    try:
+        return _made(POLICY_FILE, tomllib.loads(POLICY_FILE.read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"The administrator's policy {POLICY_FILE} cannot be read: {error}. Nothing runs until it can: ask the "
+            "administrator to correct it."
+        ) from error
+
+
 def _read(file: Path) -> ClassSettings | None:
     """Return the settings of a file, or None if it has none."""
+    if file == POLICY_FILE:
+        return _read_policy()
     named = file == Path(os.environ.get(VARIABLE) or os.devnull).absolute()
     text = ""
     try:
@@ -296,57 +357,39 @@ def _combined(parts: list[ClassSettings]) -> ClassSettings:
                 whole = replace(whole, **{name: value})
             else:
                 holding = replace(whole, parts=tuple(parts[:place])).words(name)
-                wider.append(f"{part.words(name)} asks for more than this class allows, and {holding} holds.")
+                allows = f"{replace(whole, parts=tuple(parts[:place])).whose(name)} allows"
+                wider.append(f"{part.words(name)} asks for more than {allows}, and {holding} holds.")
     return replace(whole, parts=tuple(parts), wider=tuple(wider))
 
 
-def _is_within(name: str, value: Any, most: Any) -> bool:
+def _is_within(name: str, value: Any, most: Any) -> bool:  # noqa: PLR0911  (one return for each kind)
     """Return whether a value of a setting allows no more than another one does."""
     if most is None:
         return True
     if name in _STRICTNESS:
         return _STRICTNESS[name].index(value) <= _STRICTNESS[name].index(most)
     if name == "models":
-        return all(any(_fits_pattern(one, pattern) for pattern in most) for one in value)
+        return all(any(fits_pattern(one, pattern) for pattern in most) for one in value)
+    if name == "addresses":
+        return all(any(is_address(one, pattern) for pattern in most) for one in value)
     if name == "servers":
         return all(any(allowed.allows(one) for allowed in most) for one in value)
+    if name == "schema_only":
+        return value >= most
     return value <= most
 
 
 # -- what a file says --------------------------------------------------------------------------------
 
 
-def _fits_pattern(text: str, pattern: str) -> bool:
-    """Return whether a text as a whole is what a pattern says, in which `*` stands for any characters."""
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
-
-
-def _is_address(address: str, pattern: str) -> bool:
-    """Return whether a command line or a URL is what a pattern says; its `*` in a host stays within the host.
-
-    `*` alone is any of them.
-    """
-    if pattern == "*":
-        return True
-    if "://" not in pattern:
-        return _fits_pattern(address, pattern) and "://" not in address.partition(" ")[0]
-    url = _URL.fullmatch(address)
-    if url is None or ".." in unquote(url[2] or ""):
-        return False
-    host, slash, path = pattern.partition("://")[2].partition("/")
-    scheme = pattern.partition("://")[0]
-    return _fits_pattern(url[1].lower(), f"{scheme}://{host}".lower()) and _fits_pattern(
-        (url[2] or "/").removeprefix("/"), path if slash else ""
-    )
-
-
 def _made(file: Path, table: Mapping[str, Any]) -> ClassSettings:
-    known = {_as_written(name): name for name in _SETTINGS}
+    known = {_as_written(name): name for name in _SETTINGS if name != "prices" or file == POLICY_FILE}
+    kind = "policy" if file == POLICY_FILE else "class"
     given: dict[str, Any] = {}
     for name, value in table.items():
         if name not in known:
             raise UsageError(
-                f"{file}: {name!r} is no setting of a class.{did_you_mean(name, known)} "
+                f"{file}: {name!r} is no setting of a {kind}.{did_you_mean(name, known)} "
                 f"Write one of {', '.join(known)}."
             )
         if not _fits(name, value):
@@ -354,6 +397,8 @@ def _made(file: Path, table: Mapping[str, Any]) -> ClassSettings:
         given[known[name]] = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
     if "servers" in given:
         given["servers"] = tuple(map(_server_entry, given["servers"]))
+    if "prices" in given:
+        given["prices"] = {pattern: _prices(**price) for pattern, price in given["prices"].items()}
     return ClassSettings(file=file, **given)
 
 
@@ -364,8 +409,14 @@ def _server_entry(item: str | Mapping[str, Any]) -> EntryPattern:
     return EntryPattern(address=item.get("command", item.get("url", "")), cwd=item.get("cwd", ""), pairs=pairs)
 
 
+def _prices(*, input: float, output: float, cached: float | None = None) -> Prices:  # noqa: A002  (as the file has it)
+    return input, output, input if cached is None else cached
+
+
 _FORMS = {
     "list": 'a list of patterns, as in ["local:*"]',
+    "addresses": 'a list of addresses, as in ["https://gateway.example.org/*"]',
+    "prices": "for each model {input = 0.25, output = 2.0, cached = 0.03}, in US dollars for a million tokens",
     "servers": 'a list of commands and addresses, or of tables {command="...", cwd="...", env={...}} and '
     '{url="...", headers={...}}',
     "number": "a number above 0",
@@ -377,8 +428,9 @@ _FORMS = {
 
 
 def _kind(name: str) -> str:
-    kinds = {"models": "list", "servers": "servers", **dict.fromkeys(("permission", "code", "web"), "permission")}
-    switches = dict.fromkeys(("rules", "agents"), "switch")
+    own = {name: name for name in ("addresses", "prices", "servers")}
+    kinds = {"models": "list", **own, **dict.fromkeys(("permission", "code", "web"), "permission")}
+    switches = dict.fromkeys(("rules", "agents", "serve", "save", "keyring", "schema-only"), "switch")
     return {**kinds, **switches, "replay": "mode", "max-iterations": "whole"}.get(name, "number")
 
 
@@ -386,6 +438,10 @@ def _fits(name: str, value: Any) -> bool:  # noqa: PLR0911  (one return for each
     match _kind(name):
         case "list":
             return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
+        case "addresses":
+            return isinstance(value, list) and all(map(_is_address_pattern, cast("list[Any]", value)))
+        case "prices":
+            return isinstance(value, dict) and all(map(_is_price, cast("dict[str, Any]", value).values()))
         case "servers":
             return isinstance(value, list) and all(map(_is_server, cast("list[Any]", value)))
         case "permission":
@@ -398,6 +454,20 @@ def _fits(name: str, value: Any) -> bool:  # noqa: PLR0911  (one return for each
             return isinstance(value, int) and not isinstance(value, bool) and value > 0
         case _:
             return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+def _is_address_pattern(item: object) -> bool:
+    return isinstance(item, str) and (item == "*" or "://" in item)
+
+
+def _is_price(item: object) -> bool:
+    if not isinstance(item, dict):
+        return False
+    table = cast("dict[str, Any]", item)
+    return {"input", "output"} <= table.keys() <= {"input", "output", "cached"} and all(
+        isinstance(price, int | float) and not isinstance(price, bool) and 0 <= price < float("inf")
+        for price in table.values()
+    )
 
 
 def _is_server(item: object) -> bool:

@@ -5,8 +5,6 @@ Nothing is sent over a network, no server is started, and no key is shown.
 
 import os
 import re
-import shlex
-import shutil
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -21,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentmagic import settings
 from agentmagic.bill import PaidRequests
-from agentmagic.classroom import VARIABLE, class_settings
-from agentmagic.errors import AgentMagicError, MissingExtra, requirement
+from agentmagic.classroom import VARIABLE, ClassSettings, class_settings
+from agentmagic.errors import AgentMagicError, MissingExtra, requirement, with_code
+from agentmagic.platforms import join_command, quote_word
 
 if TYPE_CHECKING:
     from agentmagic.providers.base import Provider
@@ -34,7 +33,7 @@ OLDEST_PYTHON = (3, 11)
 SERVER_FILES = (".mcp.json", ".vscode/mcp.json")
 FETCH = "from agentmagic.providers.local.downloads import fetch; fetch()"
 OWN_SOURCE = "FOLDER, with your clone of agentmagic as FOLDER"  # agentmagic is on no index
-_PIP = f"{shlex.quote(sys.executable)} -m pip install"  # `python` may be another one
+_PIP = f"{quote_word(sys.executable)} -m pip install"  # `python` may be another one
 _NAME = re.compile(r"[^\w.-]")
 """What ends the name of a package in a requirement."""
 _MODULES = {"ipython": "IPython", "markdown-it-py": "markdown_it", "python-dotenv": "dotenv", "pyyaml": "yaml"}
@@ -72,7 +71,7 @@ def examine(folder: Path | None = None) -> Iterator[Finding]:
         ("MCP servers", _mcp),
         ("Outside agents", _agents),
         ("local:", _local),
-        ("The settings of the class", _class),
+        ("The policy and the settings of the class", _bounds),
         ("The servers of this folder", partial(_servers, place)),
         ("The folders that are written", partial(_folders, place)),
     )
@@ -125,7 +124,7 @@ def _packages() -> Iterator[Finding]:
         yield Finding(
             "note",
             "agentmagic runs from a folder, and is not installed in this Python.",
-            f"{_PIP} -e {shlex.quote(requirement('all'))}",
+            f"{_PIP} -e {quote_word(requirement('all'))}",
         )
     needed = [_NAME.split(line, 1)[0] for line in lines if ";" not in line]
     absent = [name for name in needed if not _installed(name)]
@@ -209,7 +208,7 @@ def _enabling(name: str) -> str:
     for level in ("user", "sys_prefix", "system"):
         listed: Any = config.get_static_page_config(level=level).get("disabledExtensions", {})
         if name in listed and (not isinstance(listed, dict) or listed[name]):
-            return f"{shlex.quote(sys.executable)} -m jupyter labextension enable --level={level} {name}"
+            return f"{quote_word(sys.executable)} -m jupyter labextension enable --level={level} {name}"
     folder = Path(import_module("jupyterlab.commands").get_app_dir()) / "settings"
     return f"take {name} out of disabledExtensions in {folder / 'page_config.json'}, or of the extension that names it"
 
@@ -302,7 +301,7 @@ def _agents() -> Iterator[Finding]:
 
 
 def _extra(about: str, extra: str) -> Finding:
-    return Finding("note", f"{about} is not installed.", f"{_PIP} {shlex.quote(requirement(extra))}")
+    return Finding("note", f"{about} is not installed.", f"{_PIP} {quote_word(requirement(extra))}")
 
 
 def _can_import(package: str) -> bool:
@@ -321,26 +320,38 @@ def _local() -> Iterator[Finding]:
         yield _extra("local: the package xllamacpp", "local")
         return
     except AgentMagicError as error:
-        yield Finding("note", f"local: {error}")
+        yield Finding("note", f"local: {with_code(error)}")
         return
     if weights is None:
         about = f"local: its weights ({downloads.SIZE / 1e9:.1f} GB) are not on this machine."
-        yield Finding("note", about, f"{shlex.quote(sys.executable)} -c {shlex.quote(FETCH)}")
+        yield Finding("note", about, f"{quote_word(sys.executable)} -c {quote_word(FETCH)}")
     else:
         yield Finding("ok", f"local: its weights are in {weights}.")
 
 
-def _class() -> Iterator[Finding]:
+def _bounds() -> Iterator[Finding]:
     try:
         bounds = class_settings()
     except AgentMagicError as error:
         unset = f", or unset {VARIABLE}" if os.environ.get(VARIABLE) else ""
-        yield Finding("missing", str(error), f"correct the file{unset}")
+        yield Finding("missing", with_code(error), f"correct the file{unset}")
         return
-    if bounds.file is not None:
-        yield Finding("ok", f"The settings of the class: {', '.join(map(str, bounds.files))}.")
+    if bounds.policy is not None:
+        yield _policy(bounds.policy)
+    if bounds.classes:
+        yield Finding("ok", f"The settings of the class: {', '.join(str(one.file) for one in bounds.classes)}.")
     for words in bounds.wider:
         yield Finding("note", words, "take the setting that asks for more out of its file")
+
+
+def _policy(policy: ClassSettings) -> Finding:
+    said = f"The administrator's policy {policy.file}: {', '.join(map(policy.written, policy.settings))}."
+    places = [] if policy.file is None or os.name == "nt" else [policy.file, policy.file.parent]
+    if not any(os.access(place, os.W_OK) for place in places):  # which Windows does not tell
+        return Finding("ok", said)
+    names = join_command([*map(str, places)])
+    mend = f"sudo chown root {names} && sudo chmod go-w {names}" if os.geteuid() else "run kernels as another user"
+    return Finding("note", f"{said} This user can change the file, so it binds only who leaves it alone.", mend)
 
 
 def _servers(place: Path) -> Iterator[Finding]:
@@ -353,7 +364,7 @@ def _servers(place: Path) -> Iterator[Finding]:
         try:
             entries = config.read(file)
         except AgentMagicError as error:
-            yield Finding("note", str(error))
+            yield Finding("note", with_code(error))
             continue
         for name, entry in entries.items():
             yield _server(file.relative_to(place), name, entry.transport)
@@ -361,12 +372,13 @@ def _servers(place: Path) -> Iterator[Finding]:
 
 def _server(file: Path, name: str, transport: object) -> Finding:
     from agentmagic.tools.mcp.config import Stdio, Unreadable
+    from agentmagic.tools.mcp.stdio import locate
 
     about = f"The server {name} of {file}"
     match transport:
         case Unreadable(problem=problem):
             return Finding("note", problem, f"correct {file}")
-        case Stdio(command=command) if shutil.which(command) is None:
+        case Stdio(command=command) if locate(command) is None:
             return Finding(
                 "note", f"{about}: there is no program {command!r}.", f"install {command}, or correct {file}"
             )
@@ -389,4 +401,4 @@ def _folder(folder: Path, about: str) -> Finding:
     nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     if os.access(nearest, os.W_OK):
         return Finding("ok", f"{folder} can be written, for {about}.")
-    return Finding("note", f"{folder} cannot be written, for {about}.", f"chmod u+w {shlex.quote(str(nearest))}")
+    return Finding("note", f"{folder} cannot be written, for {about}.", f"chmod u+w {quote_word(str(nearest))}")

@@ -25,8 +25,12 @@ AgentMagicError
 └── ToolError                         raised by a tool: its message is for the model to read
 
 `TaskComplete` is no error and lives with the tools.
+
+Each error has a short code, which people see behind its message: `key-missing`. `agentmagic.error_codes` tells what
+each code means.
 """
 
+import inspect
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -57,43 +61,87 @@ def said(error: BaseException) -> str:
         return ""
 
 
+def usage_code(module: str) -> str:
+    """Return the code of the usage errors that a module makes: it names the package of agentmagic around the module."""
+    root, *path = module.split(".")
+    if root != "agentmagic" or not path:  # made by other code
+        return UsageError.code
+    return f"{UsageError.code}-{path[-2:][0].strip('_').replace('_', '-')}"
+
+
+def with_code(error: BaseException) -> str:
+    """Return the words of an error as people see them: behind those of an AgentMagicError stands its code."""
+    return f"{said(error)} [{error.code}]" if isinstance(error, AgentMagicError) else said(error)
+
+
 class AgentMagicError(Exception):
     """The root of every error of agentmagic.
 
-    `result` is the partial `RunResult` if a turn failed because of this error, else None. `is_shown` says that the
-    output of the cell has the message already, so that its last line need not repeat it.
+    `code` is a short name of what failed. People see it behind the message; it is not part of `str(error)`, which
+    models, journals and cassettes get. `result` is the partial `RunResult` if a turn failed because of this error, else
+    None. `is_shown` says that the output of the cell has the message already, so that its last line need not repeat it.
     """
 
+    code = "turn-failed"
     result: Any = None
     is_shown = False
 
 
 class UsageError(AgentMagicError, ValueError):
-    """The caller asked for something that cannot be; the message says what to do instead."""
+    """The caller asked for something that cannot be; the message says what to do instead.
+
+    `code` names the part of agentmagic that made the error, such as `usage-magics`.
+    """
+
+    code = "usage"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if self.code == UsageError.code:
+            self.code = usage_code(_maker_of(self))
 
     def _render_traceback_(self) -> list[str]:
         """Have IPython show the sentence alone: the mistake is in the caller's line, not below it."""
-        return [f"{type(self).__name__}: {self}"]
+        return [f"{type(self).__name__}: {with_code(self)}"]
+
+
+def _maker_of(error: BaseException) -> str:
+    """Return the name of the module that makes an error, called from its `__init__`."""
+    frame = inspect.currentframe()
+    while frame is not None and (frame.f_code is _maker_of.__code__ or frame.f_locals.get("self") is error):
+        frame = frame.f_back
+    spec = frame and frame.f_globals.get("__spec__")  # names `python -m agentmagic`, whose `__name__` is "__main__"
+    return spec.name if spec else ""
 
 
 class UnknownModel(UsageError):
     """A model name that no provider answers to."""
 
+    code = "unknown-model"
+
 
 class ConfigError(UsageError):
     """A configuration file or entry that cannot be read."""
+
+    code = "config"
 
 
 class JournalError(UsageError):
     """A saved conversation that cannot be read."""
 
+    code = "journal"
+
 
 class CassetteError(UsageError):
     """A recording that cannot be read or written."""
 
+    code = "cassette"
+
 
 class ReplayMismatch(AgentMagicError):
     """A replayed run is not as it was recorded; `differences` are what `replay.comparison` found."""
+
+    code = "replay-mismatch"
 
     def __init__(self, message: str, differences: Sequence[Any] = ()) -> None:
         super().__init__(message)
@@ -115,6 +163,8 @@ def requirement(extra: str) -> str:
 class MissingExtra(AgentMagicError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 
+    code = "missing-extra"
+
     def __init__(self, feature: str, extra: str) -> None:
         self.extra = extra
         self.command = f"pip install '{requirement(extra)}'"
@@ -124,9 +174,13 @@ class MissingExtra(AgentMagicError, ImportError):
 class SessionBusy(AgentMagicError, RuntimeError):
     """A turn of this session is still running."""
 
+    code = "session-busy"
+
 
 class TurnTimeout(AgentMagicError, TimeoutError):
     """The turn ran out of its time; `result` holds what was finished."""
+
+    code = "turn-timeout"
 
 
 class ProviderError(AgentMagicError):
@@ -138,6 +192,7 @@ class ProviderError(AgentMagicError):
     request is sent again at once.
     """
 
+    code = "provider"
     retryable = False
     mended = ""
 
@@ -151,6 +206,8 @@ class ProviderError(AgentMagicError):
 class AuthenticationMissing(ProviderError):
     """No key was found; `variables` names the environment variables that were looked at."""
 
+    code = "key-missing"
+
     def __init__(self, message: str, variables: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.variables = tuple(variables)
@@ -159,50 +216,68 @@ class AuthenticationMissing(ProviderError):
 class AuthenticationFailed(ProviderError):
     """The provider refused the key."""
 
+    code = "key-refused"
+
 
 class RateLimited(ProviderError):
     """Too many requests, or the quota is used up."""
 
+    code = "rate-limited"
     retryable = True
 
 
 class ContextTooLong(ProviderError):
     """The conversation no longer fits the model's window."""
 
+    code = "context-too-long"
+
 
 class BadRequest(ProviderError):
     """The provider refused the request; the same request would be refused again."""
+
+    code = "request-refused"
 
 
 class EmptyAnswer(ProviderError):
     """The model said nothing and called nothing."""
 
+    code = "empty-answer"
     retryable = True
 
 
 class MalformedCall(ProviderError):
     """The model wrote a tool call, or an answer, that cannot be read."""
 
+    code = "malformed-call"
     retryable = True
 
 
 class Unavailable(ProviderError, ConnectionError):
     """The provider cannot be reached or is down."""
 
+    code = "provider-unavailable"
     retryable = True
 
 
 class StreamBroken(Unavailable):
     """The answer broke off before its closing event."""
 
+    code = "stream-broken"
+
 
 class InvalidOutput(AgentMagicError, ValueError):
     """The answer does not have the form that was asked for, even after the model was asked to correct it."""
+
+    code = "invalid-output"
 
 
 class ServerError(AgentMagicError, ConnectionError):
     """A tool server cannot be started or reached."""
 
+    code = "tool-server"
+
 
 class ToolError(AgentMagicError):
     """Raised by a tool to tell the model, in one sentence, what went wrong."""
+
+    code = "tool"

@@ -513,7 +513,7 @@ class RunResult:
     `TurnFinished`; `seconds` is wall time without the time that the user took to answer; `error` says in a sentence
     what failed, else it is empty. `value` is the validated value if the turn was asked for one, else None; `wrapped_in`
     is the one property of the answer's JSON that holds it, if its type is no object. `trace` is the id of its trace, ""
-    if OpenTelemetry is not set up.
+    if OpenTelemetry is not set up. `error_code` is the `code` of the error.
     """
 
     type: ClassVar[str] = "run_result"
@@ -529,6 +529,7 @@ class RunResult:
     value: Any = None
     wrapped_in: str = ""
     trace: str = ""
+    error_code: str = ""
 
     @property
     def changes(self) -> tuple[VariableChange, ...]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from platform import machine
 
 from agentmagic import lessons, wheels
+from agentmagic.errors import UsageError
 from agentmagic.providers.local import downloads
+from agentmagic.serialization import own_version
 from agentmagic.wheels import Target
 
 EXTRA = "demo"
@@ -79,20 +81,27 @@ and in the next cell:
 
 
 def pack(
-    folder: Path, source: Path, *, model: bool = False, student: bool = False, targets: Sequence[Target] = ()
+    folder: Path,
+    clone: Path | None = None,
+    *,
+    model: bool = False,
+    student: bool = False,
+    targets: Sequence[Target] = (),
 ) -> str:
-    """Gather the wheels, notebooks and docs of a clone in a folder, and with `model` the weights of the local model.
+    """Gather wheels, notebooks and docs in a folder, and with `model` the weights of the local model.
 
-    Return what the wheels are for: each of the `targets`, or machines of this kind. `install.py` in the folder installs
-    them. For a `student` the lessons are without solutions. Raises UsageError if `source` is no clone, or if wheels
-    cannot be fetched.
+    They are those of a clone, or by default what came with this agentmagic. Return what the wheels are for: each of the
+    `targets`, or machines of this kind. `install.py` in the folder installs them. For a `student` the lessons are
+    without solutions. Raises UsageError as `lessons.course` does, or if wheels cannot be fetched.
     """
-    notebooks = lessons.notebooks_of(source)
+    source = lessons.course(clone)
+    notebooks = source / "notebooks"
     without = {path.name: lessons.stripped(path) for path in (notebooks / "lessons").glob("*.ipynb") if student}
+    fetched = _fetched(source)
     folder.mkdir(parents=True, exist_ok=True)
-    made = gather(folder, f"{source.absolute()}[{EXTRA}]", f"agentmagic[{EXTRA}]", targets)
+    made = gather(folder, fetched, f"agentmagic[{EXTRA}]", targets)
     shutil.copytree(notebooks, folder / "notebooks", ignore=lessons.LEFT_OUT, dirs_exist_ok=True)
-    shutil.copytree(source / "docs", folder / "docs", dirs_exist_ok=True)  # to which the notebooks link
+    lessons.copy_docs(source, folder)  # to which the notebooks link
     for name, text in without.items():
         (folder / "notebooks" / "lessons" / name).write_text(text, encoding="utf-8")
     if model:
@@ -102,6 +111,16 @@ def pack(
     readme = _README.format_map({"weights": "", "room": "", "made": made, "asking": _ASKING * model} | words)
     (folder / "README.md").write_text(readme, encoding="utf-8")
     return made
+
+
+def _fetched(source: Path) -> str:
+    """Return what pip fetches for the notebooks of a folder: the clone, or the release that is installed here."""
+    if lessons.is_clone(source):
+        return f"{source.absolute()}[{EXTRA}]"
+    version = own_version()
+    if "dev" in version:
+        raise UsageError(f"agentmagic {version} is not a release, so pip cannot fetch it. Name a clone with --source.")
+    return f"agentmagic[{EXTRA}]=={version}"
 
 
 def gather(folder: Path, fetched: str, requirement: str, targets: Sequence[Target] = ()) -> str:

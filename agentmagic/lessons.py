@@ -1,4 +1,4 @@
-"""The lessons of a clone as a class gets them: a copy for students, without the solutions."""
+"""The notebooks that come with agentmagic, and copies of them for a class, with or without solutions."""
 
 import json
 import re
@@ -10,31 +10,71 @@ from agentmagic.errors import UsageError
 
 LEFT_OUT = shutil.ignore_patterns(".*", "*.out.ipynb", "__pycache__")
 """What a run, or a person, has left in the folder of notebooks."""
+_PACKED = Path(__file__).parent / "course"
+"""Where a wheel has `notebooks` and `docs`; pyproject.toml puts them there."""
 _SOLUTION = "solution-"
 
 
-def notebooks_of(source: Path) -> Path:
-    """Return the folder of notebooks of a clone. Raises UsageError if `source` is no clone."""
-    if not (source / "pyproject.toml").is_file() or not (source / "notebooks").is_dir():
-        raise UsageError(f"{source.absolute()} is no clone of agentmagic. Run this in one, or name it with --source.")
-    return source / "notebooks"
+def course(clone: Path | None = None) -> Path:
+    """Return the folder with `notebooks` and `docs`: a clone, or by default what came with this agentmagic.
 
-
-def copy(folder: Path, source: Path, *, student: bool = False) -> list[str]:
-    """Copy the lessons of a clone to a folder, with the docs to which they link; return the names of the notebooks.
-
-    For a `student` the solutions are left out, exercises stand as they begin, and no cell has an output. Raises
-    UsageError if `source` is no clone, if the folder holds something, or if an exercise is solved in the clone.
+    Raises UsageError if `clone` is not one, or if agentmagic came without notebooks.
     """
-    lessons = notebooks_of(source) / "lessons"
+    for folder in [clone] if clone else [_PACKED, _PACKED.parents[1]]:
+        if (folder == _PACKED or is_clone(folder)) and (folder / "notebooks").is_dir():
+            return folder
+    if clone:
+        raise UsageError(f"{clone.absolute()} is no clone of agentmagic. Name one, or leave --source out.")
+    raise UsageError("This agentmagic was installed without its notebooks. Name a clone of agentmagic with --source.")
+
+
+def is_clone(folder: Path) -> bool:
+    """Return whether pip can install agentmagic from a folder."""
+    return (folder / "pyproject.toml").is_file()
+
+
+def copy_docs(source: Path, folder: Path) -> None:
+    """Copy the docs of a course: the pages and their pictures, and not what builds a site of them."""
+    for path in [*source.glob("docs/**/*.md"), *source.glob("docs/images/*")]:
+        copied = folder / path.relative_to(source)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copied)
+
+
+def copy(folder: Path, clone: Path | None = None, *, student: bool = False) -> list[str]:
+    """Copy the lessons, the walkthroughs and the docs to which they link; return the names of the lessons.
+
+    They are those of a clone, or by default those that came with this agentmagic. The walkthroughs are in a folder of
+    that name. For a `student` the solutions are left out, exercises stand as they begin, and no cell has an output.
+    Raises UsageError as `course` does, if the folder holds something, or if an exercise is solved in the clone.
+    """
+    source = course(clone)
+    notebooks, lessons = source / "notebooks", source / "notebooks" / "lessons"
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds something. Name a new folder, so that no one's work is replaced.")
-    texts = {path.name: _text(path, student=student) for path in sorted(lessons.glob("*.ipynb"), key=_number)}
+    names = [path.name for path in sorted(lessons.glob("*.ipynb"), key=_number)]
+    places = {lessons / name: folder / name for name in names}
+    places |= {path: folder / "walkthroughs" / path.name for path in notebooks.glob("*.ipynb")}
+    texts = {place: _text(path, student=student) for path, place in places.items()}
     shutil.copytree(lessons, folder, ignore=LEFT_OUT, dirs_exist_ok=True)
-    shutil.copytree(source / "docs", folder / "docs", dirs_exist_ok=True)
-    for name, text in texts.items():
-        (folder / name).write_text(text.replace("../../docs/", "docs/"), encoding="utf-8")
-    return list(texts)
+    shutil.copytree(notebooks, folder / "walkthroughs", ignore=_but_walkthroughs)
+    copy_docs(source, folder)
+    for place, text in texts.items():
+        place.write_text(text.replace("../../docs/", "docs/"), encoding="utf-8")
+    for page in folder.glob("docs/**/*.md"):
+        page.write_text(_moved_links(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return names
+
+
+def _moved_links(page: str) -> str:
+    """Return a page of the docs with its links to notebooks as they lie in a copy."""
+    page = re.sub(r"(\]\((\.\./)+)notebooks/lessons/", r"\1", page)
+    return re.sub(r"(\]\((\.\./)+)notebooks/", r"\1walkthroughs/", page)
+
+
+def _but_walkthroughs(folder: str, names: list[str]) -> set[str]:
+    """Return what is left out where walkthroughs are copied: the lessons, too."""
+    return LEFT_OUT(folder, names) | {"lessons"}
 
 
 def stripped(path: Path) -> str:

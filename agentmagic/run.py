@@ -108,8 +108,9 @@ class Run:
         bounds = class_settings()
         if bounds.needs_person and isinstance(intent, Approve) and self._asks_permission(intent.id):
             setting = next(name for name in ("permission", "code", "web") if getattr(bounds, name) == "ask")
+            where = "In this class" if bounds.whose(setting) == "this class" else "On this machine"
             raise UsageError(
-                f"In this class a person approves, and no code: {bounds.words(setting)}. Click Approve in the notebook."
+                f"{where} a person approves, and no code: {bounds.words(setting)}. Click Approve in the notebook."
             )
         self.pass_on(intent)
 

@@ -497,8 +497,10 @@ class Session:
         decided by its policy; the user is asked on a card, and a call for which no one is there is denied. In a replay,
         the recorded calls are played, each at its place among the turns, and nothing is served.
 
-        Raises MissingExtra without the package `mcp`, UsageError in the mode replay-tools, and what a replay raises.
+        Raises MissingExtra without the package `mcp`, UsageError in the mode replay-tools and if a machine or a class
+        does not allow it, and what a replay raises.
         """
+        class_settings().check_switch("serve", "The notebook is not served")
         installed().join(self)
         if self.deck.mode == "replay-tools":
             raise UsageError(
@@ -1085,6 +1087,7 @@ class Session:
         self._listeners.tell(HistoryCut(len(self.turns)))
 
     def _journal(self, path: str | Path) -> Journal:
+        class_settings().check_switch("save", "The conversation is not saved")
         notices = self._notices  # not the session itself, which the journal would keep alive
         return Journal(Path(path), tell=lambda words: notices.append(Notice("warning", words)))
 

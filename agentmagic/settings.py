@@ -86,7 +86,9 @@ def shows_runs() -> bool:
 
 
 def schema_only() -> bool:
-    """Return whether prompts send only the names and types of values: `AGENTMAGIC_SCHEMA_ONLY`, or `pyproject.toml`."""
+    """Return whether prompts send only the names and types of values: by bounds, the variable or `pyproject.toml`."""
+    if class_settings().schema_only:
+        return True
     if (written := variable(SCHEMA_ONLY)) is not None:
         return written.lower() not in ("0", "false", "no", "off")
     return _project().get("schema-only") is True
@@ -103,7 +105,8 @@ def overrides(model: str | None) -> list[str]:
         said.append(f"{MODEL} is set: {model} is asked in this turn.")
     bounds = class_settings()
     if (permission := permission_override()) == "allow" and bounds.permission:
-        said.append(f"{PERMISSION}=allow is set, and this class does not allow it: {bounds.words('permission')}.")
+        whose, words = bounds.whose("permission"), bounds.words("permission")
+        said.append(f"{PERMISSION}=allow is set, and {whose} does not allow it: {words}.")
     elif permission:
         said.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
     mode = replay_override() if variable(REPLAY) else None
@@ -169,6 +172,8 @@ def learn_secrets() -> None:
 
 
 def _from_keyring(name: str) -> str | None:
+    if class_settings().keyring is False:
+        return None
     try:
         return import_module("keyring").get_password(KEYRING_SERVICE, name)
     except Exception:  # noqa: BLE001  (no keyring installed, or no backend that works: then there is no key in it)
@@ -210,6 +215,8 @@ def type_key(name: str, key: str) -> None:
 
 def keyring_problem() -> str:
     """Return why the system's keyring can keep no key, "" if it can."""
+    if (bounds := class_settings()).keyring is False:
+        return f"The system keyring is not used: {bounds.whose('keyring')} has {bounds.words('keyring')}."
     try:
         backend: object = import_module("keyring").get_keyring()
     except ImportError:
@@ -223,6 +230,7 @@ def keyring_problem() -> str:
 
 def keep_key(name: str, key: str) -> None:
     """Put a key into the system's keyring, where `find_key` finds it. Raises UsageError if the keyring refuses it."""
+    class_settings().check_switch("keyring", "The key is not kept")
     try:
         import_module("keyring").set_password(KEYRING_SERVICE, name, key)
     except Exception as error:  # noqa: BLE001  (backends raise their own errors, whose words may hold the key)

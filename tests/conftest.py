@@ -45,6 +45,7 @@ NEEDS = {
     "tools/test_executors.py": "cloudpickle",
     "tools/test_ipyparallel.py": "ipyparallel",
     "replay/test_models_and_servers.py": "mcp",
+    "site/test_how_to.py": "ipykernel",
     "serve/test_bridge.py": "mcp",
     "serve/test_clients.py": "fastmcp",
     "serve/test_conformance.py": "mcp",
@@ -78,6 +79,16 @@ def _installed(module: str) -> bool:
 STALE = [path for path in NEEDS if not (HERE / path).exists()]
 assert not STALE, f"NEEDS names what is not in tests/: {STALE}"
 LEFT_OUT = {HERE / path: module for path, module in NEEDS.items() if not _installed(module)}
+
+
+SYSTEMS = {"posix": sys.platform != "win32", "linux": sys.platform == "linux"}
+"""The markers of tests that need a system, and whether this is one."""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for name, is_here in SYSTEMS.items():
+        if not is_here and item.get_closest_marker(name):
+            pytest.skip(f"needs a system of the kind {name}")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -130,7 +141,8 @@ settings.load_profile("tests")
 def own_state(tmp_path_factory: pytest.TempPathFactory):
     """Have the ledger of the tests, and of the kernels that they start, stand elsewhere than the developer's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        for name in ("XDG_STATE_HOME", "WIN_PD_OVERRIDE_LOCAL_APPDATA"):  # the second is that of Windows
+            patch.setenv(name, str(tmp_path_factory.mktemp("state")))
         yield
 
 

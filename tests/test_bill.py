@@ -87,7 +87,7 @@ def test_the_smallest_budget_holds_and_one_of_a_class_is_for_all_folders(folder,
     assert stopped.stop_reason == "budget"
     assert MONTHLY in stopped.error
     monkeypatch.setenv(MONTHLY, "9")
-    assert "the limit is that of this class, monthly-budget = 0.5 in " in run(talk, "Over the class").error
+    assert "the limit is monthly-budget = 0.5 in " in run(talk, "Over the class").error
 
 
 def replace_cost(cost):

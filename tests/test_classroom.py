@@ -4,9 +4,10 @@ import asyncio
 import json
 import re
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from mcp.server import MCPServer
@@ -19,7 +20,9 @@ from agentmagic import (
     Session,
     ToolContext,
     classroom,
+    doctor,
     register_model,
+    settings,
     tool,
     web_search,
 )
@@ -28,15 +31,16 @@ from agentmagic.classroom import VARIABLE, class_settings
 from agentmagic.errors import AgentMagicError, ServerError, Unavailable, UsageError
 from agentmagic.events import ApprovalAsked, Approve
 from agentmagic.loop.turn_options import TurnSettings
-from agentmagic.messages import ToolCall, ToolDef, Usage
+from agentmagic.messages import ToolCall, ToolDef, Usage, user
 from agentmagic.providers import catalog
-from agentmagic.providers.base import ModelFinished
-from agentmagic.providers.registry import priced
+from agentmagic.providers.base import ModelFinished, Request
+from agentmagic.providers.registry import default_model, priced
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import run
 from agentmagic.tools.base import Tool
 from agentmagic.tools.mcp import config
 from agentmagic.tools.mcp.connection import Connection
+from agentmagic.tools.mcp.token_store import keyring_usable
 from tests.turns import always, approve, calls, deny, scripted, texts
 
 
@@ -570,7 +574,7 @@ def test_a_session_that_is_made_anew_has_no_budget_of_its_own(bounds, tmp_path, 
     result = run(SPENDERS[way](spent), "again")
     assert (result.stop_reason, result.final_text) == ("budget", "")
     held = f"session-max-tokens = 4 in {tmp_path / 'pyproject.toml'}"
-    assert result.error.endswith(f"No further request was sent; the limit is that of this class, {held}.")
+    assert result.error.endswith(f"No further request was sent; the limit is {held}.")
 
 
 def test_a_cap_of_the_session_that_is_set_later_is_refused(bounds):
@@ -586,6 +590,188 @@ def test_a_price_of_the_notebook_does_not_replace_that_of_the_table_where_costs_
     assert priced("openai:gpt-4o", spent).cost == 0
     bounds("max-cost = 1")
     assert priced("openai:gpt-4o", spent).cost > 1
+
+
+# -- the administrator's file ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def policy(bounds, tmp_path, monkeypatch):
+    """Write the administrator's file, which is another one than that of this machine."""
+    monkeypatch.setattr(classroom, "POLICY_FILE", tmp_path / "agentmagic.toml")
+
+    def write(*lines: str) -> None:
+        (tmp_path / "agentmagic.toml").write_text("\n".join(lines), encoding="utf-8")
+        class_settings.cache_clear()
+
+    return write
+
+
+def test_the_administrators_file_holds_for_a_script_in_any_folder_and_is_named(policy, tmp_path, monkeypatch):
+    policy('models = ["local:*"]')
+    monkeypatch.setattr(classroom, "_FOLDER", None)
+    said = refused(scripted("hi"))
+    held = f"models = ['local:*'] in {tmp_path / 'agentmagic.toml'}"
+    assert said == f"The model scripted:script is not among those of this machine: {held}."
+
+
+def test_a_class_narrows_what_the_administrator_allows_and_cannot_widen_it(policy, bounds, tmp_path):
+    bounds("max-cost = 2", "timeout = 30", "schema-only = false", 'addresses = ["https://a.example.org/v1", "*"]')
+    policy("max-cost = 0.5", "timeout = 60", "schema-only = true", 'addresses = ["https://*.example.org/*"]')
+    held = class_settings()
+    assert (held.max_cost, held.timeout, held.schema_only) == (0.5, 30, True)
+    assert held.addresses == ("https://*.example.org/*",)
+    assert [words.partition(" in ")[0] for words in held.wider] == [
+        "addresses = ['https://a.example.org/v1', '*']",
+        "max-cost = 2",
+        "schema-only = False",
+    ]
+    assert (
+        f"asks for more than this machine allows, and max-cost = 0.5 in {tmp_path / 'agentmagic.toml'}"
+        in (held.wider[1])
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("models = [", "cannot be read: "),
+        (b"models = ['\xff']", "cannot be read: "),
+        (None, "cannot be read: "),  # a folder
+        ('[tool.agentmagic.class]\nmodels = ["local:*"]', "'tool' is no setting of a policy. Write one of models, "),
+        ('addresses = ["gateway.example.org"]', 'Write a list of addresses, as in ["https://gateway.example.org/*"].'),
+        ("serve = 0", "Write true or false."),
+        ('prices = {"a:b" = {input = 1}}', "Write for each model {input = 0.25, output = 2.0, cached = 0.03}, in US"),
+        ('prices = {"a:b" = {input = 1, output = -1}}', "Write for each model "),
+    ],
+)
+def test_nothing_runs_under_a_policy_that_is_wrong(policy, tmp_path, text, why):
+    file = tmp_path / "agentmagic.toml"
+    file.mkdir() if text is None else file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    class_settings.cache_clear()
+    for _ in range(2):
+        with pytest.raises(UsageError, match=re.escape(str(file))) as caught:
+            Session("local:")
+        assert why in str(caught.value)
+
+
+def test_an_empty_policy_bounds_nothing_and_leaves_code_to_the_rules_of_the_notebook(policy):
+    policy("max-cost = 1")
+    gate = Gate(Policy([Rule("allow", "python")]))
+    assert gate.decide(ToolDef("python", ""), {}, asks=True, code=True).verdict == "allow"
+
+
+def test_only_the_administrator_sets_a_price_which_holds_where_the_table_has_none_and_before_all_others(
+    policy, bounds, monkeypatch
+):
+    monkeypatch.setattr(catalog, "_registered", {})
+    register_model("openai:gpt-4o", input_price=0, output_price=0)
+    spent = Usage(input_tokens=1_000_000, output_tokens=1_000_000, requests=1)
+    policy("monthly-budget = 5", 'prices = {"openai:gpt-*" = {input = 3, output = 4}}')
+    assert priced("openai:gpt-4o", spent, "https://gateway.example.org/v1").cost == 7
+    bounds('prices = {"openai:gpt-*" = {input = 0, output = 0}}')
+    with pytest.raises(UsageError, match="'prices' is no setting of a class"):
+        class_settings()
+
+
+def test_the_default_model_is_one_that_the_administrator_allows(policy, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none-0123456789")
+    policy('models = ["openai-chat:small", "openai-chat:large"]')
+    assert default_model() == "openai-chat:small"
+    policy('models = ["local:*"]')
+    assert default_model() == "openai:gpt-5.4"  # which is refused, with the setting
+
+
+@pytest.mark.parametrize(
+    ("environment", "reached"),
+    [
+        ({"OPENAI_BASE_URL": "https://gateway.example.org/v1/"}, ""),
+        (
+            {"OPENAI_BASE_URL": "https://gateway.example.org.evil.example/v1"},
+            "https://gateway.example.org.evil.example/v1",
+        ),
+        ({}, "https://api.openai.com/v1"),
+    ],
+)
+def test_a_model_is_asked_at_the_addresses_of_the_administrator_only(policy, monkeypatch, environment, reached):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none-0123456789")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    policy('addresses = ["https://gateway.example.org/v1"]')
+    session = Session(Agent("openai:gpt-5.4"))
+    if not reached:
+        session.preview("hello")
+        return
+    assert f"The model openai:gpt-5.4 is asked at {reached}, which is not among those of" in refused(session)
+
+
+def test_an_address_that_changes_while_a_turn_runs_is_not_asked(policy, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none-0123456789")
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example.org/v1")
+    policy('addresses = ["https://gateway.example.org/v1"]')
+    model = Session(Agent("openai:gpt-5.4")).model()
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    with pytest.raises(UsageError, match=r"is asked at http://127\.0\.0\.1:9/v1, which is not among"):
+        asyncio.run(anext(model.stream(Request([user("hello")]))))
+
+
+@pytest.mark.parametrize(
+    ("environment", "address"),
+    [
+        ({}, "https://generativelanguage.googleapis.com"),
+        ({"GOOGLE_GEMINI_BASE_URL": "https://gateway.example.org"}, "https://gateway.example.org"),
+        ({"GOOGLE_GENAI_USE_VERTEXAI": "true"}, "https://aiplatform.googleapis.com"),
+        (
+            {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_CLOUD_LOCATION": "europe-west4"},
+            "https://europe-west4-aiplatform.googleapis.com",
+        ),
+    ],
+)
+def test_the_address_of_gemini_counts_also_where_google_s_library_chooses_it(policy, monkeypatch, environment, address):
+    pytest.importorskip("google.genai")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    policy(f'addresses = ["{address}"]')
+    Session(Agent("gemini:gemini-3.5-flash")).model()
+    policy('addresses = ["https://other.example.org/*"]')
+    with pytest.raises(UsageError, match=f"is asked at {re.escape(address)}, which is not among"):
+        Session(Agent("gemini:gemini-3.5-flash")).model()
+
+
+def test_no_token_of_a_server_reaches_the_keyring_if_the_administrator_forbids_it(policy):
+    policy("keyring = false")
+    assert asyncio.run(keyring_usable()) is False
+    assert settings.keyring_problem().startswith("The system keyring is not used: this machine has keyring = False in ")
+
+
+def test_code_approves_nothing_on_a_machine_whose_administrator_has_calls_asked(policy):
+    policy('permission = "ask"')
+    _, _, errors = answered(scripted(DELETES, "done", tools=[delete]), approve)
+    assert errors[0].startswith("On this machine a person approves, and no code: permission = 'ask' in ")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="access is not looked at on Windows")
+def test_doctor_tells_the_policy_with_its_values_and_who_can_change_it(policy, tmp_path, monkeypatch):
+    policy("serve = false", "max-cost = 2")
+    (found,) = doctor._bounds()
+    assert found.health == "note"
+    held = f"The administrator's policy {tmp_path / 'agentmagic.toml'}: max-cost = 2, serve = False."
+    assert found.about.startswith(f"{held} This user can change the file")
+    monkeypatch.setattr("os.access", lambda _path, _mode: False)
+    (found,) = doctor._bounds()
+    assert (found.health, found.about) == ("ok", held)
+
+
+def test_windows_keeps_the_administrators_file_where_no_variable_moves_it(monkeypatch):
+    registry = SimpleNamespace(
+        HKEY_LOCAL_MACHINE="machine",
+        OpenKey=lambda hive, _name: nullcontext(hive),
+        QueryValueEx=lambda hive, name: ({"Common AppData": "C:/ProgramData"}[name] if hive == "machine" else "", 1),
+    )
+    monkeypatch.setitem(sys.modules, "winreg", registry)
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("PROGRAMDATA", "C:/Users/me")
+    assert classroom._policy_file().as_posix() == "C:/ProgramData/agentmagic/agentmagic.toml"
 
 
 # -- servers -------------------------------------------------------------------------------------------

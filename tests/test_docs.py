@@ -4,11 +4,13 @@ import json
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from agentmagic import ScriptedModel, Session
 
@@ -34,10 +36,14 @@ for page, blocks in json.load(sys.stdin).items():
 """
 
 
+@cache
+def tokens_of(page: Path) -> list[Token]:
+    return MarkdownIt().parse(page.read_text(encoding="utf-8"))
+
+
 def blocks(page: Path) -> list[str]:
     """The Python code of a page, block by block."""
-    tokens = MarkdownIt().parse(page.read_text(encoding="utf-8"))
-    return [token.content for token in tokens if token.type == "fence" and token.info == "python"]
+    return [token.content for token in tokens_of(page) if token.type == "fence" and token.info == "python"]
 
 
 def is_runnable(page: str) -> bool:
@@ -79,17 +85,36 @@ def test_every_public_member_of_a_session_is_documented():
     assert {name for name in members if not re.search(rf"[.`]{name}\b", pages)} == set()
 
 
-def test_the_index_names_every_page():
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    pages = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.name not in ("README.md", "index.md")]
-    assert [page for page in pages if f"({page})" not in index] == []
+def contents(page: Path) -> list[Path]:
+    """The pages that the tables of contents of a page lead to, as the site has them."""
+    lines = [line for token in tokens_of(page) if token.info == "{toctree}" for line in token.content.split("\n")]
+    return [found for line in lines if line and line[0] != ":" for found in page.parent.glob(f"{line}.md")]
+
+
+def test_the_contents_lead_to_every_page():
+    found, ahead = set(), [ROOT / "docs" / "index.md"]
+    while ahead:
+        page = ahead.pop()
+        ahead += [] if page in found else contents(page)
+        found.add(page)
+    assert {name(page) for page in PAGES} - {name(page) for page in found} == {"README.md"}
+
+
+def test_every_page_opens_with_its_title_and_a_paragraph():
+    kinds = {name(page): (tokens_of(page)[0].tag, tokens_of(page)[3].type) for page in PAGES}
+    assert {page for page, kind in kinds.items() if kind != ("h1", "paragraph_open")} == set()
+
+
+def test_the_page_of_settings_has_every_variable():
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("agentmagic/**/*.py"))
+    page = (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8")
+    assert {name for name in re.findall(r"AGENTMAGIC_[A-Z_]+", sources) if f"`{name}`" not in page} == set()
 
 
 def test_the_links_of_every_page_lead_somewhere():
     lost = []
     for page in PAGES:
-        tokens = MarkdownIt().parse(page.read_text(encoding="utf-8"))
-        inner = [child for token in tokens for child in token.children or []]
+        inner = [child for token in tokens_of(page) for child in token.children or []]
         targets = [str(token.attrs.get("href") or token.attrs.get("src") or "") for token in inner]
         local = [target.split("#")[0] for target in targets if target and not target.startswith(("http", "#"))]
         lost += [(name(page), target) for target in local if not (page.parent / target).exists()]

@@ -92,6 +92,7 @@ def test_an_extra_and_weights_that_are_missing_come_with_their_command(monkeypat
     assert (finding.health, doctor.FETCH in finding.command) == ("note", True)
 
 
+@pytest.mark.posix
 def test_outside_agents_of_this_machine_are_told_and_others_are_not(place, monkeypatch):
     for name, says in (("codex-acp", ""), ("claude", ""), ("qwen", ""), ("node", "echo v20.1.0")):
         (place / name).write_text(f"#!/bin/sh\n{says}\n")

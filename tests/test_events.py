@@ -34,7 +34,7 @@ from agentmagic.messages import Message, Reasoning, Text, ToolCall, ToolResult, 
 from agentmagic.testing import invalid_history
 from tests.logs import CALL, RESULT, STARTED, WHOLE, step, told
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference" / "api.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "events.md"
 BEGIN, END = "<!-- the event table begins -->\n", "<!-- the event table ends -->"
 
 

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from agentmagic import kit, wheels
+from agentmagic import kit, lessons, wheels
 from agentmagic.__main__ import main
 from agentmagic.errors import UsageError
 from agentmagic.providers.local import downloads
@@ -73,10 +73,10 @@ def test_a_kit_holds_the_notebooks_and_the_weights_and_nothing_of_a_run(tmp_path
     assert (downloads.cache() / downloads.FILE).read_bytes() == b"weights"
 
 
-def test_a_kit_is_made_in_a_clone_only_and_the_command_names_its_folder(tmp_path, monkeypatch, capsys):
+def test_a_kit_is_made_of_a_clone_only_and_the_command_names_its_folder(tmp_path, monkeypatch, capsys):
     (tmp_path / "room").mkdir()
     monkeypatch.chdir(tmp_path / "room")
-    assert main(["kit", "there"]) == 2
+    assert main(["kit", "there", "--source", "."]) == 2
     assert "is no clone of agentmagic" in capsys.readouterr().err
     assert list((tmp_path / "room").iterdir()) == []
     monkeypatch.setattr(kit, "pack", lambda *_, **__: "this machine")
@@ -84,6 +84,24 @@ def test_a_kit_is_made_in_a_clone_only_and_the_command_names_its_folder(tmp_path
     said = capsys.readouterr().out
     assert "is for this machine" in said
     assert said.endswith(": python3 room/install.py\n")
+
+
+def test_a_kit_of_an_installed_release_fetches_that_release_and_a_version_between_two_needs_a_clone(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "course" / "notebooks" / "lessons").mkdir(parents=True)
+    (tmp_path / "course" / "notebooks" / "lessons" / "1.ipynb").write_text('{"cells": []}')
+    fetched = []
+    monkeypatch.setattr(lessons, "_PACKED", tmp_path / "course")
+    monkeypatch.setattr(kit, "gather", lambda _, fetches, *__: fetched.append(fetches) or "this machine")
+    monkeypatch.setattr(kit, "own_version", lambda: "0.4.2")
+    assert main(["kit", str(tmp_path / "kit"), "--student"]) == 0
+    assert fetched == ["agentmagic[demo]==0.4.2"]
+    assert (tmp_path / "kit" / "notebooks" / "lessons" / "1.ipynb").is_file()
+    monkeypatch.setattr(kit, "own_version", lambda: "0.4.3.dev7+gabc")
+    assert main(["kit", str(tmp_path / "other")]) == 2
+    assert "0.4.3.dev7+gabc is not a release, so pip cannot fetch it. Name a clone" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
 def make(folder, name, *requires, tag="py3-none-any"):

@@ -259,6 +259,7 @@ def test_a_turn_without_the_tool_is_told_of_no_skill(clone):
     assert (request.instructions, request.tools) == ("", ())
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize(
     "file",
     ["../../../secret.txt", "../plots/SKILL.md", "{outside}", "~/.ssh/id_rsa", "link.py", "run.py/../../x", "run", ""],
@@ -457,7 +458,12 @@ LEFT_OUT = {
 }
 
 
-@pytest.mark.parametrize("hazard", LEFT_OUT)
+POSIX = {hazard for hazard in LEFT_OUT if "link" in hazard or "pipe" in hazard or hazard == "a skill elsewhere"}
+
+
+@pytest.mark.parametrize(
+    "hazard", [pytest.param(one, marks=pytest.mark.posix) if one in POSIX else one for one in LEFT_OUT]
+)
 def test_a_file_that_cannot_be_trusted_to_be_what_it_says_is_left_out_with_the_reason(clone, hazard):
     write, why = LEFT_OUT[hazard]
     write(clone)

@@ -427,6 +427,7 @@ for wait, model in (("part_delta", Stalled("Half")), ("tool_started", calling)):
 """
 
 
+@pytest.mark.posix
 def test_ctrl_c_in_a_script_cancels_the_run_and_keeps_the_history():
     command = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

@@ -5,7 +5,6 @@ tests/acp/wire). The others are from their makers' pages, named beside them, and
 """
 
 import re
-import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from agentmagic.errors import MissingExtra, UnknownModel
+from agentmagic.platforms import join_command, quote_word, split_command
 from agentmagic.providers.outside import PREFIX, SHOWN, shown_name
 from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean, one_line
@@ -159,7 +159,7 @@ def outside_agent(model: str) -> OutsideAgent:
     """
     written = model.strip().removeprefix(PREFIX).strip()
     try:
-        words = shlex.split(written)
+        words = split_command(written)
     except ValueError as error:
         raise UnknownModel(
             f"The command of {PREFIX} cannot be read: {str(error).lower()}. Close its quotes, or write a name: "
@@ -175,7 +175,7 @@ def outside_agent(model: str) -> OutsideAgent:
     row = next((row for row in KNOWN.values() if _is_of(program, row)), None)
     if row is None:
         return OutsideAgent(written, command, args)
-    login = shlex.join(program) + row.login.removeprefix(row.command)
+    login = join_command(program) + row.login.removeprefix(row.command)
     return replace(row, name=written, command=command, args=args, login=login)
 
 
@@ -274,7 +274,7 @@ def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
     ways = f" ({named})" if named else ""
     return (
         f"{agent.model} is not logged in{ways}. Log in once with its own command, in a terminal: "
-        f"{redact(one_line(shlex.join(_program((agent.command, *agent.args))), SHOWN))}"
+        f"{redact(one_line(join_command(_program((agent.command, *agent.args))), SHOWN))}"
     )
 
 
@@ -299,7 +299,7 @@ def silence_problem(agent: OutsideAgent, what: str, seconds: float) -> str:
 
 def _install_once(agent: OutsideAgent) -> str:
     package = _program((agent.command, *agent.args))[-1]
-    return f"Install it once, where there is a network: {_npm(shlex.quote(redact(one_line(package, SHOWN))))}"
+    return f"Install it once, where there is a network: {_npm(quote_word(redact(one_line(package, SHOWN))))}"
 
 
 def _is_fetched(agent: OutsideAgent) -> bool:
@@ -308,7 +308,7 @@ def _is_fetched(agent: OutsideAgent) -> bool:
 
 def trial(agent: OutsideAgent) -> str:
     """Return the sentence that says how to try an agent in a terminal."""
-    return f"Try it in a terminal: {redact(one_line(shlex.join((agent.command, *agent.args)), SHOWN))}"
+    return f"Try it in a terminal: {redact(one_line(join_command((agent.command, *agent.args)), SHOWN))}"
 
 
 def _locate(command: str) -> str | None:

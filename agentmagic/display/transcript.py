@@ -268,7 +268,8 @@ class Transcript:
         if result.error:
             level = "warning" if result.stop_reason == "budget" else "error"
             tries = self._withdraw_retry()
-            self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "")))
+            code = f" [{result.error_code}]" if result.error_code else ""  # an older journal has none
+            self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "") + code))
         model = self.running.model if self.running else ""
         agent = self.running.agent if self.running else ""
         asks_again = self._client or self._around is not None  # a client calls again itself, and so does a model

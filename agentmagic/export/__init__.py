@@ -15,6 +15,7 @@ from agentmagic.export.cells import to_notebook
 from agentmagic.export.data import to_gemini, to_json, to_openai, to_responses, write
 from agentmagic.export.document import to_markdown
 from agentmagic.history.history import Turn
+from agentmagic.platforms import move_over
 from agentmagic.settings import file_of
 
 __all__ = ["save", "to_gemini", "to_json", "to_markdown", "to_notebook", "to_openai", "to_responses"]
@@ -74,7 +75,7 @@ def replace_file(target: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(target)
+        move_over(beside, target)
     finally:
         beside.unlink(missing_ok=True)
 

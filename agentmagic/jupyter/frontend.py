@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from agentmagic.widgets.static_html import Publish
 
 
+_OF_CELLS = frozenset({"cellId", "colab"})
+"""What the metadata of a request has if it is a notebook's; `colab` is read by `_history.py` of colabtools."""
+
+
 class Kind(Enum):
     """What the output of a cell can be."""
 
@@ -123,11 +127,11 @@ def _request(shell: InteractiveShell) -> tuple[bool, bool]:
     """Return whether a person can type, and whether the cell is a notebook's, as the kernel's request tells.
 
     JupyterLab, Notebook and VS Code name the cell and take input, a console only takes input, and programs that
-    execute notebooks do neither. Colab names no cell, but is loaded as a module.
+    execute notebooks do neither. Colab names the cell in its own way, also to a kernel that is not of its runtime.
     """
     request = _parent(shell)
     attended = bool(request.get("content", {}).get("allow_stdin"))
-    return attended, "cellId" in request.get("metadata", {}) or "google.colab" in sys.modules
+    return attended, not _OF_CELLS.isdisjoint(request.get("metadata", {}))
 
 
 def _parent(shell: InteractiveShell) -> dict[str, dict[str, Any]]:

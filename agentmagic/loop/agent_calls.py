@@ -174,7 +174,7 @@ def inner_toolsets(
 def _allowed(asked: AgentTool) -> ToolDef:
     """Return the definition of an agent tool. Raises UsageError if the class allows none, or a smaller share."""
     bounds = class_settings()
-    bounds.check_agents(asked.name)
+    bounds.check_switch("agents", f"The agent {asked.name} is left out")
     bounds.capped("max_cost", asked.max_cost)
     bounds.capped("max_tokens", asked.max_tokens)
     return asked.definition

@@ -16,6 +16,8 @@ LESS = "With a smaller max_output_tokens, a request takes less of it."
 class BudgetExhausted(Exception):
     """Raised when a budget is used up. The loop catches it and ends the turn with stop_reason "budget"."""
 
+    code = "budget"
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -73,7 +75,7 @@ class Budget:
     @property
     def _advice(self) -> str:
         if self.bound:
-            return f"No further request was sent; the limit is that of this class, {self.bound}."
+            return f"No further request was sent; the limit is {self.bound}."
         return "No further request was sent; raise the limit to go on."
 
 
@@ -111,7 +113,7 @@ class PeriodBudget(Budget):
     @property
     def _advice(self) -> str:
         if self.cap.bound:
-            return f"No further request was sent; the limit is that of this class, {self.cap.bound}."
+            return f"No further request was sent; the limit is {self.cap.bound}."
         period = "tomorrow" if self.cap.period == "day" else "next month"
         return f"No further request was sent; go on {period}, or raise {self.cap.setting}."
 

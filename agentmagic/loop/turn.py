@@ -191,7 +191,7 @@ class TurnLoop:
 
     async def _run(self) -> Outcome:
         self.emit(TurnStarted(self.turn.prompt, self.turn.model.name, self.turn.values, self.turn.name))
-        error: Exception | None = None
+        error: AgentMagicError | None = None
         try:
             await self.prepare()
             async with self.deadline:
@@ -241,7 +241,7 @@ class TurnLoop:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def _failed(self, error: Exception) -> tuple[StopReason, Exception]:
+    def _failed(self, error: Exception) -> tuple[StopReason, AgentMagicError]:
         if self.deadline.expired:
             message = (
                 f"The turn took longer than {self.turn.agent.timeout:g} s and was stopped; what was finished is kept. "
@@ -262,7 +262,7 @@ class TurnLoop:
         last = next(steps, None)
         return f" The last try failed: {last.error}" if isinstance(last, StepRetried) else ""
 
-    def _settle(self, reason: StopReason, error: Exception | None) -> Outcome:
+    def _settle(self, reason: StopReason, error: AgentMagicError | None) -> Outcome:
         for closing in tuple(self.fold.closing()):
             self.emit(closing)
         delta = tuple(self.fold.messages)
@@ -278,6 +278,7 @@ class TurnLoop:
             usage=self.steps.usage,
             seconds=time.monotonic() - self.started - self.deadline.paused_for,  # without the time that the user took
             error=redact(said(error)) if error else self.spent,
+            error_code=error.code if error else BudgetExhausted.code if self.spent else "",
             value=self.value,
             wrapped_in=schema.wrapped_in if schema and self.value is not None else "",
         )
@@ -288,7 +289,7 @@ class TurnLoop:
         if self.span.trace_id:  # of this run, and not on the tape
             result = replace(result, trace=self.span.trace_id)
             finished = TurnFinished(result)
-        if isinstance(error, AgentMagicError):
+        if error is not None:
             error.result = result
             error.args = (result.error,)
             hide_secrets(error)

@@ -19,6 +19,8 @@ from agentmagic.runtime.engine import void
 class MapFailed(AgentMagicError):
     """A map ended before its rows were asked, because of an error; `result` has what was answered."""
 
+    code = "map-failed"
+
 
 @dataclass(frozen=True, slots=True)
 class MapWork:

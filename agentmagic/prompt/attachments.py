@@ -35,6 +35,9 @@ SCHEMA = "schema"
 UNKNOWN = ModelInfo("the model", None, frozenset(), priced=True)
 """Stands for the model if no model is asked."""
 
+_TYPES = mimetypes.MimeTypes()
+"""Media types of file names: those of Python alone, since the registry of Windows calls a CSV file one of Excel."""
+_TYPES.add_type("text/markdown", ".md")
 _PNG = Media("image/png", b"")
 _SIGNATURES = {b"%PDF-": "application/pdf", b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 """How the bytes of documents and images begin, with their media types."""
@@ -151,7 +154,7 @@ class Attacher:
             return self._file(written, name, path.stat().st_size, opened)
 
     def _file(self, written: str, name: str, size: int, opened: IO[bytes]) -> Attachment:
-        kind = mimetypes.guess_type(name)[0] or "text/plain"
+        kind = _TYPES.guess_type(name, strict=False)[0] or "text/plain"
         line = f"{kind}, {counted(size, 'byte')}"
         if self.schema_only:
             return _attachment(written, SCHEMA, line, name, f"{name}: {line}", f"file:{name}")

@@ -1,7 +1,6 @@
 """Prompts that a project keeps as `.agents/commands/NAME.md`: found by `/NAME`, and filled in with what is typed."""
 
 import re
-import shlex
 from collections.abc import Sequence
 
 from agentmagic.context.project_files import COMMAND_NAME, COMMANDS, ProjectFile
@@ -9,6 +8,7 @@ from agentmagic.context.request_view import tokens_of_text
 from agentmagic.errors import UsageError
 from agentmagic.events import PromptValue
 from agentmagic.messages import Content, Prompt, Text, as_prompt, user
+from agentmagic.platforms import split_command
 from agentmagic.text import close_names, listed, shown
 
 _TYPED = re.compile(rf"/({COMMAND_NAME.pattern})(?:\s+|\Z)")
@@ -80,6 +80,6 @@ def filled_in(template: str, arguments: str) -> str:
 
 def _words(arguments: str) -> list[str]:
     try:
-        return shlex.split(arguments)
+        return split_command(arguments)
     except ValueError:  # an apostrophe, for example
         return arguments.split()

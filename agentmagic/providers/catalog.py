@@ -13,6 +13,7 @@ from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from agentmagic.classroom import class_settings
 from agentmagic.errors import UsageError
 from agentmagic.messages import Media, Usage
 from agentmagic.providers.base import LONGEST_OUTPUT, Family, Kind
@@ -219,7 +220,7 @@ def registered(name: str) -> Registered:
     for pattern, facts in entries:
         if wanted.startswith(pattern[:-1]) if pattern.endswith("*") else wanted == pattern:
             found = found.under(facts)
-    return found
+    return found.under(Registered(prices=class_settings().price(name)))
 
 
 def register_model(  # noqa: PLR0913  (each is a fact of its own, and most registrations give one or two)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cas
 from urllib.parse import urlsplit
 
 from agentmagic import settings
+from agentmagic.classroom import class_settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken
 from agentmagic.messages import Usage
 from agentmagic.providers.base import ModelEvent, Provider, Request
@@ -201,6 +202,11 @@ class RemoteModel(Generic[K, C]):
         return (self._base_url or settings.variable(self.row.base_url) or self.own_url).strip()
 
     @property
+    def reached_at(self) -> str:
+        """The address that requests reach; another one than `base_url` if an SDK chooses it."""
+        return self.base_url
+
+    @property
     def is_own(self) -> bool:
         """Whether the server is the provider's own."""
         with suppress(ValueError):  # half an IPv6 address, which the first request complains of
@@ -235,7 +241,11 @@ class RemoteModel(Generic[K, C]):
         await self._lease.release()
 
     async def _client(self) -> C:
-        """Return the client for a request, a new one if the address has changed."""
+        """Return the client for a request, a new one if the address has changed.
+
+        Raises UsageError for an address that a class or an administrator does not allow.
+        """
+        class_settings().check_address(self.name, self.reached_at)
         if self._found_url != self.base_url:
             self._lease.forget()
         return await self._lease.client()

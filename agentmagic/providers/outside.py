@@ -1,9 +1,9 @@
 """Agents of other makers (`acp:`): each owns its loop, so a session runs another kind of turn for them."""
 
 import re
-import shlex
 from pathlib import PurePath
 
+from agentmagic.platforms import split_command
 from agentmagic.providers.base import FREE, KINDS, Family, Provider
 from agentmagic.secrets import redact
 from agentmagic.text import one_line
@@ -41,7 +41,7 @@ def shown_name(model: str) -> str:
         return model
     written = model.strip().removeprefix(PREFIX).strip()
     try:
-        words = shlex.split(written)
+        words = split_command(written)
     except ValueError:
         words = [written]
     return f"{PREFIX}{redact(one_line(' '.join(map(_without_folder, words)), SHOWN))}"

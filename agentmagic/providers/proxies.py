@@ -8,10 +8,11 @@ import asyncio
 import os
 import re
 import ssl
+import sys
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from http import HTTPStatus
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -89,7 +90,7 @@ def proxy_for(url: str) -> ProxyRoute | None:
             return None
         parts, proxies = urlsplit(url), urllib.request.getproxies()
         host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
-        if _is_direct(host, port, proxies.get("no", "")):
+        if _is_direct(host, port, proxies.get("no", "")) or (proxies and _is_excepted(host)):
             return None
         for scheme in (parts.scheme, "all"):
             if given := proxies.get(scheme):
@@ -97,6 +98,13 @@ def proxy_for(url: str) -> ProxyRoute | None:
                 lower = f"{scheme}_proxy"
                 return ProxyRoute(address, lower if os.environ.get(lower) else lower.upper(), host)
     return None
+
+
+@lru_cache(maxsize=256)  # Windows may ask a name server
+def _is_excepted(host: str) -> bool:
+    """Return whether the proxy settings of Windows or macOS, which count without variables, leave a host out."""
+    has_settings = sys.platform in ("win32", "darwin") and not urllib.request.getproxies_environment()
+    return has_settings and bool(urllib.request.proxy_bypass(host))
 
 
 def _is_direct(host: str, port: int, no_proxy: str) -> bool:

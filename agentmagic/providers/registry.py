@@ -25,6 +25,7 @@ __all__ = [
     "ModelInfo",
     "Provider",
     "answerer",
+    "check_address",
     "choose_default",
     "counted",
     "default_model",
@@ -50,6 +51,8 @@ _OURS: tuple[Provider, ...] = (
     *outside.PROVIDERS,
     *scripted.PROVIDERS,
 )
+_IN_PROCESS = frozenset(row.make.partition(":")[0] for row in (*local.PROVIDERS, *scripted.PROVIDERS))
+"""The modules of models that run in this process."""
 _NAMES = frozenset(row.name for row in _OURS)
 _FAMILIES = (*(family for row in _OURS for family in row.families), *catalog.OPEN_FAMILIES)
 secrets.register_names(key for row in _OURS for key in row.keys)
@@ -99,11 +102,28 @@ def _no_such(name: str) -> str:
 
 
 def default_model() -> str | None:
-    """Return the model to use if none is chosen: that of the first provider whose key is set, or None."""
+    """Return the model to use if none is chosen: that of the first provider whose key is set, or None.
+
+    A provider without a model that the class allows comes last.
+    """
+    first: str | None = None
     for row in providers().values():
-        if row.keys and settings.find_key(row.keys):
-            return f"{row.name}:{row.default}"
-    return None
+        name = _default_of(row)
+        is_allowed = class_settings().allows_model(name)
+        if (is_allowed or first is None) and row.keys and settings.find_key(row.keys):
+            if is_allowed:
+                return name
+            first = name
+    return first
+
+
+def _default_of(row: Provider) -> str:
+    """Return the default model of a provider, or the first one of it that the class allows by its whole name."""
+    usual, bounds = f"{row.name}:{row.default}", class_settings()
+    if bounds.allows_model(usual):
+        return usual
+    named = (one for one in bounds.models or () if one.startswith(f"{row.name}:") and "*" not in one)
+    return next(filter(bounds.allows_model, named), usual)
 
 
 def choose_default() -> str:
@@ -180,6 +200,16 @@ def address_of(model: Model) -> str | None:
     return model.base_url if isinstance(model, Hosted) else None
 
 
+def check_address(model: Model) -> None:
+    """Raise UsageError for a model that is asked at an address that a class or an administrator does not allow.
+
+    A model that runs in this process has no address.
+    """
+    if type(model).__module__ not in _IN_PROCESS:
+        where: str | None = getattr(model, "reached_at", None) or address_of(model)
+        class_settings().check_address(model.name, where)
+
+
 def info(name: str, base_url: str | None = None) -> ModelInfo:
     """Return the facts about a model, with safe guesses for unknown ones; cheap from the second call on.
 
@@ -204,13 +234,15 @@ def _family(model: str) -> Family:
 def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
     """Return the usage with the cost of a model's tokens and searches, None if unknown; `base_url` is as in `info`.
 
-    A registered price counts first, then the price table; the other way round in a class whose costs are bounded. The
-    table knows a seller by its address: on a server that is not in it no model has a price.
+    An administrator's price counts first, then a registered one, then the price table; the last two change places if
+    a class or an administrator bounds costs. The table knows a seller by its address: on a server that is not in it no
+    model has a price.
     """
-    row, price = providers().get(name.partition(":")[0]), catalog.registered(name).price
+    row, price, bounds = providers().get(name.partition(":")[0]), catalog.registered(name).price, class_settings()
     if price is None and row is not None and row.prices == FREE:
         return usage
-    if (price is None or class_settings().bounds_costs) and (listing := _listing(name, base_url)):
+    is_open = price is None or (bounds.bounds_costs and bounds.price(name) is None)
+    if is_open and (listing := _listing(name, base_url)):
         price = listing.price or price
     tokens, fees = catalog.cost(price, usage) if price else None, search_fees(name, usage, base_url)
     return replace(usage, cost=None if tokens is None or fees is None else tokens + fees)

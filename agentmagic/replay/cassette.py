@@ -18,6 +18,7 @@ from typing import Any, ClassVar, cast
 from weakref import WeakValueDictionary
 
 from agentmagic.errors import CassetteError
+from agentmagic.platforms import move_over
 from agentmagic.replay import checks, documents
 from agentmagic.replay.exchange import Chain, Json, kind_of, short_digest
 from agentmagic.replay.shorthand import SOURCES, Shorthand
@@ -385,7 +386,7 @@ class Cassette:
                     file.write("".join((HEAD, *body, *self.blobs.written(used))).encode())
                 if self.exists:
                     beside.chmod(self.path.stat().st_mode & 0o777)
-                beside.replace(self.path)
+                move_over(beside, self.path)
             finally:
                 beside.unlink(missing_ok=True)
         except OSError as error:

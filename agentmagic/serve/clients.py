@@ -1,10 +1,10 @@
 """How the programs that are known to us join a served notebook: a line for each, to be pasted."""
 
 import json
-import shlex
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+
+from agentmagic.platforms import join_command
 
 NAME = "notebook"
 """What the notebook is called in a client."""
@@ -18,17 +18,11 @@ def bridge_command(notebook: str) -> list[str]:
 def client_lines(notebook: str) -> Iterator[tuple[str, str]]:
     """Yield the name of each known client, and the line that adds the notebook to it."""
     program, *arguments = command = bridge_command(notebook)
-    yield "Claude Code", _line("claude", "mcp", "add", NAME, "--", *command)
-    yield "Codex", _line("codex", "mcp", "add", NAME, "--", *command)
+    yield "Claude Code", join_command(["claude", "mcp", "add", NAME, "--", *command])
+    yield "Codex", join_command(["codex", "mcp", "add", NAME, "--", *command])
     # Gemini CLI takes the program before the "--", and does not write to the folder of a project from the home folder.
-    yield "Gemini CLI", _line("gemini", "mcp", "add", "-s", "user", NAME, program, "--", *arguments)
-    yield "Copilot CLI", _line("copilot", "mcp", "add", NAME, "--", *command)
+    yield "Gemini CLI", join_command(["gemini", "mcp", "add", "-s", "user", NAME, program, "--", *arguments])
+    yield "Copilot CLI", join_command(["copilot", "mcp", "add", NAME, "--", *command])
     entry = {"command": program, "args": arguments}
-    yield "VS Code", _line("code", "--add-mcp", json.dumps({"name": NAME, **entry}))
+    yield "VS Code", join_command(["code", "--add-mcp", json.dumps({"name": NAME, **entry})])
     yield "Others", json.dumps({"mcpServers": {NAME: entry}})
-
-
-def _line(*words: str) -> str:
-    """Return a command line as the shell of this system reads it."""
-    listed: Sequence[str] = words
-    return subprocess.list2cmdline(listed) if sys.platform == "win32" else shlex.join(listed)

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from agentmagic.errors import UsageError
+from agentmagic.platforms import move_over
 
 LARGEST = 16 * 1024
 """Bytes of a file that is read."""
@@ -92,7 +93,7 @@ def write(kernel: ServedKernel) -> None:
         beside.unlink(missing_ok=True)  # of a process that was killed while it wrote
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(_decoder().dump_json(kernel))
-        beside.replace(path)
+        move_over(beside, path)
         _own[kernel.process] = path
     except OSError as error:
         message = f"The kernel cannot be served: its file in {folder()} cannot be written ({error.strerror or error})."
@@ -193,8 +194,10 @@ def _process_start(process: int) -> str | None:
     try:
         found = psutil.Process(process)
         return None if found.status() == psutil.STATUS_ZOMBIE else str(found.create_time())
-    except psutil.Error:
+    except psutil.NoSuchProcess:
         return None
+    except psutil.Error:  # it is there, and this user may not ask
+        return ""
 
 
 @cache

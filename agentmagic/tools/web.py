@@ -73,7 +73,8 @@ def check_class(model: str, extra: Mapping[str, Any]) -> None:
         return
     from agentmagic.providers.openai.client import is_search_model
 
-    has = f"and this class has {bounds.words('permission' if bounds.permission == 'deny' else 'web')}"
+    setting = "permission" if bounds.permission == "deny" else "web"
+    has = f"and {bounds.whose(setting)} has {bounds.words(setting)}"
     if is_search_model(model.partition(":")[2].rpartition("/")[2]):
         raise UsageError(f"The model {model} always searches the web, {has}. Choose another one.")
     if own := sorted(_FIELDS & extra.keys()):

@@ -158,8 +158,8 @@ _INSTALLS = re.compile(
 _REMOTE = re.compile(r"(?:https?|ftps?|sftp|ssh|s3a?|gs|gcs|abfss?|az|adl|hdfs|hf|webdavs?|wss?)://", re.IGNORECASE)
 _ADDRESS = re.compile(r"://|\w\.\w")
 _CREDENTIALS = re.compile(
-    r"(?:^|/)\.(?:ssh|aws|azure|gnupg|kube|docker|netrc|pgpass|npmrc|pypirc|git-credentials|env)\b"
-    r"|(?:^|/)id_(?:rsa|dsa|ecdsa|ed25519)|/etc/(?:passwd|shadow)|/proc/[^/]+/environ"
+    r"(?:^|[/\\])\.(?:ssh|aws|azure|gnupg|kube|docker|netrc|pgpass|npmrc|pypirc|git-credentials|env)\b"
+    r"|(?:^|[/\\])id_(?:rsa|dsa|ecdsa|ed25519)|/etc/(?:passwd|shadow)|/proc/[^/]+/environ"
     r"|\.(?:pem|key|pfx|p12|kdbx)$|(?:credentials|secrets?|token)\.\w+$"
 )
 _WRITES_SQL = re.compile(

@@ -156,7 +156,7 @@ def _heard(event: str, given: tuple[Any, ...]) -> None:
 
 def _named(path: str) -> Iterator[str]:
     """Yield a path as a user knows it, unless it is no file of the user."""
-    if path.startswith(os.devnull) or "__pycache__" in path:
+    if path.lower() == os.devnull or "__pycache__" in path:
         return
     with suppress(ValueError, OSError):
         place = Path(path).absolute()

@@ -14,7 +14,7 @@ from anywidget import AnyWidget
 from markupsafe import Markup
 from traitlets import Unicode
 
-from agentmagic.errors import UsageError
+from agentmagic.errors import UsageError, with_code
 from agentmagic.events import Event, MapProgress
 from agentmagic.runtime.engine import engine
 from agentmagic.widgets import commands
@@ -242,7 +242,7 @@ class View(_Widget):
         try:
             self._listener.act(page_messages.read(content, self.transcript.asked.get))
         except UsageError as error:
-            self.complain(str(error))
+            self.complain(with_code(error))
 
 
 _kept: deque[View] = deque()

@@ -100,6 +100,7 @@ def test_the_docs_have_the_table():
         assert f"| {' | '.join(cells)} |{seen}".replace("|  |", "| |").replace("|  |", "| |") in page
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize(
     ("model", "present", "sentence"),
     [
@@ -144,6 +145,7 @@ def test_a_program_that_is_missing_is_named_with_the_command_that_installs_it(pl
     assert agents.problem_of(outside_agent(model)) == sentence
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize(
     ("says", "found"),
     [("v20.20.2", "v20.20.2"), ("v22.0.0", None), ("hello", None), (None, "none")],
@@ -192,6 +194,7 @@ def test_an_agent_that_ends_at_its_start_is_named_with_its_last_words(model, wri
     assert agents.end_problem(outside_agent(model), 1, tail) == sentence
 
 
+@pytest.mark.posix
 def test_an_old_node_is_the_cause_of_an_end_and_npx_that_of_a_long_silence(place):
     program(place, "node", "echo v18.1.0")
     assert "22 or newer, and v18.1.0 was found" in agents.end_problem(KNOWN["claude"], 1, Tail())
@@ -251,6 +254,7 @@ def test_no_message_shows_a_key_of_a_typed_command():
     assert not any("a-key-of-the-command" in message for message in messages)
 
 
+@pytest.mark.posix
 def test_the_agents_of_this_machine_are_those_whose_program_is_found(place):
     assert agents.installed() == []
     program(place, "gemini")

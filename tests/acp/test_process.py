@@ -133,6 +133,7 @@ async def test_an_agent_that_dies_at_its_start_is_named_with_its_last_words_with
         assert "0123456789" not in str(failed.value)
 
 
+@pytest.mark.posix
 @pytest.mark.slow
 @run
 async def test_an_agent_that_is_gone_is_noticed_although_its_child_holds_the_output():
@@ -161,6 +162,7 @@ def test_a_missing_library_says_what_to_install(monkeypatch):
 # -- how it ends -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.posix
 @pytest.mark.slow
 @run
 async def test_closing_leaves_no_process_of_an_agent_that_ignores_it_and_is_not_cut_short():
@@ -203,6 +205,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.posix
 @pytest.mark.slow
 def test_after_a_kill_of_this_process_neither_the_agent_nor_its_child_survives():
     program = [sys.executable, "-c", KILLED]

@@ -226,6 +226,7 @@ def test_a_missing_login_is_named() -> None:
     session.close()
 
 
+@pytest.mark.posix
 @pytest.mark.slow
 def test_a_known_agent_is_put_into_the_mode_in_which_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "claude-agent-acp"

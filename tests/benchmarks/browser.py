@@ -1,6 +1,7 @@
 """What an answer costs from the model to the eye, in a real JupyterLab: `python -m tests.benchmarks.browser`.
 
-Figures depend on the machine and on what else it does, and are not asserted; `docs/reference/benchmarks.md` has the goals.
+Figures depend on the machine and on what else it does, and are not asserted. The goals are in
+`docs/reference/benchmarks.md`.
 """
 
 import json

@@ -1,6 +1,5 @@
 import errno
 import gc
-import os
 import queue
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from tests.saving import ADDED, PAID, PAYING, answered, journal, written
 MEMORY = "What is said from here on is kept in memory only; session.save(FILE) or %agent save FILE saves all of it."
 PATIENCE = 30
 """Seconds after which a test that waits for another thread has failed."""
-NO_FOLDER = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that not even root may write to")
+NO_FOLDER = pytest.mark.linux  # /proc is a folder that not even root may write to
 
 
 @pytest.fixture
@@ -60,6 +59,7 @@ def test_the_first_event_makes_the_file_and_deltas_are_left_out(path):
     made.close()
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("folder_is_there", [False, True])
 def test_what_was_said_is_for_its_owner_and_not_for_version_control_unless_the_folder_is_the_user_s(
     path, folder_is_there
@@ -262,9 +262,11 @@ def test_a_folder_that_cannot_be_written_to_is_said_and_the_conversation_goes_on
     assert Path("mine").read_text() == "mine"
 
 
+@pytest.mark.posix
 def test_a_full_disk_ends_the_writing_and_what_was_written_stays(path):
     """The limit of a file's size stands in for the disk's: it ends a write midway, too."""
-    resource = pytest.importorskip("resource")
+    import resource
+
     told = []
     made = journal(path, told)
     write(made, *ADDED)
@@ -345,6 +347,7 @@ def test_a_turn_that_was_cut_off_is_ended_in_the_file_once(path):
 # a whole conversation at once
 
 
+@pytest.mark.posix
 def test_a_whole_conversation_is_begun_without_a_lock_gone_on_with_and_never_begun_over_a_file(path):
     made = journal(path)
     made.begin((*ADDED, ToolProgress("c1", 0.5)))
@@ -378,7 +381,7 @@ def test_a_conversation_that_cannot_be_begun_leaves_nothing(path, monkeypatch):
     assert (told, made.begun, list(path.parent.iterdir())) == ([], False, [])
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.posix
 def test_a_forked_child_leaves_the_file_to_its_parent(tmp_path):
     code = """
 import os, warnings

@@ -113,8 +113,8 @@ class Kernel:
     def pid(self) -> int:
         return self._manager.provisioner.pid  # type: ignore[union-attr]
 
-    def send(self, code: str, *, allow_stdin: bool = True, cell: bool | str = True) -> Cell:
-        """Send a cell, as JupyterLab does unless told otherwise, and return at once; `cell` may be its id."""
+    def send(self, code: str, *, allow_stdin: bool = True, cell: bool | str | dict[str, Any] = True) -> Cell:
+        """Send a cell, as JupyterLab does unless told otherwise; `cell` may be its id, or all metadata."""
         session = self._client.session
         content = {
             "code": code,
@@ -124,18 +124,17 @@ class Kernel:
             "allow_stdin": allow_stdin,
             "stop_on_error": False,
         }
-        message = session.msg(
-            "execute_request", content, metadata={"cellId": cell if isinstance(cell, str) else "a-cell"} if cell else {}
-        )
+        name = {"cellId": cell if isinstance(cell, str) else "a-cell"} if cell else {}
+        message = session.msg("execute_request", content, metadata=cell if isinstance(cell, dict) else name)
         self._client.shell_channel.send(message)
         sent = self._cells[message["header"]["msg_id"]] = Cell(message["header"]["msg_id"])
         return sent
 
-    def run(self, code: str, **front_end: bool | str) -> Cell:
+    def run(self, code: str, **front_end: Any) -> Cell:
         """Run a cell to its end."""
         return self.finish(self.send(code, **front_end))
 
-    def answer(self, code: str, *typed: str, **front_end: bool | str) -> tuple[Cell, list[str]]:
+    def answer(self, code: str, *typed: str, **front_end: Any) -> tuple[Cell, list[str]]:
         """Run a cell to its end, typing a line each time it asks; return it and the prompts."""
         cell = self.send(code, **front_end)
         prompts = []

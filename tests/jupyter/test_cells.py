@@ -69,13 +69,13 @@ def test_a_failed_turn_fails_the_cell_in_one_line_and_leaves_the_transcript(kern
     kernel.run("play(failure, 'fine', failure, failure, calls('nothing'))")
     cell = kernel.run("%%agent\nhello")
     assert cell.error == "BadRequest: the turn failed; the output says why."
-    assert "Error: no such thing" in cell.text
+    assert "Error: no such thing [request-refused]" in cell.text
     assert cell.reply["content"]["evalue"] == "no such thing"
     assert "fine" in kernel.run("%%agent\nagain").text
     cell = kernel.run("%%agent --keep-going\nhello")
     assert cell.ok
     assert "Error: no such thing" in cell.text
-    assert kernel.run("%%agent\nhello", **BATCH).error == "BadRequest: no such thing"  # for the log of the run
+    assert kernel.run("%%agent\nhello", **BATCH).error == "BadRequest: no such thing [request-refused]"  # for logs
     assert kernel.run("%%agent\nhello").error.startswith("TurnFailed: The model called a tool, and there are none.")
 
 
@@ -213,9 +213,10 @@ def test_undo_and_redo_take_the_variables_along_and_say_what_stays(kernel):
 def test_fix_asks_about_the_last_error_with_its_cell_and_a_line_below_the_error_says_so_if_a_person_sees_it(kernel):
     kernel.run("%reload_ext agentmagic")  # forgets the failures of the tests before
     kernel.run(f'play("Divide by one.", "Again.")\nimport os\nos.environ["ACME_API_KEY"] = {KEY!r}')
-    assert "No cell has failed" in str(kernel.run("%agent fix").error)
+    assert "No cell has failed since the extension was loaded. [usage-prompt]" in str(kernel.run("%agent fix").error)
     failed = kernel.run(f"token = {KEY!r}\ntotal = {{1: 2}}\ntotal[0] / 0")
     assert failed.stream == "%agent fix asks the agent about this error.\n"
+    assert kernel.run("raise RateLimited('wait')").stream == "%agent help rate-limited explains this error.\n"
     kernel.run("1 + 1")
     fixed = kernel.run("%agent fix")
     assert "Divide by one." in fixed.text

@@ -15,6 +15,8 @@ from agentmagic.history.journal_reader import read
 from agentmagic.testing import invalid_history
 from tests.jupyter.harness import BATCH, Kernel
 
+pytestmark = pytest.mark.posix  # a kernel is killed with SIGKILL
+
 CRASHES = int(os.environ.get("AGENTMAGIC_CRASHES", "1"))
 PAYMENTS = 4
 PAY = ("notebook", "pay")

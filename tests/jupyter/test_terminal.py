@@ -9,6 +9,8 @@ import pytest
 
 from tests.jupyter.harness import ROOT
 
+pytestmark = pytest.mark.posix  # pexpect needs a pseudo-terminal
+
 SETUP = """
 import time
 from agentmagic import Agent, Session, tool

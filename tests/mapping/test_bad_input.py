@@ -1,7 +1,6 @@
 """Rows, prompts and files that are not as they should be: a clear sentence, and nothing is lost."""
 
 import datetime as dt
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -279,7 +278,7 @@ def test_a_file_that_cannot_be_made_is_told_before_anything_is_sent(name, words,
     assert (tmp_path / "note.txt").read_text() == "A note."
 
 
-@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder in which nothing can be made")
+@pytest.mark.linux
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     assert refused(frame("a"), to="/proc/labels.jsonl") == (
         "/proc/labels.jsonl cannot be written: No such file or directory. Name another file."

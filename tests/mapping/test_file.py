@@ -175,7 +175,7 @@ def test_what_a_file_holds_is_there_before_the_row_is_answered(path):
     again.close()
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+@pytest.mark.linux
 def test_a_full_disk_ends_the_map_and_the_result_has_what_was_answered(ask, path, monkeypatch):
     write = MapFile.write
 

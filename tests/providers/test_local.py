@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import os
 import re
 import socket
 import subprocess
@@ -220,7 +221,7 @@ print(*{line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") if
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has libgomp.so.1, and the wheel that contains it")
+@pytest.mark.linux  # only there is libgomp.so.1, and the wheel that contains it
 def test_xllamacpp_runs_with_the_libgomp_of_a_wheel():
     done = subprocess.run([sys.executable, "-c", USE_THE_COPY], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -508,7 +509,7 @@ def small(monkeypatch, tmp_path):
     monkeypatch.delenv("AGENTMAGIC_LOCAL_MODEL", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     (tmp_path / "wheels").mkdir()
@@ -613,6 +614,12 @@ def test_a_running_pip_ends_at_once_when_asked_to_stop():
     stop.set()
     with pytest.raises(Stopped):
         downloads.run([sys.executable, "-c", "import threading; threading.Event().wait()"], stop)
+
+
+def test_words_of_pip_in_the_code_page_of_a_system_are_shown():
+    program = r"import sys; sys.stderr.buffer.write(b'ERROR: kein Platz f\xfcr x\n'); sys.exit(1)"
+    with pytest.raises(downloads.SourceFailed, match="kein Platz f�r x"):
+        downloads.run([sys.executable, "-c", program], threading.Event())
 
 
 def test_the_list_of_parts_names_22_wheels_with_their_hashes():

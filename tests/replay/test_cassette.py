@@ -47,6 +47,7 @@ def path(tmp_path):
     return tmp_path / "x.cassette.yaml"
 
 
+@pytest.mark.posix
 def test_a_recording_that_was_killed_is_readable_up_to_the_last_event_and_can_be_gone_on_with(path):
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], env=os.environ, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL

@@ -1,6 +1,5 @@
 import asyncio
 import contextvars
-import os
 import signal
 import subprocess
 import sys
@@ -111,7 +110,7 @@ def test_closing_calls_what_was_left_open_and_ends_the_thread_even_if_that_never
         one.close()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.posix
 def test_a_forked_child_gets_an_engine_of_its_own():
     code = """
 import os, warnings
@@ -284,6 +283,7 @@ def test_a_job_given_up_while_it_runs_is_interrupted(main, monkeypatch, lost):
     assert slept == []
 
 
+@pytest.mark.posix
 def test_the_first_interrupt_tells_who_serves_and_the_second_stops_waiting(main):
     told = []
     never = Future()

@@ -153,6 +153,7 @@ def test_a_cancelled_call_is_cancelled_in_the_kernel_and_a_large_result_passes(w
     asyncio.run(main())
 
 
+@pytest.mark.posix
 @pytest.mark.slow
 def test_a_call_in_a_kernel_that_dies_gets_an_error_once_and_the_next_kernel_is_joined(world):
     process = world.kernel()
@@ -419,6 +420,7 @@ def test_the_question_of_a_kernel_that_dies_is_withdrawn_and_its_late_answer_rea
     assert read(bridge, "result")["result"]["content"][0]["text"] == "accept Rome"
 
 
+@pytest.mark.posix
 @pytest.mark.slow
 def test_the_client_of_another_library_comes_through(world):
     fastmcp = pytest.importorskip("fastmcp")

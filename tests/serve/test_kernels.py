@@ -42,6 +42,7 @@ def put(one, name="", mode=0o600, text=None):
     return path
 
 
+@pytest.mark.posix
 def test_a_kernel_is_found_in_a_file_that_only_the_user_can_read_until_it_is_removed(monkeypatch):
     opened = []
     real = os.open
@@ -64,6 +65,7 @@ def test_a_kernel_is_found_in_a_file_that_only_the_user_can_read_until_it_is_rem
     assert kernels.find_all() == []
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize(
     ("end", "status", "is_left"),
     [
@@ -102,7 +104,7 @@ def test_the_file_is_removed_by_its_own_process_as_it_ends_or_by_who_looks(end, 
         ({"process": "one"}, {}, False, True),
         ({"process": -1}, {}, False, True),
         ({"notebook": "n" * 501}, {}, False, True),
-        ({}, {"mode": 0o640}, False, True),
+        pytest.param({}, {"mode": 0o640}, False, True, marks=pytest.mark.posix),
         ({}, {"name": "other.json"}, False, True),
         ({}, {"text": "{"}, False, True),
         ({}, {"text": "[" * 10_000}, False, True),
@@ -115,6 +117,7 @@ def test_only_whole_private_files_of_living_processes_are_found(changes, how, is
     assert path.exists() == is_left
 
 
+@pytest.mark.posix
 def test_links_and_pipes_are_not_read(home):
     path = put(kernel())
     path.rename(home / "elsewhere.json")
@@ -123,6 +126,7 @@ def test_links_and_pipes_are_not_read(home):
     assert kernels.find_all() == []
 
 
+@pytest.mark.posix
 def test_a_folder_that_others_can_read_is_closed_and_one_that_cannot_be_used_is_named(home):
     kernels.folder().mkdir(parents=True, mode=0o755)
     kernels.write(kernel())

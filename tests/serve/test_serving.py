@@ -125,6 +125,7 @@ def test_a_session_that_is_closed_is_served_no_longer_and_its_open_call_ends(clo
         session.close()
 
 
+@pytest.mark.posix
 def test_what_cannot_begin_leaves_nothing_served(server, monkeypatch):
     async def missing(_desk):
         raise MissingExtra("Serving the notebook", "mcp")

@@ -200,6 +200,7 @@ def test_what_a_function_raises_in_a_process_is_the_result_of_its_call(processes
     assert texts(once(heavy.boom, arguments={"word": "no"}, executor=processes)) == ["ValueError: no"]
 
 
+@pytest.mark.posix
 def test_a_pool_whose_process_was_killed_is_told_as_lost_and_then_as_broken():
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         lost, broken = results(once(heavy.die, executor=executor, times=2))

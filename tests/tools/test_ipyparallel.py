@@ -7,7 +7,7 @@ from agentmagic.tools.executors import MAY_HAVE_RUN
 from tests.tools.clusters import call_and_end, kill, runs, session_with
 from tests.turns import calls, texts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.posix]
 
 
 @pytest.fixture(scope="module")

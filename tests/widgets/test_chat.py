@@ -317,7 +317,7 @@ def test_it_is_said_that_an_output_waits_for_the_kernel_until_it_is_attached():
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (UsageError("the figure is gone"), "the figure is gone"),
+        (UsageError("the figure is gone"), "the figure is gone [usage]"),
         (asyncio.CancelledError(), "the kernel was interrupted."),
     ],
 )
@@ -466,7 +466,7 @@ def test_a_turn_runs_again_with_another_prompt():
     assert page.texts("prompt") == ["in @notes (attached: a note)"]
     page.act("retry", turn=7)
     page.until(lambda: page.problems)
-    assert page.problems[0][0] == "There is no turn 7: the session has 1, which count from 0."
+    assert page.problems[0][0] == "There is no turn 7: the session has 1, which count from 0. [usage-session]"
 
 
 # -- the session ------------------------------------------------------------------------------------

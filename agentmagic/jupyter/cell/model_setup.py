@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from agentmagic import settings
-from agentmagic.errors import AgentMagicError, AuthenticationMissing, UsageError, said
+from agentmagic.errors import AgentMagicError, AuthenticationMissing, UsageError, said, with_code
 from agentmagic.jupyter.cell.turn_queue import QueuedTurn
 from agentmagic.log import logger
 from agentmagic.providers import first_use
@@ -80,7 +80,7 @@ class ModelSetup:
         try:
             await engine().in_pool(partial(self._choose, action))
         except AgentMagicError as error:
-            self._view.complain(shown(said(error)))
+            self._view.complain(shown(with_code(error)))
         else:
             self._view.tell({"setup": None})
             self._chosen(not isinstance(action, LeaveSetup))

@@ -19,7 +19,7 @@ from agentmagic import settings
 from agentmagic.agent import Agent, Output
 from agentmagic.approval.policy import policy_of
 from agentmagic.context.rules import commands_here
-from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy, UsageError
+from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy, UsageError, with_code
 from agentmagic.events import Event, RunResult, ToolFinished, TurnFinished, innermost
 from agentmagic.host import RunView
 from agentmagic.jupyter.cell.answers import AnswerVariable, read_type
@@ -66,6 +66,8 @@ NO_TOOLS = "The model called a tool, and there are none. Mark a function with @t
 class TurnFailed(AgentMagicError):
     """A turn ended without an answer; `result` is its result."""
 
+    code = "no-tools"
+
 
 class TurnInterrupted(KeyboardInterrupt):
     """The user interrupted a turn; `is_shown` says that the output of the cell tells it."""
@@ -92,7 +94,8 @@ def one_line(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **kwargs)
         except AgentMagicError as error:
             error.args = (redact(str(error)),)  # a notebook saves the arguments beside the line
-            line = f"{type(error).__name__}: {'the turn failed; the output says why.' if error.is_shown else error}"
+            message = "the turn failed; the output says why." if error.is_shown else with_code(error)
+            line = f"{type(error).__name__}: {message}"
             cast("Any", error)._render_traceback_ = lambda: [line]
             raise
         except TurnInterrupted:

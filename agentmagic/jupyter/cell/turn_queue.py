@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from agentmagic.errors import AgentMagicError, SessionBusy, said
+from agentmagic.errors import AgentMagicError, SessionBusy, with_code
 from agentmagic.log import logger
 from agentmagic.prompt.attachments import Attachment
 from agentmagic.run import Run
@@ -127,4 +127,4 @@ def why_not_begun(error: BaseException) -> str:
         return "Interrupted before the turn began."
     if not isinstance(error, AgentMagicError):
         logger.error("a turn of a panel did not begin", exc_info=error)
-    return shown(said(error))
+    return shown(with_code(error))

@@ -3,7 +3,6 @@
 A method's parameters are the arguments, its docstring is the help.
 """
 
-import shlex
 import time
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
@@ -25,6 +24,7 @@ from agentmagic.jupyter.magics.parser import Arg
 from agentmagic.jupyter.magics.sources import conversations, folders, models, sessions, types
 from agentmagic.jupyter.notebook.file import SUFFIX
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace, can_name_session, check_name
+from agentmagic.platforms import quote_word
 from agentmagic.run_log import hand_in
 from agentmagic.serve.serving import STOPPED
 from agentmagic.session import Session
@@ -498,7 +498,7 @@ class AgentCommands:
 def _how_to_load(name: str) -> str:
     if name == DEFAULT_SESSION:
         return "load"
-    return f"-s {name} load" if can_name_session(name) else f"load {shlex.quote(name)}"
+    return f"-s {name} load" if can_name_session(name) else f"load {quote_word(name)}"
 
 
 AGENT_COMMANDS: dict[str, Command] = {
@@ -543,6 +543,9 @@ IN_A_CELL: frozenset[Command] = frozenset(
 
 def agent_magic(name: str = "agent") -> LineMagic:
     """Return `%agent`, loaded under a name."""
-    about = "Show and change sessions. To ask the agent, write %%agent with the prompt below it."
+    about = (
+        "Show and change sessions. To ask the agent, write %%agent with the prompt below it.\n"
+        f"%{name} help CODE tells what the code behind an error means, such as [key-missing]."
+    )
     redirect = f" To ask the agent, write %%{name} and the prompt below it."
-    return LineMagic(name, about, AGENT_COMMANDS, redirect=redirect)
+    return LineMagic(name, about, AGENT_COMMANDS, redirect=redirect, note=formatting.class_bounds)

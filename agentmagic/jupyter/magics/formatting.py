@@ -119,7 +119,8 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("web", web_tools(session)),
         ("permission", permission(session.agent.permission)),
         ("budgets", "; ".join(map(str, period_caps()))),
-        ("class", f"bound by {_class_files()}" if class_settings().file else ""),
+        ("policy", f"bound by {one.file}: {', '.join(one.names)}" if (one := class_settings().policy) else ""),
+        ("class", f"bound by {files}" if (files := _class_files()) else ""),
         *_project(session),
         # Not the mode of the cassette, which a saved notebook does not tell.
         ("cassette", "" if (cassette := session.deck.path) is None else relative_path(cassette)),
@@ -136,15 +137,18 @@ def _project(session: Session) -> list[tuple[str, str]]:
 
 
 def class_bounds() -> str:
-    """Return which files bound the class, what they bound, and which of their settings ask for more than holds."""
-    bounds = class_settings()
-    if bounds.file is None:
-        return ""
-    return "\n".join([f"Bound by the class settings in {_class_files()}: {', '.join(bounds.names)}.", *bounds.wider])
+    """Return which files bound the notebook, what they bound, and which of their settings ask for more than holds."""
+    bounds, lines = class_settings(), list[str]()
+    if policy := bounds.policy:
+        lines.append(f"Bound by the administrator's policy in {policy.file}: {', '.join(policy.names)}.")
+    if bounds.classes:
+        names = dict.fromkeys(name for one in bounds.classes for name in one.names)
+        lines.append(f"Bound by the class settings in {_class_files()}: {', '.join(names)}.")
+    return "\n".join([*lines, *bounds.wider])
 
 
 def _class_files() -> str:
-    return ", ".join(map(_from_here, class_settings().files))
+    return ", ".join(_from_here(one.file) for one in class_settings().classes if one.file is not None)
 
 
 def _from_here(file: Path) -> str:

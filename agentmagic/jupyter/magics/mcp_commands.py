@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from getpass import getpass
 from typing import TYPE_CHECKING, Annotated
 
-from agentmagic.errors import ServerError, UsageError
+from agentmagic.errors import ServerError, UsageError, with_code
 from agentmagic.jupyter.frontend import agreed
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.options import Command, LineMagic, SessionName
@@ -230,7 +230,7 @@ class McpCommands:
             waits = any(one.name == name and one.state == "needs approval" for one in group.servers)
             pending = group.pending(name) if waits else None
             if pending is None or not self._attended():
-                return str(error)
+                return with_code(error)
             if not agreed(f"Start the MCP server {name!r}, which the project names?\n{pending}\n[y/N] "):
                 return f"{name} was not started. %mcp approve {name} lets it start."
             return _started(group, name, approve=True)
@@ -244,7 +244,7 @@ def _started(group: "McpServers", name: str, *, approve: bool = False) -> str:
             group.approve(name)  # fails if the file that keeps approvals cannot be written
         engine().call(group.restart(name))
     except ServerError as error:
-        return str(error)
+        return with_code(error)
     return ""
 
 

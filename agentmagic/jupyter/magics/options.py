@@ -18,6 +18,7 @@ from IPython.utils.process import arg_split  # type: ignore[attr-defined]  (each
 from IPython.utils.text import DollarFormatter
 
 from agentmagic.agent import Agent
+from agentmagic.error_codes import code_in, explain
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.magics.parser import HELP_FLAGS, Arg, Help, Parser
 from agentmagic.jupyter.magics.sources import (
@@ -299,12 +300,24 @@ def _split_command(line: str, parser: Parser) -> tuple[str, str, str]:
 
 
 class LineMagic:
-    """A line magic with subcommands, the first of which is meant if the line names none."""
+    """A line magic with subcommands, the first of which is meant if the line names none.
 
-    def __init__(self, name: str, about: str, commands: Mapping[str, Command], *, redirect: str = "") -> None:
+    `note` returns what the help says at its end.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        about: str,
+        commands: Mapping[str, Command],
+        *,
+        redirect: str = "",
+        note: Callable[[], str] = str,
+    ) -> None:
         self.name = name
         self.commands = commands
         self._about = about
+        self._note = note
         self._redirect = redirect  # ends the message about an unknown subcommand
         self._parsers: dict[str, Parser] = {}
 
@@ -320,6 +333,8 @@ class LineMagic:
         if len(words) == 1 and words[0].endswith("?"):
             words = ["help", *filter(None, [words[0].rstrip("?")])]
         if words[:1] == ["help"] or HELP_FLAGS.intersection(words[:1]):
+            if code := code_in(*words[1:2]):
+                return Help(f"{explain(code)}\n")
             words = [*words[1:2], "--help"]
         if words == ["--help"]:
             return Help(self.overview())
@@ -347,10 +362,12 @@ class LineMagic:
 
     def overview(self) -> str:
         """Return the help of the magic: its subcommands, one a line."""
-        lines = [f"  {word:<10}{about}" for word, about in self.summary()]
+        width = max(map(len, self.commands)) + 1
+        lines = [f"  {word:<{width}}{about}" for word, about in self.summary()]
         first = next(iter(self.commands))
         head = f"%{self.name} [SUBCOMMAND] [--help]\n\n{self._about}\n\nSubcommands ({first} where none is named):\n"
-        return head + "\n".join(lines) + "\n"
+        note = self._note()
+        return head + "\n".join(lines) + "\n" + (f"\n{note}\n" if note else "")
 
     def _no_subcommand(self, word: str, *, followed: bool) -> str:
         hint = did_you_mean(word, self.commands, cutoff=0.8 if followed else 0.6)

@@ -17,9 +17,10 @@ from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from agentmagic.classroom import notebook_of
+from agentmagic.classroom import class_settings, notebook_of
 from agentmagic.history.journal import FOLDER, in_use
 from agentmagic.jupyter.frontend import carries_out_cell, in_notebook, running_cell
+from agentmagic.platforms import move_over
 
 SUFFIX = ".jsonl"
 RECORD = "notebook.json"
@@ -101,6 +102,8 @@ class KnownNotebook:
         if _CELL_ID.fullmatch(running):  # VS Code numbers its cells
             self._ran = running
         notebook = self._find(self._ran)  # the message of a page names no cell: the last one that ran is looked for
+        if (bounds := class_settings()).save is False:
+            return SaveFolder(None, f"{bounds.whose('save')} has {bounds.words('save')}", notebook)
         if not self._is_attended():
             return SaveFolder(None, WITHOUT_NOTEBOOK, notebook)
         if notebook is None:
@@ -124,7 +127,7 @@ class KnownNotebook:
         new = self.folder / f"{RECORD}.new"
         with suppress(OSError):
             new.write_text(json.dumps(asdict(self._identity)), encoding="utf-8")
-            new.replace(self.folder / RECORD)
+            move_over(new, self.folder / RECORD)
             self._written = self._identity
 
     def _find(self, running: str) -> Path | None:

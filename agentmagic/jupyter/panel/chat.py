@@ -15,7 +15,7 @@ from agentmagic import settings
 from agentmagic.acp.agents import installed
 from agentmagic.approval.policy import LEVELS, Level
 from agentmagic.display import words
-from agentmagic.errors import AgentMagicError, UsageError, said
+from agentmagic.errors import AgentMagicError, UsageError, said, with_code
 from agentmagic.events import Event, HistoryCut, Intent, MapProgress, StepFinished, TurnFinished, TurnStarted
 from agentmagic.jupyter.panel.panel_turns import PanelTurns
 from agentmagic.jupyter.panel.server_rows import server_rows
@@ -243,7 +243,7 @@ class Chat:
         try:
             done = await self._do(action)
         except AgentMagicError as error:
-            self.view.complain(shown(said(error)))
+            self.view.complain(shown(with_code(error)))
         except Exception as error:  # noqa: BLE001  (a click must not end in silence)
             logger.exception("an action of a panel failed")
             self.view.complain(f"That failed: {shown(said(error))}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar, cast
 
-from agentmagic.errors import AuthenticationMissing, said
+from agentmagic.errors import AuthenticationMissing, with_code
 from agentmagic.events import Planned, Routed, TurnStarted
 from agentmagic.jupyter.cell.model_setup import TurnsWithoutKey
 from agentmagic.jupyter.cell.turn_queue import SOON, QueuedTurn, TurnQueue, why_not_begun
@@ -125,7 +125,7 @@ class PanelTurns:
             raise
         except Exception as error:  # noqa: BLE001  (a click must not end in silence)
             logger.exception("an output was not attached")
-            self._view.complain(f"The output is not attached: {shown(said(error))}")
+            self._view.complain(f"The output is not attached: {shown(with_code(error))}")
             return
         finally:
             if not done:

@@ -28,11 +28,19 @@ class CellErrors:
     def notice(self, result: Any) -> None:
         """Take notice of how a cell ended; IPython calls this after each cell."""
         error = result.error_before_exec or result.error_in_exec
+        if isinstance(error, AgentMagicError):
+            self._name_code(error)
         if error is None or isinstance(error, (AgentMagicError, KeyboardInterrupt, SystemExit)):
             return
         self._cell, self._error = str(result.info.raw_cell), error
         if hints() and in_notebook(self._shell):
             say(f"%{self._magic} fix asks the agent about this error.")
+
+    def _name_code(self, error: AgentMagicError) -> None:
+        """Print the command that explains an error of ours, unless its line or the output of its turn has the code."""
+        has_code = hasattr(error, "_render_traceback_") or getattr(error.result, "error_code", "")
+        if not has_code and hints() and in_notebook(self._shell):
+            say(f"%{self._magic} help {error.code} explains this error.")
 
     def prompt(self) -> str:
         """Return the prompt about the last error: the cell and its traceback, secrets blanked.

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import httpx2
     from google.genai.client import AsyncClient
 
+OWN_URL = "https://generativelanguage.googleapis.com"
+"""The address of the Gemini API, which the SDK chooses by itself."""
+
 _body: ContextVar[bytes | None] = ContextVar("body")
 """The body of the request that this task has the SDK send, None for the SDK's own."""
 
@@ -40,6 +43,11 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         super().__init__(model, base_url=base_url, api_key=api_key)
         self._memo = memo_for(model)
+
+    @property
+    def reached_at(self) -> str:
+        """The address that requests reach, Google's own if no other one is set."""
+        return _vertex_url() if self._is_vertex else self.base_url or OWN_URL
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of the settings that the model takes."""
@@ -118,7 +126,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
     def _find(self) -> "_Access":
         self._found_url = self.base_url
         if self._api_key is None and (project := _vertex_project()) is not None:
-            return _Access(project=project, location=settings.variable("GOOGLE_CLOUD_LOCATION") or "global")
+            return _Access(project=project, location=_vertex_location())
         if self.base_url:
             usable_url(self.base_url, BASE_URL, self.example)
         return _Access(self.base_url, usable_key(self.vendor, self._api_key, KEYS))
@@ -246,6 +254,17 @@ def _sender() -> "type[httpx2.AsyncClient]":
 
 def _uses_vertex() -> bool:
     return (settings.variable("GOOGLE_GENAI_USE_VERTEXAI") or "").lower() in ("true", "1")
+
+
+def _vertex_location() -> str:
+    return settings.variable("GOOGLE_CLOUD_LOCATION") or "global"
+
+
+def _vertex_url() -> str:
+    """Return the address of Vertex AI, as the SDK finds it."""
+    location = _vertex_location()
+    usual = f"https://{'' if location == 'global' else f'{location}-'}aiplatform.googleapis.com"
+    return settings.variable("GOOGLE_VERTEX_BASE_URL") or usual
 
 
 def _vertex_project() -> str | None:

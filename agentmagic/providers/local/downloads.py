@@ -26,6 +26,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from agentmagic.errors import ProviderError
+from agentmagic.platforms import move_over
 from agentmagic.providers.proxies import proxy_for
 from agentmagic.secrets import redact
 from agentmagic.settings import variable
@@ -190,7 +191,7 @@ def _accept(partial: Path, target: Path) -> None:
         raise SourceFailed(
             "what came is not what the maker of the model published (its hash differs), and was thrown away"
         )
-    partial.replace(target)
+    move_over(partial, target)
 
 
 def _check(stop: threading.Event) -> None:
@@ -281,7 +282,7 @@ def run(command: Sequence[str], stop: threading.Event) -> None:
     errors: str | None = None
     # An interrupt of the kernel does not reach a process in a session of its own.
     with subprocess.Popen(  # noqa: S603  (our own interpreter and a fixed list of packages)
-        command, stdin=null, stdout=null, stderr=pipe, text=True, start_new_session=True
+        command, stdin=null, stdout=null, stderr=pipe, encoding="utf-8", errors="replace", start_new_session=True
     ) as process:
         try:
             while errors is None:

@@ -30,6 +30,8 @@ class LinkBroken(AgentMagicError):
     The `kind` is "dropped" (the answer), "lost" (one connection), "ended" (all of them) or "refused" (by the kernel).
     """
 
+    code = "bridge-link"
+
     def __init__(self, message: str, kind: Literal["dropped", "lost", "ended", "refused"]) -> None:
         super().__init__(message)
         self.kind = kind

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, cast
 
-from agentmagic.errors import MissingExtra, UsageError
+from agentmagic.errors import MissingExtra, UsageError, with_code
 from agentmagic.serve import kernels
 from agentmagic.serve.bridge import no_kernel
 from agentmagic.serve.bridge.client_state import ClientState, wanted
@@ -322,7 +322,7 @@ class Bridge:
         try:
             await sending
         except LinkBroken as error:
-            _note(str(error))
+            _note(with_code(error))
 
     # Messages of the kernel
 

@@ -1,11 +1,11 @@
 """Which served kernel the bridge joins, and the list of all."""
 
-import shlex
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from agentmagic.errors import UsageError
+from agentmagic.platforms import quote_word
 from agentmagic.serve.kernels import ServedKernel
 from agentmagic.text import reveal
 
@@ -84,5 +84,5 @@ def _time(kernel: ServedKernel) -> str:
 
 
 def _commands(kernels: Iterable[ServedKernel]) -> str:
-    named = [reveal(shlex.quote(one.path or str(one.process)), strictly=True) for one in kernels]
+    named = [reveal(quote_word(one.path or str(one.process)), strictly=True) for one in kernels]
     return "\n".join(f"{COMMAND} {one}" for one in named)

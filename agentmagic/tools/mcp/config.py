@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +20,7 @@ import pydantic
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from agentmagic.errors import ConfigError
+from agentmagic.platforms import split_command
 from agentmagic.secrets import learn
 from agentmagic.tools.base import TIMEOUT
 from agentmagic.tools.mcp import names
@@ -431,7 +431,7 @@ def _config(transport: Transport, entry: _ServerEntry, place: _EntryPlace) -> Se
 
 def _command_line(text: str, place: _EntryPlace) -> ServerConfig:
     try:
-        words = shlex.split(text)
+        words = split_command(text)
     except ValueError as error:
         raise place.wrong(f"the command {text!r} cannot be read ({error}). Close its quotes.") from None
     if not words:

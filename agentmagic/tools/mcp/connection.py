@@ -11,8 +11,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from agentmagic.classroom import IN_PROCESS, EntryPattern, class_settings
+from agentmagic.classroom import class_settings
 from agentmagic.errors import ServerError, ToolError
+from agentmagic.patterns import IN_PROCESS, EntryPattern
+from agentmagic.platforms import quote_word
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.text import one_line
@@ -219,7 +221,7 @@ class Connection:
 
     def with_remedy(self, error: ServerError) -> str:
         """Return the words of an error of this server, with the commands that mend it."""
-        words, name = str(error), shlex.quote(self.name)
+        words, name = str(error), quote_word(self.name)
         retry = "" if self.state in ("needs approval", "starting") else f"%mcp restart {name} tries again, "
         return f"{words}{'' if words.endswith('.') else '.'} {retry}%mcp remove {name} forgets the server."
 
@@ -274,7 +276,7 @@ class Connection:
         self.state = "needs approval"
         self.error = (
             f"The MCP server {self.name!r} was not started, since no one has approved it yet: {shown}\n"
-            f"%mcp approve {shlex.quote(self.name)} lets it start; McpServers.approve does so in code."
+            f"%mcp approve {quote_word(self.name)} lets it start; McpServers.approve does so in code."
         )
         raise ServerError(self.error)
 

@@ -8,7 +8,6 @@ another server gets the alias of its own server in front.
 import hashlib
 import ipaddress
 import re
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 
 from agentmagic.errors import ConfigError
 from agentmagic.messages import NOTEBOOK
+from agentmagic.platforms import split_command
 from agentmagic.text import one_line
 
 LONGEST_ALIAS = 100  # characters in the name of a server
@@ -114,7 +114,7 @@ def unused(name: str, taken: Collection[str]) -> str:
 
 def _split(line: str) -> list[str]:
     try:
-        return shlex.split(line)
+        return split_command(line)
     except ValueError:
         return line.split()
 

@@ -1,7 +1,6 @@
 """Several MCP servers as one source of tools."""
 
 import asyncio
-import shlex
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from agentmagic.errors import ServerError, UsageError
 from agentmagic.json_schema import check_schema
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
+from agentmagic.platforms import quote_word
 from agentmagic.runtime.engine import Listeners, void
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.text import did_you_mean, listed, one_line
@@ -119,7 +119,7 @@ class _ListedServer:
     def notices(self) -> Iterator[str]:
         """What the user should know of the tools that were listed last."""
         name = self.connection.name
-        more = f"%mcp get {shlex.quote(name)} lists all."
+        more = f"%mcp get {quote_word(name)} lists all."
         if lost := [f"{tool} ({reason.rstrip('.')})" for tool, reason in self.left_out.items() if tool != MORE]:
             yield f"The MCP server {name!r} has tools that cannot be used: {_some(lost)}. {more}"
         if MORE in self.left_out:

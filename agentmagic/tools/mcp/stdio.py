@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import sys
+import sysconfig
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -189,10 +190,20 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
 def locate(command: str, path: str | None = None) -> str | None:
     """Return where a program is, None if it is on no folder of a PATH, by default that of this process.
 
-    Programs beside this Python are found too: a kernel's PATH often lacks its own environment.
+    Programs beside this Python are found too: a kernel's PATH often lacks its own environment. With conda on Windows
+    they are in a folder of their own.
     """
     path = os.environ.get("PATH", os.defpath) if path is None else path
-    return shutil.which(command, path=os.pathsep.join((path, str(Path(sys.executable).parent))))
+    folders = (path, str(Path(sys.executable).parent), sysconfig.get_path("scripts"))
+    return shutil.which(command, path=os.pathsep.join(folders))
+
+
+def environment_of(program: Stdio) -> dict[str, str]:
+    """Return the variables of the entry of a program, and those by which this process reaches the network."""
+    network = {name: os.environ[name] for name in NETWORK if name in os.environ}
+    if sys.platform == "win32":  # `Path` and `PATH` name one variable there; a program that got both would see either
+        return {name.upper(): value for name, value in (network | dict(program.env)).items()}
+    return network | dict(program.env)
 
 
 async def start(program: Stdio) -> "tuple[Process, str]":
@@ -206,8 +217,7 @@ async def start(program: Stdio) -> "tuple[Process, str]":
     if program.cwd is not None and not program.cwd.is_dir():
         raise NotADirectoryError(f"its folder {program.cwd} does not exist")
     mark = token_hex(8)
-    network = {name: os.environ[name] for name in NETWORK if name in os.environ}
-    environment = get_default_environment() | network | dict(program.env) | {MARK: mark}
+    environment = get_default_environment() | environment_of(program) | {MARK: mark}
     command = locate(program.command, environment.get("PATH", os.defpath)) or program.command
     if sys.platform == "win32":
         from mcp.os.win32 import utilities

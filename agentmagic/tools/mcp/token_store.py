@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from agentmagic.classroom import class_settings
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import learn, redact
 from agentmagic.settings import KEYRING_SERVICE
@@ -137,7 +138,9 @@ def _put(keyring: Any, url: str, record: str) -> bool:
 
 
 async def _patiently(use: Callable[[Any], T], instead: T) -> T:
-    """Use the keyring in a thread; return `instead` if it is missing, locked, broken or silent."""
+    """Use the keyring in a thread; return `instead` if it is missing, locked, broken, silent or not allowed."""
+    if class_settings().keyring is False:
+        return instead
     try:
         async with asyncio.timeout(PATIENCE):
             return await engine().in_pool(lambda: use(import_module("keyring")))

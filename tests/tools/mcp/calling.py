@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from agentmagic.messages import ToolCall, ToolResult
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.calling import call_tool
@@ -107,6 +109,8 @@ def answering(*answers: object) -> tuple[Ask, list[str]]:
 
 
 def is_alive(pid: int) -> bool:
+    if sys.platform == "win32":  # there os.kill ends the process
+        return psutil.pid_exists(pid)
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] if sys.platform == "linux" else ""

@@ -239,6 +239,7 @@ async def test_an_adding_that_is_given_up_leaves_nothing_and_closing_ends_one_to
         await closed
 
 
+@pytest.mark.posix
 @with_servers(raw=raw(), slow=raw("held"))
 async def test_a_turn_goes_on_without_a_server_that_starts_slowly_and_has_its_tools_later(servers, /, monkeypatch):
     monkeypatch.setattr(limits, "START_WAIT", 0.2)
@@ -282,6 +283,7 @@ async def test_a_call_to_a_removed_server_is_an_error_result_and_starts_nothing(
     assert answer.text == "echo cannot be called: the server 'raw' was disconnected."
 
 
+@pytest.mark.posix
 @with_servers(a=raw("stubborn", "spawn", *AWAY), b=raw("spawn"))
 async def test_closing_leaves_no_process_not_even_one_that_refuses_or_left_the_group_of_its_server(servers, /):
     tools = {(tool.definition.server, tool.name): tool for tool in await servers.tools()}
@@ -313,6 +315,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.linux
 def test_after_a_kill_of_this_process_no_server_survives_not_even_one_that_refuses():
     program = [sys.executable, "-c", KILLED]
     ended = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -1,0 +1,61 @@
+"""The patterns in which a class or an administrator names models, addresses and MCP servers."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+IN_PROCESS = "in-process"
+"""What stands in `servers` for a server object of this process, which has neither a command nor an address."""
+
+_URL = re.compile(r"(https?://[^/?#@\\\s]+)([/?#][^\\\s]*)?", re.IGNORECASE)
+"""A URL whose host every client reads alike: it has no user and no backslash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryPattern:
+    """The entry of an MCP server, or the pattern of the entries that a class allows.
+
+    `address` is the command line or the URL, `cwd` the folder in which the program starts, "" for the kernel's.
+    `pairs` are the variables of a program, or the headers of requests, by name.
+    """
+
+    address: str
+    cwd: str = ""
+    pairs: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    def allows(self, entry: "EntryPattern") -> bool:
+        """Return whether the whole of an entry fits this one."""
+        return (
+            is_address(entry.address, self.address)
+            and fits_pattern(entry.cwd, self.cwd)
+            and all(name in self.pairs and fits_pattern(text, self.pairs[name]) for name, text in entry.pairs.items())
+        )
+
+    def __str__(self) -> str:
+        # Without the values of variables and headers, which may be secrets.
+        return ", ".join([self.address, *([f"cwd {self.cwd}"] if self.cwd else []), *self.pairs])
+
+
+def fits_pattern(text: str, pattern: str) -> bool:
+    """Return whether a text as a whole is what a pattern says, in which `*` stands for any characters."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
+
+
+def is_address(address: str, pattern: str) -> bool:
+    """Return whether a command line or a URL is what a pattern says; its `*` in a host stays within the host.
+
+    `*` alone is any of them.
+    """
+    if pattern == "*":
+        return True
+    if "://" not in pattern:
+        return fits_pattern(address, pattern) and "://" not in address.partition(" ")[0]
+    url = _URL.fullmatch(address)
+    if url is None or ".." in unquote(url[2] or ""):
+        return False
+    host, slash, path = pattern.partition("://")[2].partition("/")
+    scheme = pattern.partition("://")[0]
+    return fits_pattern(url[1].lower(), f"{scheme}://{host}".lower()) and fits_pattern(
+        (url[2] or "/").removeprefix("/"), path if slash else ""
+    )

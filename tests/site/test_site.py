@@ -1,0 +1,135 @@
+"""The site of the documentation as its readers get it: `.ci/run` builds it, or the first test here does."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from posixpath import dirname, normpath
+from urllib.parse import unquote
+
+import pytest
+
+import agentmagic
+
+pytest.importorskip("sphinx")
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent.parent
+NOTEBOOKS = {
+    **{f"tutorials/walkthroughs/{path.stem}.html": path for path in ROOT.glob("notebooks/*.ipynb")},
+    **{f"tutorials/lessons/{path.stem}.html": path for path in ROOT.glob("notebooks/lessons/*.ipynb")},
+}
+READ = (
+    "index.html",
+    "tutorials/walkthroughs/04_code.html",
+    "how-to/use-ollama.html",
+    "reference/python/session.html",
+    "reference/agent-commands.html",
+    "explanation/comparison.html",
+)
+"""Pages of each kind, which are looked at with the rules of axe."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site, which AGENTMAGIC_SITE names if it has been built."""
+    if built := os.environ.get("AGENTMAGIC_SITE"):
+        return Path(built)
+    folder = tmp_path_factory.mktemp("site") / "site"
+    build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", folder]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    """The HTML of each page, by its path."""
+    files = [path for path in site.rglob("*.html") if path.relative_to(site).parts[0] not in ("_static", "lite")]
+    return {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in files}
+
+
+def test_every_link_leads_to_a_page_and_a_place_of_the_site(site, pages):
+    places = {page: set(re.findall(r'\bid="([^"]+)"', html)) for page, html in pages.items()}
+    lost = []
+    for page, html in pages.items():
+        for link in set(re.findall(r'\b(?:href|src)="([^"]+)"', html)):
+            path, _, place = link.replace("&amp;", "&").partition("#")
+            if re.match(r"[a-z]+:", link) or page == "search.html":
+                continue
+            target = normpath(f"{dirname(page)}/{unquote(path.split('?')[0])}").lstrip("/") if path else page
+            found = target in pages or (site / target).is_file()
+            if not found or (place and target in places and unquote(place) not in places[target]):
+                lost.append((page, link))
+    assert lost == []
+
+
+def test_a_link_to_elsewhere_is_the_whole_address_of_a_page_that_is_sent_encrypted(pages):
+    addresses = {link for html in pages.values() for link in re.findall(r'\bhref="([a-z]+:[^"]*)"', html)}
+    assert {link for link in addresses if not re.match(r"https://[\w-]+(\.[\w-]+)+(/|$)", link)} == set()
+
+
+def test_a_page_names_no_folder_or_object_of_the_machine_that_built_it(pages):
+    marks = re.compile(rf"{re.escape(str(ROOT))}|object at 0x")
+    assert {page for page, html in pages.items() if marks.search(html)} == set()
+
+
+def test_a_page_loads_nothing_from_elsewhere(pages):
+    loads = re.compile(r'<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)="((?:https?:)?//[^"]+)"')
+    assert {page: found for page, html in pages.items() if (found := loads.findall(html))} == {}
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS)
+def test_a_tutorial_has_the_outputs_that_are_saved_in_its_notebook(pages, page):
+    cells = json.loads(NOTEBOOKS[page].read_text(encoding="utf-8"))["cells"]
+    data = [output["data"] for cell in cells for output in cell.get("outputs", []) if "data" in output]
+    shown = "".join("".join(entry.get("text/html", "")) for entry in data)
+    assert pages[page].count('<div class="agentmagic') == shown.count('<div class="agentmagic') > 0
+    assert pages[page].count("<details") >= shown.count("<details")
+    pictures = shown.count('src="data:image') + sum("image/png" in entry for entry in data)
+    assert pages[page].count('src="data:image') + pages[page].count("_images/") >= pictures
+
+
+def test_every_public_name_is_described(pages):
+    names = {f"agentmagic.{name}" for name in agentmagic.__all__}
+    names |= {f"agentmagic.export.{name}" for name in import_module("agentmagic.export").__all__}
+    names |= {"agentmagic.host.ScriptHost", "agentmagic.testing.check"}
+    reference = "".join(html for page, html in pages.items() if page.startswith("reference/python/"))
+    assert {name for name in names if f'id="{name}"' not in reference} == set()
+
+
+def test_the_search_knows_words_of_each_kind_of_page(site):
+    index = (site / "searchindex.js").read_text(encoding="utf-8")
+    assert [
+        word for word in ("ollama", "canteen", "agentmagic_schema_on", "agentmagic.Session") if word not in index
+    ] == []
+
+
+@pytest.mark.parametrize("look", [{"width": 1280, "scheme": "light"}, {"width": 400, "scheme": "dark"}], ids=str)
+def test_everyone_can_use_the_pages(site, look):
+    sync_api = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium")
+    rules = Path(os.environ.get("AGENTMAGIC_AXE", ""))
+    if chromium is None or not rules.is_file():
+        pytest.skip("needs chromium, and AGENTMAGIC_AXE, which names the axe.min.js of axe-core; takes 10 s")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        size = {"width": look["width"], "height": 900}
+        page = browser.new_page(viewport=size, color_scheme=look["scheme"], reduced_motion="reduce")
+        faults = {path: found for path in READ if (found := faults_of(page, site / path, rules))}
+        browser.close()
+    assert faults == {}
+
+
+def faults_of(page, path, rules):
+    """The rules of axe that a page breaks, with its cards open, and whether it is wider than the window."""
+    page.goto(path.as_uri())
+    page.evaluate("document.querySelectorAll('.agentmagic details').forEach(card => { card.open = true; })")
+    page.add_script_tag(path=rules)
+    found = page.evaluate("axe.run({ resultTypes: ['violations'] })")["violations"]
+    wide = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+    return [f"{fault['id']}: {fault['nodes'][0]['html']}" for fault in found] + ["wider than the window"] * wide

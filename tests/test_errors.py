@@ -1,0 +1,154 @@
+"""The codes of errors: which error has which, where people see it, and the page that lists their messages.
+
+After a change of a message, `python -m tests.test_errors` writes the page anew.
+"""
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from agentmagic import Agent, ScriptedModel, Session
+from agentmagic.__main__ import main
+from agentmagic.display.terminal import render
+from agentmagic.display.transcript import Transcript
+from agentmagic.error_codes import MEANINGS, PAGE
+from agentmagic.errors import (
+    AuthenticationMissing,
+    RateLimited,
+    UsageError,
+    usage_code,
+    with_code,
+)
+from agentmagic.jupyter.magics.agent_commands import agent_magic
+from tests.error_messages import FOR_MODELS, Source, has_words
+
+FILE = Path(__file__).parent.parent / PAGE
+BEGIN, END = "<!-- the codes begin -->\n", "<!-- the codes end -->"
+OTHERS = "Other messages with this code have only the words of a server, a file or another library.\n\n"
+
+
+def quoted(message):
+    """A message as code of Markdown."""
+    ticks = "`" * (1 + max(map(len, re.findall("`+", message)), default=0))
+    space = " " if len(ticks) > 1 else ""
+    return f"{ticks}{space}{message}{space}{ticks}"
+
+
+def section(code, source, made):
+    """What the page says of a code: what it means, its classes, and the messages that it stands behind."""
+    classes = [name for name, one in source.codes.items() if one == code and not name.startswith("_")]
+    messages = sorted({text for one in made for text in one.messages if has_words(text)})
+    listed = "".join(f"- {quoted(text)}\n" for text in messages)
+    others = any(not any(map(has_words, one.messages)) for one in made)
+    named = ", ".join(f"`{name}`" for name in classes or ["UsageError"])
+    return f"## {code}\n\n{MEANINGS[code]}\n\nClass: {named}.\n\n{listed}" + "\n" * bool(listed) + OTHERS * others
+
+
+def codes(source):
+    """The part of the page that is made from the source."""
+    made = [one for one in source.made() if one.kind not in FOR_MODELS]
+    return "".join(section(code, source, [one for one in made if one.code == code]) for code in MEANINGS)
+
+
+@pytest.fixture(scope="module")
+def source():
+    return Source()
+
+
+@pytest.mark.slow
+def test_the_page_has_every_message_that_people_may_see(source):
+    page = FILE.read_text(encoding="utf-8")
+    assert page.split(BEGIN)[1].split(END)[0] == codes(source), "python -m tests.test_errors"
+
+
+@pytest.mark.slow
+def test_every_code_has_a_meaning_and_every_meaning_is_of_a_code(source):
+    assert {one.code for one in source.made()} | {"usage"} == MEANINGS.keys()
+
+
+def test_a_code_is_the_anchor_of_its_heading_on_every_site():
+    assert all(re.fullmatch("[a-z]+(-[a-z]+)*", code) for code in MEANINGS)
+
+
+def test_a_usage_error_is_named_for_the_part_that_made_it():
+    with pytest.raises(UsageError) as raised:
+        Agent("scripted:x", timeout=-1)
+    assert raised.value.code == "usage-agent"
+    assert UsageError("mine").code == "usage"
+    modules = ["agentmagic.jupyter.magics.options", "agentmagic.run_log", "agentmagic.__main__", "agentmagic"]
+    assert [usage_code(module) for module in modules] == ["usage-magics", "usage-run-log", "usage-main", "usage"]
+
+
+def test_an_error_that_crossed_to_another_process_keeps_its_code():
+    with pytest.raises(UsageError) as raised:
+        Agent("scripted:x", timeout=-1)
+    assert pickle.loads(pickle.dumps(raised.value)).code == "usage-agent"  # noqa: S301  (our own)
+
+
+def test_the_code_stands_behind_the_message_but_is_no_part_of_it():
+    error = RateLimited("Too many requests.", status=429)
+    assert (str(error), with_code(error)) == ("Too many requests.", "Too many requests. [rate-limited]")
+    assert with_code(ValueError("odd")) == "odd"
+
+
+class Refusing(ScriptedModel):
+    """A model whose server wants a key."""
+
+    async def stream(self, request):
+        raise AuthenticationMissing("No key was found. Set KEY.", ["KEY"])
+        yield
+
+
+def shown(session):
+    """What a terminal shows of the session's turns."""
+    transcript = Transcript()
+    for turn in session.turns:
+        for event in turn.events:
+            transcript.feed(event)
+    return render(transcript)
+
+
+def test_a_failed_turn_shows_the_code_also_when_it_is_read_back(tmp_path):
+    file = tmp_path / "talk.agent.jsonl"
+    session = Session(Agent(Refusing([])), path=file)
+    with pytest.raises(AuthenticationMissing):
+        session.ask("Hello")
+    session.close()
+    assert "Error: No key was found. Set KEY. [key-missing]" in shown(session)
+    assert shown(Session.load(file)) == shown(session)
+    older = file.read_text(encoding="utf-8").replace(',"error_code":"key-missing"', "")
+    file.write_text(older, encoding="utf-8")
+    assert "Error: No key was found. Set KEY.\n" in shown(Session.load(file))
+
+
+def test_a_turn_that_used_up_its_budget_shows_that_code():
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    steps = [{"calls": [{"name": "look", "arguments": {}}]}, "Done."]
+    result = Session(Agent(ScriptedModel(steps), tools=[look], max_tokens=1)).ask("Hello")
+    assert (result.stop_reason, result.error_code) == ("budget", "budget")
+
+
+def test_help_in_the_notebook_and_in_a_terminal_explains_a_code(capsys):
+    magic = agent_magic()
+    told = magic.read("help [key-missing]").text
+    assert MEANINGS["key-missing"] in told
+    assert f"{PAGE}#key-missing" in told
+    assert magic.read("help key-missing").text == magic.read("help AuthenticationMissing").text == told
+    assert main(["explain", "[key-missing]"]) == 0
+    assert capsys.readouterr().out == told
+    assert main(["explain", "key-mising"]) == 2
+    assert capsys.readouterr().err == (
+        "No error has the code 'key-mising'. Did you mean key-missing? The code stands in brackets behind the message. "
+        "[usage-error-codes]\n"
+    )
+    assert "help CODE tells what the code behind an error means" in magic.overview()
+
+
+if __name__ == "__main__":
+    before, rest = FILE.read_text(encoding="utf-8").split(BEGIN)
+    FILE.write_text(before + BEGIN + codes(Source()) + END + rest.split(END)[1], encoding="utf-8")
