@@ -125,7 +125,6 @@ async def main() -> str:
         shell.reset(new_session=True)
         notebooks[path.stem] = await replay(path, page, kernel)
         await kernel.run("%unload_ext agentmagic")
-        # The next notebook is to find a new kernel: sessions without a name are counted, for example.
-        for module in [one for one in sys.modules if one.partition(".")[0] in {"agentmagic", "checks", "word_model"}]:
-            del sys.modules[module]
+        # The next notebook is to find a new kernel, in which sessions without a name are counted from one again.
+        sys.modules["agentmagic.jupyter.extension"]._namespaces.clear()
     return json.dumps({"seconds": seconds, "notebooks": notebooks})
