@@ -36,6 +36,8 @@ OWN_SOURCE = "FOLDER, with your clone of agentmagic as FOLDER"  # agentmagic is 
 _PIP = f"{quote_word(sys.executable)} -m pip install"  # `python` may be another one
 _NAME = re.compile(r"[^\w.-]")
 """What ends the name of a package in a requirement."""
+_SYSTEM = re.compile(r"""\s*sys_platform\s*([!=]=)\s*['"](\w+)['"]\s*""")
+"""The marker of a package that one system needs, or all others do. Extras have other markers."""
 _MODULES = {"ipython": "IPython", "markdown-it-py": "markdown_it", "python-dotenv": "dotenv", "pyyaml": "yaml"}
 """The modules of those packages that agentmagic needs whose names are not those of their modules."""
 _PACKAGES = {"google": "google-genai", "pydantic_core": "pydantic"}
@@ -126,7 +128,7 @@ def _packages() -> Iterator[Finding]:
             "agentmagic runs from a folder, and is not installed in this Python.",
             f"{_PIP} -e {quote_word(requirement('all'))}",
         )
-    needed = [_NAME.split(line, 1)[0] for line in lines if ";" not in line]
+    needed = [_NAME.split(line, 1)[0] for line in lines if _is_needed(line)]
     absent = [name for name in needed if not _installed(name)]
     modules = {name: _MODULES.get(name, name.replace("-", "_")) for name in needed if name not in absent}
     broken = {name: why for name, module in modules.items() if (why := _import_problem(module))}
@@ -145,6 +147,13 @@ def _required_by_source() -> list[str]:
         text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
         return tomllib.loads(text)["project"]["dependencies"]
     return []
+
+
+def _is_needed(line: str) -> bool:
+    """Return whether a line of requirements holds on this system, without an extra."""
+    marker = line.partition(";")[2]
+    system = _SYSTEM.fullmatch(marker)
+    return not marker or (system is not None and (system[1] == "==") == (system[2] == sys.platform))
 
 
 def _installed(name: str) -> str:
