@@ -7,6 +7,7 @@ stands beside the site, in `build/site-source`.
 
 import importlib
 import re
+import subprocess
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -154,11 +155,18 @@ def escape_docstring(_app: Sphinx, _what: str, _name: str, _obj: Any, _options: 
         lines[number] = "".join(pieces)
 
 
+def add_lessons(app: Sphinx, failure: Exception | None) -> None:
+    """Put the lessons that run in a page into the site."""
+    if failure is None and app.builder.name == "html":
+        subprocess.run([sys.executable, DOCS / "lite" / "build.py", Path(app.outdir) / "lite"], check=True)
+
+
 def setup(app: Sphinx) -> None:
-    """Have Sphinx read the copy of `docs`."""
+    """Have Sphinx read the copy of `docs`, and add the lessons."""
     app.srcdir = type(app.srcdir)(f"{app.outdir}-source")
     copy_sources(Path(app.srcdir))
     app.add_directive("public-names", PublicNames)
+    app.connect("build-finished", add_lessons)
     app.connect("autodoc-process-docstring", escape_docstring, priority=400)  # before napoleon
     app.add_lexer("python", IPython3Lexer)  # cells have magics
     app.add_lexer("agentmagic", IPython3Lexer)

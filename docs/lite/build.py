@@ -1,5 +1,6 @@
-"""Builds the lessons as a JupyterLite site: python docs/lite/build.py FOLDER. It needs agentmagic[lite] and git.
+"""Builds the lessons as a JupyterLite site: python docs/lite/build.py FOLDER. It needs agentmagic[site] and git.
 
+`docs/conf.py` calls it, so that the site of the documentation has the lessons in `lite`.
 The page loads Pyodide and its compiled packages from Pyodide's own site, and the other packages from PyPI. Only the
 wheel of this checkout is part of the site.
 """

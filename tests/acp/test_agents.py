@@ -92,11 +92,8 @@ def test_each_row_says_how_to_install_and_to_log_in_and_has_no_key_of_ours():
 
 
 def test_the_docs_have_the_table():
-    page = (
-        (Path(__file__).parents[2] / "docs" / "guide" / "outside-agents.md")
-        .read_text(encoding="utf-8")
-        .replace("\\|", "|")
-    )
+    guide = Path(__file__).parents[2] / "docs" / "guide" / "outside-agents.md"
+    page = guide.read_text(encoding="utf-8").replace("\\|", "|")
     for row in KNOWN.values():
         own = ", ".join(f"`{name}`" for name in sorted(row.own))
         seen = "" if row.is_seen else " not yet seen |"
