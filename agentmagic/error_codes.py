@@ -158,8 +158,8 @@ MEANINGS: Mapping[str, str] = {
         "the clone that it came from with --source."
     ),
     "usage-lessons": (
-        "The lessons cannot be copied from there or to there. Run the command in a clone of agentmagic, and name a "
-        "new folder."
+        "The lessons cannot be copied from there or to there, or an exercise of a lesson is solved in it. Name a new "
+        "folder, and leave --source out, or name a clone of agentmagic with it."
     ),
     "usage-loop": (
         "The turn cannot be run as it was asked for: its tool_choice, its hook, its plan or its tools contradict what "
@@ -235,8 +235,18 @@ MEANINGS: Mapping[str, str] = {
 
 def code_in(written: str = "") -> str:
     """Return the code that someone has written, in brackets or not, or that of a class; "" if there is none."""
-    code = getattr(getattr(errors, written, None), "code", written.strip("[].,"))
+    code = _codes_of_classes().get(written, written.strip("[].,"))
     return code if code in MEANINGS else ""
+
+
+def _codes_of_classes() -> dict[str, str]:
+    """Return the codes of all classes of errors that are loaded, by the names of the classes."""
+    found, waiting = dict[str, str](), [errors.AgentMagicError]
+    while waiting:
+        one = waiting.pop()
+        found[one.__name__] = one.code
+        waiting += one.__subclasses__()
+    return found
 
 
 def explain(written: str) -> str:
@@ -246,4 +256,4 @@ def explain(written: str) -> str:
         raise errors.UsageError(
             f"No error has the code {written!r}.{meant} The code stands in brackets behind the message."
         )
-    return f"{code}: {MEANINGS[code]}\n\nIts messages: {PAGE}#{code}"
+    return f"{code}: {MEANINGS[code]}\n\nThe documentation lists its messages: {PAGE}#{code}"

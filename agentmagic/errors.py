@@ -69,9 +69,21 @@ def usage_code(module: str) -> str:
     return f"{UsageError.code}-{path[-2:][0].strip('_').replace('_', '-')}"
 
 
+def code_of(error: BaseException) -> str:
+    """Return the code of an AgentMagicError, "" for any other error.
+
+    A class of other code may use the name `code` for something else, such as an HTTP status. That is no code.
+    """
+    if not isinstance(error, AgentMagicError):
+        return ""
+    code: object = error.code
+    return code if isinstance(code, str) else AgentMagicError.code
+
+
 def with_code(error: BaseException) -> str:
-    """Return the words of an error as people see them: behind those of an AgentMagicError stands its code."""
-    return f"{said(error)} [{error.code}]" if isinstance(error, AgentMagicError) else said(error)
+    """Return the message of an error as people see it. The code of an AgentMagicError follows it in brackets."""
+    code = code_of(error)
+    return f"{said(error)} [{code}]" if code else said(error)
 
 
 class AgentMagicError(Exception):

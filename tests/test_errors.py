@@ -16,6 +16,7 @@ from agentmagic.display.transcript import Transcript
 from agentmagic.error_codes import MEANINGS, PAGE
 from agentmagic.errors import (
     AuthenticationMissing,
+    ProviderError,
     RateLimited,
     UsageError,
     usage_code,
@@ -122,6 +123,24 @@ def test_a_failed_turn_shows_the_code_also_when_it_is_read_back(tmp_path):
     older = file.read_text(encoding="utf-8").replace(',"error_code":"key-missing"', "")
     file.write_text(older, encoding="utf-8")
     assert "Error: No key was found. Set KEY.\n" in shown(Session.load(file))
+
+
+class NotFound(ProviderError):
+    code = 404
+
+
+def test_a_failed_turn_is_read_back_also_if_its_error_has_a_code_of_another_kind(tmp_path):
+    class Lost(ScriptedModel):
+        async def stream(self, request):
+            raise NotFound("No such page.")
+            yield
+
+    session = Session(Agent(Lost([])), path=tmp_path / "talk.agent.jsonl")
+    with pytest.raises(NotFound):
+        session.ask("Hello")
+    session.close()
+    assert with_code(NotFound("No such page.")) == "No such page. [turn-failed]"
+    assert shown(Session.load(tmp_path / "talk.agent.jsonl")) == shown(session)
 
 
 def test_a_turn_that_used_up_its_budget_shows_that_code():

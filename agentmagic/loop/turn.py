@@ -17,7 +17,7 @@ from agentmagic.approval.approvals import Ask, Gate, ask_no_one
 from agentmagic.approval.policy import policy_of
 from agentmagic.classroom import class_settings
 from agentmagic.context.project_questions import NO, YES, is_yes
-from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, said
+from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, code_of, said
 from agentmagic.events import (
     Event,
     Fold,
@@ -278,7 +278,7 @@ class TurnLoop:
             usage=self.steps.usage,
             seconds=time.monotonic() - self.started - self.deadline.paused_for,  # without the time that the user took
             error=redact(said(error)) if error else self.spent,
-            error_code=error.code if error else BudgetExhausted.code if self.spent else "",
+            error_code=code_of(error) if error else BudgetExhausted.code if self.spent else "",
             value=self.value,
             wrapped_in=schema.wrapped_in if schema and self.value is not None else "",
         )

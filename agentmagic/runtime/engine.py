@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
+from agentmagic.errors import UsageError
 from agentmagic.log import logger
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.runtime.home import HOME
@@ -214,11 +215,11 @@ class Engine:
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the engine and wait for its result; an interrupt cancels it.
 
-        Raises RuntimeError, and runs nothing, on a loop that must not block.
+        Raises RuntimeError, and runs nothing, on a loop that must not block; UsageError in a browser that cannot wait.
         """
         try:
             self.refuse_own_thread()
-        except RuntimeError:
+        except (RuntimeError, UsageError):
             coroutine.close()  # else Python warns that it was never awaited
             raise
         future = self.submit(coroutine)

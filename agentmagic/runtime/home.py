@@ -1,6 +1,6 @@
 """Where agents run: on event loops in threads, or, if the platform has no threads, on the caller's own event loop.
 
-`HOME` is the home of this process. It is chosen once, by the platform; no other module asks for the platform.
+`HOME` is the home of this process. It is chosen once, by the platform.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Home(Protocol):
     threads: bool
     """Whether work runs beside the code that starts it."""
 
-    def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> "Place":
+    def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> "RunningLoop":
         """Return a loop that runs. `run` runs it until it is stopped, in a thread of this name."""
         ...
 
@@ -50,14 +50,14 @@ class Home(Protocol):
         ...
 
     def condition(self) -> Condition:
-        """Return what the main thread waits with."""
+        """Return the condition on which the main thread waits for jobs."""
         ...
 
     def refuse_to_block(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Raise if synchronous code may not wait here; `loop` is the event loop that runs here, if one does."""
 
 
-Place = tuple[asyncio.AbstractEventLoop, threading.Thread]
+RunningLoop = tuple[asyncio.AbstractEventLoop, threading.Thread]
 """An event loop, and the thread in which it runs."""
 
 
@@ -94,14 +94,18 @@ class Threads:
 
     threads = True
 
-    def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> Place:
-        """Start a loop in a new thread."""
-        loop = EngineLoop()
-        return loop, self.in_thread(partial(run, loop), name)
+    def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> RunningLoop:
+        """Start a loop in a new thread. Both have an empty context: they would hold that of the first cell for good."""
+        empty = contextvars.Context()
+        loop = empty.run(EngineLoop)
+        return loop, self._started(partial(empty.run, run, loop), name)
 
     def in_thread(self, function: Callable[[], object], name: str) -> threading.Thread:
         """Call a function in a new thread."""
-        thread = threading.Thread(target=contextvars.copy_context().run, args=(function,), name=name, daemon=True)
+        return self._started(partial(contextvars.copy_context().run, function), name)
+
+    def _started(self, work: Callable[[], object], name: str) -> threading.Thread:
+        thread = threading.Thread(target=work, name=name, daemon=True)
         thread.start()
         return thread
 
@@ -128,7 +132,7 @@ class Inline:
 
     threads = False
 
-    def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> Place:  # noqa: ARG002
+    def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> RunningLoop:  # noqa: ARG002
         """Return the loop of the page, which runs always."""
         return asyncio.get_event_loop(), threading.main_thread()
 

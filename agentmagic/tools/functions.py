@@ -338,7 +338,9 @@ class _Invocation:
                 return await _finished(value, context)
 
         bound = caller.get()
-        if self.options.loop == "engine" or bound.loop is asyncio.get_running_loop():  # in a browser there is one loop
+        # Code that runs on the engine's loop may start a turn, and in a browser there is one loop: it must not wait for
+        # itself.
+        if self.options.loop == "engine" or bound.loop is asyncio.get_running_loop():
             return await _on_user_loop(work, context)
         main = engine().main
         # Started from synchronous code there is no caller's loop, so a new one is run: in the main thread if a cell

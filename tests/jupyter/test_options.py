@@ -110,6 +110,13 @@ def test_help_is_a_word_an_option_and_a_question_mark(line):
     assert ("a file that is not there yet" in read.text) == ("save" in line)
 
 
+@pytest.mark.parametrize("magic", [AGENT, MCP], ids=["agent", "mcp"])
+def test_help_of_each_command_is_that_of_the_command_also_if_a_code_of_errors_has_its_name(magic):
+    shown = {word: magic.read(f"help {word}").text for word in magic.commands}
+    assert shown == {word: magic.parser(word).format_help() for word in magic.commands}
+    assert magic.read("help [cassette]").text.startswith("cassette: A recording")
+
+
 def test_values_are_put_into_a_line_but_not_within_quotes():
     names = {"x": 5, "data": {"k": "v"}}
     written = """-m {x} --instructions "say {x}, $x" $x '{x}' {data["k"]} {nothing} don't"""

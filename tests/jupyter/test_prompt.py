@@ -248,20 +248,20 @@ def test_what_names_nothing_and_code_stay_text(typed, text):
         ),
         pytest.param(
             "@link.txt",
-            "@link.txt is not attached: it lies outside of the notebook's folder. [usage-prompt]",
+            "@link.txt is not attached: it lies outside of the notebook's folder.",
             marks=pytest.mark.posix,
         ),
         (
             "@sub/.key",
-            "@sub/.key is not attached: hidden files, which often hold keys, are not attached. [usage-prompt]",
+            "@sub/.key is not attached: hidden files, which often hold keys, are not attached.",
         ),
         (
             "@sub/../.env",
-            "@sub/../.env is not attached: hidden files, which often hold keys, are not attached. [usage-prompt]",
+            "@sub/../.env is not attached: hidden files, which often hold keys, are not attached.",
         ),
-        ("@binary.bin", "@binary.bin is not attached: it is no text, and no image. [usage-prompt]"),
-        ("@out[7]", "@out[7] is not attached: cell 7 has left no value. [usage-prompt]"),
-        ("@In[9]", "@In[9] is not attached: cell 9 was not run. [usage-prompt]"),
+        ("@binary.bin", "@binary.bin is not attached: it is no text, and no image."),
+        ("@out[7]", "@out[7] is not attached: cell 7 has left no value."),
+        ("@In[9]", "@In[9] is not attached: cell 9 was not run."),
     ],
 )
 def test_what_cannot_be_attached_is_told_in_a_sentence(typed, text, told):
@@ -271,7 +271,7 @@ def test_what_cannot_be_attached_is_told_in_a_sentence(typed, text, told):
 
 def test_the_last_traceback_is_attached_without_the_calls_of_ipython(typed, monkeypatch):
     monkeypatch.delattr(sys, "last_value", raising=False)
-    assert typed("@error").problems == ("@error is not attached: no cell has failed yet. [usage-prompt]",)
+    assert typed("@error").problems == ("@error is not attached: no cell has failed yet.",)
     with pytest.raises(ValueError, match="invalid literal") as error:
         int(f"249,00 {KEY}")
     monkeypatch.setattr(sys, "last_value", error.value, raising=False)

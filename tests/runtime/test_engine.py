@@ -1,17 +1,22 @@
 import asyncio
 import contextvars
+import gc
+import inspect
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from agentmagic.errors import UsageError
 from agentmagic.runtime.engine import Engine, engine
+from agentmagic.runtime.home import HOME, NO_JSPI
 from agentmagic.testing import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent
@@ -85,6 +90,35 @@ def test_waiting_on_the_engine_s_own_thread_is_refused_and_runs_nothing():
         return ran
 
     assert engine().submit(call()).result(PATIENCE) == []
+
+
+def test_the_thread_of_the_engine_does_not_hold_the_context_of_who_began_it():
+    class Span:
+        """What a context variable holds."""
+
+    span = Span()
+    begun_by, is_held = contextvars.ContextVar("begun_by"), weakref.ref(span)
+    context = contextvars.copy_context()
+    context.run(begun_by.set, span)
+    own = context.run(Engine)
+    del span, context
+    gc.collect()
+    assert is_held() is None
+    own.close()
+
+
+def test_what_may_not_wait_is_closed_unrun_in_a_browser_that_cannot_wait(monkeypatch):
+    def refuse(_loop):
+        raise UsageError(NO_JSPI)
+
+    async def work():
+        raise AssertionError
+
+    monkeypatch.setattr(HOME, "refuse_to_block", refuse)
+    coroutine = work()
+    with pytest.raises(UsageError, match="Chrome or Edge"):
+        engine().call(coroutine)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
 def test_closing_calls_what_was_left_open_and_ends_the_thread_even_if_that_never_ends():

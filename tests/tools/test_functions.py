@@ -333,6 +333,17 @@ def test_a_coroutine_bound_to_its_caller_s_loop_runs_there():
     assert texts(play(calls("where"), "Done.", tools=[where])) == ["false"]
 
 
+def test_a_coroutine_whose_caller_is_the_engine_runs_beside_it():
+    @tool(loop="caller")
+    async def where() -> bool:
+        return asyncio.get_running_loop() is engine().loop
+
+    async def begin():
+        return await scripted(calls("where"), "Done.", tools=[where]).start("a prompt")
+
+    assert texts(engine().call(begin())) == ["false"]
+
+
 def test_a_timeout_cancels_a_coroutine_on_its_caller_s_loop():
     @tool(loop="caller", timeout=SOON)
     async def where() -> None:

@@ -333,7 +333,7 @@ class LineMagic:
         if len(words) == 1 and words[0].endswith("?"):
             words = ["help", *filter(None, [words[0].rstrip("?")])]
         if words[:1] == ["help"] or HELP_FLAGS.intersection(words[:1]):
-            if code := code_in(*words[1:2]):
+            if words[1:2] and words[1] not in self.commands and (code := code_in(words[1])):
                 return Help(f"{explain(code)}\n")
             words = [*words[1:2], "--help"]
         if words == ["--help"]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from agentmagic.errors import AgentMagicError, UsageError
+from agentmagic.errors import AgentMagicError, UsageError, code_of
 from agentmagic.jupyter.frontend import in_notebook, say
 from agentmagic.secrets import redact
 from agentmagic.settings import hints
@@ -40,7 +40,7 @@ class CellErrors:
         """Print the command that explains an error of ours, unless its line or the output of its turn has the code."""
         has_code = hasattr(error, "_render_traceback_") or getattr(error.result, "error_code", "")
         if not has_code and hints() and in_notebook(self._shell):
-            say(f"%{self._magic} help {error.code} explains this error.")
+            say(f"%{self._magic} help {code_of(error)} explains this error.")
 
     def prompt(self) -> str:
         """Return the prompt about the last error: the cell and its traceback, secrets blanked.

@@ -88,7 +88,7 @@ def _mentioned(text: str, attachables: Attachables, servers: set[str]) -> tuple[
             if one is None and not spec and (head := WORD.match(word)) and attachables.has(head[0]):
                 word, one = head[0], attachables.find(head[0], "")  # "@sales.head()" names sales
         except AgentMagicError as error:
-            problems.append(f"@{word} is not attached: {error}. [{error.code}]")
+            problems.append(f"@{word} is not attached: {error}.")
             continue
         if one is not None:
             found.setdefault((word, spec), one)
