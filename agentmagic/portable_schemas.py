@@ -6,9 +6,12 @@ one, so that a recorded turn reads the same everywhere. This may differ from `js
 - Patterns are Python's, and may backtrack for long. A schema with `\p{L}` or `(?<name>a)` cannot be used; `\s` and
   `(?i)` know ASCII only; `$` is the end of the text, with `(?m)` too.
 - Formats are checked as far as `jsonschema` can without further packages: `date` is, `uri` is not.
-- Data or references that nest too deeply for Python's stack do not fit.
+- Data and references that nest too deeply for Python's stack are refused, and so is a `$ref` that leads to itself.
+- A `$schema` below the root is not followed exactly.
 - `unevaluatedItems`, `unevaluatedProperties` and `items` with the value `false` have other words, and so do numbers
-  with an exponent.
+  with an exponent and the reasons why a schema cannot be used.
+- Some rare pairs of problems come in another order: `const` and `type` beside `items`, `required` and
+  `dependentRequired`.
 """
 
 import json
@@ -53,6 +56,7 @@ class Checker:
 def validator_for(schema: Any, retriever: Callable[[str], Any]) -> Checker:
     """Return a checker. Raises ValueError if the schema is invalid, or if a `$ref` cannot be resolved."""
     from jsonschema.exceptions import SchemaError
+    from referencing.exceptions import PointerToNowhere
 
     try:
         return Checker(_validator(schema, retriever))
@@ -60,12 +64,14 @@ def validator_for(schema: Any, retriever: Callable[[str], Any]) -> Checker:
         raise ValueError(_message(error)) from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except PointerToNowhere as error:
+        raise ValueError(f"Pointer {error.ref!r} does not exist") from None
     except Exception as error:  # noqa: BLE001  (`jsonschema` raises much for an odd schema: OverflowError for example)
         raise ValueError(str(error.__cause__ or error) or type(error).__name__) from None
 
 
 def _validator(schema: Any, retriever: Callable[[str], Any]) -> Any:
-    from jsonschema import draft7_format_checker
+    from jsonschema.validators import Draft7Validator
     from referencing import Registry
     from referencing.jsonschema import specification_with
 
@@ -76,7 +82,9 @@ def _validator(schema: Any, retriever: Callable[[str], Any]) -> Any:
     specifications = cast("Any", import_module("jsonschema_specifications")).REGISTRY  # it has no types
     registry = specifications.combine(Registry(retrieve=cast("Any", retriever)))
     named = dialect.META_SCHEMA["$schema"]
-    formats = draft7_format_checker if named.startswith("http:") else None  # from 2019 on, a `format` is a remark
+    formats = (
+        Draft7Validator.FORMAT_CHECKER if named.startswith("http:") else None
+    )  # from 2019 on, a `format` is a remark
     validator = dialect(schema, registry=registry, format_checker=formats)
     as_resource = specification_with(named).create_resource
     _resolve(dialect, as_resource, validator._resolver, schema, set())  # noqa: SLF001  (there is no other way to it)
@@ -102,10 +110,10 @@ def _as_compiled(dialect: Any) -> Any:
     from jsonschema import validators
 
     def in_order(schema: dict[str, Any]) -> list[tuple[str, Any]]:
-        return sorted(_applicable(dialect, schema), key=lambda pair: _ORDER.get(pair[0], len(_ORDER)))
+        return sorted(_applicable(dialect, schema), key=lambda pair: _place(pair[0], schema))
 
     def finite(name: str) -> Callable[[Any, Any], bool]:
-        return lambda _checker, value: dialect.TYPE_CHECKER.is_type(value, name) and math.isfinite(value)
+        return lambda _checker, value: dialect.TYPE_CHECKER.is_type(value, name) and _finite(value)
 
     known = {*dialect.VALIDATORS, "dependencies"}  # `jsonschema-rs` checks these in new drafts too
     keywords = {keyword: check for keyword, check in _KEYWORDS.items() if keyword in known}
@@ -117,6 +125,10 @@ def _as_compiled(dialect: Any) -> Any:
         applicable_validators=in_order,
     )
     return made
+
+
+def _finite(value: float) -> bool:
+    return isinstance(value, int) or math.isfinite(value)
 
 
 def _applicable(dialect: Any, schema: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -149,7 +161,7 @@ def _resolve(dialect: Any, as_resource: Any, resolver: Any, schema: Any, seen: s
         if keyword in {"$ref", "$dynamicRef"}:
             found = resolver.lookup(value)
             _resolve(dialect, as_resource, found.resolver, found.contents, seen)
-        elif keyword in dialect.VALIDATORS or keyword in {"then", "else"}:
+        elif keyword in dialect.VALIDATORS or (keyword in {"then", "else"} and "if" in schema):
             for child in subschemas(keyword, value):
                 _resolve(dialect, as_resource, resolver.in_subresource(as_resource(child)), child, seen)
 
@@ -163,12 +175,20 @@ _ORDER: Mapping[str, int] = {
             *("type", "const", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
             *("minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "uniqueItems"),
             *("minProperties", "maxProperties", "required", "dependentRequired"),
-            *("patternProperties", "properties", "additionalProperties", "propertyNames", "dependencies"),
+            *("properties", "patternProperties", "additionalProperties", "propertyNames", "dependencies"),
             *("dependentSchemas", "items", "additionalItems", "prefixItems", "contains"),
             *("allOf", "anyOf", "oneOf", "not", "if", "unevaluatedItems", "unevaluatedProperties", "$ref"),
         )
     )
 }
+
+
+def _place(keyword: str, schema: dict[str, Any]) -> float:
+    """Return where `jsonschema-rs` checks a keyword. It joins the check of one required property to another check."""
+    joined = keyword == "required" and len(schema["required"]) == 1 and schema.get("additionalProperties") is False
+    if joined and "properties" in schema and "patternProperties" not in schema:
+        return _ORDER["additionalProperties"] + 0.5
+    return _ORDER.get(keyword, len(_ORDER))
 
 
 @lru_cache(maxsize=1024)
@@ -189,6 +209,14 @@ def _error(message: str) -> Any:
     from jsonschema.exceptions import ValidationError
 
     return ValidationError(message)
+
+
+def _below(validator: Any, value: Any, schema: Any, name: str) -> Iterator[Any]:
+    """Yield what is wrong with a property."""
+    for error in validator.descend(value, schema, path=name):
+        if schema is False:  # `jsonschema` forgets the path
+            error.path.appendleft(name)
+        yield error
 
 
 def _match(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Any]:
@@ -219,13 +247,13 @@ def _patterns(validator: Any, patterns: dict[str, Any], value: Any, schema: Any)
     if validator.is_type(value, "object") and schema.get("additionalProperties", True) is True:
         for pattern, below in patterns.items():
             for name in [name for name in value if _search(pattern, name)]:
-                yield from validator.descend(value[name], below, path=name)
+                yield from _below(validator, value[name], below, name)
 
 
 def _properties(validator: Any, named: dict[str, Any], value: Any, schema: Any) -> Iterator[Any]:
     if validator.is_type(value, "object") and schema.get("additionalProperties", True) is True:
         for name in [name for name in value if name in named]:
-            yield from validator.descend(value[name], named[name], path=name)
+            yield from _below(validator, value[name], named[name], name)
 
 
 def _additional(validator: Any, additional: Any, value: Any, schema: Any) -> Iterator[Any]:
@@ -240,8 +268,8 @@ def _additional(validator: Any, additional: Any, value: Any, schema: Any) -> Ite
         if not below and additional is False:
             unexpected.append(name)
         for schema_of_one in below or ([] if additional is False else [additional]):
-            yield from validator.descend(one, schema_of_one, path=name)
-    if unexpected and not named and not patterns:
+            yield from _below(validator, one, schema_of_one, name)
+    if unexpected and "properties" not in schema and "patternProperties" not in schema:
         yield _error(_denied(value[unexpected[0]]))
     elif unexpected:
         listed = ", ".join(f"'{name}'" for name in unexpected)
@@ -316,7 +344,7 @@ def _none_of(keyword: str) -> Callable[[Any, Any], str]:
 
 
 def _size(verb: str, unit: str, units: str) -> Callable[[int, Any], str]:
-    return lambda bound, value: f"{_json(value)} {verb} {bound} {unit if bound == 1 else units}"
+    return lambda bound, value: f"{_json(value)} {verb} {int(bound)} {unit if bound == 1 else units}"
 
 
 _MESSAGES: Mapping[str, Callable[[Any, Any], str]] = {
