@@ -10,8 +10,7 @@ one, so that a recorded turn reads the same everywhere. This may differ from `js
 - A `$schema` below the root is not followed exactly.
 - `unevaluatedItems`, `unevaluatedProperties` and `items` with the value `false` have other words, and so do numbers
   with an exponent and the reasons why a schema cannot be used.
-- Some rare pairs of problems come in another order: `const` and `type` beside `items`, `required` and
-  `dependentRequired`.
+- Some rare pairs of problems come in another order: `required` and `dependentRequired` for example.
 """
 
 import json
@@ -19,7 +18,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, cast
@@ -79,13 +77,11 @@ def _validator(schema: Any, retriever: Callable[[str], Any]) -> Any:
     dialect.check_schema(schema)
     if isinstance(schema, dict):  # below a `$schema`, `jsonschema` would go on with its own validator
         schema = {key: value for key, value in cast("dict[str, Any]", schema).items() if key != "$schema"}
-    specifications = cast("Any", import_module("jsonschema_specifications")).REGISTRY  # it has no types
-    registry = specifications.combine(Registry(retrieve=cast("Any", retriever)))
+    specifications = cast("Any", import_module("jsonschema_specifications"))  # it has no types
+    registry = specifications.REGISTRY.combine(Registry(retrieve=cast("Any", retriever)))
     named = dialect.META_SCHEMA["$schema"]
-    formats = (
-        Draft7Validator.FORMAT_CHECKER if named.startswith("http:") else None
-    )  # from 2019 on, a `format` is a remark
-    validator = dialect(schema, registry=registry, format_checker=formats)
+    old = named.startswith("http:")  # from 2019 on, the names begin with "https:", and a `format` is a remark
+    validator = dialect(schema, registry=registry, format_checker=Draft7Validator.FORMAT_CHECKER if old else None)
     as_resource = specification_with(named).create_resource
     _resolve(dialect, as_resource, validator._resolver, schema, set())  # noqa: SLF001  (there is no other way to it)
     return validator
@@ -113,7 +109,8 @@ def _as_compiled(dialect: Any) -> Any:
         return sorted(_applicable(dialect, schema), key=lambda pair: _place(pair[0], schema))
 
     def finite(name: str) -> Callable[[Any, Any], bool]:
-        return lambda _checker, value: dialect.TYPE_CHECKER.is_type(value, name) and _finite(value)
+        is_type: Callable[[Any, str], bool] = dialect.TYPE_CHECKER.is_type
+        return lambda _, value: is_type(value, name) and (isinstance(value, int) or math.isfinite(value))
 
     known = {*dialect.VALIDATORS, "dependencies"}  # `jsonschema-rs` checks these in new drafts too
     keywords = {keyword: check for keyword, check in _KEYWORDS.items() if keyword in known}
@@ -125,10 +122,6 @@ def _as_compiled(dialect: Any) -> Any:
         applicable_validators=in_order,
     )
     return made
-
-
-def _finite(value: float) -> bool:
-    return isinstance(value, int) or math.isfinite(value)
 
 
 def _applicable(dialect: Any, schema: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -168,26 +161,25 @@ def _resolve(dialect: Any, as_resource: Any, resolver: Any, schema: Any, seen: s
 
 # -- keywords --------------------------------------------------------------------------------------------
 
-_ORDER: Mapping[str, int] = {
-    keyword: place
-    for place, keyword in enumerate(
-        (
-            *("type", "const", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-            *("minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "uniqueItems"),
-            *("minProperties", "maxProperties", "required", "dependentRequired"),
-            *("properties", "patternProperties", "additionalProperties", "propertyNames", "dependencies"),
-            *("dependentSchemas", "items", "additionalItems", "prefixItems", "contains"),
-            *("allOf", "anyOf", "oneOf", "not", "if", "unevaluatedItems", "unevaluatedProperties", "$ref"),
-        )
-    )
-}
+_IN_ORDER = (
+    *("type", "const", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "uniqueItems"),
+    *("minProperties", "maxProperties", "required", "dependentRequired"),
+    *("properties", "patternProperties", "additionalProperties", "propertyNames", "dependencies"),
+    *("dependentSchemas", "items", "additionalItems", "prefixItems", "contains"),
+    *("allOf", "anyOf", "oneOf", "not", "if", "unevaluatedItems", "unevaluatedProperties", "$ref"),
+)
+_ORDER: Mapping[str, int] = {keyword: place for place, keyword in enumerate(_IN_ORDER)}
+"""The order in which `jsonschema-rs` checks the keywords of a schema, found by experiment with version 0.61."""
 
 
 def _place(keyword: str, schema: dict[str, Any]) -> float:
-    """Return where `jsonschema-rs` checks a keyword. It joins the check of one required property to another check."""
-    joined = keyword == "required" and len(schema["required"]) == 1 and schema.get("additionalProperties") is False
-    if joined and "properties" in schema and "patternProperties" not in schema:
-        return _ORDER["additionalProperties"] + 0.5
+    """Return where `jsonschema-rs` checks a keyword; it joins a few checks to others."""
+    if keyword == "required" and len(schema["required"]) == 1 and schema.get("additionalProperties") is False:
+        joined = "properties" in schema and "patternProperties" not in schema
+        return _ORDER["additionalProperties"] + 0.5 if joined else _ORDER["required"]
+    if keyword == "type" and schema["type"] == "array" and isinstance(schema.get("items"), dict):
+        return _ORDER["items"] - 0.5
     return _ORDER.get(keyword, len(_ORDER))
 
 
@@ -226,6 +218,8 @@ def _match(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[A
 
 def _multiple(validator: Any, unit: float, value: Any, _schema: Any) -> Iterator[Any]:
     """Check in decimals as they are written: 0.3 is a multiple of 0.1."""
+    from fractions import Fraction
+
     if validator.is_type(value, "number") and (Fraction(str(value)) / Fraction(str(unit))).denominator != 1:
         yield _error(f"{_json(value)} is not a multiple of {_json(unit)}")
 
@@ -263,19 +257,17 @@ def _additional(validator: Any, additional: Any, value: Any, schema: Any) -> Ite
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     unexpected: list[str] = []
     for name, one in value.items():
-        below = [named[name]] if name in named else []
-        below += [one for pattern, one in patterns.items() if _search(pattern, name)]
-        if not below and additional is False:
+        found = [named[name]] if name in named else []
+        found += [below for pattern, below in patterns.items() if _search(pattern, name)]
+        if not found and additional is False:
             unexpected.append(name)
-        for schema_of_one in below or ([] if additional is False else [additional]):
-            yield from _below(validator, one, schema_of_one, name)
+        for below in found or ([] if additional is False else [additional]):
+            yield from _below(validator, one, below, name)
     if unexpected and "properties" not in schema and "patternProperties" not in schema:
         yield _error(_denied(value[unexpected[0]]))
     elif unexpected:
-        listed = ", ".join(f"'{name}'" for name in unexpected)
-        yield _error(
-            f"Additional properties are not allowed ({listed} {'was' if len(unexpected) == 1 else 'were'} unexpected)"
-        )
+        listed = ", ".join(f"'{name}'" for name in unexpected) + (" was" if len(unexpected) == 1 else " were")
+        yield _error(f"Additional properties are not allowed ({listed} unexpected)")
 
 
 _KEYWORDS: Mapping[str, Callable[..., Iterator[Any]]] = {

@@ -117,6 +117,7 @@ SEVERAL: list[tuple[Any, Any]] = [
     ({"$schema": DRAFT_7, "format": "date", "pattern": "^a", "maxLength": 0}, "x"),
     ({"items": WHOLE, "minItems": 3, "uniqueItems": True, "contains": WHOLE}, ["b", "b"]),
     ({"prefixItems": [WHOLE], "items": WHOLE}, ["a", "b"]),
+    ({"type": "array", "items": WHOLE, "const": 1}, "x"),
     ({"multipleOf": 2, "maximum": 0, "minimum": 9}, 3),
 ]
 """Schemas, and data that breaks each in several ways."""
