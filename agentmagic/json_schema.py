@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import MISSING, dataclass
@@ -371,8 +372,6 @@ def _bound(hint: Any, values: Mapping[Any, Any]) -> Any:
 
 
 _TOO_WIDE = ("builtins", "collections.abc", "typing")
-_NAMED = ("properties", "$defs")
-_VALUES = ("default", "const", "enum", "examples")
 
 
 def _tidy(schema: dict[str, Any]) -> None:
@@ -386,19 +385,8 @@ def _drop_odd_defaults(schema: dict[str, Any]) -> None:
     if isinstance(default := schema.get("default"), float) and not math.isfinite(default):
         del schema["default"]
     for keyword, value in schema.items():
-        for child in _subschemas(keyword, value):
+        for child in portable_schemas.subschemas(keyword, value):
             _drop_odd_defaults(child)
-
-
-def _subschemas(keyword: str, value: Any) -> list[dict[str, Any]]:
-    found: list[Any] = [value]
-    if keyword in _VALUES:
-        return []
-    if keyword in _NAMED:
-        found = list(value.values())
-    elif isinstance(value, list):
-        found = cast("list[Any]", value)
-    return [child for child in found if isinstance(child, dict)]
 
 
 def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -472,11 +460,16 @@ def _validator(parameters: str) -> Any:
 
 
 def _compiled(parameters: str) -> Any:
-    """Compile a schema; nothing is fetched for a `$ref`, and a pattern may not backtrack for long."""
+    """Compile a schema; nothing is fetched for a `$ref`.
+
+    A pattern may not backtrack for long, except in Pyodide, which has no wheel of `jsonschema-rs`.
+    """
     schema = json.loads(parameters)
     try:
         import jsonschema_rs
-    except ImportError:  # it has no wheel for Pyodide
+    except ImportError:
+        if sys.platform != "emscripten":
+            raise
         return portable_schemas.validator_for(schema, _no_network)
     return jsonschema_rs.validator_for(
         schema, retriever=_no_network, pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)

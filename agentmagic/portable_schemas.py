@@ -1,12 +1,24 @@
-"""Checks JSON data against a schema in pure Python, where the compiled `jsonschema-rs` cannot be had: in Pyodide.
+r"""Checks JSON data against a schema in pure Python, where the compiled `jsonschema-rs` cannot be had: in Pyodide.
 
-`jsonschema` decides, and the messages are those of `jsonschema-rs`, so that a recorded turn reads the same everywhere.
-Patterns are Python's, and may backtrack for long.
+`jsonschema` decides. Its problems come in the order and in the words of `jsonschema-rs`, and callers show the first
+one, so that a recorded turn reads the same everywhere. This may differ from `jsonschema-rs`:
+
+- Patterns are Python's, and may backtrack for long. A schema with `\p{L}` or `(?<name>a)` cannot be used; `\s` and
+  `(?i)` know ASCII only; `$` is the end of the text, with `(?m)` too.
+- Formats are checked as far as `jsonschema` can without further packages: `date` is, `uri` is not.
+- Data and references that nest too deeply for Python's stack are refused, and so is a `$ref` that leads to itself.
+- A `$schema` below the root is not followed exactly.
+- `unevaluatedItems`, `unevaluatedProperties` and `items` with the value `false` have other words, and so do numbers
+  with an exponent and the reasons why a schema cannot be used.
+- Some rare pairs of problems come in another order: `required` and `dependentRequired` for example.
 """
 
 import json
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, cast
 
@@ -27,46 +39,248 @@ class Checker:
 
     def iter_errors(self, value: Any) -> Iterator[SchemaProblem]:
         """Yield what is wrong. Raises UnicodeEncodeError for a lone surrogate, which is no JSON."""
-        json.dumps(value, ensure_ascii=False).encode()
-        for error in self._validator.iter_errors(value):
-            yield SchemaProblem(_message(error), tuple(error.absolute_path))
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+            for error in self._validator.iter_errors(value):
+                yield SchemaProblem(_message(error), tuple(error.absolute_path))
+        except UnicodeEncodeError:
+            raise
+        except RecursionError:
+            yield SchemaProblem("it is nested too deeply to be checked", ())
+        except Exception as error:  # noqa: BLE001  (the data comes from a model, and no turn may die of it)
+            yield SchemaProblem(f"it cannot be checked: {error or type(error).__name__}", ())
 
 
 def validator_for(schema: Any, retriever: Callable[[str], Any]) -> Checker:
-    """Return a checker. Raises ValueError if the schema is invalid, or if it refers to what cannot be had."""
+    """Return a checker. Raises ValueError if the schema is invalid, or if a `$ref` cannot be resolved."""
     from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import Draft202012Validator, validator_for
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
+    from referencing.exceptions import PointerToNowhere
 
-    specifications = cast("Any", import_module("jsonschema_specifications")).REGISTRY  # it has no types
-    unknown: Any = None
-    named = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
-    kind: Any = cast("Any", validator_for)(schema, default=Draft202012Validator if named is None else unknown)
-    if kind is None:
-        raise ValueError(f"Unknown meta-schema: {named!r}. Custom meta-schemas must be registered before use")
     try:
-        kind.check_schema(schema)
-        validator = kind(schema, registry=specifications.combine(Registry(retrieve=cast("Any", retriever))))
-        for reference in _references(schema):
-            validator._resolver.lookup(reference)  # noqa: SLF001  (it would fail only when data reaches it)
+        return Checker(_validator(schema, retriever))
     except SchemaError as error:
         raise ValueError(_message(error)) from None
-    except Unresolvable as error:
-        raise ValueError(str(error.__cause__ or error)) from None
-    return Checker(validator)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except PointerToNowhere as error:
+        raise ValueError(f"Pointer {error.ref!r} does not exist") from None
+    except Exception as error:  # noqa: BLE001  (`jsonschema` raises much for an odd schema: OverflowError for example)
+        raise ValueError(str(error.__cause__ or error) or type(error).__name__) from None
 
 
-def _references(schema: Any) -> Iterator[str]:
-    if isinstance(schema, list):
-        for item in cast("list[Any]", schema):
-            yield from _references(item)
-    if isinstance(schema, dict):
-        for keyword, value in cast("dict[str, Any]", schema).items():
-            if keyword == "$ref" and isinstance(value, str):
-                yield value
-            elif keyword not in {"const", "default", "enum", "examples"}:  # these hold data
-                yield from _references(value)
+def _validator(schema: Any, retriever: Callable[[str], Any]) -> Any:
+    from jsonschema.validators import Draft7Validator
+    from referencing import Registry
+    from referencing.jsonschema import specification_with
+
+    dialect = _dialect(schema)
+    dialect.check_schema(schema)
+    if isinstance(schema, dict):  # below a `$schema`, `jsonschema` would go on with its own validator
+        schema = {key: value for key, value in cast("dict[str, Any]", schema).items() if key != "$schema"}
+    specifications = cast("Any", import_module("jsonschema_specifications"))  # it has no types
+    registry = specifications.REGISTRY.combine(Registry(retrieve=cast("Any", retriever)))
+    named = dialect.META_SCHEMA["$schema"]
+    old = named.startswith("http:")  # from 2019 on, the names begin with "https:", and a `format` is a remark
+    validator = dialect(schema, registry=registry, format_checker=Draft7Validator.FORMAT_CHECKER if old else None)
+    as_resource = specification_with(named).create_resource
+    _resolve(dialect, as_resource, validator._resolver, schema, set())  # noqa: SLF001  (there is no other way to it)
+    return validator
+
+
+def _dialect(schema: Any) -> Any:
+    from jsonschema.validators import Draft3Validator, Draft202012Validator, validator_for
+
+    unknown: Any = None
+    named = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
+    if not isinstance(named, str):  # the meta-schema refuses it, unless there is none
+        return _as_compiled(Draft202012Validator)
+    known: Any = cast("Any", validator_for)({"$schema": named}, default=unknown)
+    if known is None or known is Draft3Validator:
+        raise ValueError(f"Unknown meta-schema: {named!r}. Custom meta-schemas must be registered before use")
+    return _as_compiled(known)
+
+
+@lru_cache
+def _as_compiled(dialect: Any) -> Any:
+    """Return a class of `jsonschema` that finds the problems of `jsonschema-rs`, in its order."""
+    from jsonschema import validators
+
+    def in_order(schema: dict[str, Any]) -> list[tuple[str, Any]]:
+        return sorted(_applicable(dialect, schema), key=lambda pair: _place(pair[0], schema))
+
+    def finite(name: str) -> Callable[[Any, Any], bool]:
+        is_type: Callable[[Any, str], bool] = dialect.TYPE_CHECKER.is_type
+        return lambda _, value: is_type(value, name) and (isinstance(value, int) or math.isfinite(value))
+
+    known = {*dialect.VALIDATORS, "dependencies"}  # `jsonschema-rs` checks these in new drafts too
+    keywords = {keyword: check for keyword, check in _KEYWORDS.items() if keyword in known}
+    made: Any = cast("Any", validators).create(
+        meta_schema=dialect.META_SCHEMA,
+        validators={**dialect.VALIDATORS, **keywords},
+        type_checker=dialect.TYPE_CHECKER.redefine_many({name: finite(name) for name in ("number", "integer")}),
+        id_of=dialect.ID_OF,
+        applicable_validators=in_order,
+    )
+    return made
+
+
+def _applicable(dialect: Any, schema: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return the keywords that count, with their values: in the drafts before 2019, a `$ref` hides all others."""
+    return list(dialect._APPLICABLE_VALIDATORS(schema))  # noqa: SLF001  (`jsonschema` has no other way to it)
+
+
+def subschemas(keyword: str, value: Any) -> list[dict[str, Any]]:
+    """Return the schemas that stand in a keyword of a schema; `true` and `false` are left out."""
+    found: list[Any] = [value]
+    if keyword in _VALUES:
+        return []
+    if keyword in _NAMED:
+        found = list(value.values())
+    elif isinstance(value, list):
+        found = cast("list[Any]", value)
+    return [child for child in found if isinstance(child, dict)]
+
+
+_NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
+_VALUES = ("default", "const", "enum", "examples")
+
+
+def _resolve(dialect: Any, as_resource: Any, resolver: Any, schema: Any, seen: set[int]) -> None:
+    """Resolve each reference that data can reach; `jsonschema` itself would fail only when data does."""
+    if not isinstance(schema, dict) or id(cast("Any", schema)) in seen:
+        return
+    seen.add(id(cast("Any", schema)))
+    for keyword, value in _applicable(dialect, cast("dict[str, Any]", schema)):
+        if keyword in {"$ref", "$dynamicRef"}:
+            found = resolver.lookup(value)
+            _resolve(dialect, as_resource, found.resolver, found.contents, seen)
+        elif keyword in dialect.VALIDATORS or (keyword in {"then", "else"} and "if" in schema):
+            for child in subschemas(keyword, value):
+                _resolve(dialect, as_resource, resolver.in_subresource(as_resource(child)), child, seen)
+
+
+# -- keywords --------------------------------------------------------------------------------------------
+
+_IN_ORDER = (
+    *("type", "const", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "uniqueItems"),
+    *("minProperties", "maxProperties", "required", "dependentRequired"),
+    *("properties", "patternProperties", "additionalProperties", "propertyNames", "dependencies"),
+    *("dependentSchemas", "items", "additionalItems", "prefixItems", "contains"),
+    *("allOf", "anyOf", "oneOf", "not", "if", "unevaluatedItems", "unevaluatedProperties", "$ref"),
+)
+_ORDER: Mapping[str, int] = {keyword: place for place, keyword in enumerate(_IN_ORDER)}
+"""The order in which `jsonschema-rs` checks the keywords of a schema, found by experiment with version 0.61."""
+
+
+def _place(keyword: str, schema: dict[str, Any]) -> float:
+    """Return where `jsonschema-rs` checks a keyword; it joins a few checks to others."""
+    if keyword == "required" and len(schema["required"]) == 1 and schema.get("additionalProperties") is False:
+        joined = "properties" in schema and "patternProperties" not in schema
+        return _ORDER["additionalProperties"] + 0.5 if joined else _ORDER["required"]
+    if keyword == "type" and schema["type"] == "array" and isinstance(schema.get("items"), dict):
+        return _ORDER["items"] - 0.5
+    return _ORDER.get(keyword, len(_ORDER))
+
+
+@lru_cache(maxsize=1024)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    r"""Compile a pattern that means what it means in JavaScript: `$` is the end, and `\d` and `\w` are ASCII."""
+    return re.compile(_DOLLAR.sub(lambda found: r"\Z" if found[0] == "$" else found[0], pattern), re.ASCII)
+
+
+_DOLLAR = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
+"""An escape, a class of characters, or a dollar in neither."""
+
+
+def _search(pattern: str, text: str) -> bool:
+    return _pattern(pattern).search(text) is not None
+
+
+def _error(message: str) -> Any:
+    from jsonschema.exceptions import ValidationError
+
+    return ValidationError(message)
+
+
+def _below(validator: Any, value: Any, schema: Any, name: str) -> Iterator[Any]:
+    """Yield what is wrong with a property."""
+    for error in validator.descend(value, schema, path=name):
+        if schema is False:  # `jsonschema` forgets the path
+            error.path.appendleft(name)
+        yield error
+
+
+def _match(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Any]:
+    if validator.is_type(value, "string") and not _search(pattern, value):
+        yield _error(f'{_json(value)} does not match "{pattern}"')
+
+
+def _multiple(validator: Any, unit: float, value: Any, _schema: Any) -> Iterator[Any]:
+    """Check in decimals as they are written: 0.3 is a multiple of 0.1."""
+    from fractions import Fraction
+
+    if validator.is_type(value, "number") and (Fraction(str(value)) / Fraction(str(unit))).denominator != 1:
+        yield _error(f"{_json(value)} is not a multiple of {_json(unit)}")
+
+
+def _required(validator: Any, names: list[str], value: Any, _schema: Any) -> Iterator[Any]:
+    if validator.is_type(value, "object"):
+        yield from (_error(f"{_json(name)} is a required property") for name in names if name not in value)
+
+
+def _dependent(validator: Any, dependencies: dict[str, Any], value: Any, schema: Any) -> Iterator[Any]:
+    for owner, needed in dependencies.items() if validator.is_type(value, "object") else ():
+        if owner in value and isinstance(needed, list):
+            yield from _required(validator, cast("list[str]", needed), value, schema)
+        elif owner in value:
+            yield from validator.descend(value, needed)
+
+
+def _patterns(validator: Any, patterns: dict[str, Any], value: Any, schema: Any) -> Iterator[Any]:
+    if validator.is_type(value, "object") and schema.get("additionalProperties", True) is True:
+        for pattern, below in patterns.items():
+            for name in [name for name in value if _search(pattern, name)]:
+                yield from _below(validator, value[name], below, name)
+
+
+def _properties(validator: Any, named: dict[str, Any], value: Any, schema: Any) -> Iterator[Any]:
+    if validator.is_type(value, "object") and schema.get("additionalProperties", True) is True:
+        for name in [name for name in value if name in named]:
+            yield from _below(validator, value[name], named[name], name)
+
+
+def _additional(validator: Any, additional: Any, value: Any, schema: Any) -> Iterator[Any]:
+    """Check all properties, of the other two keywords too, in the order of the data."""
+    if not validator.is_type(value, "object") or additional is True:
+        return
+    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    unexpected: list[str] = []
+    for name, one in value.items():
+        found = [named[name]] if name in named else []
+        found += [below for pattern, below in patterns.items() if _search(pattern, name)]
+        if not found and additional is False:
+            unexpected.append(name)
+        for below in found or ([] if additional is False else [additional]):
+            yield from _below(validator, one, below, name)
+    if unexpected and "properties" not in schema and "patternProperties" not in schema:
+        yield _error(_denied(value[unexpected[0]]))
+    elif unexpected:
+        listed = ", ".join(f"'{name}'" for name in unexpected) + (" was" if len(unexpected) == 1 else " were")
+        yield _error(f"Additional properties are not allowed ({listed} unexpected)")
+
+
+_KEYWORDS: Mapping[str, Callable[..., Iterator[Any]]] = {
+    "additionalProperties": _additional,
+    "dependencies": _dependent,
+    "dependentRequired": _dependent,
+    "dependentSchemas": _dependent,
+    "multipleOf": _multiple,
+    "pattern": _match,
+    "patternProperties": _patterns,
+    "properties": _properties,
+    "required": _required,
+}
 
 
 # -- messages --------------------------------------------------------------------------------------------
@@ -74,9 +288,6 @@ def _references(schema: Any) -> Iterator[str]:
 
 def _message(error: Any) -> str:
     """Return the message that `jsonschema-rs` has for an error of `jsonschema`."""
-    described = error.validator is None or error.schema.get("properties") or error.schema.get("patternProperties")
-    if error.validator == "additionalProperties" and error.validator_value is False and not described:
-        return _denied(next(iter(error.instance.values())))
     if error.validator is None:  # the schema is False
         return _denied(error.instance)
     if error.validator == "oneOf" and not error.context:  # `context` is what is wrong under each of the schemas
@@ -90,7 +301,8 @@ def _denied(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)  # NaN is no JSON
+    return json.dumps(finite, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def _type(expected: str | list[str], value: Any) -> str:
@@ -111,16 +323,12 @@ def _enum(allowed: list[Any], value: Any) -> str:
     return f"{_json(value)} is not one of {', '.join(first)}{' or ' if first else ''}{last}"
 
 
-def _missing(required: list[str], value: Mapping[str, Any]) -> str:
-    return f"{_json(next(name for name in required if name not in value))} is a required property"
-
-
-def _dependent(required: Mapping[str, list[str]], value: Mapping[str, Any]) -> str:
-    return _missing([name for owner, names in required.items() if owner in value for name in names], value)
-
-
 def _listed(verdict: str, keyword: str, value: Any) -> str:
     return f"{_json(value)} is {verdict} of the schemas listed in the '{keyword}' keyword"
+
+
+def _contains(_schema: Any, value: Any) -> str:
+    return f"None of {_json(value)} are valid under the given schema"
 
 
 def _none_of(keyword: str) -> Callable[[Any, Any], str]:
@@ -128,26 +336,25 @@ def _none_of(keyword: str) -> Callable[[Any, Any], str]:
 
 
 def _size(verb: str, unit: str, units: str) -> Callable[[int, Any], str]:
-    return lambda bound, value: f"{_json(value)} {verb} {bound} {unit if bound == 1 else units}"
+    return lambda bound, value: f"{_json(value)} {verb} {int(bound)} {unit if bound == 1 else units}"
 
 
 _MESSAGES: Mapping[str, Callable[[Any, Any], str]] = {
     "anyOf": _none_of("anyOf"),
     "const": lambda expected, _value: f"{_json(expected)} was expected",
-    "contains": lambda _schema, value: f"None of {_json(value)} are valid under the given schema",
-    "dependentRequired": _dependent,
+    "contains": _contains,
     "enum": _enum,
     "format": lambda name, value: f"{_json(value)} is not a {_json(name)}",
+    "maxContains": _contains,
     "maxItems": _size("has more than", "item", "items"),
     "maxLength": _size("is longer than", "character", "characters"),
     "maxProperties": _size("has more than", "property", "properties"),
+    "minContains": _contains,
     "minItems": _size("has less than", "item", "items"),
     "minLength": _size("is shorter than", "character", "characters"),
     "minProperties": _size("has less than", "property", "properties"),
     "not": lambda schema, value: f"{_json(schema)} is not allowed for {_json(value)}",
     "oneOf": _none_of("oneOf"),
-    "pattern": lambda pattern, value: f"{_json(value)} does not match {_json(pattern)}",
-    "required": _missing,
     "type": _type,
     "uniqueItems": lambda _unique, value: f"{_json(value)} has non-unique elements",
 }
