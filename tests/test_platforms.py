@@ -16,7 +16,6 @@ from agentmagic.__main__ import main
 from agentmagic.acp.agents import outside_agent
 from agentmagic.platforms import join_command, move_over, quote_word, split_command
 from agentmagic.prompt.attachments import UNKNOWN, Attacher
-from agentmagic.providers import proxies
 from agentmagic.providers.proxies import proxy_for
 from agentmagic.replay.cassette import HEAD
 from agentmagic.serve.kernels import ServedKernel
@@ -138,10 +137,10 @@ def test_a_host_that_the_settings_of_the_system_except_is_reached_without_its_pr
     monkeypatch.setattr(urllib.request, "getproxies", lambda: {"https": "http://proxy:3128"})
     monkeypatch.setattr(urllib.request, "proxy_bypass", lambda host: host.endswith(".corp"))
     monkeypatch.setattr(sys, "platform", system)
-    proxies._is_excepted.cache_clear()
     assert proxy_for("https://llm.corp/v1") is None
     assert str(proxy_for("https://api.openai.com/v1")) == "http://proxy:3128"
-    proxies._is_excepted.cache_clear()
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    assert str(proxy_for("https://llm.corp/v1")) == "http://proxy:3128"  # variables count in place of the settings
 
 
 def test_a_terminal_that_has_no_sign_for_a_name_shows_its_code(monkeypatch, tmp_path):
