@@ -97,6 +97,13 @@ def test_an_sdist_has_all_that_its_tests_look_at():
     }
 
 
+def test_a_licence_that_is_part_of_the_name_of_another_is_missing(monkeypatch):
+    assert list(release.unnamed(CONFIG["project"]["license"])) == []
+    monkeypatch.setattr(release, "licences", lambda: {"MIT", "0BSD", "(MPL-2.0 OR Apache-2.0)"})
+    wrong = "MIT-0 AND 0BSD AND (MPL-2.0 OR Apache-2.0)"
+    assert list(release.unnamed(wrong)) == [f"the licence MIT is not in {wrong!r}"]
+
+
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
     """A copy of the clone without its history, in which someone has worked."""
