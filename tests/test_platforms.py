@@ -16,12 +16,12 @@ from agentmagic.__main__ import main
 from agentmagic.acp.agents import outside_agent
 from agentmagic.platforms import join_command, move_over, quote_word, split_command
 from agentmagic.prompt.attachments import UNKNOWN, Attacher
-from agentmagic.providers import proxies
 from agentmagic.providers.proxies import proxy_for
 from agentmagic.replay.cassette import HEAD
 from agentmagic.serve.kernels import ServedKernel
-from agentmagic.tools.mcp.config import Stdio
+from agentmagic.tools.mcp.config import Stdio, parse
 from agentmagic.tools.mcp.stdio import environment_of, locate
+from agentmagic.tools.mcp.trust import describe
 from agentmagic.undo.watcher import _noting
 
 
@@ -37,11 +37,35 @@ def on_windows(monkeypatch):
         (r"C:\tools\server.exe --root C:\data", ["C:\\tools\\server.exe", "--root", "C:\\data"]),
         (r'"C:\Program Files\node.exe" a.js', ["C:\\Program Files\\node.exe", "a.js"]),
         ("uvx mcp-server-time # five", ["uvx", "mcp-server-time", "#", "five"]),
+        (r"C:\Users\O'Brien\server.exe", ["C:\\Users\\O'Brien\\server.exe"]),
+        (r'server --json "{\"a\": 1}"', ["server", "--json", '{"a": 1}']),
+        (r'server "C:\my data\\" \\host\share', ["server", "C:\\my data\\", "\\\\host\\share"]),
+        ("  a \t b\n", ["a", "b"]),
     ],
 )
 def test_on_windows_a_backslash_belongs_to_a_path(line, words):
     assert split_command(line) == words
     assert split_command(join_command(words)) == words
+
+
+@pytest.mark.usefixtures("on_windows")
+@pytest.mark.parametrize(
+    "word", ["", " ", '"', 'a"b c', '"a b"', "\\", "a b\\", 'a\\"', 'a b\\\\" c\\', "it's", "C:\\x y\\z", "%PATH%"]
+)
+def test_on_windows_splitting_undoes_joining(word):
+    assert split_command(join_command(["server", word, word])) == ["server", word, word]
+
+
+@pytest.mark.usefixtures("on_windows")
+def test_on_windows_an_open_quote_is_told():
+    with pytest.raises(ValueError, match="quotation"):
+        split_command('server "a b')
+
+
+@pytest.mark.usefixtures("on_windows")
+def test_on_windows_an_entry_is_shown_for_approval_as_it_is_written_there():
+    line = r'C:\tools\server.exe "C:\my data" it' + "'s"
+    assert describe(parse(line)) == line
 
 
 def test_elsewhere_a_backslash_escapes_and_quotes_are_those_of_a_shell():
@@ -113,10 +137,10 @@ def test_a_host_that_the_settings_of_the_system_except_is_reached_without_its_pr
     monkeypatch.setattr(urllib.request, "getproxies", lambda: {"https": "http://proxy:3128"})
     monkeypatch.setattr(urllib.request, "proxy_bypass", lambda host: host.endswith(".corp"))
     monkeypatch.setattr(sys, "platform", system)
-    proxies._is_excepted.cache_clear()
     assert proxy_for("https://llm.corp/v1") is None
     assert str(proxy_for("https://api.openai.com/v1")) == "http://proxy:3128"
-    proxies._is_excepted.cache_clear()
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    assert str(proxy_for("https://llm.corp/v1")) == "http://proxy:3128"  # variables count in place of the settings
 
 
 def test_a_terminal_that_has_no_sign_for_a_name_shows_its_code(monkeypatch, tmp_path):

@@ -34,6 +34,76 @@ def test_a_tag_is_refused_until_the_version_the_changelog_and_the_page_say_the_s
     assert [one.split()[0] for one in page] == ["js/package.json", "js/lab/package.json"]
 
 
+PYTHON = """\
+#!/bin/sh
+echo "$@" >>calls
+case "$*" in
+    -c*print*) echo "$0" ;;
+    "-m venv"*) mkdir -p "$3/bin" && for name in python pip twine; do cp "$0" "$3/bin/$name"; done ;;
+    "-m build"*) mkdir "$4" && touch "$4/agentmagic-0.2.0.tar.gz" "$4/agentmagic-0.2.0-py3-none-any.whl" ;;
+esac
+"""
+
+
+@pytest.fixture
+def ci_release(tmp_path):
+    """Runs .ci/release in a repository whose commit has a tag without a message, with a double of Python."""
+    folder = tmp_path / "clone"
+    (folder / ".ci").mkdir(parents=True)
+    for name in ("release", "environment"):
+        shutil.copyfile(ROOT / ".ci" / name, folder / ".ci" / name)
+    (folder / "python").write_text(PYTHON)
+    (folder / "python").chmod(0o755)
+    git(folder, "init", "--quiet")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", "one")
+    git(folder, "tag", "v0.2.0")
+
+    def start(*arguments):
+        environment = os.environ | {"AGENTMAGIC_PYTHON": str(folder / "python")}
+        command = ["bash", folder / ".ci" / "release", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=30)
+
+    return start
+
+
+@pytest.mark.posix
+def test_a_tag_without_a_message_makes_a_release_too(ci_release, tmp_path):
+    done = ci_release()
+    assert "Push the tag to upload it: git push origin v0.2.0" in done.stdout
+    assert re.search(r"^-m tests.release \S+ v0.2.0$", (tmp_path / "clone" / "calls").read_text(), re.MULTILINE)
+
+
+@pytest.mark.posix
+def test_a_release_replaces_an_earlier_one_and_refuses_a_folder_that_holds_anything_else(ci_release, tmp_path):
+    folder = tmp_path / "made"
+    folder.mkdir()
+    (folder / "agentmagic-0.1.0.tar.gz").touch()
+    assert ci_release(folder).returncode == 0
+    made = {"agentmagic-0.2.0.tar.gz", "agentmagic-0.2.0-py3-none-any.whl"}
+    assert {path.name for path in folder.iterdir()} == made
+    (folder / "thesis.md").touch()
+    done = ci_release(folder)
+    assert done.returncode == 1
+    assert "holds other files, such as thesis.md." in done.stderr
+    assert {path.name for path in folder.iterdir()} == made | {"thesis.md"}
+
+
+def test_an_sdist_has_all_that_its_tests_look_at():
+    always = {".gitignore", "LICENSE", "README.md", "pyproject.toml"}
+    included = {name.removeprefix("/") for name in CONFIG["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]}
+    assert {name.partition("/")[0] for name in release.tracked()} - included - always == {
+        ".editorconfig",
+        ".gitattributes",
+    }
+
+
+def test_a_licence_that_is_part_of_the_name_of_another_is_missing(monkeypatch):
+    assert list(release.unnamed(CONFIG["project"]["license"])) == []
+    monkeypatch.setattr(release, "licences", lambda: {"MIT", "0BSD", "(MPL-2.0 OR Apache-2.0)"})
+    wrong = "MIT-0 AND 0BSD AND (MPL-2.0 OR Apache-2.0)"
+    assert list(release.unnamed(wrong)) == [f"the licence MIT is not in {wrong!r}"]
+
+
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
     """A copy of the clone without its history, in which someone has worked."""

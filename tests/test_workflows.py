@@ -18,6 +18,9 @@ def read(path):
 
 WORKFLOWS = {path.stem: read(path) for path in sorted(GITHUB.glob("workflows/*.yml"))}
 JOBS = {f"{name}.{job}": body for name, workflow in WORKFLOWS.items() for job, body in workflow["jobs"].items()}
+RIGHTS = {"docs.publish": {"pages": "write", "id-token": "write"}, "release.publish": {"id-token": "write"}}
+"""What a job may do that does more than read the clone."""
+HOOKS = [hook for repo in read(ROOT / ".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]]
 FORMS = [path for path in sorted(GITHUB.glob("ISSUE_TEMPLATE/*.yml")) if path.stem != "config"]
 
 
@@ -36,9 +39,15 @@ def test_every_python_that_is_supported_is_tested_on_every_system():
 def test_workflows_run_what_is_there():
     run = "\n".join(line for job in JOBS for line in commands(job))
     assert [name for name in re.findall(r"^bash (\S+)", run, re.MULTILINE) if not (ROOT / name).is_file()] == []
-    extras = re.findall(r"\.\[([\w,-]+)\]", "\n".join(commands("ci.style") + commands("ci.core")))
-    assert extras
-    assert set(extras) <= set(PROJECT["optional-dependencies"])
+    extras = re.findall(r"\.\[([\w,-]+)\]", run)
+    assert {*extras} == {"test", "core-test", "site"} <= {*PROJECT["optional-dependencies"]}
+
+
+def test_a_release_is_built_for_the_tag_that_was_pushed_or_not_at_all():
+    assert WORKFLOWS["release"][True] == {"push": {"tags": ["v[0-9]*"]}}  # YAML reads "on" as True
+    (step,) = (one for one in JOBS["release.build"]["steps"] if "run" in one)
+    assert step["run"] == 'bash .ci/release dist "${TAG:?}"'
+    assert step["env"]["TAG"] == "${{ github.ref_name }}"
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
@@ -48,26 +57,31 @@ def test_a_workflow_runs_only_the_code_that_was_looked_at_and_may_write_only_to_
     assert [line for line in lines if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
     assert WORKFLOWS[name]["permissions"] == {}
     for job, body in WORKFLOWS[name]["jobs"].items():
-        assert job == "publish" or body["permissions"] == {"contents": "read"}
+        assert body["permissions"] == RIGHTS.get(f"{name}.{job}", {"contents": "read"})
         checkouts = [step for step in body["steps"] if step.get("uses", "").startswith("actions/checkout@")]
         assert all(step["with"]["persist-credentials"] is False for step in checkouts)
-        assert job != "publish" or not checkouts  # what may write runs no code of the clone
+        # What may write runs no code of the clone.
+        assert f"{name}.{job}" not in RIGHTS or not (checkouts or commands(f"{name}.{job}"))
 
 
 def test_pre_commit_checks_what_ci_run_checks():
-    hooks = {
-        hook["id"]: hook["entry"] for repo in read(ROOT / ".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]
-    }
+    hooks = {hook["id"]: hook["entry"] for hook in HOOKS}
     assert hooks.pop("actionlint") == "actionlint"  # which fetches a program where it is installed
     run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert [entry for entry in hooks.values() if entry not in run] == []
 
 
-def test_dependabot_looks_at_every_file_that_pins_something():
+def test_dependabot_looks_at_packages_locks_and_workflows():
     updates = {one["package-ecosystem"]: one for one in read(GITHUB / "dependabot.yml")["updates"]}
     assert set(updates) == {"pip", "npm", "github-actions"}
     locks = [*ROOT.glob("js/package-lock.json"), *ROOT.glob("js/*/package-lock.json")]
     assert updates["npm"]["directories"] == [f"/{path.parent.relative_to(ROOT).as_posix()}" for path in locks]
+
+
+def test_the_hooks_pin_what_they_fetch_which_a_maintainer_raises():
+    fetched = {hook["id"]: hook["additional_dependencies"] for hook in HOOKS if hook["language"] != "system"}
+    assert [*fetched] == ["actionlint"]
+    assert [one for one in fetched["actionlint"] if not re.fullmatch(r"[\w-]+==[\d.]+", one)] == []
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)

@@ -90,7 +90,9 @@ def proxy_for(url: str) -> ProxyRoute | None:
             return None
         parts, proxies = urlsplit(url), urllib.request.getproxies()
         host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
-        if _is_direct(host, port, proxies.get("no", "")) or (proxies and _is_excepted(host)):
+        # The settings of Windows and macOS count without variables, and leave out hosts of their own.
+        has_settings = sys.platform in ("win32", "darwin") and not urllib.request.getproxies_environment()
+        if _is_direct(host, port, proxies.get("no", "")) or (proxies and has_settings and _is_excepted(host)):
             return None
         for scheme in (parts.scheme, "all"):
             if given := proxies.get(scheme):
@@ -102,9 +104,8 @@ def proxy_for(url: str) -> ProxyRoute | None:
 
 @lru_cache(maxsize=256)  # Windows may ask a name server
 def _is_excepted(host: str) -> bool:
-    """Return whether the proxy settings of Windows or macOS, which count without variables, leave a host out."""
-    has_settings = sys.platform in ("win32", "darwin") and not urllib.request.getproxies_environment()
-    return has_settings and bool(urllib.request.proxy_bypass(host))
+    """Return whether the proxy settings of this system leave a host out."""
+    return bool(urllib.request.proxy_bypass(host))
 
 
 def _is_direct(host: str, port: int, no_proxy: str) -> bool:

@@ -43,12 +43,21 @@ def copy_lessons(contents: Path) -> None:
             shutil.copyfile(source, target)
 
 
+def remove_old(folder: Path) -> None:
+    """Remove a site that was built before, whose wheel would stay beside the new one. Other files are not touched."""
+    if (folder / "jupyter-lite.json").is_file():
+        shutil.rmtree(folder)
+    elif folder.is_dir() and any(folder.iterdir()):
+        sys.exit(f"{folder} holds other files. Name an empty folder: python docs/lite/build.py FOLDER")
+
+
 def main(folder: Path) -> None:
     """Build the site into a folder."""
+    remove_old(folder)
     with TemporaryDirectory() as name:
         place = Path(name)
-        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(place / "wheels")]
-        subprocess.run([*pip, str(ROOT)], check=True)
+        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+        subprocess.run([*pip, "--wheel-dir", str(place / "wheels"), str(ROOT)], check=True)
         copy_lessons(place / "contents")
         (wheel,) = (place / "wheels").glob("agentmagic-*.whl")
         options = ["--lite-dir", name, "--contents", str(place / "contents"), "--piplite-wheels", str(wheel)]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -107,6 +108,32 @@ def test_the_search_knows_words_of_each_kind_of_page(site):
     assert [
         word for word in ("ollama", "canteen", "agentmagic_schema_on", "agentmagic.Session") if word not in index
     ] == []
+
+
+def test_the_pages_that_run_have_each_lesson_and_exactly_one_wheel_of_this_package(site):
+    lessons = {path.name for path in NOTEBOOKS.values() if path.parent.name == "lessons"}
+    files = site / "lite" / "files"
+    assert {path.name for path in files.glob("*.ipynb")} == lessons
+    for name in lessons:
+        first = json.loads((files / name).read_text(encoding="utf-8"))["cells"][0]
+        assert "%pip install -q agentmagic" in first["source"]
+    listed = json.loads((site / "lite" / "api" / "contents" / "all.json").read_text(encoding="utf-8"))["content"]
+    assert {entry["name"] for entry in listed} >= lessons
+    (wheel,) = (site / "lite").rglob("agentmagic-*.whl")
+    index = json.loads((wheel.parent / "all.json").read_text(encoding="utf-8"))
+    assert [one["filename"] for release in index["agentmagic"]["releases"].values() for one in release] == [wheel.name]
+
+
+def test_an_older_site_of_the_lessons_is_removed_and_no_other_folder(tmp_path):
+    remove_old = runpy.run_path(str(ROOT / "docs" / "lite" / "build.py"))["remove_old"]
+    (tmp_path / "thesis.md").touch()
+    with pytest.raises(SystemExit, match="holds other files"):
+        remove_old(tmp_path)
+    assert (tmp_path / "thesis.md").is_file()
+    (tmp_path / "jupyter-lite.json").touch()
+    remove_old(tmp_path)
+    assert not tmp_path.exists()
+    remove_old(tmp_path)
 
 
 @pytest.mark.parametrize("look", [{"width": 1280, "scheme": "light"}, {"width": 400, "scheme": "dark"}], ids=str)

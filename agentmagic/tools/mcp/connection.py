@@ -5,7 +5,6 @@ If the session with the server has ended, the next request opens a new one.
 
 import asyncio
 import json
-import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from agentmagic.classroom import class_settings
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.patterns import IN_PROCESS, EntryPattern
-from agentmagic.platforms import quote_word
+from agentmagic.platforms import join_command, quote_word
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.text import one_line
@@ -290,7 +289,7 @@ class Connection:
         """Raise ServerError for a program or an address that the class does not allow."""
         match self.config.transport:
             case Stdio(command=command, args=args, env=env, cwd=cwd):
-                entry = EntryPattern(address=shlex.join((command, *args)), cwd=str(cwd or ""), pairs=env)
+                entry = EntryPattern(address=join_command((command, *args)), cwd=str(cwd or ""), pairs=env)
             case Http(url=url, headers=headers):
                 entry = EntryPattern(address=url, pairs=headers)
             case _:

@@ -4,11 +4,11 @@ A project's file says what to run on this machine, and may come from a download.
 once, and again after any change.
 """
 
-import shlex
 from collections.abc import Iterator
 
 from agentmagic.approval_file import ApprovalFile
 from agentmagic.errors import ServerError
+from agentmagic.platforms import join_command
 from agentmagic.secret_shapes import is_random
 from agentmagic.secrets import BLANK, is_secret_name, redact
 from agentmagic.text import reveal
@@ -58,7 +58,7 @@ def describe(config: ServerConfig) -> str:
     match config.transport:
         case Stdio(command=command, args=args, env=env, cwd=cwd):
             settings = [f"{name}={_safe(name, value)}" for name, value in env.items()]
-            text = shlex.join([*settings, command, *args]) + (f"  (in {cwd})" if cwd else "")
+            text = join_command([*settings, command, *args]) + (f"  (in {cwd})" if cwd else "")
         case InProcess(server=server):
             text = f"a {type(server).__name__} of this process"
         case Unreadable():
