@@ -133,6 +133,11 @@ class ClassSettings:
         return any(cost is not None for cost in costs)
 
     @property
+    def fixes_prices(self) -> bool:
+        """Whether no price of a notebook counts, because the administrator bounds costs."""
+        return self.policy is not None and self.policy.bounds_costs
+
+    @property
     def needs_person(self) -> bool:
         """Whether calls are to be approved by a person, and not by code of the notebook."""
         return "ask" in (self.permission, self.code, self.web)

@@ -10,6 +10,7 @@ IN_PROCESS = "in-process"
 
 _URL = re.compile(r"(https?://[^/?#@\\\s]+)([/?#][^\\\s]*)?", re.IGNORECASE)
 """A URL whose host every client reads alike: it has no user and no backslash."""
+_ORIGIN = re.compile(r"\A[^:/?#]+://[^/?#]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,11 @@ class EntryPattern:
 def fits_pattern(text: str, pattern: str) -> bool:
     """Return whether a text as a whole is what a pattern says, in which `*` stands for any characters."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
+
+
+def lowered(url: str) -> str:
+    """Return a URL with its scheme and host in lower case: clients ask the same server, however they are written."""
+    return _ORIGIN.sub(lambda found: found[0].lower(), url)
 
 
 def is_address(address: str, pattern: str) -> bool:

@@ -229,12 +229,33 @@ SEARCHES = "openai-chat:gpt-5-search-api"
 def test_a_class_without_the_web_has_no_model_that_searches_unasked(bounds, monkeypatch, setting, model, extra, words):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none-0123456789")
     session = Session(Agent(model, settings=ModelSettings(extra=extra)))
-    bounds(f'{setting} = "ask"')
+    bounds("max-tokens = 99")
     session.preview("news?")
-    bounds(f'{setting} = "deny"')
-    said = refused(session)
-    assert said.startswith(words)
-    assert f"and this class has {setting} = 'deny' in " in said
+    for verdict in ("ask", "deny"):  # nobody is asked about what a request says
+        bounds(f'{setting} = "{verdict}"')
+        said = refused(session)
+        assert said.startswith(words)
+        assert f"and this class has {setting} = '{verdict}' in " in said
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['models = ["*"]', 'addresses = ["*"]', "servers = []", 'web = "ask"', 'code = "ask"', 'permission = "ask"'],
+)
+def test_a_request_has_fields_that_shape_its_answer_and_no_others_where_a_class_bounds_what_they_could_do(bounds, line):
+    bounds(line)
+    shaping = {"top_p": 0.5, "reasoning": {"summary": "auto"}, "generationConfig": {"topK": 4}, "service_tier": "flex"}
+    assert run(scripted("hi", settings=ModelSettings(extra=shaping)), "hello").final_text == "hi"
+    for extra in (
+        {"tools": [{"type": "web_search"}]},
+        {"fallbacks": ["gpt-4o"]},
+        {"mcp_servers": []},
+        {"unheard_of": None},
+        {"generationConfig": {"routingConfig": {"manualMode": {"modelName": "another"}}}},
+    ):
+        name = [*extra, *(extra.get("generationConfig") or ())][-1]
+        said = refused(scripted("hi", settings=ModelSettings(extra=extra)))
+        assert said.startswith(f"The setting extra has {name!r}, which may do more than shape the answer, and this ")
 
 
 def test_a_level_does_not_widen_what_the_class_has_asked(bounds):
@@ -590,6 +611,22 @@ def test_a_price_of_the_notebook_does_not_replace_that_of_the_table_where_costs_
     assert priced("openai:gpt-4o", spent).cost == 0
     bounds("max-cost = 1")
     assert priced("openai:gpt-4o", spent).cost > 1
+    assert priced("openai:gpt-4o", spent, "HTTPS://API.OPENAI.COM/v1").cost > 1
+
+
+@pytest.mark.parametrize("line", ["max-cost = 5", "monthly-budget = 5"])
+def test_a_price_of_the_notebook_is_no_price_where_the_administrator_bounds_costs(policy, tmp_path, monkeypatch, line):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(catalog, "_registered", {})
+    register_model("nobody:knows", input_price=0, output_price=0)
+    model = ScriptedModel(["hi"])
+    model.name = "nobody:knows"
+    policy(line)
+    result = run(Session(Agent(model)), "hello")
+    assert "Ask the administrator for `prices`, or choose a model that has one: %agent models." in result.error
+    assert model.requests == []
+    policy(line, 'prices = {"nobody:*" = {input = 1, output = 1}}')
+    assert run(Session(Agent(model)), "hello").final_text == "hi"
 
 
 # -- the administrator's file ----------------------------------------------------------------------------

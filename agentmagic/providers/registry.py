@@ -13,6 +13,7 @@ from agentmagic import secrets, settings
 from agentmagic.classroom import class_settings
 from agentmagic.errors import AuthenticationMissing, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
+from agentmagic.patterns import lowered
 from agentmagic.providers import anthropic, catalog, gemini, local, ollama, openai, outside, scripted
 from agentmagic.providers.base import FREE, KINDS, Family, Hosted, Kind, Metered, Model, Provider
 from agentmagic.providers.catalog import Listing, ModelInfo, register_model
@@ -276,5 +277,5 @@ def _listing(name: str, base_url: str | None) -> Listing | None:
         return None
     if row.prices == "google":
         model = model.rpartition("models/")[2]  # Vertex AI names a model by its whole path
-    url = (base_url or settings.variable(row.base_url) or "").strip()
+    url = lowered((base_url or settings.variable(row.base_url) or "").strip())
     return Listing(model, url=url) if url else Listing(model, seller=row.prices)

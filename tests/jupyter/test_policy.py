@@ -60,6 +60,7 @@ from agentmagic.settings import keep_key
 from agentmagic.providers.openai.chat_completions import OpenAIChat
 
 secret_number = 4711
+MANY = Usage(input_tokens=10**6)
 MODEL = "openai-chat:small"
 CALL = {"calls": [{"name": "delete", "arguments": {}}]}
 PROGRAM = {"calls": [{"name": "run_python", "arguments": {"code": "print('all is', 'gone')"}}]}
@@ -71,6 +72,9 @@ def delete() -> str:
 
 class Pretender(ScriptedModel):
     "Asks a server of its own."
+
+def make_free(name):
+    register_model(name, input_price=0, output_price=0)
 
 def start_again(_info):
     "Put back what the cell before has changed."
@@ -138,7 +142,15 @@ WAYS = {
     "a path": ("ask(path='b.jsonl')", "The conversation is not saved: this machine has save = False in "),
     "another model of the request": (
         "ask(settings=ModelSettings(extra={'model': 'large'}))",
-        "The setting extra has 'model', which may have the web searched, and this machine has web = 'deny' in ",
+        "The setting extra has 'model', which may do more than shape the answer, and this machine has models = [",
+    ),
+    "a server of the provider": (
+        "ask(settings=ModelSettings(extra={'tools': [{'type': 'mcp', 'server_url': 'https://elsewhere.example.org'}]}))",
+        "The setting extra has 'tools', which may do more than shape the answer, and this machine has models = [",
+    ),
+    "another address of the request": (
+        "ask(settings=ModelSettings(extra={'api_base': 'https://elsewhere.example.org'}))",
+        "The setting extra has 'api_base', which may do more than shape the answer, and this machine has models = [",
     ),
     "a program": (
         "agent.agent = Agent(ScriptedModel([PROGRAM, 'done']))\n%agent tools notebook\nagent.ask('go')",
@@ -159,6 +171,14 @@ WAYS = {
     "a price": (
         "register_model(MODEL, input_price=0, output_price=0)\nprint(priced(MODEL, Usage(input_tokens=10**6)).cost)",
         "1.0\n",
+    ),
+    "a price where the administrator has none": (
+        "make_free('openai:gpt-5.4')\nprint(priced('openai:gpt-5.4', MANY, 'https://gateway.example.org/v1').cost)",
+        "None\n",
+    ),
+    "an address in capitals": (
+        "make_free('openai:gpt-5.4')\nprint(priced('openai:gpt-5.4', MANY, 'HTTPS://API.OPENAI.COM/v1').cost > 0)",
+        "True\n",
     ),
     # variables
     "AGENTMAGIC_MODEL": (
