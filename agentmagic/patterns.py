@@ -1,7 +1,7 @@
 """The patterns in which a class or an administrator names models, addresses and MCP servers."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -46,6 +46,13 @@ def fits_pattern(text: str, pattern: str) -> bool:
 def lowered(url: str) -> str:
     """Return a URL with its scheme and host in lower case: clients ask the same server, however they are written."""
     return _ORIGIN.sub(lambda found: found[0].lower(), url)
+
+
+def is_among(address: str | None, patterns: Iterable[str] | None) -> bool:
+    """Return whether patterns allow an address, None if it is not known; None for patterns allows any."""
+    if patterns is None or address is None:
+        return patterns is None
+    return any(is_address(address.rstrip("/"), allowed.rstrip("/")) for allowed in patterns)
 
 
 def is_address(address: str, pattern: str) -> bool:
