@@ -259,10 +259,23 @@ def policy(tmp_path, monkeypatch):
     own_state_folder.cache_clear()
 
 
+@pytest.fixture
+def go_to(monkeypatch):
+    """Put this process into a time zone."""
+
+    def move(zone):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    yield move
+    monkeypatch.undo()
+    time.tzset()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no time zone of a process, no numbers of users")
 @pytest.mark.parametrize("number_is_known", [True, False])
 def test_neither_a_time_zone_nor_a_variable_moves_the_ledger_of_an_administrator(
-    policy, tmp_path, monkeypatch, number_is_known
+    policy, go_to, tmp_path, monkeypatch, number_is_known
 ):
     import pwd
 
@@ -272,12 +285,9 @@ def test_neither_a_time_zone_nor_a_variable_moves_the_ledger_of_an_administrator
     own_state_folder.cache_clear()
     places = set()
     for zone, home in (("UTC+12", "here"), ("UTC-14", "there")):
-        monkeypatch.setenv("TZ", zone)
+        go_to(zone)
         monkeypatch.setenv("XDG_STATE_HOME", home)
-        time.tzset()
         places.add((PaidRequests.path(), today(), PaidRequests().spent("day")))
-    monkeypatch.undo()
-    time.tzset()
     ((path, day, _),) = places
     assert day in {time.strftime("%Y-%m-%d", time.gmtime(time.time() - late)) for late in (0, 60)}
     assert asked == [os.getuid()]
@@ -285,16 +295,13 @@ def test_neither_a_time_zone_nor_a_variable_moves_the_ledger_of_an_administrator
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no time zone of a process")
-def test_what_was_spent_today_counts_in_another_time_zone_too(policy, tmp_path, monkeypatch):
+def test_what_was_spent_today_counts_in_another_time_zone_too(policy, go_to, tmp_path, monkeypatch):
     monkeypatch.setattr("agentmagic.bill.own_state_folder", lambda: tmp_path)
     PaidRequests().pay("here", "agent", MODEL, DOLLAR)
     spent = []
     for zone in ("UTC+12", "UTC-14"):
-        monkeypatch.setenv("TZ", zone)
-        time.tzset()
+        go_to(zone)
         spent.append(PaidRequests().spent("day").cost)
-    monkeypatch.undo()
-    time.tzset()
     assert spent == [1.0, 1.0]
 
 

@@ -417,9 +417,11 @@ def test_of_two_lists_with_nothing_in_common_nothing_is_allowed_and_both_are_nam
     bounds('models = ["openai:*"]')
     held = class_settings()
     assert not any(map(held.allows_model, ("local:small", "gemini:x", "openai:x")))
-    assert held.wider == (
-        f"models = ['openai:*'] in {tmp_path / 'pyproject.toml'} asks for more than this machine allows, and both lists "
-        f"hold: nothing is allowed that is not in models = ['local:*', 'gemini:*'] in {tmp_path / 'agentmagic.toml'} too.",
+    nearer, outer = tmp_path / "pyproject.toml", tmp_path / "agentmagic.toml"
+    (said,) = held.wider
+    assert said == (
+        f"models = ['openai:*'] in {nearer} asks for more than this machine allows, and both lists hold: nothing is "
+        f"allowed that is not in models = ['local:*', 'gemini:*'] in {outer} too."
     )
 
 
@@ -747,7 +749,7 @@ def test_the_default_model_is_the_first_of_the_list_that_needs_no_key_or_has_one
 
 def test_the_keyring_is_asked_for_no_key_of_a_provider_that_the_administrator_does_not_allow(policy, monkeypatch):
     asked = []
-    monkeypatch.setattr(settings, "_from_keyring", lambda name: asked.append(name))
+    monkeypatch.setattr(settings, "_from_keyring", asked.append)
     policy('models = ["gemini:*"]')
     assert default_model() is None
     assert set(asked) == {"GEMINI_API_KEY", "GOOGLE_API_KEY"}

@@ -128,8 +128,8 @@ class ModelSettings:
     def beyond_sampling(self) -> list[str]:
         """The names of fields of `extra` that are not in `SAMPLING`, and could have a server do anything."""
         inner = self.extra.get(_INNER)
-        own = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {}
-        return sorted((self.extra.keys() | own.keys()) - SAMPLING)
+        names = {*self.extra, *(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else ())}
+        return sorted(names - SAMPLING)
 
     def under(self, names: Mapping[str, str]) -> dict[str, Any]:
         """Return the given settings among `names`, each under the name that it has there."""

@@ -110,14 +110,8 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
         case status if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT) or status >= 500:  # noqa: PLR2004
             return Unavailable, f"{who} is not available at the moment ({status})", "Try again later."
         case status if 300 <= status < 400:  # noqa: PLR2004
-            advice = (
-                f"Set the base URL ({vendor.base_url}) to where it leads, if the `addresses` of this machine allow it."
-            )
-            return (
-                BadRequest,
-                f"{who} sends the request on to another address ({status}), which is not followed",
-                advice,
-            )
+            happened = f"{who} sends the request on to another address ({status}), which is not followed"
+            return BadRequest, happened, f"Set the base URL ({vendor.base_url}) to where it leads, if that is allowed."
         case status:
             advice = "The same request would be refused again."
             return BadRequest, f"{who} refused the request to {model} ({status})", advice

@@ -54,8 +54,9 @@ user a home of the test."""
 
 SETUP = """
 import os
+import time
 from agentmagic import Agent, ModelSettings, ScriptedModel, Session, Usage, priced, register_model, tool, web_search
-from agentmagic.bill import ledger
+from agentmagic.bill import ledger, today
 from agentmagic.settings import keep_key
 from agentmagic.providers.openai.chat_completions import OpenAIChat
 
@@ -75,6 +76,12 @@ class Pretender(ScriptedModel):
 
 def make_free(name):
     register_model(name, input_price=0, output_price=0)
+
+def day_in(zone):
+    "Return the date of the budgets in a time zone."
+    os.environ["TZ"] = zone
+    time.tzset()
+    return today()
 
 def start_again(_info):
     "Put back what the cell before has changed."
@@ -201,6 +208,7 @@ WAYS = {
         "%env XDG_STATE_HOME=elsewhere\n%env HOME=elsewhere\nprint(ledger().path())",
         "/home/anna/",
     ),
+    "another time zone": ("print(day_in('UTC+12') == day_in('UTC-14'))", "True\n"),
     "an address in the environment": (
         "%env OPENAI_BASE_URL=https://elsewhere.example.org/v1\nask(model='openai-chat:small')",
         f"is asked at https://elsewhere.example.org/v1, which {NOT_ADDRESS}",
@@ -221,7 +229,7 @@ WAYS = {
     "another folder": ("%cd -q /\n%agent models openai:gpt-5.4", NOT_MODEL),
 }
 if sys.platform == "win32":  # where the system is asked for the folder anyway
-    del WAYS["another ledger"]
+    del WAYS["another ledger"], WAYS["another time zone"]
 
 
 @pytest.fixture(scope="module")
