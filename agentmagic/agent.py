@@ -43,6 +43,9 @@ MAX_RESULT = 20_000
 REPAIRS = 2
 """How often an answer that does not fit its schema is sent back to be repaired."""
 
+_BOUND_BY_EXTRA = ("models", "addresses", "servers", "web", "code", "permission")
+"""The settings of a class that a field of a request could get around."""
+
 PROMPT_SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {"prompt": {"type": "string", "description": "The task, with all that the agent has to know."}},
@@ -378,7 +381,8 @@ def _check_class(agent: Agent, model: Model) -> None:
     written = settings.model_override() or agent.model
     name = written if isinstance(written, str) and is_outside(written) else model.name  # which lacks its folders
     bounds.check_model(name, settings.MODEL if settings.model_override() else "")
-    web.check_class(model.name, agent.settings.extra)
+    web.check_model(model.name)
+    _check_extra(agent.settings.beyond_sampling)
     setting = next((one for one in ("models", "addresses") if getattr(bounds, one) is not None), None)
     if setting is not None and not is_made_by_provider(model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
@@ -388,10 +392,16 @@ def _check_class(agent: Agent, model: Model) -> None:
             "Name the model as a text."
         )
     check_address(model)
-    if bounds.models is not None and (others := sorted({"model", "models"} & agent.settings.extra.keys())):
+
+
+def _check_extra(names: Sequence[str]) -> None:
+    """Raise UsageError for fields of `extra` that may switch on what a class bounds: nobody is asked about them."""
+    bounds = class_settings()
+    bound = next((one for one in _BOUND_BY_EXTRA if getattr(bounds, one) is not None), None)
+    if names and bound is not None:
         raise UsageError(
-            f"The setting extra has {others[0]!r}, which names another model, and {bounds.whose('models')} "
-            f"has {bounds.words('models')}. Leave it out."
+            f"The setting extra has {names[0]!r}, which may do more than shape the answer, and {bounds.whose(bound)} "
+            f"has {bounds.words(bound)}. Leave it out."
         )
 
 

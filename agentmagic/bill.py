@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from agentmagic import settings
-from agentmagic.classroom import class_settings, own_folder
+from agentmagic.classroom import class_settings, own_folder, windows_folder
 from agentmagic.errors import UsageError, said
 from agentmagic.history.journal import FOLDER, append, file_lock
 from agentmagic.history.paid_turns import Journals, day_of
@@ -86,9 +86,7 @@ class PaidRequests:
         """Return the file of this month, in a place that no variable moves if an administrator bounds what is spent."""
         from platformdirs import user_state_path
 
-        policy = class_settings().policy
-        is_bound = policy is not None and (policy.daily_budget or policy.monthly_budget) is not None
-        folder = (_own_state_folder() if is_bound else None) or user_state_path("agentmagic", appauthor=False)
+        folder = own_state_folder() if _is_fixed() else user_state_path("agentmagic", appauthor=False)
         return folder / f"ledger-{today()[:7]}.jsonl"
 
     def pay(self, folder: str, session: str, model: str, usage: Usage) -> None:
@@ -172,22 +170,36 @@ class PaidRequests:
             self._sums[place] = self._sums.get(place, Spent()) + spent
 
 
-def _own_state_folder() -> Path | None:
-    """Return the user's state folder by the system's list of users; None on Windows, or if the user is not in it."""
+def _is_fixed() -> bool:
+    """Whether no variable of a notebook moves the ledger and its days, because the administrator has a budget."""
+    policy = class_settings().policy
+    return policy is not None and (policy.daily_budget or policy.monthly_budget) is not None
+
+
+@cache
+def own_state_folder() -> Path:
+    """Return the user's state folder by what the system knows of the user, whatever variables say.
+
+    A user who is not in the system's list, as in some containers, has a folder by number.
+    """
     if sys.platform == "win32":
-        return None  # platformdirs asks the system there
+        return cast("Path", windows_folder("HKEY_CURRENT_USER", "Local AppData")) / "agentmagic"
     from pwd import getpwuid
 
     try:
         home = Path(getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        return None
+        return Path(f"/var/tmp/agentmagic-{os.getuid()}")  # noqa: S108  (another user's folder is not written to)
     return home / ("Library/Application Support" if sys.platform == "darwin" else ".local/state") / "agentmagic"
 
 
 def today() -> str:
-    """Return the date of this place."""
-    return day_of(time.time())
+    """Return the date of this place, or that of UTC if the administrator has a budget."""
+    return _day(time.time())
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds)) if _is_fixed() else day_of(seconds)
 
 
 def _last_byte(number: int, size: int) -> bytes:
@@ -210,9 +222,9 @@ def _paid(line: bytes) -> tuple[tuple[str, str], Spent] | None:
             case {"time": int() as seconds, "folder": str() as folder, "cost": int() | float() as cost} if (
                 0 <= cost < float("inf")
             ):
-                return (day_of(seconds), folder), Spent(float(cost))
+                return (_day(seconds), folder), Spent(float(cost))
             case {"time": int() as seconds, "folder": str() as folder, "cost": None}:
-                return (day_of(seconds), folder), Spent(0.0, 1)
+                return (_day(seconds), folder), Spent(0.0, 1)
             case _:
                 return None
     except (ValueError, OverflowError, OSError, RecursionError):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from agentmagic.errors import UsageError
-from agentmagic.patterns import EntryPattern, fits_pattern, is_address
+from agentmagic.patterns import EntryPattern, fits_pattern, is_address, is_among
 from agentmagic.text import did_you_mean
 
 VARIABLE = "AGENTMAGIC_CLASS"
@@ -32,15 +32,21 @@ PLAYED: tuple[Replay, ...] = ("replay", "replay-model")
 """The modes in which no model is asked."""
 
 
-def _policy_file() -> Path:
-    """Return the administrator's file. No environment variable moves it, because a notebook can set variables."""
+def windows_folder(hive: Literal["HKEY_LOCAL_MACHINE", "HKEY_CURRENT_USER"], name: str) -> Path | None:
+    """Return a folder as the registry of Windows has it, whatever variables say; None on another system."""
     if sys.platform != "win32":
-        return Path("/etc/agentmagic.toml")
+        return None
     import winreg
 
     where = r"SOFTWARE\Microsoft\Windows\CurrentVersion\Explorer\Shell Folders"
-    with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, where) as key:  # what %PROGRAMDATA% is, before a user changes it
-        return Path(winreg.QueryValueEx(key, "Common AppData")[0]) / "agentmagic" / "agentmagic.toml"
+    with winreg.OpenKey(getattr(winreg, hive), where) as key:
+        return Path(winreg.QueryValueEx(key, name)[0])
+
+
+def _policy_file() -> Path:
+    """Return the administrator's file. No environment variable moves it, because a notebook can set variables."""
+    folder = windows_folder("HKEY_LOCAL_MACHINE", "Common AppData")  # what %PROGRAMDATA% is, before a user changes it
+    return Path("/etc/agentmagic.toml") if folder is None else folder / "agentmagic" / "agentmagic.toml"
 
 
 POLICY_FILE = _policy_file()
@@ -133,6 +139,11 @@ class ClassSettings:
         return any(cost is not None for cost in costs)
 
     @property
+    def fixes_prices(self) -> bool:
+        """Whether no price of a notebook counts, because the administrator bounds costs."""
+        return self.policy is not None and self.policy.bounds_costs
+
+    @property
     def needs_person(self) -> bool:
         """Whether calls are to be approved by a person, and not by code of the notebook."""
         return "ask" in (self.permission, self.code, self.web)
@@ -154,14 +165,14 @@ class ClassSettings:
     def check_address(self, name: str, address: str | None) -> None:
         """Raise UsageError for a model that is asked at an address that the class does not allow, None if unknown."""
         for one in self._parts:
-            if one.addresses is None:
-                continue
-            if address is None or not any(
-                is_address(address.rstrip("/"), allowed.rstrip("/")) for allowed in one.addresses
-            ):
+            if not is_among(address, one.addresses):
                 place = f"at {address}" if address else "at an address that is not known"
                 among = f"is not among those of {one.whose('addresses')}: {one.words('addresses')}"
                 raise UsageError(f"The model {name} is asked {place}, which {among}.")
+
+    def allows_address(self, address: str) -> bool:
+        """Return whether a server is among those of the class."""
+        return all(is_among(address, one.addresses) for one in self._parts)
 
     def price(self, name: str) -> Prices | None:
         """Return the price that the administrator sets for a model, None without one."""
@@ -356,9 +367,11 @@ def _combined(parts: list[ClassSettings]) -> ClassSettings:
             if _is_within(name, value, most):
                 whole = replace(whole, **{name: value})
             else:
-                holding = replace(whole, parts=tuple(parts[:place])).words(name)
-                allows = f"{replace(whole, parts=tuple(parts[:place])).whose(name)} allows"
-                wider.append(f"{part.words(name)} asks for more than {allows}, and {holding} holds.")
+                before = replace(whole, parts=tuple(parts[:place]))
+                holds = f"{before.words(name)} holds"
+                if isinstance(value, tuple):
+                    holds = f"both lists hold: nothing is allowed that is not in {before.words(name)} too"
+                wider.append(f"{part.words(name)} asks for more than {before.whose(name)} allows, and {holds}.")
     return replace(whole, parts=tuple(parts), wider=tuple(wider))
 
 

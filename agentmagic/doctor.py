@@ -360,7 +360,7 @@ def _policy(policy: ClassSettings) -> Finding:
         return Finding("ok", said)
     names = join_command([*map(str, places)])
     mend = f"sudo chown root {names} && sudo chmod go-w {names}" if os.geteuid() else "run kernels as another user"
-    return Finding("note", f"{said} This user can change the file, so it binds only who leaves it alone.", mend)
+    return Finding("note", f"{said} This user can change the file, so the policy does not bind them.", mend)
 
 
 def _servers(place: Path) -> Iterator[Finding]:

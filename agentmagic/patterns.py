@@ -1,7 +1,7 @@
 """The patterns in which a class or an administrator names models, addresses and MCP servers."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -10,6 +10,7 @@ IN_PROCESS = "in-process"
 
 _URL = re.compile(r"(https?://[^/?#@\\\s]+)([/?#][^\\\s]*)?", re.IGNORECASE)
 """A URL whose host every client reads alike: it has no user and no backslash."""
+_ORIGIN = re.compile(r"\A[^:/?#]+://[^/?#]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,18 @@ class EntryPattern:
 def fits_pattern(text: str, pattern: str) -> bool:
     """Return whether a text as a whole is what a pattern says, in which `*` stands for any characters."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
+
+
+def lowered(url: str) -> str:
+    """Return a URL with its scheme and host in lower case: clients ask the same server, however they are written."""
+    return _ORIGIN.sub(lambda found: found[0].lower(), url)
+
+
+def is_among(address: str | None, patterns: Iterable[str] | None) -> bool:
+    """Return whether patterns allow an address, None if it is not known; None for patterns allows any."""
+    if patterns is None or address is None:
+        return patterns is None
+    return any(is_address(address.rstrip("/"), allowed.rstrip("/")) for allowed in patterns)
 
 
 def is_address(address: str, pattern: str) -> bool:

@@ -5,11 +5,12 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from agentmagic import Agent, ModelSettings, ScriptedModel, Session, UsageError, classroom, register_model, usage
-from agentmagic.bill import DAILY, MONTHLY, PaidRequests, folder_bill, ledger, period_caps
+from agentmagic.bill import DAILY, MONTHLY, PaidRequests, folder_bill, ledger, own_state_folder, period_caps, today
 from agentmagic.events import Notice
 from agentmagic.history import paid_turns
 from agentmagic.messages import Usage
@@ -244,6 +245,64 @@ def test_parallel_kernels_spend_no_more_than_the_budget_and_the_requests_under_w
     answered = [int(kernel.communicate(timeout=60)[0]) for kernel in kernels]
     assert 50 <= sum(answered) <= 52
     assert ledger().spent("day", str(folder)).cost == pytest.approx(sum(answered) * 0.01)
+
+
+@pytest.fixture
+def policy(tmp_path, monkeypatch):
+    """The file of an administrator who has a budget."""
+    file = tmp_path / "agentmagic.toml"
+    file.write_text("daily-budget = 1\n", encoding="utf-8")
+    monkeypatch.setattr(classroom, "POLICY_FILE", file)
+    classroom.class_settings.cache_clear()
+    yield
+    classroom.class_settings.cache_clear()
+    own_state_folder.cache_clear()
+
+
+@pytest.fixture
+def go_to(monkeypatch):
+    """Put this process into a time zone."""
+
+    def move(zone):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    yield move
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no time zone of a process, no numbers of users")
+@pytest.mark.parametrize("number_is_known", [True, False])
+def test_neither_a_time_zone_nor_a_variable_moves_the_ledger_of_an_administrator(
+    policy, go_to, tmp_path, monkeypatch, number_is_known
+):
+    import pwd
+
+    homes = {os.getuid(): SimpleNamespace(pw_dir=str(tmp_path / "anna"))} if number_is_known else {}
+    asked = []
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: asked.append(number) or homes[number])
+    own_state_folder.cache_clear()
+    places = set()
+    for zone, home in (("UTC+12", "here"), ("UTC-14", "there")):
+        go_to(zone)
+        monkeypatch.setenv("XDG_STATE_HOME", home)
+        places.add((PaidRequests.path(), today(), PaidRequests().spent("day")))
+    ((path, day, _),) = places
+    assert day in {time.strftime("%Y-%m-%d", time.gmtime(time.time() - late)) for late in (0, 60)}
+    assert asked == [os.getuid()]
+    assert path.parent.name == ("agentmagic" if number_is_known else f"agentmagic-{os.getuid()}")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no time zone of a process")
+def test_what_was_spent_today_counts_in_another_time_zone_too(policy, go_to, tmp_path, monkeypatch):
+    monkeypatch.setattr("agentmagic.bill.own_state_folder", lambda: tmp_path)
+    PaidRequests().pay("here", "agent", MODEL, DOLLAR)
+    spent = []
+    for zone in ("UTC+12", "UTC-14"):
+        go_to(zone)
+        spent.append(PaidRequests().spent("day").cost)
+    assert spent == [1.0, 1.0]
 
 
 # -- the bill of a folder --------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from agentmagic import (
     web_search,
 )
 from agentmagic.approval.approvals import Gate
+from agentmagic.bill import own_state_folder
 from agentmagic.classroom import VARIABLE, class_settings
 from agentmagic.errors import AgentMagicError, ServerError, Unavailable, UsageError
 from agentmagic.events import ApprovalAsked, Approve
@@ -34,7 +35,7 @@ from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import ToolCall, ToolDef, Usage, user
 from agentmagic.providers import catalog
 from agentmagic.providers.base import ModelFinished, Request
-from agentmagic.providers.registry import default_model, priced
+from agentmagic.providers.registry import default_model, priced, usable_models
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import run
 from agentmagic.tools.base import Tool
@@ -229,12 +230,33 @@ SEARCHES = "openai-chat:gpt-5-search-api"
 def test_a_class_without_the_web_has_no_model_that_searches_unasked(bounds, monkeypatch, setting, model, extra, words):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none-0123456789")
     session = Session(Agent(model, settings=ModelSettings(extra=extra)))
-    bounds(f'{setting} = "ask"')
+    bounds("max-tokens = 99")
     session.preview("news?")
-    bounds(f'{setting} = "deny"')
-    said = refused(session)
-    assert said.startswith(words)
-    assert f"and this class has {setting} = 'deny' in " in said
+    for verdict in ("ask", "deny"):  # nobody is asked about what a request says
+        bounds(f'{setting} = "{verdict}"')
+        said = refused(session)
+        assert said.startswith(words)
+        assert f"and this class has {setting} = '{verdict}' in " in said
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['models = ["*"]', 'addresses = ["*"]', "servers = []", 'web = "ask"', 'code = "ask"', 'permission = "ask"'],
+)
+def test_a_request_has_fields_that_shape_its_answer_and_no_others_where_a_class_bounds_what_they_could_do(bounds, line):
+    bounds(line)
+    shaping = {"top_p": 0.5, "reasoning": {"summary": "auto"}, "generationConfig": {"topK": 4}, "service_tier": "flex"}
+    assert run(scripted("hi", settings=ModelSettings(extra=shaping)), "hello").final_text == "hi"
+    for extra in (
+        {"tools": [{"type": "web_search"}]},
+        {"fallbacks": ["gpt-4o"]},
+        {"mcp_servers": []},
+        {"unheard_of": None},
+        {"generationConfig": {"routingConfig": {"manualMode": {"modelName": "another"}}}},
+    ):
+        name = [*extra, *(extra.get("generationConfig") or ())][-1]
+        said = refused(scripted("hi", settings=ModelSettings(extra=extra)))
+        assert said.startswith(f"The setting extra has {name!r}, which may do more than shape the answer, and this ")
 
 
 def test_a_level_does_not_widen_what_the_class_has_asked(bounds):
@@ -369,7 +391,9 @@ def test_a_setting_that_asks_for_more_does_not_hold_and_is_named_with_both_files
     held = class_settings()
     inner_words = inner.replace('"', "'")
     outer_file = tmp_path / "pyproject.toml"
-    said = f"{inner_words} in {file} asks for more than this class allows, and {holds} in {outer_file} holds."
+    both = f"both lists hold: nothing is allowed that is not in {holds} in {outer_file} too."
+    held_words = both if "[" in outer else f"{holds} in {outer_file} holds."
+    said = f"{inner_words} in {file} asks for more than this class allows, and {held_words}"
     assert held.wider == (said,)
     assert held.words(held.names[0].replace("-", "_")) == f"{holds} in {outer_file}"
 
@@ -386,6 +410,19 @@ def test_a_nearer_file_may_ask_for_less_and_of_two_lists_both_hold(bounds, tmp_p
     assert [words.partition(" asks ")[0] for words in held.wider] == [
         f"models = ['local:*', 'gemini:*'] in {tmp_path / 'notebooks' / 'pyproject.toml'}"
     ]
+
+
+def test_of_two_lists_with_nothing_in_common_nothing_is_allowed_and_both_are_named(policy, bounds, tmp_path):
+    policy('models = ["local:*", "gemini:*"]')
+    bounds('models = ["openai:*"]')
+    held = class_settings()
+    assert not any(map(held.allows_model, ("local:small", "gemini:x", "openai:x")))
+    nearer, outer = tmp_path / "pyproject.toml", tmp_path / "agentmagic.toml"
+    (said,) = held.wider
+    assert said == (
+        f"models = ['openai:*'] in {nearer} asks for more than this machine allows, and both lists hold: nothing is "
+        f"allowed that is not in models = ['local:*', 'gemini:*'] in {outer} too."
+    )
 
 
 # -- ways around them ----------------------------------------------------------------------------------
@@ -590,6 +627,22 @@ def test_a_price_of_the_notebook_does_not_replace_that_of_the_table_where_costs_
     assert priced("openai:gpt-4o", spent).cost == 0
     bounds("max-cost = 1")
     assert priced("openai:gpt-4o", spent).cost > 1
+    assert priced("openai:gpt-4o", spent, "HTTPS://API.OPENAI.COM/v1").cost > 1
+
+
+@pytest.mark.parametrize("line", ["max-cost = 5", "monthly-budget = 5"])
+def test_a_price_of_the_notebook_is_no_price_where_the_administrator_bounds_costs(policy, tmp_path, monkeypatch, line):
+    monkeypatch.setattr("agentmagic.bill.own_state_folder", lambda: tmp_path)
+    monkeypatch.setattr(catalog, "_registered", {})
+    register_model("nobody:knows", input_price=0, output_price=0)
+    model = ScriptedModel(["hi"])
+    model.name = "nobody:knows"
+    policy(line)
+    result = run(Session(Agent(model)), "hello")
+    assert "Ask the administrator for `prices`, or choose a model that has one: %agent models." in result.error
+    assert model.requests == []
+    policy(line, 'prices = {"nobody:*" = {input = 1, output = 1}}')
+    assert run(Session(Agent(model)), "hello").final_text == "hi"
 
 
 # -- the administrator's file ----------------------------------------------------------------------------
@@ -682,6 +735,26 @@ def test_the_default_model_is_one_that_the_administrator_allows(policy, monkeypa
     assert default_model() == "openai:gpt-5.4"  # which is refused, with the setting
 
 
+def test_the_default_model_is_the_first_of_the_list_that_needs_no_key_or_has_one(policy, monkeypatch):
+    policy('models = ["gemini:*", "local:qwen2.5-coder-1.5b", "openai-chat:small"]')
+    assert default_model() == "local:qwen2.5-coder-1.5b"
+    policy('models = ["openai-chat:small", "local:qwen2.5-coder-1.5b"]')
+    assert default_model() == "local:qwen2.5-coder-1.5b"
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none-0123456789")
+    assert default_model() == "openai-chat:small"
+    policy('models = ["local:qwen2.5-coder-1.5b", "openai-chat:small"]')
+    assert default_model() == "local:qwen2.5-coder-1.5b"
+    assert {"openai-chat:small"} <= set(usable_models()) <= {"openai-chat:small", "local:qwen2.5-coder-1.5b"}
+
+
+def test_the_keyring_is_asked_for_no_key_of_a_provider_that_the_administrator_does_not_allow(policy, monkeypatch):
+    asked = []
+    monkeypatch.setattr(settings, "_from_keyring", asked.append)
+    policy('models = ["gemini:*"]')
+    assert default_model() is None
+    assert set(asked) == {"GEMINI_API_KEY", "GOOGLE_API_KEY"}
+
+
 @pytest.mark.parametrize(
     ("environment", "reached"),
     [
@@ -725,6 +798,13 @@ def test_an_address_that_changes_while_a_turn_runs_is_not_asked(policy, monkeypa
             {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_CLOUD_LOCATION": "europe-west4"},
             "https://europe-west4-aiplatform.googleapis.com",
         ),
+        *(
+            (
+                {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_CLOUD_LOCATION": region},
+                f"https://aiplatform.{region}.rep.googleapis.com",
+            )
+            for region in ("us", "eu")
+        ),
     ],
 )
 def test_the_address_of_gemini_counts_also_where_google_s_library_chooses_it(policy, monkeypatch, environment, address):
@@ -756,22 +836,29 @@ def test_doctor_tells_the_policy_with_its_values_and_who_can_change_it(policy, t
     (found,) = doctor._bounds()
     assert found.health == "note"
     held = f"The administrator's policy {tmp_path / 'agentmagic.toml'}: max-cost = 2, serve = False."
-    assert found.about.startswith(f"{held} This user can change the file")
+    assert found.about.startswith(f"{held} This user can change the file, so the policy does not bind them.")
     monkeypatch.setattr("os.access", lambda _path, _mode: False)
     (found,) = doctor._bounds()
     assert (found.health, found.about) == ("ok", held)
 
 
 def test_windows_keeps_the_administrators_file_where_no_variable_moves_it(monkeypatch):
+    folders = {
+        ("machine", "Common AppData"): "C:/ProgramData",
+        ("user", "Local AppData"): "C:/Users/anna/AppData/Local",
+    }
     registry = SimpleNamespace(
         HKEY_LOCAL_MACHINE="machine",
+        HKEY_CURRENT_USER="user",
         OpenKey=lambda hive, _name: nullcontext(hive),
-        QueryValueEx=lambda hive, name: ({"Common AppData": "C:/ProgramData"}[name] if hive == "machine" else "", 1),
+        QueryValueEx=lambda hive, name: (folders[hive, name], 1),
     )
     monkeypatch.setitem(sys.modules, "winreg", registry)
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("PROGRAMDATA", "C:/Users/me")
     assert classroom._policy_file().as_posix() == "C:/ProgramData/agentmagic/agentmagic.toml"
+    monkeypatch.setenv("WIN_PD_OVERRIDE_LOCAL_APPDATA", "C:/elsewhere")
+    assert own_state_folder.__wrapped__().as_posix() == "C:/Users/anna/AppData/Local/agentmagic"
 
 
 # -- servers -------------------------------------------------------------------------------------------

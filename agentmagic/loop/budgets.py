@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from agentmagic.bill import PeriodCap, period_caps
+from agentmagic.classroom import class_settings
 from agentmagic.messages import Usage
 from agentmagic.providers.base import Request
 from agentmagic.providers.registry import is_free
@@ -43,10 +44,7 @@ class Budget:
         if self.max_cost is None:
             return None
         if spent.cost is None:
-            return (
-                f"What the {self.of} costs is unknown, so max_cost cannot be kept. Register the model's price with "
-                "register_model, or use max_tokens."
-            )
+            return f"What the {self.of} costs is unknown, so max_cost cannot be kept. {self._pricing}"
         if spent.cost >= self.max_cost:
             return f"The {self.of} has cost ${spent.cost:.4f}; max_cost is ${self.max_cost:.4f}. {self._advice}"
         return None
@@ -73,6 +71,12 @@ class Budget:
         return self.live() if usage.cost is not None else replace(self.live(), cost=None)
 
     @property
+    def _pricing(self) -> str:
+        if class_settings().fixes_prices:
+            return "Ask the administrator for `prices`, or choose a model that has one: %agent models."
+        return "Register the model's price with register_model, or use max_tokens."
+
+    @property
     def _advice(self) -> str:
         if self.bound:
             return f"No further request was sent; the limit is {self.bound}."
@@ -96,10 +100,7 @@ class PeriodBudget(Budget):
         if problem := cap.problem():
             return problem
         if usage.cost is None:
-            return (
-                f"The price of this model is unknown, so {cap.setting} cannot be kept. Register the price with "
-                "register_model, or choose a model that has one: %agent models."
-            )
+            return f"The price of this model is unknown, so {cap.setting} cannot be kept. {self._pricing}"
         if spent >= cap.limit:
             return f"${spent:.4f} were spent {cap.when}; {cap.setting} is ${cap.limit:.4f}. {self._advice}"
         if cost > (rest := cap.limit - spent):
@@ -109,6 +110,12 @@ class PeriodBudget(Budget):
     def warning(self) -> str:
         """Return a sentence when most of the budget is spent, once."""
         return self.cap.warning()
+
+    @property
+    def _pricing(self) -> str:
+        if class_settings().fixes_prices:
+            return "Ask the administrator for `prices`, or choose a model that has one: %agent models."
+        return "Register the price with register_model, or choose a model that has one: %agent models."
 
     @property
     def _advice(self) -> str:

@@ -66,6 +66,21 @@ def answer_data(text: str) -> Any:
 
 Effort = Literal["none", "low", "medium", "high"]
 
+_INNER = "generationConfig"
+"""The field of Gemini's requests that has fields of its own, one of which may name another model."""
+SAMPLING = frozenset(
+    f"{_INNER} candidateCount chat_template_kwargs enable_thinking frequencyPenalty frequency_penalty logit_bias "
+    "logprobs maxOutputTokens max_completion_tokens max_output_tokens max_tokens min_p options output_config "
+    "parallel_tool_calls presencePenalty presence_penalty reasoning reasoning_effort repetition_penalty "
+    "responseLogprobs safetySettings seed service_tier stop stopSequences stop_sequences stream_options temperature "
+    "text think thinking thinkingConfig thinking_budget top_k top_logprobs top_p topK topP truncation "
+    "verbosity".split()
+)
+"""The fields of `extra` that can do no more than shape the answer, at any provider: they name no tool, server or model.
+
+`options` are those of Ollama. Whoever adds one looks at what gateways make of it.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
@@ -108,6 +123,13 @@ class ModelSettings:
     def given(self) -> tuple[str, ...]:
         """The names of the settings that are not left to the provider."""
         return tuple(name for name in SETTINGS if getattr(self, name) not in (None, {}))
+
+    @property
+    def beyond_sampling(self) -> list[str]:
+        """The names of fields of `extra` that are not in `SAMPLING`, and could have a server do anything."""
+        inner = self.extra.get(_INNER)
+        names = {*self.extra, *(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else ())}
+        return sorted(names - SAMPLING)
 
     def under(self, names: Mapping[str, str]) -> dict[str, Any]:
         """Return the given settings among `names`, each under the name that it has there."""

@@ -7,7 +7,7 @@ that a model takes come from its family, which its provider's package describes.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from threading import Lock
@@ -213,14 +213,19 @@ _registering = Lock()
 
 
 def registered(name: str) -> Registered:
-    """Return the facts that were registered for a model, by its full name and by patterns that match it."""
+    """Return the facts that were registered for a model, by its full name and by patterns that match it.
+
+    A price counts only if it is the administrator's, where the policy bounds costs.
+    """
     found, wanted = Registered(), name.strip().lower()
     with _registering:  # another thread may register a model meanwhile
         entries = tuple(_registered.items())
     for pattern, facts in entries:
         if wanted.startswith(pattern[:-1]) if pattern.endswith("*") else wanted == pattern:
             found = found.under(facts)
-    return found.under(Registered(prices=class_settings().price(name)))
+    bounds = class_settings()
+    own = replace(found, prices=None) if bounds.fixes_prices else found
+    return own.under(Registered(prices=bounds.price(name)))
 
 
 def register_model(  # noqa: PLR0913  (each is a fact of its own, and most registrations give one or two)

@@ -245,14 +245,15 @@ class RemoteModel(Generic[K, C]):
 
         Raises UsageError for an address that a class or an administrator does not allow.
         """
-        class_settings().check_address(self.name, self.reached_at)
-        if self._found_url != self.base_url:
+        where = self.reached_at
+        class_settings().check_address(self.name, where)
+        if self._found_url != where:
             self._lease.forget()
         return await self._lease.client()
 
     def _find(self) -> K:
         """Return the address and the key. Raises BadRequest, AuthenticationMissing and AuthenticationFailed."""
-        self._found_url = url = self.base_url
+        self._found_url = url = self.reached_at
         return cast("K", (usable_url(url, self.row.base_url, self.example), self._find_key()))
 
     def _find_key(self) -> str:
@@ -382,12 +383,16 @@ def _close(client: Any) -> Awaitable[None]:
 
 
 def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) -> "httpx2.AsyncClient":
-    """Return a new HTTP client whose responses are limited; options are those of httpx2."""
+    """Return a new HTTP client whose responses are limited; options are those of httpx2.
+
+    It follows no redirect where a class bounds the addresses: the server that is asked then names no other one.
+    """
     import httpx2
 
     timeout = httpx2.Timeout(SILENCE_TIMEOUT, connect=CONNECT_TIMEOUT)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
-    made = async_client(kind, timeout=timeout, limits=limits, follow_redirects=True, **options)
+    follows = class_settings().addresses is None
+    made = async_client(kind, timeout=timeout, limits=limits, follow_redirects=follows, **options)
     made.event_hooks["request"] += [_keep_keys, note_request]
     made.event_hooks["response"][:0] = [_limit, note_limits]
     return made

@@ -109,6 +109,9 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
             return RateLimited, f"{who} takes no more requests for now", "Wait a while, or send fewer."
         case status if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT) or status >= 500:  # noqa: PLR2004
             return Unavailable, f"{who} is not available at the moment ({status})", "Try again later."
+        case status if 300 <= status < 400:  # noqa: PLR2004
+            happened = f"{who} sends the request on to another address ({status}), which is not followed"
+            return BadRequest, happened, f"Set the base URL ({vendor.base_url}) to where it leads, if that is allowed."
         case status:
             advice = "The same request would be refused again."
             return BadRequest, f"{who} refused the request to {model} ({status})", advice

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from agentmagic import settings
+from agentmagic.classroom import class_settings
 from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError, UnknownModel
 from agentmagic.messages import Content, Media, Message, ProviderData, Reasoning, ToolCall, ToolDef, Usage, as_text
 from agentmagic.providers import failures, wire
@@ -63,7 +64,9 @@ def host(written: str | None = None) -> str:
 
 
 def installed() -> list[str]:
-    """Return the models that are pulled, or nothing if no server answers at once."""
+    """Return the models that are pulled, or nothing if no server answers at once, or a class does not allow it."""
+    if not class_settings().allows_address(host()):
+        return []
     return listed_names(f"{host()}/api/tags", ("models", "name"), LISTING_SECONDS)
 
 

@@ -13,6 +13,7 @@ from agentmagic import secrets, settings
 from agentmagic.classroom import class_settings
 from agentmagic.errors import AuthenticationMissing, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
+from agentmagic.patterns import lowered
 from agentmagic.providers import anthropic, catalog, gemini, local, ollama, openai, outside, scripted
 from agentmagic.providers.base import FREE, KINDS, Family, Hosted, Kind, Metered, Model, Provider
 from agentmagic.providers.catalog import Listing, ModelInfo, register_model
@@ -102,28 +103,17 @@ def _no_such(name: str) -> str:
 
 
 def default_model() -> str | None:
-    """Return the model to use if none is chosen: that of the first provider whose key is set, or None.
+    """Return the model to use if none is chosen, or None: that of the first provider whose key is set.
 
-    A provider without a model that the class allows comes last.
+    The models that a class writes out come first, in its order, if their provider needs no key or has one. A model
+    that the class does not allow comes last; for its key the keyring is not asked.
     """
-    first: str | None = None
-    for row in providers().values():
-        name = _default_of(row)
-        is_allowed = class_settings().allows_model(name)
-        if (is_allowed or first is None) and row.keys and settings.find_key(row.keys):
-            if is_allowed:
-                return name
-            first = name
-    return first
-
-
-def _default_of(row: Provider) -> str:
-    """Return the default model of a provider, or the first one of it that the class allows by its whole name."""
-    usual, bounds = f"{row.name}:{row.default}", class_settings()
-    if bounds.allows_model(usual):
-        return usual
-    named = (one for one in bounds.models or () if one.startswith(f"{row.name}:") and "*" not in one)
-    return next(filter(bounds.allows_model, named), usual)
+    usual = [(f"{row.name}:{row.default}", row) for row in providers().values() if row.keys]
+    allowed = [(name, row) for name, row in usual if class_settings().allows_model(name)]
+    for name, row in (*_written(), *allowed):
+        if not row.keys or settings.find_key(row.keys):
+            return name
+    return next((name for name, row in usual if settings.find_key(row.keys, keyring=False)), None)
 
 
 def choose_default() -> str:
@@ -159,11 +149,21 @@ def answerer(name: str, first: str) -> str:
 def usable_models() -> list[str]:
     """Return the models to choose from: of each provider that is installed and whose key, if it needs one, is set.
 
-    These are its default model, and the models of a server that has its own, which is asked.
+    These are the models that a class writes out, the default models, and those of a server that has its own, which is
+    asked; only what a class allows.
     """
-    usable = [row for row in providers().values() if _is_usable(row)]
-    defaults = [f"{row.name}:{row.default}" for row in usable if row.default]
-    return defaults + [f"{row.name}:{name}" for row in usable if row.installed for name in row.installed()]
+    rows, allows = providers().values(), class_settings().allows_model
+    usual = [(f"{row.name}:{row.default}", row) for row in rows if row.default and allows(f"{row.name}:{row.default}")]
+    named = [name for name, row in (*_written(), *usual) if _is_usable(row)]
+    installed = [f"{row.name}:{name}" for row in rows if row.installed and _is_usable(row) for name in row.installed()]
+    return list(dict.fromkeys(named + list(filter(allows, installed))))
+
+
+def _written() -> list[tuple[str, Provider]]:
+    """Return the models that a class allows by their whole names, in its order, each with its provider."""
+    bounds, rows = class_settings(), providers()
+    named = (name for name in bounds.models or () if "*" not in name and bounds.allows_model(name))
+    return [(name, row) for name in named if (row := rows.get(name.partition(":")[0])) is not None]
 
 
 def preload() -> None:
@@ -276,5 +276,5 @@ def _listing(name: str, base_url: str | None) -> Listing | None:
         return None
     if row.prices == "google":
         model = model.rpartition("models/")[2]  # Vertex AI names a model by its whole path
-    url = (base_url or settings.variable(row.base_url) or "").strip()
+    url = lowered((base_url or settings.variable(row.base_url) or "").strip())
     return Listing(model, url=url) if url else Listing(model, seller=row.prices)

@@ -1,7 +1,7 @@
 """The web as tools of an agent, which the provider's own servers carry out: a search, and a page that is fetched."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,10 +22,6 @@ NO_WEB = (
     "mcp-server-fetch), or choose a model of OpenAI, Anthropic or Gemini."
 )
 NO_WISH = "{model} cannot keep {tool} to {wish}, so it is asked without. Leave {wish} out, or choose another model."
-_FIELDS = frozenset(
-    ("enable_search", "model", "models", "plugins", "prompt", "search_parameters", "tools", "web_search_options")
-)
-"""The fields of a request that may switch a search on: those of our providers, of DashScope, OpenRouter and xAI."""
 _DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
 
 
@@ -63,22 +59,22 @@ def _hosted(name: str, description: str, domains: Sequence[str], max_uses: int |
     return Tool(definition, _not_ours, ask=True, fixed=True, effects=lambda _: (LETS[name],), hosted=hosted)
 
 
-def check_class(model: str, extra: Mapping[str, Any]) -> None:
-    """Raise UsageError for a model that always searches, or an `extra` that may, in a class without the web.
+def check_model(model: str) -> None:
+    """Raise UsageError for a model that always searches, in a class that forbids the web or has it asked.
 
-    `model` is its name with the provider, `extra` the fields that are merged into each request.
+    `model` is its name with the provider.
     """
     bounds = class_settings()
-    if bounds.bound(asks=True, code=False, web=True) != "deny":
+    if (verdict := bounds.bound(asks=True, code=False, web=True)) is None:
         return
     from agentmagic.providers.openai.client import is_search_model
 
-    setting = "permission" if bounds.permission == "deny" else "web"
-    has = f"and {bounds.whose(setting)} has {bounds.words(setting)}"
+    setting = "permission" if bounds.permission == verdict else "web"
     if is_search_model(model.partition(":")[2].rpartition("/")[2]):
-        raise UsageError(f"The model {model} always searches the web, {has}. Choose another one.")
-    if own := sorted(_FIELDS & extra.keys()):
-        raise UsageError(f"The setting extra has {own[0]!r}, which may have the web searched, {has}. Leave it out.")
+        raise UsageError(
+            f"The model {model} always searches the web, and {bounds.whose(setting)} has {bounds.words(setting)}. "
+            "Choose another one."
+        )
 
 
 async def _not_ours(call: ToolCall, _context: ToolContext) -> ToolResult:

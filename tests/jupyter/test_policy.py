@@ -54,12 +54,14 @@ user a home of the test."""
 
 SETUP = """
 import os
+import time
 from agentmagic import Agent, ModelSettings, ScriptedModel, Session, Usage, priced, register_model, tool, web_search
-from agentmagic.bill import ledger
+from agentmagic.bill import ledger, today
 from agentmagic.settings import keep_key
 from agentmagic.providers.openai.chat_completions import OpenAIChat
 
 secret_number = 4711
+MANY = Usage(input_tokens=10**6)
 MODEL = "openai-chat:small"
 CALL = {"calls": [{"name": "delete", "arguments": {}}]}
 PROGRAM = {"calls": [{"name": "run_python", "arguments": {"code": "print('all is', 'gone')"}}]}
@@ -71,6 +73,15 @@ def delete() -> str:
 
 class Pretender(ScriptedModel):
     "Asks a server of its own."
+
+def make_free(name):
+    register_model(name, input_price=0, output_price=0)
+
+def day_in(zone):
+    "Return the date of the budgets in a time zone."
+    os.environ["TZ"] = zone
+    time.tzset()
+    return today()
 
 def start_again(_info):
     "Put back what the cell before has changed."
@@ -138,7 +149,15 @@ WAYS = {
     "a path": ("ask(path='b.jsonl')", "The conversation is not saved: this machine has save = False in "),
     "another model of the request": (
         "ask(settings=ModelSettings(extra={'model': 'large'}))",
-        "The setting extra has 'model', which may have the web searched, and this machine has web = 'deny' in ",
+        "The setting extra has 'model', which may do more than shape the answer, and this machine has models = [",
+    ),
+    "a server of the provider": (
+        "ask(settings=ModelSettings(extra={'tools': [{'type': 'mcp', 'server_url': 'https://elsewhere.example.org'}]}))",
+        "The setting extra has 'tools', which may do more than shape the answer, and this machine has models = [",
+    ),
+    "another address of the request": (
+        "ask(settings=ModelSettings(extra={'api_base': 'https://elsewhere.example.org'}))",
+        "The setting extra has 'api_base', which may do more than shape the answer, and this machine has models = [",
     ),
     "a program": (
         "agent.agent = Agent(ScriptedModel([PROGRAM, 'done']))\n%agent tools notebook\nagent.ask('go')",
@@ -159,6 +178,14 @@ WAYS = {
     "a price": (
         "register_model(MODEL, input_price=0, output_price=0)\nprint(priced(MODEL, Usage(input_tokens=10**6)).cost)",
         "1.0\n",
+    ),
+    "a price where the administrator has none": (
+        "make_free('openai:gpt-5.4')\nprint(priced('openai:gpt-5.4', MANY, 'https://gateway.example.org/v1').cost)",
+        "None\n",
+    ),
+    "an address in capitals": (
+        "make_free('openai:gpt-5.4')\nprint(priced('openai:gpt-5.4', MANY, 'HTTPS://API.OPENAI.COM/v1').cost > 0)",
+        "True\n",
     ),
     # variables
     "AGENTMAGIC_MODEL": (
@@ -181,6 +208,7 @@ WAYS = {
         "%env XDG_STATE_HOME=elsewhere\n%env HOME=elsewhere\nprint(ledger().path())",
         "/home/anna/",
     ),
+    "another time zone": ("print(day_in('UTC+12') == day_in('UTC-14'))", "True\n"),
     "an address in the environment": (
         "%env OPENAI_BASE_URL=https://elsewhere.example.org/v1\nask(model='openai-chat:small')",
         f"is asked at https://elsewhere.example.org/v1, which {NOT_ADDRESS}",
@@ -201,7 +229,7 @@ WAYS = {
     "another folder": ("%cd -q /\n%agent models openai:gpt-5.4", NOT_MODEL),
 }
 if sys.platform == "win32":  # where the system is asked for the folder anyway
-    del WAYS["another ledger"]
+    del WAYS["another ledger"], WAYS["another time zone"]
 
 
 @pytest.fixture(scope="module")

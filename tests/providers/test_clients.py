@@ -1,11 +1,13 @@
 import asyncio
 import threading
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from importlib import import_module
 
 import pytest
 
-from agentmagic.errors import ProviderError, StreamBroken
+from agentmagic import classroom
+from agentmagic.classroom import class_settings
+from agentmagic.errors import BadRequest, ProviderError, StreamBroken
 from agentmagic.messages import user
 from agentmagic.providers import clients
 from agentmagic.providers.base import Request
@@ -123,3 +125,33 @@ def test_a_redirect_takes_no_key_to_another_server(module, sdk, header):
         with Loopback(moves) as server:
             asyncio.run(ask(server.url))
     assert [header in one.headers for one in (*server.requests, *other.requests)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("module", "sdk"),
+    [
+        ("anthropic.model:Anthropic", "anthropic"),
+        ("gemini.model:Gemini", "google.genai"),
+        ("openai.responses:OpenAIResponses", "openai"),
+        ("ollama:Ollama", "httpx2"),
+    ],
+)
+def test_a_redirect_takes_no_prompt_to_another_server_where_the_addresses_are_bounded(
+    module, sdk, tmp_path, monkeypatch
+):
+    pytest.importorskip(sdk)
+    name, _, kind = module.partition(":")
+    monkeypatch.setattr(classroom, "POLICY_FILE", tmp_path / "policy.toml")
+
+    async def ask(url):
+        model = getattr(import_module(f"agentmagic.providers.{name}"), kind)("some-model", base_url=url, api_key="key")
+        async with aclosing(model):
+            await anext(model.stream(Request((user("Hello"),))))
+
+    with Loopback([]) as other, Loopback([Exchange("", 307, "text/plain", {"location": other.url})]) as server:
+        (tmp_path / "policy.toml").write_text(f'addresses = ["{server.url}/*"]')
+        class_settings.cache_clear()
+        with pytest.raises(BadRequest, match=r"sends the request on to another address \(307\), which is not followed"):
+            asyncio.run(ask(server.url))
+    class_settings.cache_clear()
+    assert (len(server.requests), other.requests) == (1, [])

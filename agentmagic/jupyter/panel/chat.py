@@ -14,6 +14,7 @@ from typing import TypeVar
 from agentmagic import settings
 from agentmagic.acp.agents import installed
 from agentmagic.approval.policy import LEVELS, Level
+from agentmagic.classroom import class_settings
 from agentmagic.display import words
 from agentmagic.errors import AgentMagicError, UsageError, said, with_code
 from agentmagic.events import Event, HistoryCut, Intent, MapProgress, StepFinished, TurnFinished, TurnStarted
@@ -164,7 +165,7 @@ class Chat:
     async def _look(self) -> None:
         # Looking for keys may ask the system's keyring, which can block for seconds.
         usable, self._default = await engine().in_pool(
-            lambda: ([*usable_models(), *(agent.model for agent in installed())], default_model())
+            lambda: ([*usable_models(), *_outside_agents()], default_model())
         )
         self._models = {name: name for name in usable} | self._models
         if (chosen := self.session.agent.model) is not None:
@@ -385,6 +386,10 @@ def _chat_row(conversation: commands.Conversation) -> ConversationRow:
 
 def _name(model: str | Model | None) -> str:
     return "" if model is None else model if isinstance(model, str) else model.name
+
+
+def _outside_agents() -> list[str]:
+    return list(filter(class_settings().allows_model, (agent.model for agent in installed())))
 
 
 def _served_models() -> list[str]:

@@ -124,12 +124,10 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         return self._refused(failure, body, said)
 
     def _find(self) -> "_Access":
-        self._found_url = self.base_url
+        self._found_url = url = self.reached_at
         if self._api_key is None and (project := _vertex_project()) is not None:
-            return _Access(project=project, location=_vertex_location())
-        if self.base_url:
-            usable_url(self.base_url, BASE_URL, self.example)
-        return _Access(self.base_url, usable_key(self.vendor, self._api_key, KEYS))
+            return _Access(url, project=project, location=_vertex_location())
+        return _Access(usable_url(url, BASE_URL, self.example), usable_key(self.vendor, self._api_key, KEYS))
 
     @staticmethod
     def _connect(found: "_Access") -> "_GeminiClient":
@@ -137,9 +135,9 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
 
 
 class _Access(NamedTuple):
-    """How to reach a model: the address and key of the Gemini API, or the project and location of Vertex AI."""
+    """How to reach a model: the address, with the key of the Gemini API, or the project and location of Vertex AI."""
 
-    url: str = ""
+    url: str
     key: str = ""
     project: str = ""
     location: str = ""
@@ -160,6 +158,7 @@ class _GeminiClient:
         # For the three other clients that the SDK makes and we do not use: it trusts no one, and reads no files.
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         options = types.HttpOptions(
+            base_url=access.url,
             httpx_async_client=self._http,
             httpx_client=httpx2.Client(verify=tls, trust_env=False),
             async_client_args={"ssl": tls},
@@ -168,7 +167,6 @@ class _GeminiClient:
             self._client = Client(vertexai=True, project=access.project, location=access.location, http_options=options)
         else:
             options.api_version = "v1beta"
-            options.base_url = access.url or None
             self._client = Client(vertexai=False, api_key=access.key, http_options=options)
 
     async def post(self, model: str, body: bytes) -> "httpx2.Response":
@@ -261,9 +259,14 @@ def _vertex_location() -> str:
 
 
 def _vertex_url() -> str:
-    """Return the address of Vertex AI, as the SDK finds it."""
-    location = _vertex_location()
-    usual = f"https://{'' if location == 'global' else f'{location}-'}aiplatform.googleapis.com"
+    """Return the address of Vertex AI, as the SDK would choose it by the location."""
+    match _vertex_location():
+        case "global":
+            usual = "https://aiplatform.googleapis.com"
+        case "us" | "eu" as location:
+            usual = f"https://aiplatform.{location}.rep.googleapis.com"
+        case location:
+            usual = f"https://{location}-aiplatform.googleapis.com"
     return settings.variable("GOOGLE_VERTEX_BASE_URL") or usual
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from agentmagic import settings
+from agentmagic.classroom import class_settings
 from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError
 from agentmagic.messages import Citation, Media, Usage
 from agentmagic.providers import failures
@@ -141,12 +142,15 @@ _ALLOWS_VALUES = frozenset({"type", "enum", "const", "anyOf", "$ref"})
 
 
 def served_models() -> list[str]:
-    """Return the models that the server of `OPENAI_BASE_URL` lists; none if it does not answer within `LIST_WAIT`."""
-    if (url := settings.variable(BASE_URL)) is None:
+    """Return the models that the server of `OPENAI_BASE_URL` lists and a class allows.
+
+    There are none if the server does not answer within `LIST_WAIT`, or is not one that a class allows.
+    """
+    url, bounds = (settings.variable(BASE_URL) or "").strip().rstrip("/"), class_settings()
+    if not url or not bounds.allows_address(url):
         return []
-    key = settings.find_key((KEY,)) or ""
-    names = listed_names(f"{url.strip().rstrip('/')}/models", ("data", "id"), LIST_WAIT, key)
-    return [f"openai-chat:{name}" for name in names]
+    names = listed_names(f"{url}/models", ("data", "id"), LIST_WAIT, settings.find_key((KEY,)) or "")
+    return [f"openai-chat:{name}" for name in names if bounds.allows_model(f"openai-chat:{name}")]
 
 
 class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):

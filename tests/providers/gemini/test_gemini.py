@@ -1,3 +1,4 @@
+import asyncio
 import json
 from base64 import b64encode
 from typing import Any
@@ -373,6 +374,33 @@ def test_vertex_is_asked_with_the_project_and_no_key(monkeypatch, tmp_path):
     assert asked.headers["authorization"] == "Bearer token-of-google"
     assert "x-goog-api-key" not in asked.headers
     assert asked.json == encode(HELLO, MODEL)
+
+
+@pytest.mark.parametrize("location", ["global", "us", "eu", "us-central1"])
+def test_the_address_of_vertex_is_the_one_that_the_sdk_chooses(monkeypatch, location):
+    from google.auth.credentials import AnonymousCredentials
+    from google.genai import Client
+
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
+    monkeypatch.setenv("GOOGLE_CLOUD_LOCATION", location)
+    sdk = Client(vertexai=True, project="my-project", location=location, credentials=AnonymousCredentials())
+    assert f"{Gemini(MODEL).reached_at}/" == sdk._api_client._http_options.base_url
+
+
+def test_another_address_of_vertex_needs_another_client(monkeypatch):
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
+
+    async def addresses():
+        model, found = Gemini(MODEL), []
+        for location in ("us", "eu"):
+            monkeypatch.setenv("GOOGLE_CLOUD_LOCATION", location)
+            client = await model._client()
+            found.append(client._client._api_client._http_options.base_url)
+        await model.aclose()
+        return found
+
+    assert asyncio.run(addresses()) == [f"https://aiplatform.{one}.rep.googleapis.com" for one in ("us", "eu")]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from agentmagic import classroom
+from agentmagic.classroom import class_settings
+from agentmagic.providers import ollama
 from agentmagic.providers.clients import LIST_BYTES, LISTED
 from agentmagic.providers.openai import BASE_URL, KEY
 from agentmagic.providers.openai.client import served_models
@@ -37,3 +40,18 @@ def test_a_server_that_refuses_or_is_not_there_lists_nothing(monkeypatch):
     assert served_models() == []
     monkeypatch.delenv(BASE_URL)
     assert served_models() == []
+
+
+def test_no_server_is_asked_for_its_models_that_the_administrator_does_not_allow(monkeypatch, tmp_path):
+    monkeypatch.setattr(classroom, "POLICY_FILE", tmp_path / "policy.toml")
+    (tmp_path / "policy.toml").write_text('models = ["openai-chat:q*"]\naddresses = ["https://gateway.example.org/*"]')
+    class_settings.cache_clear()
+    body = json.dumps({"data": [{"id": "qwen"}, {"id": "other"}]})
+    with Loopback([Exchange(body, 200, "application/json")]) as server:
+        monkeypatch.setenv(BASE_URL, f"{server.url}/v1")
+        monkeypatch.setenv(ollama.HOST, server.url)
+        assert (served_models(), ollama.installed(), server.requests) == ([], [], [])
+        (tmp_path / "policy.toml").write_text(f'models = ["openai-chat:q*"]\naddresses = ["{server.url}/v1"]')
+        class_settings.cache_clear()
+        assert served_models() == ["openai-chat:qwen"]
+    class_settings.cache_clear()
