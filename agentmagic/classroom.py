@@ -370,7 +370,7 @@ def _combined(parts: list[ClassSettings]) -> ClassSettings:
                 before = replace(whole, parts=tuple(parts[:place]))
                 holds = f"{before.words(name)} holds"
                 if isinstance(value, tuple):
-                    holds = f"both lists hold: nothing is allowed that is not in {before.words(name)} too"
+                    holds = f"both lists hold: what is not in {before.words(name)} is refused"
                 wider.append(f"{part.words(name)} asks for more than {before.whose(name)} allows, and {holds}.")
     return replace(whole, parts=tuple(parts), wider=tuple(wider))
 

@@ -76,7 +76,7 @@ def code_of(error: BaseException) -> str:
     """
     if not isinstance(error, AgentMagicError):
         return ""
-    code: object = error.code
+    code: Any = vars(error).get("code", type(error).code)
     return code if isinstance(code, str) else AgentMagicError.code
 
 

@@ -391,7 +391,7 @@ def test_a_setting_that_asks_for_more_does_not_hold_and_is_named_with_both_files
     held = class_settings()
     inner_words = inner.replace('"', "'")
     outer_file = tmp_path / "pyproject.toml"
-    both = f"both lists hold: nothing is allowed that is not in {holds} in {outer_file} too."
+    both = f"both lists hold: what is not in {holds} in {outer_file} is refused."
     held_words = both if "[" in outer else f"{holds} in {outer_file} holds."
     said = f"{inner_words} in {file} asks for more than this class allows, and {held_words}"
     assert held.wider == (said,)
@@ -420,8 +420,8 @@ def test_of_two_lists_with_nothing_in_common_nothing_is_allowed_and_both_are_nam
     nearer, outer = tmp_path / "pyproject.toml", tmp_path / "agentmagic.toml"
     (said,) = held.wider
     assert said == (
-        f"models = ['openai:*'] in {nearer} asks for more than this machine allows, and both lists hold: nothing is "
-        f"allowed that is not in models = ['local:*', 'gemini:*'] in {outer} too."
+        f"models = ['openai:*'] in {nearer} asks for more than this machine allows, and both lists hold: what is "
+        f"not in models = ['local:*', 'gemini:*'] in {outer} is refused."
     )
 
 

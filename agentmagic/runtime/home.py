@@ -98,7 +98,7 @@ class Threads:
         """Start a loop in a new thread. Both have an empty context: they would hold that of the first cell for good."""
         empty = contextvars.Context()
         loop = empty.run(EngineLoop)
-        return loop, self._started(partial(empty.run, run, loop), name)
+        return loop, self._started(lambda: empty.run(run, loop), name)
 
     def in_thread(self, function: Callable[[], object], name: str) -> threading.Thread:
         """Call a function in a new thread."""

@@ -151,7 +151,8 @@ def test_class_settings_above_the_notebook_hold_past_a_nearer_file_and_a_change_
         said = kernel.run("%load_ext agentmagic").stream.splitlines()
         assert said[1] == "Bound by the class settings in course/pyproject.toml, mine.toml: models, permission."
         held = f"models = ['local:*'] in {notebooks.parent / 'pyproject.toml'}"
-        assert said[2] == f"models = ['*'] in {wider} asks for more than this class allows, and {held} holds."
+        both = f"both lists hold: what is not in {held} is refused."
+        assert said[2] == f"models = ['*'] in {wider} asks for more than this class allows, and {both}"
         assert "class       bound by course/pyproject.toml, mine.toml" in kernel.run("%agent status").stream
         assert "is not among those of this class" in kernel.run("%%agent -m openai:x\nhello").error
         kernel.run(SCRIPTED)
