@@ -465,12 +465,10 @@ def _compiled(parameters: str) -> Any:
     A pattern may not backtrack for long, except in Pyodide, which has no wheel of `jsonschema-rs`.
     """
     schema = json.loads(parameters)
-    try:
-        import jsonschema_rs
-    except ImportError:
-        if sys.platform != "emscripten":
-            raise
+    if sys.platform == "emscripten":
         return portable_schemas.validator_for(schema, _no_network)
+    import jsonschema_rs
+
     return jsonschema_rs.validator_for(
         schema, retriever=_no_network, pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
     )

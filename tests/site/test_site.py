@@ -4,7 +4,6 @@ import json
 import os
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -138,25 +137,23 @@ def test_an_older_site_of_the_lessons_is_removed_and_no_other_folder(tmp_path):
 
 @pytest.mark.parametrize("look", [{"width": 1280, "scheme": "light"}, {"width": 400, "scheme": "dark"}], ids=str)
 def test_everyone_can_use_the_pages(site, look):
-    sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium")
-    rules = ROOT / "js" / "node_modules" / "axe-core" / "axe.min.js"
-    if chromium is None or not rules.is_file():
-        pytest.skip("needs chromium, and axe-core: npm ci in js/ installs it")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    pytest.importorskip("playwright.sync_api")
+    from tests.browser.lab import chromium, launched
+
+    if chromium() is None:
+        pytest.skip("there is no chromium")
+    with launched() as browser:
         size = {"width": look["width"], "height": 900}
         page = browser.new_page(viewport=size, color_scheme=look["scheme"], reduced_motion="reduce")
-        faults = {path: found for path in READ if (found := faults_of(page, site / path, rules))}
-        browser.close()
+        faults = {path: found for path in READ if (found := faults_of(page, site / path))}
     assert faults == {}
 
 
-def faults_of(page, path, rules):
+def faults_of(page, path):
     """The rules of axe that a page breaks, with its cards open, and whether it is wider than the window."""
+    from tests.browser.axe import findings, violations
+
     page.goto(path.as_uri())
     page.evaluate("document.querySelectorAll('.agentmagic details').forEach(card => { card.open = true; })")
-    page.add_script_tag(path=rules)
-    found = page.evaluate("axe.run({ resultTypes: ['violations'] })")["violations"]
     wide = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
-    return [f"{fault['id']}: {fault['nodes'][0]['html']}" for fault in found] + ["wider than the window"] * wide
+    return findings(violations(page)) + ["wider than the window"] * wide
