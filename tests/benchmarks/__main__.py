@@ -162,7 +162,7 @@ async def tools_together() -> None:
 
 
 async def cancelling() -> None:
-    """Wall time from a cancel to the end of its turn, whatever that waits for (LOOP-14)."""
+    """Wall time from a cancel to the end of its turn, in each state in which the turn can wait."""
 
     async def wait() -> None:
         """Wait without an end."""

@@ -9,7 +9,7 @@ from tests.browser.cells import CONNECT
 pytestmark = pytest.mark.browser
 
 LONGEST_INTERRUPT = 0.5
-"""Seconds that LOOP-14 allows for an interrupt, beside what a plain cell takes in the same run."""
+"""Seconds that a turn may take to end after an interrupt, in addition to a plain cell in the same run."""
 
 PATIENCE = 10.0
 """Seconds after which a process that should end has not ended."""

@@ -1,4 +1,4 @@
-"""Turns that end without any answer: they are kept, said to be not sent again, and left out of requests (LOOP-22)."""
+"""Turns that end without any answer: they are kept, marked as not sent again, and left out of requests."""
 
 from contextlib import suppress
 
