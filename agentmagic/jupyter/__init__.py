@@ -1,13 +1,14 @@
-"""The magics and the rest of the extension: the only package that knows IPython."""
+"""The Jupyter extension: magics, cells, chat panel. No other package of agentmagic depends on IPython."""
 
 import sys
 
 OLDEST_IPYTHON = "9.12" if sys.platform == "emscripten" else "9.18"
-"""As in `pyproject.toml`. A kernel may run an older one all the same, which was replaced after it had started."""
+"""The oldest supported version, as in `pyproject.toml`. A kernel that started before an upgrade still runs the old one.
+"""
 
 
 def check_ipython() -> None:
-    """Raise IPython's UsageError, which is shown in one line, if the IPython of this kernel is too old."""
+    """Raise IPython's UsageError, which IPython shows in one line, if this kernel's IPython is too old."""
     import IPython
     from IPython.core.error import UsageError
 

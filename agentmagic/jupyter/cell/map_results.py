@@ -1,4 +1,4 @@
-"""What a map has come to, as a cell shows it: its figures, and the first rows of its frame."""
+"""Shows the result of a map in a cell: its progress (rows, tokens, cost), and the first rows of its data frame."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -15,7 +15,7 @@ from agentmagic.values.reprs import written
 MOST_ROWS = 10
 """Rows of the frame that are shown."""
 MOST_COLUMNS = 19
-"""Columns that are shown beside the index: a wider table would be shown as a tree."""
+"""Columns that are shown beside the index: the display shows a wider table as a tree."""
 LONGEST_CELL = 80
 """Characters of a value in the table."""
 MOST_DOUBTFUL = 5
@@ -24,7 +24,7 @@ _Cell = str | int | float | bool | None
 
 
 def bundle(result: MapResult, *, times: bool, table_only: bool = False) -> dict[str, str]:
-    """Return HTML and text of a result: its figures, unless they stand above, and the first rows of its frame."""
+    """Return a result as HTML and text: its progress, unless `table_only`, and the first rows of its data frame."""
     blocks: list[Block] = []
     if not table_only:
         blocks.append(ProgressBlock(result.progress))
@@ -34,7 +34,7 @@ def bundle(result: MapResult, *, times: bool, table_only: bool = False) -> dict[
 
 
 def summary(result: MapResult, *, times: bool) -> list[str]:
-    """Return what is to be said of a map beside its figures: what all rows may cost, and which rows are in doubt."""
+    """Return lines about a map: the estimated cost of all rows, and the rows that were sent but not answered."""
     lines = [] if result.estimate is None else [result.estimate.sentence(times=times)]
     if rows := result.doubtful:
         names = listed([clip(str(row.index), LONGEST_CELL) for row in rows], MOST_DOUBTFUL)
@@ -46,15 +46,15 @@ def summary(result: MapResult, *, times: bool) -> list[str]:
 
 
 def _table(result: MapResult) -> list[Block]:
-    """Return the first rows as a table, and how many there are."""
+    """Return the first rows as a table, and a note if rows or columns are left out."""
     try:
         frame = result.head(MOST_ROWS)
-    except UsageError:  # rows of a list, without pandas
+    except UsageError:  # the rows come from a list, and pandas is not installed
         return []
     columns, index = _columns(frame)
     names = [*columns]
     hidden = len(names) - MOST_COLUMNS
-    if hidden > 0:  # the answers stand at the end
+    if hidden > 0:  # leave out middle columns: the answers are the last ones
         del names[MOST_COLUMNS // 3 : MOST_COLUMNS // 3 + hidden]
     key = next(name for name in ("index", "#", "row index") if name not in names)
     records = [{key: label} if index else {} for label in map(_cell, index or range(len(frame)))]
@@ -72,14 +72,14 @@ def _table(result: MapResult) -> list[Block]:
 
 
 def _columns(frame: Any) -> tuple[Mapping[str, Sequence[Any]], Sequence[Any]]:
-    """Return the columns of a frame by their names, and its index, which a frame of polars has not."""
+    """Return the columns of a data frame by name, and its index; the index is empty for polars, which has none."""
     if type(frame).__module__.startswith("polars"):
         return cast("Mapping[str, Sequence[Any]]", frame.to_dict(as_series=False)), ()
     return {str(name): list(frame[name]) for name in frame.columns}, list(frame.index)
 
 
 def _cell(value: Any) -> _Cell:
-    """Return a value as it stands in a table."""
+    """Return the value to show in a cell of the table."""
     if is_missing(value):
         return None
     item = value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
@@ -88,7 +88,7 @@ def _cell(value: Any) -> _Cell:
             return item
         case float():
             rounded = f"{item:.4g}"
-            return f"{item:.6f}" if "e-" in rounded else float(rounded)  # a cost is read without an exponent
+            return f"{item:.6f}" if "e-" in rounded else float(rounded)  # no exponents: they make costs hard to read
         case str():
             return clip(item, LONGEST_CELL)
         case _:

@@ -1,7 +1,8 @@
 """Attaches the output of a cell to a prompt about it: Ask about this, Explain and Fix in JupyterLab.
 
-The page says which cell is meant, and what it shows. The kernel attaches the values that it knows to be meant, and
-otherwise the text and the images of the page, which are bounded, checked, and never evaluated.
+The page sends the cell's source and the outputs that it shows. If the kernel still has the values of that cell, it
+attaches them. Otherwise it attaches the text and the images from the page, which are limited in size, checked, and
+never evaluated.
 """
 
 import base64
@@ -22,7 +23,7 @@ from agentmagic.widgets.commands import MOST_ATTACHED
 from agentmagic.widgets.page_messages import HIGHEST, PageMessage, TypedText, at_most
 
 LONGEST_IMAGE = 8_000_000
-"""Characters of an image in base64; a page sends none that is larger."""
+"""The longest image that a page sends, in characters of base64."""
 
 _PROMPTS: Mapping[str, str] = {
     "ask": "",
@@ -35,14 +36,14 @@ _IMAGE_TYPES = Literal["image/png", "image/jpeg"]
 
 
 class OutputText(PageMessage):
-    """Text that a cell shows; a `result` is the value of its last line."""
+    """Text in a cell's output; the kind `result` is the value of the cell's last line."""
 
     kind: Literal["text", "result", "error"]
     text: TypedText
 
 
 class OutputImage(PageMessage):
-    """An image that a cell shows, in base64."""
+    """An image in a cell's output, in base64; `result` is True for the value of the cell's last line."""
 
     kind: Literal["image"]
     type: _IMAGE_TYPES
@@ -51,7 +52,7 @@ class OutputImage(PageMessage):
 
 
 class AskAboutOutput(PageMessage):
-    """Ask about the output of a cell, whose execution count and source the page knows."""
+    """The user asks about the output of a cell. The page sends the cell's execution count, source and outputs."""
 
     type: Literal["output"] = "output"
     action: Literal["ask", "explain", "fix"]
@@ -63,13 +64,13 @@ class AskAboutOutput(PageMessage):
 
     @property
     def prompt(self) -> str:
-        """The prompt of the turn to begin, "" if the user writes it."""
+        """The prompt of the turn to begin; "" if the user writes the prompt."""
         return _PROMPTS[self.action]
 
 
 def attached_output(asked: AskAboutOutput, known: Attachables) -> list[Attachment]:
-    """Return the attachments of a cell and its output. Called where the values of the notebook may be read."""
-    # A kernel that was restarted counts from 1 again, and a cell can be edited after it ran.
+    """Return attachments of a cell's code and its output. Called in a thread that may read the notebook's values."""
+    # Compare the source too: a restarted kernel counts from 1 again, and the user can edit a cell after it ran.
     ran = asked.count is not None and _lines(known.variables.get(f"_i{asked.count}")) == _lines(asked.source)
     cell = f"[{asked.count}]" if asked.count is not None else "of a cell"
     attach = known.attacher

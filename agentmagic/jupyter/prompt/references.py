@@ -1,4 +1,4 @@
-"""Makes prompts from typed text: values of `{expression}` in cells, `@name` and `@server:uri` everywhere."""
+"""Makes prompts from typed text: fills in `{expression}` in cells, and attaches `@name` and `@server:uri`."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -26,15 +26,19 @@ _MENTION = re.compile(
     r"(?<![\w@.+-])@([^\W\d][\w./-]*(?:\[\d{1,9}\])?)(?::(schema|\d{1,9})\b(?![/:.\w])|(?=[^:\w]|$|:(?:\s|$)))"
 )
 _LEAST_MISSPELT = 3
-"""Letters that a word must have at least, for a variable of nearly the same spelling to be suggested."""
+"""A variable with a similar spelling is suggested only for words of at least so many letters."""
 MOST_NAMED = 5
-"""Words that attach nothing and are named in one line."""
+"""Words that one message names, of those that attach nothing."""
 _INLINE_CODE = re.compile(r"(`+)[^`\n]+\1")
 
 
 @dataclass(frozen=True, slots=True)
 class TypedPrompt:
-    """The prompt of typed text; `told` says what each value became, `problems` what is odd about them."""
+    """The prompt made from typed text.
+
+    `told` describes how each value stands in the prompt; `problems` are messages about references that attach nothing
+    and braces that were left as typed.
+    """
 
     prompt: Prompt
     told: tuple[PromptValue, ...] = ()
@@ -44,18 +48,18 @@ class TypedPrompt:
 def prompt_of(
     written: str, sources: Sequence[Toolset], attachables: Attachables, *, evaluate: bool, images: Sequence[str] = ()
 ) -> TypedPrompt:
-    """Return the prompt that typed text stands for, with what `@name` and `@server:uri` name behind it.
+    """Return the prompt made from typed text, followed by the attachments of `@name`, `@server:uri` and `images`.
 
-    In a cell, which is the user's code, the values of `{expression}` are put in. In the chat box nothing is evaluated:
-    pasted text is not the user's code, and its braces are literal (SECURITY-5). `images` are attached too.
+    With `evaluate`, for a cell, which is the user's code, each `{expression}` is replaced by its value. The chat box
+    evaluates nothing: pasted text is not the user's code, so its braces are literal.
 
-    Raises UsageError and ServerError if a resource or an image cannot be attached.
+    Raises UsageError or ServerError if a resource or an image cannot be attached.
     """
     if len(written) > LONGEST_PROMPT:
-        return TypedPrompt(written)  # the session refuses it; no time is spent on its braces
+        return TypedPrompt(written)  # the session refuses so long a prompt, so its references need no reading
     text = written.strip("\n")
     filled = fill(text, attachables.variables, attachables.attacher) if evaluate else Filled(text)
-    # Looked for in what was typed, not in the values that were put in.
+    # Search the typed text for references, not the values that replaced the braces.
     resources = _resources(written, sources)
     named, problems = _mentioned(written, attachables, {server for server, *_ in resources})
     given = [*named, *(_image(name, attachables) for name in images)]
@@ -74,7 +78,7 @@ def prompt_of(
 
 
 def _mentioned(text: str, attachables: Attachables, servers: set[str]) -> tuple[list[Attachment], list[str]]:
-    """Return what `@name` attaches, each once, and what to tell of names that attach nothing."""
+    """Return the attachments of `@name`, each once, and messages about the names that attach nothing."""
     code = code_spans(text)
     found: dict[tuple[str, str], Attachment] = {}
     problems: list[str] = []
@@ -86,7 +90,7 @@ def _mentioned(text: str, attachables: Attachables, servers: set[str]) -> tuple[
         try:
             one = attachables.find(word, spec)
             if one is None and not spec and (head := WORD.match(word)) and attachables.has(head[0]):
-                word, one = head[0], attachables.find(head[0], "")  # "@sales.head()" names sales
+                word, one = head[0], attachables.find(head[0], "")  # "@sales.head()" attaches sales
         except AgentMagicError as error:
             problems.append(f"@{word} is not attached: {error}.")
             continue
@@ -100,13 +104,16 @@ def _mentioned(text: str, attachables: Attachables, servers: set[str]) -> tuple[
 
 
 def _is_code(text: str, mention: re.Match[str]) -> bool:
-    """Return whether an unbound `@name` is code: within backticks, or a decorator with a bracket behind it."""
+    """Return whether an unbound `@name` is code: it stands in backticks, or "(" follows it as in a decorator."""
     spans = [found.span() for found in _INLINE_CODE.finditer(text)]
     return text.startswith("(", mention.end()) or within(spans, mention.start())
 
 
 def _nothing(words: Sequence[str]) -> Iterator[str]:
-    """Yield the one line about words that attach nothing: they may be handles, or pasted from anywhere."""
+    """Yield one message about all words that attach nothing, if there are any.
+
+    Such words may be user handles, or come from pasted text.
+    """
     if len(words) == 1:
         yield f"@{words[0]} attaches nothing: no variable is named {words[0]}."
     elif words:
@@ -114,7 +121,7 @@ def _nothing(words: Sequence[str]) -> Iterator[str]:
 
 
 def _image(name: str, attachables: Attachables) -> Attachment:
-    """Return the figure or image of a variable or a file. Raises UsageError if there is none."""
+    """Return the figure or image of a variable or a file. Raises UsageError if the name is not an image."""
     try:
         found = attachables.find(name, "")
     except UsageError as error:
@@ -131,21 +138,21 @@ _Resource = tuple[str, "McpServers", str]
 
 
 def _resources(body: str, sources: Sequence[Toolset]) -> list[_Resource]:
-    """Return the resources that a text names; a name that is no server's is plain text."""
+    """Return the resources that a text names as `@server:uri`; if no server has that name, it is plain text."""
     written = dict.fromkeys((server, uri.rstrip(_AFTER)) for server, uri in _REFERENCE.findall(body))
     known = _servers_by_name(sources) if written else {}
     return [(server, known[server], uri) for server, uri in written if server in known]
 
 
 def _read(resources: Sequence[_Resource]) -> Iterator[Content]:
-    """Yield the content of resources. Raises ServerError if a server cannot read one."""
+    """Yield the content of resources. Raises ServerError if a server cannot read a resource."""
     for server, group, uri in resources:
         yield from engine().call(group.read(server, uri))
 
 
 def _servers_by_name(sources: Sequence[Toolset]) -> "dict[str, McpServers]":
-    from agentmagic.tools.mcp import McpServers  # takes a while to load, and most prompts name no server
+    from agentmagic.tools.mcp import McpServers  # slow to import, and most prompts name no server
 
-    # Reversed, so that of two servers of one name the first source's is meant, as it is for tools.
+    # Reversed, so that if two sources have a server of one name, the first source wins, as with tools.
     groups = [source for source in reversed(sources) if isinstance(source, McpServers)]
     return {state.name: group for group in groups for state in group.servers}
