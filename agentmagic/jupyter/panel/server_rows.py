@@ -1,4 +1,4 @@
-"""The rows of the panel's servers tab."""
+"""Makes the rows of the servers tab in the chat panel."""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -8,14 +8,14 @@ from agentmagic.tools.mcp import McpServers, ServerState
 from agentmagic.widgets.view_messages import ServerRow
 
 MOST_TOOLS = 500
-"""Tools of a server that the tab lists."""
+"""The most tools of a server that the tab lists."""
 
 LONGEST_ABOUT = 400
 """Characters of a tool's description, and of its arguments, that the tab shows."""
 
 
 def server_rows(groups: Iterable[McpServers]) -> list[ServerRow]:
-    """Return the rows of the servers tab; of two servers of one name, the first."""
+    """Return the rows of the servers tab; if two servers have one name, only the first server's row."""
     found: dict[str, ServerRow] = {}
     for group in groups:
         for state in group.servers:
