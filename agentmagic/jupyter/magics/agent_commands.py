@@ -1,6 +1,6 @@
-"""`%agent`: one method for each subcommand, and the table of them at the end; each returns what to print.
+"""The subcommands of `%agent`: one method for each, which returns the text to print. `AGENT_COMMANDS` lists them.
 
-A method's parameters are the arguments, its docstring is the help.
+A method's parameters are the arguments of the subcommand, and its docstring is the help.
 """
 
 import time
@@ -35,10 +35,10 @@ from agentmagic.widgets.commands import relative_path
 from agentmagic.widgets.inspector import inspect_turn
 
 RECORDS = 100
-"""How many log records `%agent debug` shows."""
+"""The number of log records that `%agent debug` shows."""
 NO_DOCK = "The panel is here: this page has no place for it beside the notebook."
 GLANCE = 2**20
-"""Bytes up to which a saved conversation is read when the extension is loaded: of a larger one no turns are counted."""
+"""Bytes of the largest saved conversation whose turns are counted when the extension is loaded."""
 
 
 Overwrite = Annotated[bool, Arg("--overwrite", "replace the file if it is there")]
@@ -50,27 +50,27 @@ def _check_turns(turns: int | None) -> None:
 
 
 class CellTurns(Protocol):
-    """Begins turns in the running cell."""
+    """Begins turns in the running cell, and shows the docked panel."""
 
     def answer(self, command: Ask, prompt: str) -> object:
-        """Ask, and return the answer as a value."""
+        """Run a turn with a prompt, and return the answer as a value."""
         ...
 
     def dock(self, session: str) -> bool:
-        """Show the docked panel of a session; return False if the page has none."""
+        """Show the docked panel of a session; return False if the page cannot show one."""
         ...
 
     def fix(self, session: str) -> None:
-        """Ask about the last error of a cell."""
+        """Run a turn that asks about the last error of a cell."""
         ...
 
     def resume(self, session: str) -> None:
-        """Go on with the plan that the last turn left open."""
+        """Run a turn that continues the unfinished plan of the last turn."""
         ...
 
 
 class AgentCommands:
-    """The subcommands of `%agent`, which is loaded under the name `magic`."""
+    """The methods that carry out the subcommands of `%agent`; `magic` is the name under which `%agent` is loaded."""
 
     def __init__(self, shell: InteractiveShell, namespace: Namespace, magic: str, turns: CellTurns) -> None:
         self._shell = shell
@@ -300,8 +300,8 @@ class AgentCommands:
         """Go on with a saved conversation: the session's own, or another one."""
         draft = self._namespace.draft(session)
         draft.restore(self._own_file(draft) if saved is None else self._saved_file(saved))
-        self._namespace.bind(session, draft)  # not before: a file that cannot be read leaves the name free
-        # Taken here, the notices are not shown a second time by the next turn.
+        self._namespace.bind(session, draft)  # after `restore`: if the file cannot be read, the variable stays unbound
+        # The notices are removed from the session here, so that the next turn does not show them again.
         return formatting.loaded(session, draft, draft.take_notices())
 
     def save(
@@ -332,7 +332,7 @@ class AgentCommands:
     ) -> str:
         """Begin another session with the turns of this one."""
         known = self._namespace.known(session)
-        missing = commands.missing_turn(known)  # asked first: the turn may end during the copy
+        missing = commands.missing_turn(known)  # before the copy, because a running turn may end during the copy
         forked = self._namespace.fork(known, name, turns)
         return f"{name} begins with {counted(len(forked.turns), 'turn')} of {session}.{missing}"
 
@@ -350,7 +350,7 @@ class AgentCommands:
         from agentmagic.export import form_of
 
         known, file = self._namespace.known(session), file_of(target)
-        form_of(file)  # first, so that an unknown form is refused before anything is said of the file
+        form_of(file)  # first, so that the user gets the error about an unknown suffix before one about the file
         self._check_target(file, target, overwrite=overwrite)
         return commands.export(known, file, self._namespace.functions(), overwrite=overwrite)
 
@@ -436,7 +436,7 @@ class AgentCommands:
     ) -> str:
         """Show the last log records, or choose how much is kept of them."""
         if detail is None:
-            times = front_end(self._shell).kind is not Kind.BATCH  # a batch output is compared between runs
+            times = front_end(self._shell).kind is not Kind.BATCH  # no times in batch, whose outputs are compared
             return formatting.log(log.recent(RECORDS), detailed=log.is_detailed(), times=times)
         log.keep(detailed=detail == "on")
         sdks = f"every event of a turn, and what {', '.join(log.SDKS)} log"
@@ -446,11 +446,11 @@ class AgentCommands:
     # -- files -----------------------------------------------------------------------------------
 
     def hint(self) -> str | None:
-        """Return the line that names a saved conversation, if the default session has no turns and could load it."""
+        """Return a line that names the last saved conversation; None if there is none, or the session has turns."""
         default = self._namespace.sessions().get(DEFAULT_SESSION)
         if default is None or default.path is None or default.turns:
             return None
-        # A conversation that was cleared has a file without turns.
+        # Skip files without turns, which cleared conversations leave.
         saved = [one for one in saved_in(default.path.parent, GLANCE) if one.turns != 0]
         if not saved:
             return None
@@ -463,7 +463,7 @@ class AgentCommands:
         )
 
     def _check_target(self, target: Path, written: str, *, overwrite: bool) -> None:
-        """Raise UsageError if a file must not be written: the notebook itself, or one that is there already."""
+        """Raise UsageError if a file is the notebook itself, or exists and must not be overwritten."""
         if not target.exists():
             return
         notebook = self._namespace.place().notebook
@@ -481,10 +481,10 @@ class AgentCommands:
         return path_of(session.path)
 
     def _saved_file(self, written: str) -> Path:
-        """Return the file of a conversation by its name or its path. Raises UsageError if there is none."""
+        """Return the file of a saved conversation, from its name or path. Raises UsageError if the file is missing."""
         place = self._namespace.place()
         named, path = place.file(written), path_of(written)
-        # A name wins over a file of that name in the kernel's folder.
+        # Try the text as the name of a conversation first, then as a path from the kernel's folder.
         for file in (path if named is None else path_of(named), path):
             if file.is_file():
                 return file
@@ -538,11 +538,11 @@ AGENT_COMMANDS: dict[str, Command] = {
 IN_A_CELL: frozenset[Command] = frozenset(
     {AgentCommands.ask, AgentCommands.chat, AgentCommands.fix, AgentCommands.resume, AgentCommands.serve}
 )
-"""Subcommands that need a running cell: those that use `CellTurns`. A panel has no running cell."""
+"""Subcommands that need a running cell, because they use `CellTurns`. They do not work in a panel."""
 
 
 def agent_magic(name: str = "agent") -> LineMagic:
-    """Return `%agent`, loaded under a name."""
+    """Return the `%agent` magic, under the given name."""
     about = (
         "Show and change sessions. To ask the agent, write %%agent with the prompt below it.\n"
         f"%{name} help CODE tells what the code behind an error means, such as [key-missing]."

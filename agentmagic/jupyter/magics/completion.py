@@ -1,4 +1,4 @@
-"""Completes the magics with Tab."""
+"""Completes the lines of the magics, and the prompts below `%%agent`, when the user presses Tab."""
 
 import argparse
 import re
@@ -13,7 +13,7 @@ from agentmagic.jupyter.magics.parser import Parser
 from agentmagic.jupyter.magics.sources import CursorWord, resources, servers, sessions
 from agentmagic.jupyter.notebook.namespace import Namespace
 
-# A brace or an @ that is still open at the cursor; an @ behind a word belongs to an e-mail address.
+# Patterns for a brace or an @ directly before the cursor. An @ after a letter is skipped: it is in an e-mail address.
 _BRACE = re.compile(r"\{(\w*)$")
 _ATTRIBUTE = re.compile(r"\{[^{}]*?\b([^\W\d]\w*)\.(\w*)$")
 _NUMBERED = re.compile(r"(?<![\w@])@((out|In)\[\d*)$")
@@ -24,21 +24,21 @@ _RESOURCE = re.compile(r"(?<![\w@])@([\w.-]+):([^\s\"'<>`]*)$")
 def matcher(
     namespace: Namespace, cell_magic: Parser, line_magics: Sequence[LineMagic]
 ) -> Callable[[CompletionContext], SimpleMatcherResult]:
-    """Return the matcher of the magics for IPython's completer."""
+    """Return the matcher that completes the magics, to register in IPython's completer."""
     words = _Candidates(namespace, cell_magic, {f"%{magic.name}": magic for magic in line_magics})
 
     @cast("Any", completer).context_matcher(identifier="agentmagic")  # pyright: ignore[reportUntypedFunctionDecorator]
     def complete(context: CompletionContext) -> SimpleMatcherResult:
         fragment, found = words.at(context)
         completions = [SimpleCompletion(word, type="agentmagic") for word in found if word.startswith(fragment)]
-        # Without "suppress", IPython adds Python names and files, which the line of a magic does not take.
+        # Without "suppress", IPython would add Python names and files, which a magic's line does not accept.
         return {"completions": completions, "matched_fragment": fragment, "suppress": bool(completions)}
 
     return complete
 
 
 class _Candidates:
-    """Finds the words that may stand at the cursor."""
+    """Finds the candidates for completion: the words that can stand at the cursor."""
 
     def __init__(self, namespace: Namespace, cell_magic: Parser, line_magics: Mapping[str, LineMagic]) -> None:
         self._namespace = namespace
@@ -46,12 +46,12 @@ class _Candidates:
         self._line_magics = line_magics
 
     def at(self, context: CompletionContext) -> tuple[str, Sequence[str]]:
-        """Return the part of a word that is typed, and the words that it may become."""
+        """Return the typed part of the word at the cursor, and the candidates for the whole word."""
         until = context.text_until_cursor
         in_cell = context.full_text.split("\n", 1)[0].split()[:1] == [f"%{self._cell_magic.prog}"]
         if in_cell and context.cursor_line > 0:
             return self._in_prompt(until)
-        # A blank before the cursor begins a new, empty word.
+        # After a blank, the word at the cursor is a new, empty one.
         magic, *typed = [*until.split(), *([""] if until[-1:].isspace() else [])] or [""]
         if not typed:
             return "", ()
@@ -63,7 +63,7 @@ class _Candidates:
         return (typed[-1], self._of_line(line_magic, typed)) if line_magic else ("", ())
 
     def _in_prompt(self, until: str) -> tuple[str, Sequence[str]]:
-        """Return what may stand in a prompt: an expression behind a brace, a value or a resource behind an @."""
+        """Return the typed part and the candidates in a prompt: variables after "{", values and resources after "@"."""
         if brace := _BRACE.search(until):
             return brace[1], [name for name in tuple(self._namespace.variables) if not name.startswith("_")]
         if attribute := _ATTRIBUTE.search(until):
@@ -79,13 +79,13 @@ class _Candidates:
         return "", ()
 
     def _numbered(self, name: str) -> Sequence[str]:
-        """Return the cells whose value, or whose code, can be attached."""
+        """Return the references to cells: `In[n]` for the cells with code, or `out[n]` for the cells with a value."""
         held: Any = self._namespace.variables.get("In" if name == "In" else "Out", {})
         return [f"{name}[{number}]" for number in (range(1, len(held)) if name == "In" else held)]
 
     def _of_line(self, magic: LineMagic, typed: Sequence[str]) -> Sequence[str]:
         moved, rest = magic.split(typed)
-        if len(moved) == len(typed):  # the cursor is in the name behind -s
+        if len(moved) == len(typed):  # the cursor is in the session name after -s
             return sessions(CursorWord(self._namespace, typed[-1]))
         if len(rest) == 1:
             return [*magic.commands, "--help"]
@@ -95,7 +95,7 @@ class _Candidates:
         flag, has_value, start = typed[-1].partition("=")
         if has_value and (action := parser.flags.get(flag)) is not None and action.nargs != 0:
             return [f"{flag}={value}" for value in self._values(parser, action, start)]
-        # An option without a value, such as --new, has no effect on the word behind it.
+        # If the option before the cursor takes a value, complete that value. A switch such as --new takes none.
         before = parser.flags.get(typed[-2]) if len(typed) > 1 else None
         if before is not None and before.nargs != 0:
             return self._values(parser, before, typed[-1])
@@ -105,7 +105,7 @@ class _Candidates:
         return [*(flag for flag in parser.flags if flag.startswith("--")), *values]
 
     def _values(self, parser: Parser, action: argparse.Action, typed: str, before: Sequence[str] = ()) -> Sequence[str]:
-        """Return the values that an argument may have behind the positional words `before`."""
+        """Return the candidates for an argument's value; `before` are the positional words before the argument."""
         if action.choices:
             return [str(choice) for choice in action.choices]
         source = parser.declared[action.dest].complete if action.dest in parser.declared else None

@@ -312,7 +312,7 @@ class Chat:
         return await engine().in_pool(self._in_cell(function))
 
     async def _undo(self, *, redo: bool) -> str:
-        """Undo or redo a change in the main thread, so that no other code of the notebook changes variables meanwhile."""
+        """Undo or redo a change. Runs in the main thread, so that no other code changes variables meanwhile."""
         await engine().run_user(self._in_cell(partial(self.session.step_back, redo=redo)))
         return commands.undone(self.session, redo=redo)
 

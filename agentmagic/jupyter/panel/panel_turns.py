@@ -199,7 +199,7 @@ class PanelTurns:
             self._notebook.release(*self._kept.pop(0))
 
     def _attend(self, prompt: Prompt | None, chosen: TurnSettings, turn: int | None = None) -> Run:
-        """Begin a turn, whose questions the user answers in the page; if no page has drawn the panel, the policy decides."""
+        """Begin a turn, whose questions the user answers in the page; the policy decides if no page drew the panel."""
         toolsets = self._notebook.toolsets(self._session)
         chosen = replace(chosen, toolsets=toolsets, attended=self._view.mounted.is_set())
         run = self._session.begin(prompt, chosen, turn)
