@@ -14,13 +14,13 @@ def check_ipython() -> None:
 
     if IPython.version_info[:2] >= tuple(map(int, OLDEST_IPYTHON.split("."))):
         return
-    needed = f"agentmagic needs IPython {OLDEST_IPYTHON} or newer, and "
+    prefix = f"agentmagic needs IPython {OLDEST_IPYTHON} or newer, and "
     if "google.colab" in sys.modules:
         message = (
-            f"{needed}the runtime of Colab is made for {IPython.__version__} and would not start with another one. "
+            f"{prefix}the runtime of Colab is made for {IPython.__version__} and would not start with another one. "
             "Connect Colab to a Jupyter of your own (Connect to a local runtime), or open the notebook in JupyterLab."
         )
         raise UsageError(message)
     command = f"pip install --upgrade 'ipython>={OLDEST_IPYTHON}' ipykernel"
-    message = f"{needed}this kernel runs {IPython.__version__}. Run this, and restart the kernel: {command}"
+    message = f"{prefix}this kernel runs {IPython.__version__}. Run this, and restart the kernel: {command}"
     raise UsageError(message)

@@ -138,11 +138,11 @@ def _whole(name: str, lines: list[str]) -> list[str]:
 
 def _carry_out(magic: LineMagic, commands: object, line: str) -> Any:
     """Carry out a subcommand: print the text that it returns, or return any other value."""
-    said = magic.carry_out(commands, line)
-    if type(said) is not str:
-        return said
-    if said:
-        say(said)
+    output = magic.carry_out(commands, line)
+    if type(output) is not str:
+        return output
+    if output:
+        say(output)
     return None
 
 
@@ -175,8 +175,8 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     unload(shell)
     for look in _looks.pop(id(shell), ()):
         shell.events.register("post_run_cell", look)
-    hidden = frozenset[str](shell.user_ns_hidden)
-    namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, KnownNotebook(shell), hidden))
+    hidden_names = frozenset[str](shell.user_ns_hidden)
+    namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, KnownNotebook(shell), hidden_names))
     magics = AgentMagics(shell, name, namespace)
     undo = _loaded[id(shell)] = ExitStack()
     _register(shell, name, magics, namespace, undo)
@@ -190,10 +190,10 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     preload()
     log.keep()
     undo.callback(log.stop)
-    bound, answers = namespace.bind_default(), _answers_now(shell, namespace, name)
-    for words in (bound, answers, formatting.class_bounds(), magics.commands.hint()):
-        if words:
-            say(words)
+    notice, answers = namespace.bind_default(), _answers_now(shell, namespace, name)
+    for line in (notice, answers, formatting.class_bounds(), magics.commands.hint()):
+        if line:
+            say(line)
 
 
 def _answers_now(shell: Shell, namespace: Namespace, name: str) -> str:
@@ -207,10 +207,10 @@ def _answers_now(shell: Shell, namespace: Namespace, name: str) -> str:
         return ""
     session = namespace.sessions().get(DEFAULT_SESSION)
     model = shown_name(model_override() or "") or (chosen_model(session) if session is not None else "")
-    told: SimpleQueue[str] = SimpleQueue()
-    in_thread(lambda: told.put(answerer(model, f"%%{name} cell")), "agentmagic-answerer")
+    lines: SimpleQueue[str] = SimpleQueue()
+    in_thread(lambda: lines.put(answerer(model, f"%%{name} cell")), "agentmagic-answerer")
     try:
-        line = told.get(timeout=KEYRING_SECONDS)
+        line = lines.get(timeout=KEYRING_SECONDS)
     except Empty:
         line = f"No key was found so far: the system keyring has not answered. The first %%{name} cell asks it again."
     before, _answerers[id(shell)] = _answerers.get(id(shell)), line
@@ -229,9 +229,9 @@ def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace
         (shell.Completer.custom_matchers, matcher(namespace, magics.cell_parser, (magics.agent, magics.mcp))),
         (shell.input_transformers_cleanup, partial(_whole, name)),
     ]
-    for known, hook in hooks:
-        known.append(hook)
-        undo.callback(known.remove, hook)
+    for registry, hook in hooks:
+        registry.append(hook)
+        undo.callback(registry.remove, hook)
     for look in (magics.errors.notice, _send_spans):
         shell.events.register("post_run_cell", look)
         undo.callback(shell.events.unregister, "post_run_cell", look)
@@ -307,9 +307,9 @@ def _withdraw(shell: Shell, kind: str, magic: str) -> None:
 
 
 def _how_to_load(kind: str, magic: str) -> str:
-    written = f"{'%%' if kind == 'cell' else '%'}{magic}"
+    label = f"{'%%' if kind == 'cell' else '%'}{magic}"
     if magic == "mcp":
-        return f"{written} belongs to another extension and stays; connect servers in code: Agent(..., mcp=[...])."
+        return f"{label} belongs to another extension and stays; connect servers in code: Agent(..., mcp=[...])."
     other = f"m{magic}"
     call = f'import agentmagic; agentmagic.load_ipython_extension(get_ipython(), "{other}")'
-    return f"{written} belongs to another extension and stays. To have ours as %%{other} and %{other}: {call}"
+    return f"{label} belongs to another extension and stays. To have ours as %%{other} and %{other}: {call}"

@@ -50,14 +50,14 @@ class FrontEnd:
 
 def front_end(shell: InteractiveShell) -> FrontEnd:
     """Return the front end that runs the current cell."""
-    captured = isinstance(shell.display_pub, CapturingDisplayPublisher)
+    is_captured = isinstance(shell.display_pub, CapturingDisplayPublisher)
     if not in_kernel(shell):
         # IPython may also run in a script or a pipe, where input() would not read the user's answers.
         has_terminal = sys.stdin is not None and sys.stdin.isatty()
-        return FrontEnd(shell, Kind.BATCH if captured else Kind.TEXT, has_terminal)
+        return FrontEnd(shell, Kind.BATCH if is_captured else Kind.TEXT, has_terminal)
     attended, in_cell = _request(shell)
     kind = Kind.LIVE if in_cell else Kind.TEXT
-    return FrontEnd(shell, Kind.BATCH if captured or not attended else kind, attended)
+    return FrontEnd(shell, Kind.BATCH if is_captured or not attended else kind, attended)
 
 
 def in_notebook(shell: InteractiveShell) -> bool:

@@ -26,37 +26,39 @@ _TYPE = (
 """The syntax nodes that a type expression may contain. A call is not among them."""
 
 
-def read_type(written: str, variables: Mapping[str, Any]) -> Output:
+def read_type(expression: str, variables: Mapping[str, Any]) -> Output:
     """Return the type or the JSON Schema that `--as` names, as an expression of names, brackets and "|".
 
     Raises UsageError if the expression is neither.
     """
     try:
-        kind = _evaluate(written, variables)
+        kind = _evaluate(expression, variables)
         output_schema(kind)
     except UsageError as error:
         reason = str(error)
     except NameError as error:
-        reason = f"{error}.{_meant(written, error.name or '', variables)}"
+        reason = f"{error}.{_meant(expression, error.name or '', variables)}"
     except Exception as error:  # noqa: BLE001  (a subscript of the user's class may raise anything)
         reason = f"{type(error).__name__}: {error}"
     else:
         return kind
     raise UsageError(
-        f"--as {written[:80]} is no type of an answer: {reason.rstrip('.')}{'' if reason.endswith('?') else '.'} "
+        f"--as {expression[:80]} is no type of an answer: {reason.rstrip('.')}{'' if reason.endswith('?') else '.'} "
         "Name a pydantic model, a dataclass, a TypedDict, a list[...] of one, or a variable that holds a JSON Schema."
     )
 
 
 def _meant(written: str, missing: str, variables: Mapping[str, Any]) -> str:
     """Return " Did you mean ...?" with a type whose name is similar to an unbound name, or ""."""
-    bound = {**vars(builtins), **variables}
-    types = [name for name, value in bound.items() if isinstance(value, type | Mapping) and not name.startswith("_")]
+    namespace = {**vars(builtins), **variables}
+    types = [
+        name for name, value in namespace.items() if isinstance(value, type | Mapping) and not name.startswith("_")
+    ]
     return did_you_mean(missing, types, form=re.sub(rf"\b{re.escape(missing)}\b", "{}", written))
 
 
-def _evaluate(written: str, variables: Mapping[str, Any]) -> Any:
-    tree = ast.parse(written, mode="eval")
+def _evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
+    tree = ast.parse(expression, mode="eval")
     if not all(isinstance(node, _TYPE) for node in ast.walk(tree)):
         raise UsageError("it may hold names, brackets and | only")
     code = compile(tree, "<type>", "eval")
@@ -82,8 +84,8 @@ class AnswerVariable:
         if self.output is None:
             self.bind_value(result.final_text)
         elif result.value is None and result.stop_reason != "answer":
-            ended = "a tool ended the turn" if result.stop_reason == "done" else "the turn reached its limit of steps"
-            say(f"{self.name} stays as it was: {ended}, so there is no answer of the form asked for.")
+            reason = "a tool ended the turn" if result.stop_reason == "done" else "the turn reached its limit of steps"
+            say(f"{self.name} stays as it was: {reason}, so there is no answer of the form asked for.")
         else:
             self.bind_value(*framed(result.value, output_schema(self.output).schema))
 
@@ -109,8 +111,8 @@ def _columns(schema: Mapping[str, Any]) -> list[str] | None:
 
     The list is empty if the records may have any fields. Return None if the schema describes another value.
     """
-    listed: Mapping[str, Any] = schema.get("properties", {}).get("value", {})
-    items: dict[str, Any] = listed.get("items", {}) if listed.get("type") == "array" else {}
+    value_schema: Mapping[str, Any] = schema.get("properties", {}).get("value", {})
+    items: dict[str, Any] = value_schema.get("items", {}) if value_schema.get("type") == "array" else {}
     name = str(items.get("$ref", "")).rpartition("/")[2]
     items = next((schema[key][name] for key in ("$defs", "definitions") if name in schema.get(key, ())), items)
     return list(items.get("properties", ())) if items.get("type") == "object" else None

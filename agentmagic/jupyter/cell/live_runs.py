@@ -86,8 +86,8 @@ class LiveRuns:
         """Return a view of a map in the running cell, or None for the reasons that `view` has."""
         if not self._shows():
             return None
-        bound: dict[str, Any] = dict(cast("Any", self._shell).user_ns)
-        names = (name for name, value in bound.items() if value is session and name[0] != "_")
+        variables: dict[str, Any] = dict(cast("Any", self._shell).user_ns)
+        names = (name for name, value in variables.items() if value is session and name[0] != "_")
         view = MapCellView(front_end(self._shell), owner=next(names, "session"))
         self._maps.append(view)
         return view
@@ -126,9 +126,9 @@ class LiveRuns:
     def _map_as(self, form: str, value: MapResult | MapRun, printer: Any = None, _cycle: object = None) -> str:
         """Return a map as HTML, or print it as text; without its progress if this cell shows the progress already."""
         result = value.so_far() if isinstance(value, MapRun) else value
-        is_told = any(view.shows(result) for view in self._maps)
+        has_progress = any(view.shows(result) for view in self._maps)
         times = front_end(self._shell).kind is not Kind.BATCH
-        text = map_results.bundle(result, times=times, table_only=is_told)[form]
+        text = map_results.bundle(result, times=times, table_only=has_progress)[form]
         if printer is not None:
             printer.text(text or repr(value))
         return text

@@ -86,7 +86,7 @@ class MapCellView(MapView):
     def finish_later(self) -> None:
         """Write the static output when the map is over."""
 
-        def over(_settled: object) -> None:
+        def over(_future: object) -> None:
             in_thread(self._leave, "agentmagic-html")  # in a thread, because rendering would delay the engine
 
         if self._bar is not None:
@@ -117,35 +117,35 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
     asked.
     """
     rows = _rows(command.rows or "", namespace.variables)
-    made = runner.prepare(command)
-    toolsets = runner.toolsets(made.session, command, made.recipe)
-    known = namespace.attachables(made.session, made.recipe)
+    setup = runner.prepare(command)
+    toolsets = runner.toolsets(setup.session, command, setup.recipe)
+    attachables = namespace.attachables(setup.session, setup.recipe)
     # Braces stand for columns here: the map fills them in for each row.
-    typed = prompt_of(body, toolsets, known, evaluate=False, images=command.image)
-    for problem in typed.problems:
+    typed_prompt = prompt_of(body, toolsets, attachables, evaluate=False, images=command.image)
+    for problem in typed_prompt.problems:
         say(problem)
-    chosen = MapSettings(agent=made.recipe, as_=made.output, **command.given(MapSettings))
+    settings = MapSettings(agent=setup.recipe, as_=setup.output, **command.given(MapSettings))
     if command.show:
-        shown = made.session.fork(0) if command.new else made.session
-        seen, values = shown.preview_of_map(rows, typed.prompt, chosen, toolsets)
-        say(f"The first row of {command.rows}:\n{formatting.preview(seen, (*values, *typed.told))}")
+        session = setup.session.fork(0) if command.new else setup.session
+        preview, values = session.preview_of_map(rows, typed_prompt.prompt, settings, toolsets)
+        say(f"The first row of {command.rows}:\n{formatting.preview(preview, (*values, *typed_prompt.told))}")
         return
-    view = MapCellView(made.front, large=command.large)
+    view = MapCellView(setup.front, large=command.large)
     try:
         with engine().main.held():
-            run = made.session.begin_map(rows, typed.prompt, chosen, toolsets=toolsets, view=view)
+            run = setup.session.begin_map(rows, typed_prompt.prompt, settings, toolsets=toolsets, view=view)
             result = run.wait()
     except KeyboardInterrupt:
-        raise TurnInterrupted(_give_up(view, made)) from None
+        raise TurnInterrupted(_give_up(view, setup)) from None
     except AgentMagicError as error:
         partial = cast("MapResult | None", error.result)
         if partial is None or not partial.rows:
             raise
-        _hand_over(partial, made)
+        _hand_over(partial, setup)
         if not command.keep_going:
             raise
     else:
-        _hand_over(result, made)
+        _hand_over(result, setup)
 
 
 def _rows(name: str, variables: Mapping[str, Any]) -> object:
@@ -155,14 +155,14 @@ def _rows(name: str, variables: Mapping[str, Any]) -> object:
     return variables[name]
 
 
-def _hand_over(result: MapResult, made: CellSetup) -> None:
+def _hand_over(result: MapResult, setup: CellSetup) -> None:
     """Bind the data frame of a result to the cell's variable, or show its first rows below the progress."""
-    if made.answer is not None:
-        _bind(made.answer, result)
+    if setup.answer is not None:
+        _bind(setup.answer, result)
         return
-    shown = map_results.bundle(result, times=made.front.kind is not Kind.BATCH, table_only=True)
-    if shown["text/plain"]:
-        publisher(made.front.shell, None)(shown, False)
+    data = map_results.bundle(result, times=setup.front.kind is not Kind.BATCH, table_only=True)
+    if data["text/plain"]:
+        publisher(setup.front.shell, None)(data, False)
 
 
 def _bind(answer: AnswerVariable, result: MapResult) -> None:
@@ -182,8 +182,8 @@ def _give_up(view: MapCellView, made: CellSetup) -> str:
     result = run.so_far()
     if made.answer is not None and result.rows:
         _bind(made.answer, result)
-    seen = result.progress
-    of = "" if seen.total is None else f" of {seen.total:,}"
-    lost = "No file keeps them without --to: run again, the cell asks all rows."
-    kept = "Run the cell again to go on." if seen.file else lost
-    return f"{seen.answered:,}{of} rows are answered. {kept}"
+    progress = result.progress
+    of = "" if progress.total is None else f" of {progress.total:,}"
+    warning = "No file keeps them without --to: run again, the cell asks all rows."
+    advice = "Run the cell again to go on." if progress.file else warning
+    return f"{progress.answered:,}{of} rows are answered. {advice}"

@@ -29,8 +29,8 @@ def bundle(result: MapResult, *, times: bool, table_only: bool = False) -> dict[
     if not table_only:
         blocks.append(ProgressBlock(result.progress))
         blocks += [NoticeBlock("info", line) for line in summary(result, times=times)]
-    shown = Snapshot([*blocks, *_table(result)], None)
-    return {"text/html": html.render(shown, times=times), "text/plain": terminal.render(shown, times=times)}
+    snapshot = Snapshot([*blocks, *_table(result)], None)
+    return {"text/html": html.render(snapshot, times=times), "text/plain": terminal.render(snapshot, times=times)}
 
 
 def summary(result: MapResult, *, times: bool) -> list[str]:
@@ -39,9 +39,9 @@ def summary(result: MapResult, *, times: bool) -> list[str]:
     if rows := result.doubtful:
         names = listed([clip(str(row.index), LONGEST_CELL) for row in rows], MOST_DOUBTFUL)
         one = len(rows) == 1
-        lost = "was asked and its answer" if one else "were asked and their answers"
-        paid = f"so {'it' if one else 'they'} may be paid twice"
-        lines.append(f"{counted(len(rows), 'row')} {lost} did not arrive, {paid}: {names}.")
+        fate = "was asked and its answer" if one else "were asked and their answers"
+        consequence = f"so {'it' if one else 'they'} may be paid twice"
+        lines.append(f"{counted(len(rows), 'row')} {fate} did not arrive, {consequence}: {names}.")
     return lines
 
 
@@ -53,9 +53,9 @@ def _table(result: MapResult) -> list[Block]:
         return []
     columns, index = _columns(frame)
     names = [*columns]
-    hidden = len(names) - MOST_COLUMNS
-    if hidden > 0:  # leave out middle columns: the answers are the last ones
-        del names[MOST_COLUMNS // 3 : MOST_COLUMNS // 3 + hidden]
+    surplus = len(names) - MOST_COLUMNS
+    if surplus > 0:  # leave out middle columns: the answers are the last ones
+        del names[MOST_COLUMNS // 3 : MOST_COLUMNS // 3 + surplus]
     key = next(name for name in ("index", "#", "row index") if name not in names)
     records = [{key: label} if index else {} for label in map(_cell, index or range(len(frame)))]
     for name in names:
@@ -65,7 +65,7 @@ def _table(result: MapResult) -> list[Block]:
         return []
     whole = result.progress.total if result.estimate is None and result.progress.total is not None else len(result)
     cut = f"The first {len(records)} of {counted(whole, 'row')}. " if whole > len(records) else ""
-    left_out = f"{counted(hidden, 'column')} {'is' if hidden == 1 else 'are'} left out. " if hidden > 0 else ""
+    left_out = f"{counted(surplus, 'column')} {'is' if surplus == 1 else 'are'} left out. " if surplus > 0 else ""
     note = f"{cut}{left_out}The frame has all." if cut or left_out else ""
     table = TextBlock(Pieces(written_json(records)), is_value=True)
     return [table, *([NoticeBlock("info", note)] if note else [])]
@@ -87,8 +87,8 @@ def _cell(value: Any) -> _Cell:
         case bool() | int():
             return item
         case float():
-            rounded = f"{item:.4g}"
-            return f"{item:.6f}" if "e-" in rounded else float(rounded)  # no exponents: they make costs hard to read
+            text = f"{item:.4g}"
+            return f"{item:.6f}" if "e-" in text else float(text)  # no exponents: they make costs hard to read
         case str():
             return clip(item, LONGEST_CELL)
         case _:

@@ -57,8 +57,8 @@ class ModelSetup:
         self._view.tell({"setup": card})
         if not card["fixed"]:
             self._servers = await first_use.found_servers()
-        found = [(server.name, list(map(shown, server.models[:MOST_MODELS]))) for server in self._servers]
-        self._view.tell({"setup": {**card, "servers": found}})
+        rows = [(server.name, list(map(shown, server.models[:MOST_MODELS]))) for server in self._servers]
+        self._view.tell({"setup": {**card, "servers": rows}})
 
     def _card(self) -> SetupCard:
         about, install = first_use.local_model()

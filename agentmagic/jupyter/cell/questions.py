@@ -51,14 +51,14 @@ class Questions:
 
     def feed(self, event: Event) -> None:
         """Process an event of the run: ask the user if the event is an approval or a question."""
-        told, path = events.innermost(event), event.path if isinstance(event, events.InnerEvent) else ()
-        match told:
+        inner, path = events.innermost(event), event.path if isinstance(event, events.InnerEvent) else ()
+        match inner:
             case events.TurnStarted():
-                self._askers[path] = shown(told.client or told.agent if path else told.client)
+                self._askers[path] = shown(inner.client or inner.agent if path else inner.client)
             case events.ApprovalGiven():
-                self._settled.setdefault(told.id, asyncio.Event()).set()
+                self._settled.setdefault(inner.id, asyncio.Event()).set()
             case events.ApprovalAsked() | events.QuestionAsked():
-                task = asyncio.get_running_loop().create_task(self._put(told, self._askers.get(path, "")))
+                task = asyncio.get_running_loop().create_task(self._put(inner, self._askers.get(path, "")))
                 self._open.add(task)
                 task.add_done_callback(self._open.discard)
             case events.TurnFinished() if path:
@@ -78,15 +78,15 @@ class Questions:
             self._run.pass_on(Deny(event.id, f"it could not be asked: {type(error).__name__}"))
 
     async def _put_in_turn(self, event: events.ApprovalAsked | events.QuestionAsked, asker: str) -> None:
-        settled = self._settled.setdefault(event.id, asyncio.Event())
+        settled_event = self._settled.setdefault(event.id, asyncio.Event())
         async with self._turn:
             why = await self._is_typed()
             # The question may be settled already, by a click or by an "always" to an earlier question.
-            if settled.is_set() or why is None:
+            if settled_event.is_set() or why is None:
                 return
             self._run.pass_on(await engine().main.run(lambda: self._answer(event, why, asker)))
             if isinstance(event, events.ApprovalAsked):
-                await settled.wait()  # the answer may settle later questions too, so ask them only after this
+                await settled_event.wait()  # the answer may settle later questions too, so ask them only after this
 
     def _answer(self, event: events.ApprovalAsked | events.QuestionAsked, why: str, asker: str) -> Intent:
         before = (f"({why})\n" if why and not self._told else "") + (f"{asker}: " if asker else "")
@@ -94,31 +94,31 @@ class Questions:
         if isinstance(event, events.QuestionAsked) and event.step:
             return self._paused(event, before)
         if isinstance(event, events.QuestionAsked):
-            suggested = f"\n{shown(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
+            suggestion = f"\n{shown(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
             if event.files:  # the screen shows the files too, unless the screen has failed
                 brief = self._brief and why != BROKEN
-                suggested = TRUST if brief else f"\n\n{shown(event.files)}\n{TRUST}"
-            typed = self._typed(f"{before}{shown(event.text)}{suggested} ").strip()
-            return Reply(event.id, typed or event.suggested)
+                suggestion = TRUST if brief else f"\n\n{shown(event.files)}\n{TRUST}"
+            answer = self._typed(f"{before}{shown(event.text)}{suggestion} ").strip()
+            return Reply(event.id, answer or event.suggested)
         asking = before + describe(event, brief=self._brief and why != BROKEN)
         while True:
-            typed = self._typed(asking).strip()
-            word, _, rest = typed.partition(" ")
+            answer = self._typed(asking).strip()
+            word, _, rest = answer.partition(" ")
             edits = word.lower() in ("e", "edit") and not event.fixed
             if not edits or (rest and not rest.lstrip().startswith("{")):
-                return (stepped if event.step else approval)(event.id, typed)
-            if (edited := self._edited(event, rest.strip())) is not None:
-                return Approve(event.id, arguments=edited)
+                return (stepped if event.step else approval)(event.id, answer)
+            if (arguments := self._edited(event, rest.strip())) is not None:
+                return Approve(event.id, arguments=arguments)
 
     def _paused(self, event: events.QuestionAsked, before: str) -> Intent:
         """Ask how a turn that is paused before a model request continues; return the user's intent."""
         choices = PAUSED if event.suggested else PAUSED.replace("[e]dit the prompt, ", "")
-        typed = self._typed(f"{before}{shown(event.text)}\n{choices}").strip()
-        word, _, rest = typed.partition(" ")
+        answer = self._typed(f"{before}{shown(event.text)}\n{choices}").strip()
+        word, _, rest = answer.partition(" ")
         if event.suggested and word.lower() in ("e", "edit"):
-            edited = rest or self._typed(f"It is now: {shown(event.suggested)}\nThe prompt instead (nothing goes on): ")
-            return Reply(event.id, edited)
-        return stepped(event.id, typed)
+            prompt = rest or self._typed(f"It is now: {shown(event.suggested)}\nThe prompt instead (nothing goes on): ")
+            return Reply(event.id, prompt)
+        return stepped(event.id, answer)
 
     def _edited(self, event: events.ApprovalAsked, typed: str) -> dict[str, Any] | None:
         """Return the arguments that the user typed, with the answer or at a further prompt; None for none."""
@@ -126,13 +126,13 @@ class Questions:
         typed = typed or self._typed(f"They are now: {_now(event.call.arguments)}{more}\n{EDIT}").strip()
         while typed:
             try:
-                edited = json.loads(typed, parse_constant=_no_number)
+                arguments = json.loads(typed, parse_constant=_no_number)
             except (ValueError, RecursionError) as error:
                 problem = f"That is no JSON ({error})."
             else:
-                if isinstance(edited, dict):
+                if isinstance(arguments, dict):
                     # The display escapes text and blanks secrets: parts that are not edited become the originals.
-                    return restored(edited, event.call.arguments, redact)
+                    return restored(arguments, event.call.arguments, redact)
                 problem = 'That is no JSON object, {"name": value}.'
             typed = self._typed(f"{problem}\n{EDIT}").strip()
         return None
@@ -161,8 +161,8 @@ def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
     choices = choices.replace("[y]es, [a]lways this program", "[y]es, in this session") if event.hosted else choices
     if event.hosted:
         return f"{reason}{exact(event.call.name)}:\n{''.join(lines)}{choices}"
-    what = f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({exact(event.server)})"
-    return f"{what} with\n{''.join(lines)}{choices}" if lines else f"{what}{':' if event.step else '?'} {choices}"
+    subject = f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({exact(event.server)})"
+    return f"{subject} with\n{''.join(lines)}{choices}" if lines else f"{subject}{':' if event.step else '?'} {choices}"
 
 
 def approval(question: str, typed: str) -> Approve | Deny:
@@ -182,9 +182,9 @@ def approval(question: str, typed: str) -> Approve | Deny:
             return Deny(question, typed.strip())
 
 
-def stepped(question: str, typed: str) -> Intent:
+def stepped(question: str, answer: str) -> Intent:
     """Return the intent of an answer in step mode. An empty answer or an unknown word lets the step run."""
-    word, _, rest = typed.strip().partition(" ")
+    word, _, rest = answer.strip().partition(" ")
     match word.lower():
         case "s" | "skip":
             return Deny(question, rest.strip())

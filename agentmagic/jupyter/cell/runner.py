@@ -78,7 +78,7 @@ class TurnInterrupted(KeyboardInterrupt):
         return [f"Interrupted: {self}"]
 
 
-def quiet_stop(_shell: object, _kind: object, error: TurnInterrupted, *_: object, **_named: object) -> list[str]:
+def quiet_stop(_shell: object, _kind: object, error: TurnInterrupted, *_: object, **_options: object) -> list[str]:
     """Show no traceback for a cell that the user interrupted. The cell still counts as failed: no later cell runs."""
     if not error.is_shown:
         say(f"Interrupted: {error}")
@@ -136,13 +136,13 @@ class Runner:
         """
 
         def prompt(session: Session, recipe: Agent) -> TypedPrompt:
-            known = self._namespace.attachables(session, recipe)
-            typed = prompt_of(body, session.toolsets(recipe), known, evaluate=True, images=command.image)
+            attachables = self._namespace.attachables(session, recipe)
+            typed_prompt = prompt_of(body, session.toolsets(recipe), attachables, evaluate=True, images=command.image)
             if not command.command:
-                return typed
-            chosen = find_command(command.command, commands_here(rules=recipe.rules))
-            filled, told = command_prompt(chosen, typed.prompt, command.arguments)
-            return replace(typed, prompt=filled, told=(told, *typed.told))
+                return typed_prompt
+            project_command = find_command(command.command, commands_here(rules=recipe.rules))
+            message, value = command_prompt(project_command, typed_prompt.prompt, command.arguments)
+            return replace(typed_prompt, prompt=message, told=(value, *typed_prompt.told))
 
         return self.put(command, prompt)
 
@@ -153,24 +153,24 @@ class Runner:
 
         With `resume` the turn continues the plan that the last turn did not finish.
         """
-        made = self.prepare(command)
-        front, session, recipe, output, view = made.front, made.session, made.recipe, made.output, made.view
-        typed = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
-        for problem in typed.problems:
+        setup = self.prepare(command)
+        front, session, recipe, output, view = setup.front, setup.session, setup.recipe, setup.output, setup.view
+        typed_prompt = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
+        for problem in typed_prompt.problems:
             say(problem)
         skills = not command.no_tools and command.tools is None
-        given = command.given(TurnSettings)
-        chosen = TurnSettings(**given, values=typed.told, output=output, resume=resume, skills=skills)
-        settings_for = partial(self._settings_for, session, command, chosen)
+        options = command.given(TurnSettings)
+        turn_settings = TurnSettings(**options, values=typed_prompt.told, output=output, resume=resume, skills=skills)
+        settings_for = partial(self._settings_for, session, command, turn_settings)
         if command.show:
-            shown = session.fork(0) if command.new else session
-            say(formatting.preview(shown.preview_of(typed.prompt, settings_for(recipe)), typed.told))
+            target = session.fork(0) if command.new else session
+            say(formatting.preview(target.preview_of(typed_prompt.prompt, settings_for(recipe)), typed_prompt.told))
             return None
 
-        def renewed() -> TurnSettings:  # reads the session's agent again: the user may have changed it meanwhile
+        def renew() -> TurnSettings:  # reads the session's agent again: the user may have changed it meanwhile
             return settings_for(_recipe(session, command))
 
-        turn = _CellTurn(session, typed.prompt, settings_for(recipe), renewed, front, view(), made.answer)
+        turn = _CellTurn(session, typed_prompt.prompt, settings_for(recipe), renew, front, view(), setup.answer)
         if command.bg and front.kind is not Kind.BATCH:  # a batch run must wait, or the program ends before the turn
             turn.run_in_background()
             return None
@@ -208,9 +208,9 @@ class Runner:
         sources = self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
         return (*sources, Functions([web_search(), web_fetch()])) if command.web else sources
 
-    def _settings_for(self, session: Session, command: Ask, chosen: TurnSettings, recipe: Agent) -> TurnSettings:
-        """Return the settings `chosen` with the agent of a turn and its toolsets added."""
-        return replace(chosen, agent=recipe, toolsets=self.toolsets(session, command, recipe))
+    def _settings_for(self, session: Session, command: Ask, turn_settings: TurnSettings, recipe: Agent) -> TurnSettings:
+        """Return `turn_settings` with the agent of a turn and its toolsets added."""
+        return replace(turn_settings, agent=recipe, toolsets=self.toolsets(session, command, recipe))
 
     def _with_model(self, session: Session, recipe: Agent, view: "Callable[[], CellView]") -> Agent:
         """Return the recipe with a model. The user is asked if no model is chosen and no key is set.
@@ -276,14 +276,14 @@ class CellView(RunView):
     def _chosen_on_card(self, session: Session, missing: AuthenticationMissing) -> bool:
         from agentmagic.jupyter.cell.model_setup import ModelSetup  # imported late: only a user without a key needs it
 
-        chosen: Future[bool] = Future()
-        self._screen.offer_setup(lambda view: ModelSetup(view, session, missing, chosen.set_result))
+        choice: Future[bool] = Future()
+        self._screen.offer_setup(lambda view: ModelSetup(view, session, missing, choice.set_result))
 
         def stop() -> None:
             raise TurnInterrupted("no model was chosen.")
 
-        engine().wait(chosen, stop)
-        return chosen.result()
+        engine().wait(choice, stop)
+        return choice.result()
 
     def restart(self) -> None:
         """Discard what the cell shows, because the turn is about to begin again."""
@@ -304,7 +304,7 @@ class CellView(RunView):
             self._leave(retry)
             then()
 
-        def over(_settled: object) -> None:
+        def over(_future: object) -> None:
             # Not on the engine's loop, where rendering would delay the events of all sessions.
             in_thread(finish, "agentmagic-html")
 
@@ -344,9 +344,9 @@ class _CellTurn:
             while (result := self._attempt()) is None:
                 pass
         except KeyboardInterrupt:
-            stopped = TurnInterrupted(self._give_up())
-            stopped.is_shown = self.view.run is not None and self.view.run.done
-            raise stopped from None
+            interrupt = TurnInterrupted(self._give_up())
+            interrupt.is_shown = self.view.run is not None and self.view.run.done
+            raise interrupt from None
         except AgentMagicError as error:
             # In batch, the logs of the program show only the exception, so the exception must have the whole message.
             error.is_shown = self.front.kind is not Kind.BATCH and bool(error.result and error.result.error)
@@ -386,12 +386,12 @@ class _CellTurn:
 
         Raises UsageError if later turns have answers.
         """
-        turns, failed = self.session.turns, cast("Run", self.view.run).events[0]
-        place = next((place for place, turn in enumerate(turns) if turn.events[0] is failed), len(turns))
+        turns, first_event = self.session.turns, cast("Run", self.view.run).events[0]
+        place = next((place for place, turn in enumerate(turns) if turn.events[0] is first_event), len(turns))
         if any(not turn.unsent for turn in turns[place + 1 :]):
             raise UsageError(LATER)
-        chosen = replace(self.renewed(), attended=self.view.attended)
-        run = self.session.begin(self.words, chosen, place if place < len(turns) else None)
+        turn_settings = replace(self.renewed(), attended=self.view.attended)
+        run = self.session.begin(self.words, turn_settings, place if place < len(turns) else None)
         self.view.restart()
         self.view.begin(run)
         self._finish_later(run)
@@ -496,13 +496,13 @@ def _checked(result: RunResult) -> RunResult:
 
 def _recipe(session: Session, command: Ask) -> Agent:
     """Return the session's agent, changed by the cell's options."""
-    chosen = command.given(Agent)
-    if word := chosen.get("permission"):  # the option replaces only the default of the policy, not its rules
-        chosen["permission"] = replace(policy_of(session.agent.permission), default=word)
+    options = command.given(Agent)
+    if word := options.get("permission"):  # the option replaces only the default of the policy, not its rules
+        options["permission"] = replace(policy_of(session.agent.permission), default=word)
     if command.settings:
-        chosen["settings"] = session.agent.settings | read_settings(command.settings)
+        options["settings"] = session.agent.settings | read_settings(command.settings)
     # Without options, keep the same Agent object: a new one would read its servers again.
-    return replace(session.agent, **chosen) if chosen else session.agent
+    return replace(session.agent, **options) if options else session.agent
 
 
 def _uses_local(session: Session) -> bool:

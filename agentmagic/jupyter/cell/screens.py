@@ -326,9 +326,9 @@ class TerminalScreen(TurnScreen):
         running = {row.task.id for row in block.rows if row.state == "running"}
         if self._tasks.keys() != lines.keys():
             self._print(block, block.render(terminal.TextRenderer(brief=True)) + "\n")
-        elif changed := [line for one, line in lines.items() if one not in running and line != self._tasks[one]]:
+        elif changed_lines := [line for one, line in lines.items() if one not in running and line != self._tasks[one]]:
             self._begun.discard(block.key)
-            self._print(block, "\n".join(changed) + "\n")
+            self._print(block, "\n".join(changed_lines) + "\n")
         self._tasks = lines
 
     def _begin(self, block: Block) -> None:
@@ -431,8 +431,8 @@ class LiveHtml:
         with self._lock:
             self._over = True  # prevents an update that is already due from replacing the static output
             if self._begun:
-                shown = self._transcript.snapshot()
-                self._send(bundle(shown, self._aside(html.render(shown))))
+                snapshot = self._transcript.snapshot()
+                self._send(bundle(snapshot, self._aside(html.render(snapshot))))
 
     def _update(self) -> int:
         with self._lock:
@@ -546,8 +546,8 @@ def screen_of(front: FrontEnd, *, large: bool = False) -> TurnScreen:
     """Return a new screen for the running cell; `large` is for large type, as on a projector."""
     match front.kind:
         case Kind.LIVE:
-            place, saved = (publisher(front.shell, uuid.uuid4().hex) for _ in range(2))
-            screen = LiveScreen(place, saved, reachable=front.reachable, large=large)
+            view_publisher, html_publisher = (publisher(front.shell, uuid.uuid4().hex) for _ in range(2))
+            screen = LiveScreen(view_publisher, html_publisher, reachable=front.reachable, large=large)
         case Kind.BATCH:
             screen = BatchScreen(publisher(front.shell, None), large=large)
         case Kind.TEXT:

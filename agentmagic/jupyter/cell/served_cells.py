@@ -119,10 +119,10 @@ class ServedCellView(ServedView):
 
     def _heading(self, over: str = "") -> dict[str, str]:
         """Return the heading above the cards as a MIME bundle; `over` is the reason why no more calls follow."""
-        called = f"Called by {shown(listed(list(self._clients)))}." if self._clients else ""
+        callers = f"Called by {shown(listed(list(self._clients)))}." if self._clients else ""
         first = over or self._first()
         if over or self._recorded or not self._front.attended:
-            text = " ".join(filter(None, (first, called)))
+            text = " ".join(filter(None, (first, callers)))
             return {"text/html": _div(element("p", text, style=MUTED)), "text/plain": text}
         rows = list(client_lines(self.place[0]))
         text = "\n".join((f"{first} {PASTE} {CARDS}", *(f"{name}:\n{line}" for name, line in rows), f"{NO_ONE} {END}"))
@@ -130,9 +130,9 @@ class ServedCellView(ServedView):
         if not self._clients:
             head = element("p", element("b", first), f" {PASTE} {CARDS}", style="margin:4px 0")
             return {"text/html": _div(head, grid, _small(f"{NO_ONE} {END}")), "text/plain": text}
-        head = element("p", element("b", first), f" {called} ", _small(END), style="margin:4px 0")
+        head = element("p", element("b", first), f" {callers} ", _small(END), style="margin:4px 0")
         how = fold(element("small", "Join with another agent"), grid, look=f"cursor:pointer;{MUTED}")
-        return {"text/html": _div(head, how), "text/plain": f"{first} {called} {END}"}
+        return {"text/html": _div(head, how), "text/plain": f"{first} {callers} {END}"}
 
     def _first(self) -> str:
         if self._recorded or not self._front.attended:

@@ -60,8 +60,8 @@ class TurnQueue:
         if not number or not (self._held or self._session.running):
             return ""
         first = one_line(self._turns[0].prompt, SHOWN)
-        which = f"{number} messages wait" if number > 1 else f"“{first}” waits" if first else "Your turn waits"
-        return f"{which} for {'the cell that runs' if self._held else 'the turn under way'}."
+        subject = f"{number} messages wait" if number > 1 else f"“{first}” waits" if first else "Your turn waits"
+        return f"{subject} for {'the cell that runs' if self._held else 'the turn under way'}."
 
     @property
     def waits(self) -> bool:
@@ -78,10 +78,10 @@ class TurnQueue:
     def withdraw(self) -> list[QueuedTurn]:
         """Remove the turns that have not begun, and return them."""
         with self._lock:
-            taken = [turn for turn in self._turns if turn is not self._beginning]
+            turns = [turn for turn in self._turns if turn is not self._beginning]
             self._turns = [turn for turn in self._turns if turn is self._beginning]
         self._changed()
-        return taken
+        return turns
 
     async def _begin_all(self) -> None:
         while turn := await self._next():

@@ -79,19 +79,19 @@ def preview(seen: Preview, told: Sequence[PromptValue]) -> str:
     rows += [(shown(one.file), f"{tokens_of_text(one.text):>8,} tokens of the instructions") for one in request.project]
     rows += [("together", f"{sum(seen.tokens.values()):>8,} tokens, about")]
     rows += [(shown(value.written), f"{value.tokens:>8,} tokens: {shown(value.shown)}") for value in told]
-    left = f"\nNot connected, so their tools are not listed here: {', '.join(seen.unlisted)}." if seen.unlisted else ""
+    note = f"\nNot connected, so their tools are not listed here: {', '.join(seen.unlisted)}." if seen.unlisted else ""
     tools = (f"{tool.name}: {tool.description}\n{json.dumps(tool.parameters)}" for tool in request.tools)
     messages = (f"[{message.role}]\n{_words(message)}" for message in request.messages)
     web = [f"{tool.name}: {written_json(hosted_tool(tool))}" for tool in request.hosted]
     whose = f"Carried out by the provider of {seen.model}"
     parts = {"Instructions": [request.instructions], "Tools": tools, whose: web, "Messages": messages}
-    written = (f"-- {name} --\n" + "\n\n".join(texts) for name, texts in parts.items())
+    sections = (f"-- {name} --\n" + "\n\n".join(texts) for name, texts in parts.items())
     width = max(len(label) for label, _ in rows)
     lines = [f"  {label:<{width}}  {value}" for label, value in rows]
     if told:
         lines.insert(-len(told), "\nof the prompt:")
-    head = "\n".join([f"This would be sent to {seen.model}. Nothing was called.\n", *lines]) + left
-    return "\n\n".join([head, *(text for text in written if not text.endswith("--\n"))])
+    head = "\n".join([f"This would be sent to {seen.model}. Nothing was called.\n", *lines]) + note
+    return "\n\n".join([head, *(text for text in sections if not text.endswith("--\n"))])
 
 
 def _words(message: Message) -> str:
@@ -176,15 +176,15 @@ def model_name(session: Session) -> str:
     if override := settings.model_override():
         return f"{shown_name(override)} ({settings.MODEL} says so)"
     if session.agent.model is None:
-        found = default_model()
-        return f"{found} (its key is set)" if found else "none chosen, and no key is set; see %agent models"
+        default = default_model()
+        return f"{default} (its key is set)" if default else "none chosen, and no key is set; see %agent models"
     return chosen_model(session)
 
 
 def chosen_model(session: Session) -> str:
     """Return the name of the agent's model, or "" if the agent names no model."""
-    chosen = session.agent.model
-    return "" if chosen is None else shown_name(chosen) if isinstance(chosen, str) else chosen.name
+    model = session.agent.model
+    return "" if model is None else shown_name(model) if isinstance(model, str) else model.name
 
 
 def who_answers(session: Session) -> str:
@@ -195,10 +195,12 @@ def who_answers(session: Session) -> str:
 
 def usage(spent: Usage) -> str:
     """Return requests, tokens and cost in one line."""
-    written = f", {spent.cache_write_tokens:,} written to the cache" if spent.cache_write_tokens else ""
-    tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached{written}), {spent.output_tokens:,} out"
-    told = (counted(spent.requests, "request"), searches(spent), tokens, cost(spent.cost))
-    return ", ".join(filter(None, told))
+    cache_note = f", {spent.cache_write_tokens:,} written to the cache" if spent.cache_write_tokens else ""
+    tokens = (
+        f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached{cache_note}), {spent.output_tokens:,} out"
+    )
+    figures = (counted(spent.requests, "request"), searches(spent), tokens, cost(spent.cost))
+    return ", ".join(filter(None, figures))
 
 
 def stats(session: Session) -> str:
@@ -209,9 +211,9 @@ def stats(session: Session) -> str:
     return _columns([head, *rows, whole], str.rjust) if rows else "There are no turns yet."
 
 
-def bill(found: FolderBill, columns: Sequence[str], caps: Sequence[PeriodCap]) -> str:
+def bill(folder_usage: FolderBill, columns: Sequence[str], caps: Sequence[PeriodCap]) -> str:
     """Return a table of the usage of saved sessions, with sums, notes about unread data, and the remaining budgets."""
-    sums = found.sums(*columns)
+    sums = folder_usage.sums(*columns)
     if not sums:
         return "\n".join(["No saved session of this folder has asked a model yet.", *map(str, caps)])
     head = (*columns, "requests", "tokens", "cached", "cost", "failures")
@@ -224,14 +226,18 @@ def bill(found: FolderBill, columns: Sequence[str], caps: Sequence[PeriodCap]) -
         "  ".join(cell.ljust(width) if place < len(columns) else cell.rjust(width) for place, (cell, width) in cells)
         for cells in (enumerate(zip(row, widths, strict=True)) for row in table)
     ]
-    told = [f"Read from {counted(found.files, 'journal')} of this folder. Sessions that are not saved are in none."]
+    notes = [
+        f"Read from {counted(folder_usage.files, 'journal')} of this folder. Sessions that are not saved are in none."
+    ]
     if whole.unpriced:
-        told.append(f"The price of {counted(whole.unpriced, 'request')} is unknown, and not in the cost.")
-    if found.damaged:
-        told.append(f"{counted(found.damaged, 'line')} could not be read, and what stood there is missing.")
-    if found.left_out:
-        told.append(f"{counted(found.left_out, 'journal')} beyond the bounds were not read: those written first.")
-    return "\n".join([*(line.rstrip() for line in lines), "", *told, *map(str, caps)])
+        notes.append(f"The price of {counted(whole.unpriced, 'request')} is unknown, and not in the cost.")
+    if folder_usage.damaged:
+        notes.append(f"{counted(folder_usage.damaged, 'line')} could not be read, and what stood there is missing.")
+    if folder_usage.left_out:
+        notes.append(
+            f"{counted(folder_usage.left_out, 'journal')} beyond the bounds were not read: those written first."
+        )
+    return "\n".join([*(line.rstrip() for line in lines), "", *notes, *map(str, caps)])
 
 
 def _used(figures: UsedTogether) -> tuple[str, ...]:
@@ -248,14 +254,14 @@ def verdicts(sessions: Mapping[str, Session]) -> str:
     notebook did not ask.
     """
     rows = [
-        (name, one_line(shown(found.prompt), 40), f"{found.step}", one.cause if one else found.cause, _found(one))
+        (name, one_line(shown(verdict.prompt), 40), f"{verdict.step}", one.cause if one else verdict.cause, _found(one))
         for name, session in sessions.items()
-        for found in session.deck.verdicts
-        for one in found.differences or (None,)
+        for verdict in session.deck.verdicts
+        for one in verdict.differences or (None,)
     ]
     paths = dict.fromkeys(path.absolute() for session in sessions.values() if (path := session.deck.path) is not None)
-    left = [(take.session, one_line(shown(take.prompt), 40)) for path in paths for take in unasked(path)]
-    rows += [(session, cell, "", "not asked", "") for session, cell in left]
+    unasked_takes = [(take.session, one_line(shown(take.prompt), 40)) for path in paths for take in unasked(path)]
+    rows += [(session, cell, "", "not asked", "") for session, cell in unasked_takes]
     head = ("session", "cell", "step", "verdict", "")
     return _columns([head, *rows], str.ljust) if rows else "Nothing was replayed yet."
 
@@ -272,14 +278,16 @@ def _found(one: Difference | None) -> str:
     return f"{one.field}: {one_line(shown(one.before), 40)} -> {one_line(shown(one.after), 40)}"
 
 
-def _turn_figures(name: str, events: Sequence[Event], spent: Usage) -> tuple[str, ...]:
-    told: list[Event] = [innermost(event) for event in events]
-    counts = Counter(type(event) for event in told)
-    again = sum(isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in told)
-    failed = sum(isinstance(event, ToolFinished) and event.result.is_error for event in told)
-    figures = (spent.requests, counts[TaskFinished], again, counts[ToolFinished], failed)
-    tokens = (spent.input_tokens, spent.output_tokens)
-    return (name, *(f"{figure:,}" for figure in (*figures, *tokens)), cost(spent.cost))
+def _turn_figures(name: str, events: Sequence[Event], total: Usage) -> tuple[str, ...]:
+    inner_events: list[Event] = [innermost(event) for event in events]
+    counts = Counter(type(event) for event in inner_events)
+    again = sum(
+        isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in inner_events
+    )
+    failures = sum(isinstance(event, ToolFinished) and event.result.is_error for event in inner_events)
+    figures = (total.requests, counts[TaskFinished], again, counts[ToolFinished], failures)
+    tokens = (total.input_tokens, total.output_tokens)
+    return (name, *(f"{figure:,}" for figure in (*figures, *tokens)), cost(total.cost))
 
 
 def history(session: Session) -> str:
@@ -357,19 +365,19 @@ def permission(given: PolicyLike) -> str:
     policy = policy_of(given)
     default = policy.default if policy.level == "ask" or policy.default != "ask" else LEVELS[policy.level].lower()
     rules = counted(len(policy.rules), "rule") if policy.rules else ""
-    what = ", ".join(filter(None, (default, rules, "a hook" if policy.hook else "")))
+    summary_text = ", ".join(filter(None, (default, rules, "a hook" if policy.hook else "")))
     override = settings.permission_override()
-    return f"{override} ({settings.PERMISSION}), over {what}" if override else what
+    return f"{override} ({settings.PERMISSION}), over {summary_text}" if override else summary_text
 
 
 def _context(session: Session) -> str:
     """Return how much of the model's context window the last request filled, or "" before the first request."""
     for turn in reversed(session.turns):
-        if taken := tokens_used(turn):
-            started = turn.events[0]
-            window = info(started.model).window if isinstance(started, TurnStarted) else None
-            share = f" of the window of {window:,} ({taken / window:.0%})" if window else ""
-            return f"{taken:,} tokens{share}"
+        if tokens := tokens_used(turn):
+            start = turn.events[0]
+            window = info(start.model).window if isinstance(start, TurnStarted) else None
+            share = f" of the window of {window:,} ({tokens / window:.0%})" if window else ""
+            return f"{tokens:,} tokens{share}"
     return ""
 
 
@@ -421,8 +429,8 @@ def log(lines: Sequence[LogEntry], *, detailed: bool, times: bool) -> str:
     hint = "%agent debug on keeps more from then on: every event of a turn, and the SDKs' records.\n"
     clock = "%H:%M:%S " if times else ""
     rows = [f"{time.strftime(clock, time.localtime(one.time))}{one.level:<8}{one.logger}: {one.text}" for one in lines]
-    listed = "\n".join(rows) or "There are no records yet."
-    return ("" if detailed else hint) + (listed if times else _SECONDS.sub("…", listed))
+    text = "\n".join(rows) or "There are no records yet."
+    return ("" if detailed else hint) + (text if times else _SECONDS.sub("…", text))
 
 
 def _key(row: Provider) -> str:
@@ -459,7 +467,9 @@ def server(state: "ServerState") -> str:
     left_out = [("left out", f"{name}: {why}") for name, why in list(state.left_out.items())[:MOST_LEFT_OUT]]
     if len(state.left_out) > MOST_LEFT_OUT:
         left_out.append(("", f"({MOST_LEFT_OUT} of {len(state.left_out)})"))
-    dropped = [("dropped", f"{name}: {', '.join(found)}") for name, found in state.dropped.items() if found]
+    dropped_rows = [
+        ("dropped", f"{name}: {', '.join(keywords)}") for name, keywords in state.dropped.items() if keywords
+    ]
     rows = [
         ("server", state.name),
         ("state", state.state),
@@ -470,7 +480,7 @@ def server(state: "ServerState") -> str:
         ("runs unasked", ", ".join(state.allow)),
         ("disabled", ", ".join(state.disabled)),
         *left_out,
-        *dropped[:MOST_LEFT_OUT],
+        *dropped_rows[:MOST_LEFT_OUT],
         ("error", state.error),
     ]
     lines = [f"{label:<14}{shown(value)}" for label, value in rows if value]
@@ -484,16 +494,16 @@ def server(state: "ServerState") -> str:
 
 def server_log(lines: Sequence[tuple[str, str, str]], stderr: str) -> str:
     """List the log lines of a server (level, logger and text), and the end of its stderr."""
-    said = [shown(f"{level:<10}{logger + ': ' if logger else ''}{text}") for level, logger, text in lines]
+    entries = [shown(f"{level:<10}{logger + ': ' if logger else ''}{text}") for level, logger, text in lines]
     end = [f"\nThe end of its stderr:\n{shown(stderr)}"] if stderr else []
-    return "\n".join([*said, *end]) or "It has logged nothing."
+    return "\n".join([*entries, *end]) or "It has logged nothing."
 
 
 def prompts(found: "Iterable[Prompt]") -> str:
     """List prompts of servers: server, name, arguments (optional ones in brackets), description."""
     lines: list[str] = []
     for one in found:
-        arguments = (f"{given.name}=" if given.required else f"[{given.name}=]" for given in one.arguments)
+        arguments = (f"{argument.name}=" if argument.required else f"[{argument.name}=]" for argument in one.arguments)
         lines.append(f"{one.server}  {one.name}  {' '.join(arguments)}  {_line(one.description)}")
     return shown("\n".join(lines)) or "The servers offer no prompts."
 
@@ -516,8 +526,8 @@ WAIT_FOR_CALLS = "Calls are carried out while a cell waits for them: %agent serv
 
 def stopped_serving(session: Session) -> str:
     """Stop serving a session, and return a message with the clients that called. Raises UsageError if not served."""
-    if (served := session.serving) is None:
+    if (serving := session.serving) is None:
         raise UsageError("Nothing is served. %agent serve begins it.")
-    served.stop()
-    clients = f" Clients that called: {listed(served.clients)}." if served.clients else ""
+    serving.stop()
+    clients = f" Clients that called: {listed(serving.clients)}." if serving.clients else ""
     return f"{STOPPED}{clients}"

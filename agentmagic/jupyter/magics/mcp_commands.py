@@ -101,8 +101,8 @@ class McpCommands:
         from agentmagic.tools.mcp import config
 
         group = self._namespace.need_servers()
-        found = config.read(path_of(file), ask=_typed_input if self._attended() else None)
-        problems = [self._connect(group, name, one) for name, one in found.items()]
+        configs = config.read(path_of(file), ask=_typed_input if self._attended() else None)
+        problems = [self._connect(group, name, one) for name, one in configs.items()]
         return "\n".join([formatting.servers((group,), errors=False), *filter(None, problems)])
 
     def approve(self, *, name: ServerName) -> str:
@@ -191,8 +191,8 @@ class McpCommands:
     ) -> str:
         """Show a prompt of a server, filled in, or ask it."""
         group = self._holding(name)
-        filled = dict(_pair(written, "=", "an argument of a prompt. Write NAME=VALUE") for written in arguments)
-        messages = engine().call(group.prompt(name, prompt, filled))
+        values = dict(_pair(word, "=", "an argument of a prompt. Write NAME=VALUE") for word in arguments)
+        messages = engine().call(group.prompt(name, prompt, values))
         # Print only the text: images and files in the messages are for the model.
         if not ask:
             return "\n\n".join(f"{message.role}: {message.text}" for message in messages) or "The prompt is empty."
@@ -263,43 +263,43 @@ def _as_one(messages: Sequence[Message]) -> Message:
     return Message("user", tuple(parts))
 
 
-def _without(name: str, disabled: Sequence[str]) -> str:
-    if not disabled:
+def _without(name: str, names: Sequence[str]) -> str:
+    if not names:
         return f"Of {name}, the model gets every tool from the next turn on."
-    return f"Of {name}, the model does not get: {', '.join(disabled)}."
+    return f"Of {name}, the model does not get: {', '.join(names)}."
 
 
 def _refuse(program: str, kind: str, options: Mapping[str, object]) -> None:
     """Raise UsageError if one of the options has a value, because this kind of server does not accept them."""
-    for option, given in options.items():
-        if given:
+    for option, value in options.items():
+        if value:
             raise UsageError(f"{program} {kind}, which takes no {option}. See %mcp add --help.")
 
 
 def _pair(written: str, sign: str, kind: str) -> tuple[str, str]:
-    key, found, value = written.partition(sign)
-    if not found or not key.strip():
+    key, separator, value = written.partition(sign)
+    if not separator or not key.strip():
         raise UsageError(f"{written!r} is not {kind}.")
     return key.strip(), value.strip() if sign == ":" else value
 
 
-def _typed_input(asked: "Input") -> str:
+def _typed_input(field: "Input") -> str:
     """Ask the user to type the value of an input in a VS Code file, and return it; "" stands for the default.
 
     A password is typed without echo.
     """
-    choices = f" ({', '.join(asked.options)})" if asked.options else ""
-    default = f", else {asked.default}" if asked.default else ""
+    choices = f" ({', '.join(field.options)})" if field.options else ""
+    default = f", else {field.default}" if field.default else ""
     # The file is untrusted: its description is shown on one line, so that it cannot look like another question.
-    about = one_line(shown(f"{asked.description or asked.id}{choices}{default}"), LONGEST_INPUT)
-    prompt = f"The file asks for {asked.id!r}: {about}: "
+    about = one_line(shown(f"{field.description or field.id}{choices}{default}"), LONGEST_INPUT)
+    prompt = f"The file asks for {field.id!r}: {about}: "
     while True:
         try:
-            typed = getpass(prompt) if asked.password else input(prompt)
+            text = getpass(prompt) if field.password else input(prompt)
         except EOFError:
             return ""
-        if not (typed and asked.options) or typed in asked.options:
-            return typed
+        if not (text and field.options) or text in field.options:
+            return text
 
 
 MCP_COMMANDS: dict[str, Command] = {

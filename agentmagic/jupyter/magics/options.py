@@ -73,28 +73,28 @@ def _names(written: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in written.split(",") if name.strip())
 
 
-def read_settings(written: Sequence[str]) -> ModelSettings:
+def read_settings(words: Sequence[str]) -> ModelSettings:
     """Return the model settings in "NAME=VALUE" words; each VALUE is JSON, or else plain text.
 
     Raises UsageError for an unknown setting.
     """
     settings = ModelSettings()
-    for word in written:
+    for word in words:
         path, equals, text = word.partition("=")
         name, *inner = path.split(".")
         if not equals or name not in SETTINGS or bool(inner) != (name == "extra"):
-            known = ", ".join(one for one in SETTINGS if one != "extra")
+            names = ", ".join(one for one in SETTINGS if one != "extra")
             hint = did_you_mean(name, SETTINGS) if name not in SETTINGS else ""
             raise UsageError(
-                f"--set {word} is no setting.{hint} Write NAME=VALUE with one of {known}, or extra.FIELD=VALUE."
+                f"--set {word} is no setting.{hint} Write NAME=VALUE with one of {names}, or extra.FIELD=VALUE."
             )
         value: Any = text
         with suppress(ValueError, RecursionError):
             value = json.loads(text)
         for key in reversed(inner):
             value = {key: value}
-        given: dict[str, Any] = {name: value}
-        settings |= ModelSettings(**given)
+        setting: dict[str, Any] = {name: value}
+        settings |= ModelSettings(**setting)
     return settings
 
 
@@ -252,12 +252,14 @@ class Ask:
     def _check_map(self) -> None:
         """Raise UsageError if an option needs `--map` and the line lacks it, or if an option does not work in a map."""
         flags = _FLAGS_OF_MAPS if self.rows is None else _REFUSED_BY_MAPS
-        given = [flag for name, flag in flags.items() if getattr(self, name) not in (None, False, "")]
-        if given and self.rows is None:
-            raise UsageError(f"{listed(given)} {'is' if len(given) == 1 else 'are'} about a map. Add --map NAME.")
-        if given:
+        used_flags = [flag for name, flag in flags.items() if getattr(self, name) not in (None, False, "")]
+        if used_flags and self.rows is None:
+            raise UsageError(
+                f"{listed(used_flags)} {'is' if len(used_flags) == 1 else 'are'} about a map. Add --map NAME."
+            )
+        if used_flags:
             bg = " In code, session.start_map(...) returns at once." if self.bg else ""
-            raise UsageError(f"A map asks its rows without {listed(given)}. Leave that out, or --map.{bg}")
+            raise UsageError(f"A map asks its rows without {listed(used_flags)}. Leave that out, or --map.{bg}")
 
     def given(self, kind: type[Agent] | type[TurnSettings] | type[MapSettings]) -> dict[str, Any]:
         """Return the line's options that are fields of `kind`, by field name; options that are not set are left out."""
@@ -294,11 +296,11 @@ def parse_ask(line: str, magic: str = "agent") -> Ask | Help:
 
 def _split_command(line: str, parser: Parser) -> tuple[str, str, str]:
     """Return the part of a line before `/COMMAND`, the command's name, and the unchanged text after the command."""
-    for found in _COMMAND.finditer(line):
-        before = line[: found.start()]
+    for match in _COMMAND.finditer(line):
+        before = line[: match.start()]
         with suppress(UsageError):  # raised for an open quote: the slash is within quotes, and starts no command
             if not parser.awaits_value(_words(before)):
-                return before, found[1], line[found.end() :].strip()
+                return before, match[1], line[match.end() :].strip()
     return line, "", ""
 
 
@@ -341,11 +343,11 @@ class LineMagic:
             words = [*words[1:2], "--help"]
         if words == ["--help"]:
             return Help(self.overview())
-        moved, rest = self.split(words)
+        session_option, rest = self.split(words)
         word, *rest = rest or [next(iter(self.commands))]
         if word not in self.commands:
             raise UsageError(self._no_subcommand(word, followed=bool(rest)))
-        read = self.parser(word).read([*moved, *rest])
+        read = self.parser(word).read([*session_option, *rest])
         return read if isinstance(read, Help) else ParsedLine(word, read)
 
     def carry_out(self, commands: object, line: str) -> Any:
@@ -386,14 +388,14 @@ class LineMagic:
 def fill_line(line: str, names: Mapping[str, Any]) -> str:
     """Replace `{x}` and `$x` in a line by values, as IPython does for every magic, but not within quotes."""
 
-    def filled(text: str) -> str:
+    def fill(text: str) -> str:
         try:
             with contained_exits():
                 return _LineFormatter(names).vformat(text, [], names)
         except Exception:  # noqa: BLE001  (as in IPython, a text that cannot be filled in stays as it is)
             return text
 
-    return _QUOTED_OR_NOT.sub(lambda piece: piece[1] or filled(piece[2]), line)
+    return _QUOTED_OR_NOT.sub(lambda piece: piece[1] or fill(piece[2]), line)
 
 
 class _LineFormatter(DollarFormatter):

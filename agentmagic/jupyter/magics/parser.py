@@ -40,22 +40,22 @@ class Arg:
         placeholder = self.usage.removeprefix(", ".join(flags)).strip()
         kind = parameter.annotation.__origin__
         optional = {} if parameter.default is parameter.empty else {"default": parameter.default}
-        written: dict[str, Any] = {"help": self.help, **optional, **({"dest": parameter.name} if flags else {})}
+        keywords: dict[str, Any] = {"help": self.help, **optional, **({"dest": parameter.name} if flags else {})}
         if kind is bool:
-            parser.add_argument(*flags, **written, action="store_true")
+            parser.add_argument(*flags, **keywords, action="store_true")
             return
         if self.rest:
-            written["nargs"] = argparse.REMAINDER
+            keywords["nargs"] = argparse.REMAINDER
         elif self.repeated:
-            written |= {"action": "append", "default": []}
+            keywords |= {"action": "append", "default": []}
         elif get_origin(kind) is tuple:
-            written["nargs"] = "*" if optional and not flags else "+"
+            keywords["nargs"] = "*" if optional and not flags else "+"
         elif optional and not flags:
-            written["nargs"] = "?"
+            keywords["nargs"] = "?"
         kinds = (kind, *get_args(kind))  # the type of `X | None` counts as X
-        written["choices"] = next((get_args(one) for one in kinds if get_origin(one) is Literal), None)
-        written["type"] = self.parse or next((one for one in kinds if one in (int, float)), None)
-        parser.add_argument(*(flags or [parameter.name]), metavar=placeholder or None, **written)
+        keywords["choices"] = next((get_args(one) for one in kinds if get_origin(one) is Literal), None)
+        keywords["type"] = self.parse or next((one for one in kinds if one in (int, float)), None)
+        parser.add_argument(*(flags or [parameter.name]), metavar=placeholder or None, **keywords)
 
 
 @dataclass(frozen=True)
@@ -123,16 +123,16 @@ class Parser(MagicArgumentParser):
         """
         options: list[str] = []
         free: list[str] = []
-        left = list(words)
-        while left and len(free) < 2:  # noqa: PLR2004  (the name and the first word of the rest)
-            word = left.pop(0)
+        remaining = list(words)
+        while remaining and len(free) < 2:  # noqa: PLR2004  (the name and the first word of the rest)
+            word = remaining.pop(0)
             if (action := self.flags.get(word.partition("=")[0])) is None:
                 free += [word] if word != "--" else []
             else:
                 takes = 0 if action.nargs == 0 or "=" in word else 1
-                options += [word, *left[:takes]]
-                del left[:takes]
-        return [*options, *free, *left]
+                options += [word, *remaining[:takes]]
+                del remaining[:takes]
+        return [*options, *free, *remaining]
 
     @property
     def flags(self) -> dict[str, argparse.Action]:
@@ -163,10 +163,10 @@ class Parser(MagicArgumentParser):
 
         If the last argument accepts many words, it is returned for every higher index too.
         """
-        known = [action for action in self._actions if not action.option_strings]
-        if place < len(known):
-            return known[place]
-        return known[-1] if known and known[-1].nargs in ("*", "+") else None
+        positionals = [action for action in self._actions if not action.option_strings]
+        if place < len(positionals):
+            return positionals[place]
+        return positionals[-1] if positionals and positionals[-1].nargs in ("*", "+") else None
 
     def _unknown(self, word: str) -> str:
         flags = [flag for flag in self.flags if flag not in HELP_FLAGS]

@@ -72,22 +72,22 @@ def sessions(word: CursorWord) -> Sequence[str]:
 
 def functions(word: CursorWord) -> Sequence[str]:
     """Return the notebook's tools, each after the names that the comma-separated word already has."""
-    listed = word.typed[: word.typed.rfind(",") + 1]
-    return [listed + name for name, value in tuple(word.namespace.variables.items()) if is_tool(value)]
+    prefix = word.typed[: word.typed.rfind(",") + 1]
+    return [prefix + name for name, value in tuple(word.namespace.variables.items()) if is_tool(value)]
 
 
 def variables(word: CursorWord) -> Sequence[str]:
     """Return the variables of the notebook that have data as values: not sessions, modules, functions or types."""
-    known = tuple(word.namespace.variables.items())
-    held = [name for name, value in known if not (callable(value) or isinstance(value, ModuleType | Session))]
-    return [name for name in held if not name.startswith("_")]
+    items = tuple(word.namespace.variables.items())
+    names = [name for name, value in items if not (callable(value) or isinstance(value, ModuleType | Session))]
+    return [name for name in names if not name.startswith("_")]
 
 
 def tables(word: CursorWord) -> Sequence[str]:
     """Return the variables of the notebook that have rows: data frames, lists and tuples."""
-    known = tuple(word.namespace.variables.items())
-    held = [name for name, value in known if isinstance(value, list | tuple) or is_frame(value)]
-    return [name for name in held if not name.startswith("_") and name != "In"]
+    items = tuple(word.namespace.variables.items())
+    names = [name for name, value in items if isinstance(value, list | tuple) or is_frame(value)]
+    return [name for name in names if not name.startswith("_") and name != "In"]
 
 
 def map_files(word: CursorWord) -> Sequence[str]:
@@ -97,8 +97,8 @@ def map_files(word: CursorWord) -> Sequence[str]:
 
 def types(word: CursorWord) -> Sequence[str]:
     """Return the types of answers: types and schemas of the notebook, each also as `list[NAME]`, and builtin types."""
-    known = tuple(word.namespace.variables.items())
-    names = [name for name, value in known if not name.startswith("_") and _is_form(value)]
+    items = tuple(word.namespace.variables.items())
+    names = [name for name, value in items if not name.startswith("_") and _is_form(value)]
     return [*names, *(f"list[{name}]" for name in names), "str", "int", "float", "bool"]
 
 
@@ -112,11 +112,11 @@ def _is_form(value: object) -> bool:
 
 def images(word: CursorWord) -> Sequence[str]:
     """Return the variables that have a figure or an image, and the paths of images in the notebook's folder."""
-    held = [name for name, value in tuple(word.namespace.variables.items()) if is_picture(value)]
+    names = [name for name, value in tuple(word.namespace.variables.items()) if is_picture(value)]
     notebook = notebook_of(word.namespace.variables)
     folder = notebook.parent if notebook is not None else Path()
     paths = _paths(word.typed, _IMAGES, folder, hidden=False)  # prompts refuse to attach hidden files
-    return [*(name for name in held if not name.startswith("_")), *paths]
+    return [*(name for name in names if not name.startswith("_")), *paths]
 
 
 def conversations(word: CursorWord) -> Sequence[str]:
@@ -155,8 +155,8 @@ def server_prompts(word: CursorWord) -> Sequence[str]:
 
 def prompt_arguments(word: CursorWord) -> Sequence[str]:
     """Return the arguments of the prompt that is named before the word, each with its equals sign."""
-    chosen = [prompt for prompt in _prompts(word) if prompt.name == word.before[1]]
-    return [f"{argument.name}=" for prompt in chosen for argument in prompt.arguments]
+    prompts = [prompt for prompt in _prompts(word) if prompt.name == word.before[1]]
+    return [f"{argument.name}=" for prompt in prompts for argument in prompt.arguments]
 
 
 def _prompts(word: CursorWord) -> "Sequence[Prompt]":
@@ -188,9 +188,9 @@ def _listed(
 
 
 def _paths(
-    typed: str, suffix: str | tuple[str, ...] | None, folder: Path = Path(), *, hidden: bool = True
+    start: str, suffix: str | tuple[str, ...] | None, folder: Path = Path(), *, hidden: bool = True
 ) -> list[str]:
-    """Return the folders, and the files with one of the suffixes, whose paths begin with `typed`."""
-    paths = glob(f"{escape(typed)}*", root_dir=folder, include_hidden=hidden)  # noqa: PTH207  (takes absolute patterns)
-    named = [f"{path}/" if (folder / path).is_dir() else path for path in paths]
-    return [path for path in named if path.endswith("/") or (suffix is not None and path.endswith(suffix))]
+    """Return the folders, and the files with one of the suffixes, whose paths begin with `start`."""
+    paths = glob(f"{escape(start)}*", root_dir=folder, include_hidden=hidden)  # noqa: PTH207  (takes absolute patterns)
+    names = [f"{path}/" if (folder / path).is_dir() else path for path in paths]
+    return [path for path in names if path.endswith("/") or (suffix is not None and path.endswith(suffix))]

@@ -100,16 +100,16 @@ class OutputCapture:
         """Add a piece of printed text to the captured output."""
         if not (self._items and isinstance(self._items[-1], _Printed)):
             self._items.append(_Printed())
-        printed = cast("_Printed", self._items[-1])
-        printed.add(text)
-        self._on_lines(printed.recent)
+        item = cast("_Printed", self._items[-1])
+        item.add(text)
+        self._on_lines(item.recent)
         if self._echoes:
             stream.write(text)
 
-    def format(self, value: Any, *given: Any, **options: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def format(self, value: Any, *args: Any, **options: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Format a displayed value, and store its figure for `publish`, as the publisher gets only the image."""
         assert self._format is not None  # noqa: S101  (set by `start`)
-        data, metadata = self._format(value, *given, **options)
+        data, metadata = self._format(value, *args, **options)
         if data and self.takes():
             self._formatted = figure_of(value)
             if unstyled(value) is not value:  # a styled table, whose repr shows only its type
@@ -124,11 +124,11 @@ class OutputCapture:
         part, html, whole = _part_of(data, metadata)
         if not whole and figure is not None and (image := as_shown(figure)):
             (part, html), whole = image, True
-        known = [item for item in self._items if isinstance(item, _Display) and item.display_id == display_id]
+        displays = [item for item in self._items if isinstance(item, _Display) and item.display_id == display_id]
         if update and display_id:
-            for item in known:
+            for item in displays:
                 item.output, item.figure = (part, html), figure
-            return self._echoes or not known
+            return self._echoes or not displays
         self._add(part, html, display_id, figure)
         return self._echoes or not whole
 
@@ -144,15 +144,15 @@ class OutputCapture:
                 # An empty figure becomes text, as in a cell without agentmagic.
                 part, html = as_shown(figure) or (Text(repr(figure)), "")
             except Exception as error:  # noqa: BLE001  (drawing a user's figure can raise any error)
-                words = f"(a figure that was left open cannot be drawn: {type(error).__name__}: {error})"
-                part, html = Text(words), ""
+                message = f"(a figure that was left open cannot be drawn: {type(error).__name__}: {error})"
+                part, html = Text(message), ""
             sys.modules["matplotlib.pyplot"].close(figure)
             self._add(part, html, None, figure)
 
     def leave_out(self, value: Any, shown: Sequence[Content]) -> None:
         """Remove the displays of figures that the tool also returns, unless a figure has changed since its display."""
-        returned = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else (value,)
-        figures = [figure for figure in map(figure_of, returned) if figure is not None]
+        values = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else (value,)
+        figures = [figure for figure in map(figure_of, values) if figure is not None]
         self._items = [
             item
             for item in self._items

@@ -137,41 +137,41 @@ class KnownNotebook:
 
     def _find(self, running: str) -> Path | None:
         """Return the file of the notebook, or None. Search for the file if its path now has no file or another one."""
-        known = self._file or notebook_of(cast("Any", self._shell).user_ns)
-        if known is None:
+        path = self._file or notebook_of(cast("Any", self._shell).user_ns)
+        if path is None:
             return None
-        number = _number(known)
+        number = _number(path)
         if self._file is None or not number or number != self._identity.number:
-            known = self._search(known, number, running)
-            if known is None:
+            path = self._search(path, number, running)
+            if path is None:
                 return None
-            self._take(known, _cells(known))
+            self._take(path, _cells(path))
         if running not in self._identity.cells:
-            self._take(known, frozenset({running} if running else ()))
-        return known
+            self._take(path, frozenset({running} if running else ()))
+        return path
 
     def _search(self, known: Path, number: int, running: str) -> Path | None:
         """Return the notebook file that has the cells seen so far, or else the file that the front end named.
 
         Return None if neither is found.
         """
-        seen = frozenset((*self._identity.cells, *([running] if running else ())))
-        if number and (not seen or not seen.isdisjoint(_cells(known))):
+        cell_ids = frozenset((*self._identity.cells, *([running] if running else ())))
+        if number and (not cell_ids or not cell_ids.isdisjoint(_cells(known))):
             return known
         first = self._file is None
-        changed = _last_change(known.parent)
-        if changed != self._searched and not (first and not running):
-            self._searched = changed
-            looked_for = _Identity("", self._identity.number, tuple(seen))
-            if (found := _renamed(known, looked_for, running if first else "")) is not None:
-                return found
+        change_time = _last_change(known.parent)
+        if change_time != self._searched and not (first and not running):
+            self._searched = change_time
+            looked_for = _Identity("", self._identity.number, tuple(cell_ids))
+            if (match := _renamed(known, looked_for, running if first else "")) is not None:
+                return match
         return known if first and number else None
 
     def _take(self, file: Path, cells: frozenset[str]) -> None:
         """Make a file the notebook's file, and add its cells to the cells seen so far."""
-        seen = (*(cell for cell in self._identity.cells if cell not in cells), *sorted(cells))
+        all_cells = (*(cell for cell in self._identity.cells if cell not in cells), *sorted(cells))
         self._file = file
-        self._identity = _Identity(file.name, _number(file), seen[-MOST_CELLS:])
+        self._identity = _Identity(file.name, _number(file), all_cells[-MOST_CELLS:])
 
 
 # -- the folder of conversations -------------------------------------------------------------------------
@@ -193,10 +193,10 @@ def _folder(notebook: Path, number: int, running: str) -> Path:
         return own
     if ours:
         return _named_anew(max(ours, key=ours.__getitem__), own)
-    if (moved := _moved(notebook, number, cells)) is not None:
+    if (old_folder := _moved(notebook, number, cells)) is not None:
         with suppress(OSError):  # if this fails, the conversations stay in their old folder
             base.mkdir(exist_ok=True)
-        return _named_anew(moved, own)
+        return _named_anew(old_folder, own)
     if _record(own) is None:  # the folder does not exist, or comes from a version of agentmagic without records
         return own
     return next(free for n in count(1) if not (free := own.with_name(f"{own.name}.{n}")).exists())
@@ -229,8 +229,8 @@ def _record(folder: Path) -> _Identity | None:
 def _has_other_owner(record: _Identity, notebook: Path) -> bool:
     """Return whether a record belongs to another notebook in this folder; the given notebook is then a copy."""
     others = ((path, stat.st_ino) for path, stat in _beside(notebook))
-    named = ((path, number) for path, number in others if path.name == record.name or number == record.number)
-    return any(record.fits(number, _cells(path)) for path, number in named)
+    candidates = ((path, number) for path, number in others if path.name == record.name or number == record.number)
+    return any(record.fits(number, _cells(path)) for path, number in candidates)
 
 
 def _named_anew(folder: Path, own: Path) -> Path:
@@ -249,15 +249,15 @@ def _renamed(missing: Path, known: _Identity, running: str) -> Path | None:
 
     Return None if no notebook or several match best. With `running`, only a notebook that has this cell counts.
     """
-    found: dict[Path, tuple[int, bool]] = {}
-    left = MOST_READ
+    matches: dict[Path, tuple[int, bool]] = {}
+    remaining = MOST_READ
     for path, stat in sorted(_beside(missing), key=lambda pair: -pair[1].st_ctime):
-        left -= stat.st_size
-        cells = _cells(path, running) if left >= 0 else frozenset[str]()
+        remaining -= stat.st_size
+        cells = _cells(path, running) if remaining >= 0 else frozenset[str]()
         if known.fits(stat.st_ino, cells) and (not running or running in cells):
-            found[path] = len(cells.intersection(known.cells)), stat.st_ino == known.number
-    best = max(found.values(), default=None)
-    likely = [path for path, weight in found.items() if weight == best]
+            matches[path] = len(cells.intersection(known.cells)), stat.st_ino == known.number
+    best = max(matches.values(), default=None)
+    likely = [path for path, weight in matches.items() if weight == best]
     return likely[0] if len(likely) == 1 else None
 
 

@@ -131,19 +131,19 @@ class KernelNotebook:
             return None
         cells, _ = self.cells()
         sources = {one.id: one.source.strip() for one in cells if one.id}
-        seen = self._seen.get(proposed.id)  # None for a proposal that an earlier kernel has made
-        ran = [] if seen is None else [source.strip() for source in self.namespace.get("In", ())[seen:]]
-        wanted = proposed.source.strip()
+        run_count = self._seen.get(proposed.id)  # None for a proposal that an earlier kernel has made
+        ran = [] if run_count is None else [source.strip() for source in self.namespace.get("In", ())[run_count:]]
+        target = proposed.source.strip()
         now = sources.get(proposed.cell)
         match proposed.action:
-            case "insert" if wanted in ran or wanted in sources.values():
-                return ProposalSettled(proposed.id, "kept", ran=wanted in ran)
+            case "insert" if target in ran or target in sources.values():
+                return ProposalSettled(proposed.id, "kept", ran=target in ran)
             case "insert" if proposed.place == "below":
-                alike = get_close_matches(wanted, ran, n=1, cutoff=ALIKE)
+                alike = get_close_matches(target, ran, n=1, cutoff=ALIKE)
                 return ProposalSettled(proposed.id, "changed", alike[0], ran=True) if alike else None
             case "change" if now is not None and now != proposed.before.strip():
-                changed = ProposalSettled(proposed.id, "changed", now)
-                return ProposalSettled(proposed.id, "kept") if now == wanted else changed
+                settlement = ProposalSettled(proposed.id, "changed", now)
+                return ProposalSettled(proposed.id, "kept") if now == target else settlement
             case "remove" if sources and proposed.cell and now is None:
                 return ProposalSettled(proposed.id, "kept")
             case _:
@@ -154,11 +154,11 @@ class KernelNotebook:
     def cells(self) -> tuple[Sequence[NotebookCell], str]:
         """Return the cells of the notebook's file, or the cells that the shell has run, and a note on the source."""
         file = self._notebook.place().notebook
-        saved = read_notebook(file) if file is not None else []
-        if file is None or not saved:
+        saved_cells = read_notebook(file) if file is not None else []
+        if file is None or not saved_cells:
             return list(self._history()), FROM_HISTORY
         running = running_cell(self._shell)
-        cells = [_cell(number, one, running) for number, one in enumerate(saved, 1)]
+        cells = [_cell(number, one, running) for number, one in enumerate(saved_cells, 1)]
         return cells, FROM_FILE.format(file.name)
 
     def _history(self) -> Iterator[NotebookCell]:

@@ -85,8 +85,10 @@ class MarkedFunctions:
     def functions(self) -> list[Callable[..., Any]]:
         """Return the marked functions, each once."""
         # Skip names that begin with _: IPython stores results there, so a function that a cell shows would count twice.
-        found = [value for name, value in tuple(self._variables.items()) if not name.startswith("_") and is_tool(value)]
-        return list(dict.fromkeys(found))
+        values = [
+            value for name, value in tuple(self._variables.items()) if not name.startswith("_") and is_tool(value)
+        ]
+        return list(dict.fromkeys(values))
 
     async def aclose(self) -> None:
         """Do nothing: functions have nothing to close."""
@@ -108,24 +110,26 @@ class Chosen:
 
         Raises UsageError if a tool is missing, or ServersUnreachable if a server that failed may have it.
         """
-        listed = await asyncio.gather(*map(list_source, self.sources))
-        found = _by_name(listed)
-        chosen = [found[name] for name in self._names if name in found]
-        if len(chosen) == len(self._names):
-            return chosen
-        missing = next(name for name in self._names if name not in found)
-        hint = did_you_mean(missing, found)
-        message = f"There is no function or tool {missing!r} to offer.{hint} Tools: {', '.join(found) or 'none'}."
-        message = " ".join((message, *(words for source in self.sources for words in notices_of(source))))
-        if problems := [problem for _, unreachable in listed for problem in unreachable]:
-            raise ServersUnreachable(message, chosen, problems)
+        listings = await asyncio.gather(*map(list_source, self.sources))
+        by_name = _by_name(listings)
+        tools = [by_name[name] for name in self._names if name in by_name]
+        if len(tools) == len(self._names):
+            return tools
+        missing = next(name for name in self._names if name not in by_name)
+        hint = did_you_mean(missing, by_name)
+        message = f"There is no function or tool {missing!r} to offer.{hint} Tools: {', '.join(by_name) or 'none'}."
+        message = " ".join((message, *(notice for source in self.sources for notice in notices_of(source))))
+        if problems := [problem for _, unreachable in listings for problem in unreachable]:
+            raise ServersUnreachable(message, tools, problems)
         raise UsageError(message)
 
     async def listed(self) -> tuple[Sequence[Tool], Sequence[str]]:
         """Return the chosen tools that are available without connecting a server, and the servers left out."""
-        listed = await asyncio.gather(*map(list_connected, self.sources))
-        found = _by_name(listed)
-        return [found[name] for name in self._names if name in found], [one for _, left in listed for one in left]
+        listings = await asyncio.gather(*map(list_connected, self.sources))
+        by_name = _by_name(listings)
+        return [by_name[name] for name in self._names if name in by_name], [
+            one for _, servers in listings for one in servers
+        ]
 
     async def aclose(self) -> None:
         """Do nothing: the toolsets belong to the session."""
@@ -187,8 +191,8 @@ class Namespace:
         """Return the variables and files that a prompt to an agent of a session can attach."""
 
         def model() -> ModelInfo:
-            chosen = session.model(agent)
-            return info(chosen.name, address_of(chosen))
+            choice = session.model(agent)
+            return info(choice.name, address_of(choice))
 
         learn_secrets()  # so that secrets are blanked in the values that are shown
         return Attachables(self.variables, Attacher(model, schema_only=schema_only()), self.hidden, self.folder)
@@ -303,15 +307,15 @@ class Namespace:
         path = self.place().file(name)
         if path is not None and path_of(path).exists():
             raise UsageError(f"A conversation of the name {name} is saved already. Choose another name.")
-        forked = session.fork(turns)
-        self._equipped.add(forked)  # a fork has the toolsets of its original
-        self._join(forked, name)
-        forked.listen(self._remember)
+        branch = session.fork(turns)
+        self._equipped.add(branch)  # a fork has the toolsets of its original
+        self._join(branch, name)
+        branch.listen(self._remember)
         if path is not None:
-            forked.save(path)
+            branch.save(path)
             self.notebook.remember()
-        self.bind(name, forked)
-        return forked
+        self.bind(name, branch)
+        return branch
 
     def functions(self) -> list[Callable[..., Any]]:
         """Return the functions of the notebook that are marked with `@tool`."""
@@ -323,9 +327,9 @@ class Namespace:
         Raises UsageError for any other unbound variable, and for a variable that has an Agent or another value.
         """
         if name != DEFAULT_SESSION and name not in self.variables:
-            known = self.sessions()
-            hint = did_you_mean(name, known)
-            raise UsageError(f"There is no session {name}.{hint} Sessions: {', '.join(known) or 'none'}.")
+            sessions = self.sessions()
+            hint = did_you_mean(name, sessions)
+            raise UsageError(f"There is no session {name}.{hint} Sessions: {', '.join(sessions) or 'none'}.")
         if isinstance(self.variables.get(name), Agent):
             raise UsageError(
                 f"{name} is an Agent, a recipe without a conversation. %%agent {name} makes a session of it."
@@ -356,11 +360,13 @@ class Namespace:
             sources = (*sources, self._look)
         if chosen is None:
             return sources
-        bound = {name: self.variables.get(name) for name in chosen}
-        functions = {name: one for name, one in bound.items() if callable(one) and not isinstance(one, type)}
+        values = {name: self.variables.get(name) for name in chosen}
+        functions = {name: one for name, one in values.items() if callable(one) and not isinstance(one, type)}
         if not sources and (missing := [name for name in chosen if name not in functions]):
-            known = [name for name, value in self.variables.items() if callable(value) and not isinstance(value, type)]
-            hint = did_you_mean(missing[0], known)
+            candidates = [
+                name for name, value in self.variables.items() if callable(value) and not isinstance(value, type)
+            ]
+            hint = did_you_mean(missing[0], candidates)
             raise UsageError(
                 f"--tools names {missing[0]}, which is no function of the notebook.{hint} Define it first."
             )
@@ -374,8 +380,8 @@ class Namespace:
         Servers are connected if needed.
         """
         listings = [engine().call(list_source(toolset)) for toolset in toolsets]
-        found = [tool.definition for tools, _ in listings for tool in tools]
-        return found, [problem for _, problems in listings for problem in problems]
+        definitions = [tool.definition for tools, _ in listings for tool in tools]
+        return definitions, [problem for _, problems in listings for problem in problems]
 
     def _remember(self, event: Event | HistoryCut) -> None:
         if isinstance(event, TurnStarted):  # now the folder of the conversation exists
@@ -416,10 +422,10 @@ class Namespace:
         if earlier is not None and not earlier.running:
             # Code may still use the earlier session without a variable. Close its file, which the new session takes.
             earlier.history.close()
-        made = Session(recipe, path=path)
+        session = Session(recipe, path=path)
         if path is None:
-            self._unsaved.add(made)
-        return made
+            self._unsaved.add(session)
+        return session
 
     def equip(self, session: Session, name: str | None = None) -> None:
         """Give a session the notebook's functions, servers and cassette, if it does not have them yet."""

@@ -172,14 +172,14 @@ class Chat:
             lambda: ([*usable_models(), *_outside_agents()], default_model())
         )
         self._models = {name: name for name in usable} | self._models
-        if (chosen := self.session.agent.model) is not None:
-            self._models[_name(chosen)] = chosen
+        if (model := self.session.agent.model) is not None:
+            self._models[_name(model)] = model
         self._around |= await self._aside(partial(self._look_around, self._model))
         self.refresh()
         address = settings.variable(BASE_URL)
-        if address != self._served_by and (served := await engine().in_pool(_served_models)):
+        if address != self._served_by and (names := await engine().in_pool(_served_models)):
             self._served_by = address
-            self._models |= {name: name for name in served}
+            self._models |= {name: name for name in names}
             self.refresh()
 
     @property
@@ -189,12 +189,12 @@ class Chat:
     def _look_around(self, model: str) -> State:
         """Return the part of the state that comes from the notebook and the keys; called in a pool thread."""
         names = [(name, shown(about)) for name, about in self._notebook.names()]
-        offered = self._notebook.offered(self.session)
+        conversation = self._notebook.offered(self.session)
         window = info(model).window if model else None
         return {
             "window": window or 0,
             "web": shown(commands.web_tools(self.session)),
-            "offered": None if offered is None else _chat_row(offered),
+            "offered": None if conversation is None else _chat_row(conversation),
             "welcome": shown(answerer(model, "message")),
             "examples": _examples(names),
             "names": names,
@@ -205,9 +205,9 @@ class Chat:
     def _state(self) -> State:
         override, model = settings.model_override(), self._model
         servers = server_rows(self._groups())
-        spent = self.session.usage
-        left = self.session.open_plan
-        cost = f"{spent.input_tokens + spent.output_tokens:,} tokens, {words.cost(spent.cost)}"
+        usage = self.session.usage
+        plan = self.session.open_plan
+        cost = f"{usage.input_tokens + usage.output_tokens:,} tokens, {words.cost(usage.cost)}"
         return {
             "title": self._notebook.name_of(self.session) or "Chat",
             "actions": self._offered(has_servers=bool(servers), fixed=override is not None),
@@ -215,11 +215,11 @@ class Chat:
             "models": [model] if override else sorted({*self._models, *filter(None, [model])}),
             "level": commands.level_of(self.session) or "",
             "levels": list(LEVELS.items()),
-            "cost": cost if spent.requests else "",
+            "cost": cost if usage.requests else "",
             "context": self.session.context_tokens,
             "servers": servers,
             "note": self._turns.note,
-            "left": "" if self.session.running or left is None else left.open_tasks,
+            "left": "" if self.session.running or plan is None else plan.open_tasks,
             "attached": self._turns.attached,
             "cleared": 0 if self.session.turns or self.session.running else self.session.cleared,
             **self._around,
@@ -246,15 +246,15 @@ class Chat:
 
     async def _carry_out(self, action: page.SessionAction) -> None:
         try:
-            done = await self._do(action)
+            message = await self._do(action)
         except AgentMagicError as error:
             self.view.complain(shown(with_code(error)))
         except Exception as error:  # noqa: BLE001  (the user must see that a click failed)
             logger.exception("an action of a panel failed")
             self.view.complain(f"That failed: {shown(said(error))}")
         else:
-            if done:
-                self.view.say(shown(done))
+            if message:
+                self.view.say(shown(message))
         self.refresh()
 
     async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911, PLR0912  (one arm for each action)
@@ -319,9 +319,9 @@ class Chat:
     async def _run_line(self, magic: str, line: str) -> str:
         if magic == "agent" and line.strip() in ("undo", "redo"):
             return await self._undo(redo=line.strip() == "redo")
-        words = await self._aside(partial(self._notebook.run_line, self.session, magic, line))
+        output = await self._aside(partial(self._notebook.run_line, self.session, magic, line))
         self._notebook.looks.tell(None)
-        return words
+        return output
 
     async def _turn_to(self, find: Callable[[], Session]) -> None:
         """Show another session in this panel. Raises UsageError if a turn of the current session runs or waits."""
@@ -365,8 +365,8 @@ class Chat:
     def _choose_level(self, level: Level) -> str:
         commands.choose_level(self.session, level)
         self._notebook.looks.tell(None)
-        held = f"{settings.PERMISSION} is set, and holds over it. " if settings.permission_override() else ""
-        return f"{held}From the next turn on: {LEVELS[level].lower()}."
+        notice = f"{settings.PERMISSION} is set, and holds over it. " if settings.permission_override() else ""
+        return f"{notice}From the next turn on: {LEVELS[level].lower()}."
 
     async def _do_with_server(self, action: ServerAction) -> None:
         holding = (group for group in self._groups() if any(one.name == action.server for one in group.servers))

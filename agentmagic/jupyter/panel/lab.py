@@ -100,13 +100,13 @@ class LabLink:
         data = message["content"]["data"]
         kind, handle = MESSAGES.get(str(data.get("type")), (None, None))
         try:
-            decoded = kind and kind.model_validate(data)
+            request = kind and kind.model_validate(data)
         except ValidationError:
-            decoded = None
-        if decoded is None or handle is None:
+            request = None
+        if request is None or handle is None:
             logger.warning("a message of the JupyterLab extension was dropped: it is none that the kernel knows")
             return
-        handle(self, decoded)
+        handle(self, request)
 
     def show(self, name: str) -> bool:
         """Make the page of the running cell show the docked panel of a session; return False if no page can."""
@@ -157,21 +157,21 @@ class LabLink:
             self._turning = self._chat.turn_to(session)
         return self._chat
 
-    def ask_about(self, asked: AskAboutOutput) -> None:
+    def ask_about(self, message: AskAboutOutput) -> None:
         """Attach the output of a cell to the next message of the panel, or to a turn that begins at once."""
         chat = self._dock()
         session = chat.session
 
         def make() -> Sequence[Attachment]:
-            return attached_output(asked, self._namespace.attachables(session, session.agent))
+            return attached_output(message, self._namespace.attachables(session, session.agent))
 
-        chat.attach(make, asked.prompt)
+        chat.attach(make, message.prompt)
         self._tell(anew=True)
 
     def _session(self) -> Session:
         sessions = self._namespace.sessions()
-        known = sessions.get(self._name) or sessions.get(DEFAULT_SESSION) or next(iter(sessions.values()), None)
-        return known or self._namespace.session(SPARE)
+        session = sessions.get(self._name) or sessions.get(DEFAULT_SESSION) or next(iter(sessions.values()), None)
+        return session or self._namespace.session(SPARE)
 
     def _hear(self, event: Event | HistoryCut) -> None:
         if not is_delta(event):
@@ -189,9 +189,9 @@ class LabLink:
     def _follow(self, chat: "Chat") -> None:
         # While the panel changes its session, `chat.session` is still the old one.
         if self._turning is None or self._turning.done():
-            docked = chat.session
-            bound = (name for name, one in self._namespace.sessions().items() if one is docked)
-            self._name = next(bound, self._name)
+            session = chat.session
+            names = (name for name, one in self._namespace.sessions().items() if one is session)
+            self._name = next(names, self._name)
 
     def _tell(self, *, anew: bool = False) -> int:
         """Send the session's state and the staged cells to the pages, if they have changed; with `anew` always."""
@@ -201,26 +201,26 @@ class LabLink:
             if anew or state != self._told:
                 self._told = state
                 self._comm.send({"type": "state", **state})
-            staged = self._proposals()
-            if anew or staged != self._staged:
-                self._staged = staged
-                self._comm.send({"type": "proposals", "proposals": staged})
+            proposals = self._proposals()
+            if anew or proposals != self._staged:
+                self._staged = proposals
+                self._comm.send({"type": "proposals", "proposals": proposals})
         return 0
 
     def _proposals(self) -> list[dict[str, Any]]:
         """Return the staged cells of all sessions about which the user has not decided yet."""
-        found = (one for session in self._namespace.sessions().values() for one in session.proposals)
-        return [{name: getattr(one, name) for name in STAGED} for one in found if one.place == "staged"]
+        proposals = (one for session in self._namespace.sessions().values() for one in session.proposals)
+        return [{name: getattr(one, name) for name in STAGED} for one in proposals if one.place == "staged"]
 
     def _state(self) -> dict[str, str]:
         session = self._session() if self._chat is None else self._chat.session
         running = [(name, one.running) for name, one in self._namespace.sessions().items()]
         under_way = ((name, run) for name, run in running if run is not None and not run.over)
-        spent = session.usage
+        usage = session.usage
         return {
             "session": next((name for name, one in self._namespace.sessions().items() if one is session), ""),
             "model": shown(formatting.who_answers(session)),
-            "cost": words.cost(spent.cost) if spent.requests else "",
+            "cost": words.cost(usage.cost) if usage.requests else "",
             "running": next((name for name, _ in under_way), ""),
             "waits": next((name for name, run in running if run is not None and run.waits), ""),
             "view": "" if self._chat is None else self._chat.view.name,

@@ -91,10 +91,10 @@ class PanelTurns:
         """Add the turn of a user's action to the queue."""
         match action:
             case page.SendPrompt():
-                taken = [self._attached.pop(name, None) for name in action.attached]
-                attached = tuple(one for one in taken if one is not None)
-                begin = partial(self._send, action.text, attached, plan=action.plan)
-                self._enqueue(begin, action.text, action.text, attached)
+                matches = [self._attached.pop(name, None) for name in action.attached]
+                attachments = tuple(one for one in matches if one is not None)
+                begin = partial(self._send, action.text, attachments, plan=action.plan)
+                self._enqueue(begin, action.text, action.text, attachments)
             case page.ResumePlan():
                 self._enqueue(partial(self._send, RESUMED, resume=True), RESUMED)
             case page.RetryTurn():
@@ -105,9 +105,9 @@ class PanelTurns:
                 self._enqueue(partial(self._run_again, action.turn, action.text), action.text, action.text)
 
     def _enqueue(
-        self, begin: Callable[[], Run], prompt: str, unsent: str = "", attached: tuple[commands.Attachment, ...] = ()
+        self, begin: Callable[[], Run], prompt: str, unsent: str = "", attachments: tuple[commands.Attachment, ...] = ()
     ) -> None:
-        self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent, attached))
+        self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent, attachments))
 
     async def attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str) -> None:
         """Begin a turn with a prompt and attachments; without a prompt, keep the attachments for the next message.
@@ -139,11 +139,11 @@ class PanelTurns:
 
     def hold(self, attachments: Iterable[commands.Attachment]) -> None:
         """Keep attachments for the next message, or show an error if there are too many."""
-        held = self._attached | {one.told.written: one for one in attachments}
-        if len(held) > commands.MOST_ATTACHED:
+        total = self._attached | {one.told.written: one for one in attachments}
+        if len(total) > commands.MOST_ATTACHED:
             self._view.complain(f"A message takes {commands.MOST_ATTACHED} attachments at most. Remove some of them.")
         else:
-            self._attached = held
+            self._attached = total
 
     def _not_begun(self, turn: QueuedTurn, error: BaseException) -> None:
         if isinstance(error, AuthenticationMissing) and self._view.mounted.is_set():
@@ -164,28 +164,28 @@ class PanelTurns:
         plan: bool = False,
         resume: bool = False,
     ) -> Run:
-        prompt, chosen = self._prepare(written, attached)
-        return self._attend(prompt, replace(chosen, plan=plan, resume=resume))
+        prompt, settings = self._prepare(written, attached)
+        return self._attend(prompt, replace(settings, plan=plan, resume=resume))
 
     def _prepare(self, written: str, attached: Sequence[commands.Attachment]) -> tuple[Prompt, TurnSettings]:
-        prompt, chosen = self._notebook.prepare(self._session, written)
+        prompt, settings = self._notebook.prepare(self._session, written)
         if not attached:
-            return prompt, chosen
+            return prompt, settings
         message = as_prompt(prompt)
         message = replace(message, parts=(*message.parts, *(one.part for one in attached)))
-        return message, replace(chosen, values=(*chosen.values, *(one.told for one in attached)))
+        return message, replace(settings, values=(*settings.values, *(one.told for one in attached)))
 
     def _run_again(self, turn: int, written: str | None = None) -> Run:
         before = [event for one in self._session.turns[turn : turn + 1] for event in one.events]
-        begun = next((event for event in before if isinstance(event, TurnStarted)), None)
-        prompt, chosen = None, TurnSettings()
+        start = next((event for event in before if isinstance(event, TurnStarted)), None)
+        prompt, settings = None, TurnSettings()
         if written is not None:
-            prompt, chosen = self._prepare(written, _attached(begun))
-            held = [one for one in begun.values if one.in_place and one.text in written] if begun else []
-            chosen = replace(chosen, values=(*held, *chosen.values))
-        chosen = replace(chosen, plan=any(isinstance(event, Routed | Planned) for event in before))
+            prompt, settings = self._prepare(written, _attached(start))
+            values = [one for one in start.values if one.in_place and one.text in written] if start else []
+            settings = replace(settings, values=(*values, *settings.values))
+        settings = replace(settings, plan=any(isinstance(event, Routed | Planned) for event in before))
         self._keep_as_fork(turn)
-        return self._attend(prompt, chosen, turn)
+        return self._attend(prompt, settings, turn)
 
     def _keep_as_fork(self, turn: int) -> None:
         """Fork the session if running a turn again will remove answers, and show the fork's name to the user."""
@@ -198,11 +198,11 @@ class PanelTurns:
         if len(self._kept) > MOST_KEPT:
             self._notebook.release(*self._kept.pop(0))
 
-    def _attend(self, prompt: Prompt | None, chosen: TurnSettings, turn: int | None = None) -> Run:
+    def _attend(self, prompt: Prompt | None, settings: TurnSettings, turn: int | None = None) -> Run:
         """Begin a turn, whose questions the user answers in the page; the policy decides if no page drew the panel."""
         toolsets = self._notebook.toolsets(self._session)
-        chosen = replace(chosen, toolsets=toolsets, attended=self._view.mounted.is_set())
-        run = self._session.begin(prompt, chosen, turn)
+        settings = replace(settings, toolsets=toolsets, attended=self._view.mounted.is_set())
+        run = self._session.begin(prompt, settings, turn)
         self._notebook.begun(run)
         run.settled.add_done_callback(lambda _: self._look_for_key(run))
         return run
@@ -231,6 +231,6 @@ def _attached(begun: TurnStarted | None) -> list[commands.Attachment]:
     """
     if begun is None:
         return []
-    told = [one for one in begun.values if not one.in_place and one.written not in begun.prompt.text]
-    parts = begun.prompt.parts[-len(told) :] if told else ()
-    return [commands.Attachment(*pair) for pair in zip(told, cast("Sequence[Content]", parts), strict=False)]
+    values = [one for one in begun.values if not one.in_place and one.written not in begun.prompt.text]
+    parts = begun.prompt.parts[-len(values) :] if values else ()
+    return [commands.Attachment(*pair) for pair in zip(values, cast("Sequence[Content]", parts), strict=False)]

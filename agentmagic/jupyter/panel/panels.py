@@ -81,20 +81,20 @@ class ShellNotebook(Notebook):
         command of the project, the prompt is that command's, with the rest of the text filled in.
         """
         self._namespace.save_late()
-        known = self._namespace.attachables(session, session.agent)
-        kept = commands_here(rules=session.agent.rules) if written.startswith("/") else ()
-        found = typed_command(written, kept, [word for word, _ in self.commands()])
-        typed = prompt_of(found[1] if found else written, session.toolsets(), known, evaluate=False)
-        if found is None:
-            return typed.prompt, TurnSettings(values=typed.told, notices=typed.problems)
-        prompt, told = command_prompt(find_command(found[0], kept), typed.prompt)
-        return prompt, TurnSettings(values=(told, *typed.told), notices=typed.problems)
+        attachables = self._namespace.attachables(session, session.agent)
+        project_commands = commands_here(rules=session.agent.rules) if written.startswith("/") else ()
+        command = typed_command(written, project_commands, [word for word, _ in self.commands()])
+        typed_prompt = prompt_of(command[1] if command else written, session.toolsets(), attachables, evaluate=False)
+        if command is None:
+            return typed_prompt.prompt, TurnSettings(values=typed_prompt.told, notices=typed_prompt.problems)
+        prompt, value = command_prompt(find_command(command[0], project_commands), typed_prompt.prompt)
+        return prompt, TurnSettings(values=(value, *typed_prompt.told), notices=typed_prompt.problems)
 
     def prompts(self, session: Session) -> Sequence[tuple[str, str]]:
         """Return the project's commands with their descriptions, except commands with the name of a subcommand."""
-        taken = {word for word, _ in self.commands()}
-        kept = commands_here(rules=session.agent.rules)
-        return [(one.name, one.description or one.file) for one in kept if one.name not in taken]
+        subcommands = {word for word, _ in self.commands()}
+        project_commands = commands_here(rules=session.agent.rules)
+        return [(one.name, one.description or one.file) for one in project_commands if one.name not in subcommands]
 
     def toolsets(self, session: Session) -> Sequence[Toolset]:
         """Return the session's own toolsets, the functions of the notebook and the servers of `%mcp`."""
@@ -124,8 +124,8 @@ class ShellNotebook(Notebook):
         The saved conversation stays in the list of conversations.
         """
         session = self._namespace.variables.get(name)
-        shown = any(chat.session is session for chat in (*_chats, *_docked))
-        if isinstance(session, Session) and session.path is not None and len(session.turns) == turns and not shown:
+        is_shown = any(chat.session is session for chat in (*_chats, *_docked))
+        if isinstance(session, Session) and session.path is not None and len(session.turns) == turns and not is_shown:
             session.history.close()
             del self._namespace.variables[name]
 
@@ -163,9 +163,9 @@ class ShellNotebook(Notebook):
 
     def names(self) -> Sequence[tuple[str, str]]:
         """Return the names to suggest after an `@`, each with its type or a description, data frames first."""
-        found = [(name, _kind(self._namespace.variables.get(name))) for name in self._namespace.attachable_names()]
-        found = sorted(found, key=lambda one: (not one[1].startswith("DataFrame"), one[0]))[:MOST_NAMES]
-        return [*found, ("error", "the last traceback"), ("out[", "a cell's value"), ("In[", "a cell's code")]
+        names = [(name, _kind(self._namespace.variables.get(name))) for name in self._namespace.attachable_names()]
+        names = sorted(names, key=lambda one: (not one[1].startswith("DataFrame"), one[0]))[:MOST_NAMES]
+        return [*names, ("error", "the last traceback"), ("out[", "a cell's value"), ("In[", "a cell's code")]
 
     def conversations(self) -> Sequence[Conversation]:
         """Return the sessions of the notebook, and the saved conversations that are not open in a session."""
@@ -184,9 +184,9 @@ class ShellNotebook(Notebook):
         """Yield the saved conversations that are not open in a session, the last used first."""
         folder = self._namespace.place().folder
         sessions = self._namespace.sessions().values()
-        held = {path_of(one.path) for one in sessions if one.path is not None and one.turns}
+        open_paths = {path_of(one.path) for one in sessions if one.path is not None and one.turns}
         for one in saved_in(folder, most) if folder is not None else ():
-            if one.turns != 0 and path_of(one.path) not in held:
+            if one.turns != 0 and path_of(one.path) not in open_paths:
                 yield Conversation(one.name, f"{length(one)}, {ago(time.time() - one.modified)}", saved=True)
 
     def new(self, session: Session) -> Session:
@@ -197,10 +197,10 @@ class ShellNotebook(Notebook):
         if not session.turns:
             return session
         name = self._free_name(self.name_of(session))
-        made = self._namespace.draft(name)
-        made.agent = session.agent
-        self._namespace.bind(name, made)
-        return made
+        new_session = self._namespace.draft(name)
+        new_session.agent = session.agent
+        self._namespace.bind(name, new_session)
+        return new_session
 
     def take_up(self, name: str) -> Session:
         """Return the session in a variable; if it has no turns yet, load its saved conversation."""
@@ -226,8 +226,8 @@ class ShellNotebook(Notebook):
         return next(free for number in count(2) if self._is_free(free := f"{stem}_{number}"))
 
     def _is_free(self, name: str) -> bool:
-        saved = self._namespace.place().file(name)
-        return name not in self._namespace.variables and (saved is None or not path_of(saved).exists())
+        path = self._namespace.place().file(name)
+        return name not in self._namespace.variables and (path is None or not path_of(path).exists())
 
 
 def load(shell: InteractiveShell, namespace: Namespace, magic: LineMagic, commands: AgentCommands) -> None:
@@ -283,8 +283,8 @@ def _chat(shell: InteractiveShell, session: Session, view: str = "") -> "Chat":
 
     A panel can change its session, because the user can open another conversation in it.
     """
-    known = next((chat for chat in _chats if chat.session is session), None)
-    return known if known is not None and not view else _new_chat(shell, session, _chats, view)
+    panel = next((chat for chat in _chats if chat.session is session), None)
+    return panel if panel is not None and not view else _new_chat(shell, session, _chats, view)
 
 
 def docked_chat(shell: InteractiveShell, session: Session) -> "Chat":
@@ -292,14 +292,14 @@ def docked_chat(shell: InteractiveShell, session: Session) -> "Chat":
     return _new_chat(shell, session, _docked)
 
 
-def _new_chat(shell: InteractiveShell, session: Session, kept: "list[Chat]", view: str = "") -> "Chat":
+def _new_chat(shell: InteractiveShell, session: Session, panels: "list[Chat]", view: str = "") -> "Chat":
     from agentmagic.jupyter.panel.chat import Chat  # imported late: it loads the widget, which only a panel needs
 
     notebook = _notebooks.get(id(shell))
     if notebook is not None:
         notebook.equip(session)
     chat = Chat(session, notebook or Notebook(), view)
-    kept.append(chat)
+    panels.append(chat)
 
     def look(_result: object) -> None:
         chat.look()

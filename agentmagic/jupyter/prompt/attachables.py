@@ -59,27 +59,27 @@ class Attachables:
 
         Raises UsageError if the word names something that cannot be attached.
         """
-        written = f"@{word}:{spec}" if spec else f"@{word}"
-        if nested := _NESTED.fullmatch(word):
-            return self._numbered(written, nested[1].lower() == "in", int(nested[2]))
+        reference = f"@{word}:{spec}" if spec else f"@{word}"
+        if match := _NESTED.fullmatch(word):
+            return self._numbered(reference, match[1].lower() == "in", int(match[2]))
         if self.has(word):
             value = self.variables[word]
             rows = int(spec) if spec.isdecimal() and frames.is_frame(value) else None
             only = spec == SCHEMA
-            return self.attacher.attach(written, word, value, rows=rows, only_schema=only, uri=f"variable:{word}")
+            return self.attacher.attach(reference, word, value, rows=rows, only_schema=only, uri=f"variable:{word}")
         if word == "error":
             last = cast("BaseException | None", getattr(sys, "last_value", None))
             if last is None:
                 raise UsageError("no cell has failed yet")
-            return self.attacher.attach(written, word, last, uri="error:last")
+            return self.attacher.attach(reference, word, last, uri="error:last")
         path = self._file(word)
-        return self.attacher.file(written, path, word) if path is not None else None
+        return self.attacher.file(reference, path, word) if path is not None else None
 
     def _numbered(self, written: str, is_input: bool, number: int) -> Attachment:
         values: Any = self.variables.get("In" if is_input else "Out", {})
-        known = range(1, len(values)) if is_input else cast("Mapping[int, Any]", values)
+        numbers = range(1, len(values)) if is_input else cast("Mapping[int, Any]", values)
         name = written.removeprefix("@").partition(":")[0]
-        if number not in known:
+        if number not in numbers:
             raise UsageError(f"cell {number} {'was not run' if is_input else 'has left no value'}")
         if is_input:
             return self.attacher.output(written, name, values[number], "code")

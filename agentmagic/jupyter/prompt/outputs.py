@@ -68,25 +68,27 @@ class AskAboutOutput(PageMessage):
         return _PROMPTS[self.action]
 
 
-def attached_output(asked: AskAboutOutput, known: Attachables) -> list[Attachment]:
+def attached_output(message: AskAboutOutput, attachables: Attachables) -> list[Attachment]:
     """Return attachments of a cell's code and its output. Called in a thread that may read the notebook's values."""
     # Compare the source too: a restarted kernel counts from 1 again, and the user can edit a cell after it ran.
-    ran = asked.count is not None and _lines(known.variables.get(f"_i{asked.count}")) == _lines(asked.source)
-    cell = f"[{asked.count}]" if asked.count is not None else "of a cell"
-    attach = known.attacher
-    found = [attach.output(f"@In{cell}" if ran else f"code {cell}", f"In{cell}", asked.source, "code")]
-    values = cast("Mapping[int, Any]", known.variables.get("Out", {}))
-    has_value = ran and asked.count in values
-    if has_value and any(_is_result(one) for one in asked.outputs) and (value := known.find(f"out{cell}", "")):
-        found.append(value)
+    ran = message.count is not None and _lines(attachables.variables.get(f"_i{message.count}")) == _lines(
+        message.source
+    )
+    cell = f"[{message.count}]" if message.count is not None else "of a cell"
+    attach = attachables.attacher
+    attachments = [attach.output(f"@In{cell}" if ran else f"code {cell}", f"In{cell}", message.source, "code")]
+    values = cast("Mapping[int, Any]", attachables.variables.get("Out", {}))
+    has_value = ran and message.count in values
+    if has_value and any(_is_result(one) for one in message.outputs) and (value := attachables.find(f"out{cell}", "")):
+        attachments.append(value)
     kinds: Counter[str] = Counter()
-    for one in asked.outputs:
+    for one in message.outputs:
         if not (has_value and _is_result(one)):
             word = _WORDS[one.kind]
             kinds[word] += 1
             number = f" ({kinds[word]})" if kinds[word] > 1 else ""
-            found.append(_shown(one, f"{word} {cell}{number}", known, ran=ran))
-    return found
+            attachments.append(_shown(one, f"{word} {cell}{number}", attachables, ran=ran))
+    return attachments
 
 
 def _is_result(one: OutputText | OutputImage) -> bool:

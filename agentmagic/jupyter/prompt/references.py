@@ -58,20 +58,20 @@ def prompt_of(
     if len(written) > LONGEST_PROMPT:
         return TypedPrompt(written)  # the session refuses so long a prompt, so its references need no reading
     text = written.strip("\n")
-    filled = fill(text, attachables.variables, attachables.attacher) if evaluate else Filled(text)
+    result = fill(text, attachables.variables, attachables.attacher) if evaluate else Filled(text)
     # Search the typed text for references, not the values that replaced the braces.
     resources = _resources(written, sources)
-    named, problems = _mentioned(written, attachables, {server for server, *_ in resources})
-    given = [*named, *(_image(name, attachables) for name in images)]
-    if len(given) + len(resources) > MOST_ATTACHED:
+    mentions, problems = _mentioned(written, attachables, {server for server, *_ in resources})
+    items = [*mentions, *(_image(name, attachables) for name in images)]
+    if len(items) + len(resources) > MOST_ATTACHED:
         raise UsageError(
-            f"The cell attaches {len(given) + len(resources)} resources and values; {MOST_ATTACHED} are the most. "
+            f"The cell attaches {len(items) + len(resources)} resources and values; {MOST_ATTACHED} are the most. "
             "Ask in several cells."
         )
-    shown = [one.part for one in filled.attachments if isinstance(one.part, Media)]
-    parts: list[Content] = [*shown, *(one.part for one in given), *_read(resources)]
-    told = tuple(one.told for one in (*filled.attachments, *given))
-    return TypedPrompt([filled.text, *parts] if parts else filled.text, told, (*filled.left, *problems))
+    media = [one.part for one in result.attachments if isinstance(one.part, Media)]
+    parts: list[Content] = [*media, *(one.part for one in items), *_read(resources)]
+    values = tuple(one.told for one in (*result.attachments, *items))
+    return TypedPrompt([result.text, *parts] if parts else result.text, values, (*result.left, *problems))
 
 
 # -- @ -------------------------------------------------------------------------------------------
@@ -80,32 +80,32 @@ def prompt_of(
 def _mentioned(text: str, attachables: Attachables, servers: set[str]) -> tuple[list[Attachment], list[str]]:
     """Return the attachments of `@name`, each once, and messages about the names that attach nothing."""
     code = code_spans(text)
-    found: dict[tuple[str, str], Attachment] = {}
+    attachments: dict[tuple[str, str], Attachment] = {}
     problems: list[str] = []
     unbound: list[str] = []
     for mention in _MENTION.finditer(text):
         word, spec = mention[1].rstrip("./-"), mention[2] or ""
-        if word in servers or (word, spec) in found or within(code, mention.start()):
+        if word in servers or (word, spec) in attachments or within(code, mention.start()):
             continue
         try:
-            one = attachables.find(word, spec)
-            if one is None and not spec and (head := WORD.match(word)) and attachables.has(head[0]):
-                word, one = head[0], attachables.find(head[0], "")  # "@sales.head()" attaches sales
+            attachment = attachables.find(word, spec)
+            if attachment is None and not spec and (head := WORD.match(word)) and attachables.has(head[0]):
+                word, attachment = head[0], attachables.find(head[0], "")  # "@sales.head()" attaches sales
         except AgentMagicError as error:
             problems.append(f"@{word} is not attached: {error}.")
             continue
-        if one is not None:
-            found.setdefault((word, spec), one)
+        if attachment is not None:
+            attachments.setdefault((word, spec), attachment)
         elif word.isidentifier() and len(word) >= _LEAST_MISSPELT and (close := attachables.close(word)):
             problems.append(f"@{word} attaches nothing: no variable is named {word}. Did you mean @{close}?")
         elif attachables.is_free(word) and not _is_code(text, mention):
             unbound.append(word)
-    return list(found.values()), list(dict.fromkeys([*problems, *_nothing(list(dict.fromkeys(unbound)))]))
+    return list(attachments.values()), list(dict.fromkeys([*problems, *_nothing(list(dict.fromkeys(unbound)))]))
 
 
 def _is_code(text: str, mention: re.Match[str]) -> bool:
     """Return whether an unbound `@name` is code: it stands in backticks, or "(" follows it as in a decorator."""
-    spans = [found.span() for found in _INLINE_CODE.finditer(text)]
+    spans = [match.span() for match in _INLINE_CODE.finditer(text)]
     return text.startswith("(", mention.end()) or within(spans, mention.start())
 
 
@@ -123,14 +123,14 @@ def _nothing(words: Sequence[str]) -> Iterator[str]:
 def _image(name: str, attachables: Attachables) -> Attachment:
     """Return the figure or image of a variable or a file. Raises UsageError if the name is not an image."""
     try:
-        found = attachables.find(name, "")
+        attachment = attachables.find(name, "")
     except UsageError as error:
         raise UsageError(f"--image {name} is not attached: {error}.") from error
-    if found is None:
+    if attachment is None:
         raise UsageError(f"--image {name} is no variable, and no file in the notebook's folder.")
-    if found.told.kind != "image":
-        raise UsageError(f"--image {name} is no image: {found.told.shown}.")
-    return found
+    if attachment.told.kind != "image":
+        raise UsageError(f"--image {name} is no image: {attachment.told.shown}.")
+    return attachment
 
 
 _Resource = tuple[str, "McpServers", str]
@@ -139,9 +139,9 @@ _Resource = tuple[str, "McpServers", str]
 
 def _resources(body: str, sources: Sequence[Toolset]) -> list[_Resource]:
     """Return the resources that a text names as `@server:uri`; if no server has that name, it is plain text."""
-    written = dict.fromkeys((server, uri.rstrip(_AFTER)) for server, uri in _REFERENCE.findall(body))
-    known = _servers_by_name(sources) if written else {}
-    return [(server, known[server], uri) for server, uri in written if server in known]
+    references = dict.fromkeys((server, uri.rstrip(_AFTER)) for server, uri in _REFERENCE.findall(body))
+    groups = _servers_by_name(sources) if references else {}
+    return [(server, groups[server], uri) for server, uri in references if server in groups]
 
 
 def _read(resources: Sequence[_Resource]) -> Iterator[Content]:
