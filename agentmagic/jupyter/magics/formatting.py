@@ -195,10 +195,8 @@ def who_answers(session: Session) -> str:
 
 def usage(spent: Usage) -> str:
     """Return requests, tokens and cost in one line."""
-    cache_note = f", {spent.cache_write_tokens:,} written to the cache" if spent.cache_write_tokens else ""
-    tokens = (
-        f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached{cache_note}), {spent.output_tokens:,} out"
-    )
+    cache = f", {spent.cache_write_tokens:,} written to the cache" if spent.cache_write_tokens else ""
+    tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached{cache}), {spent.output_tokens:,} out"
     figures = (counted(spent.requests, "request"), searches(spent), tokens, cost(spent.cost))
     return ", ".join(filter(None, figures))
 
@@ -279,12 +277,10 @@ def _found(one: Difference | None) -> str:
 
 
 def _turn_figures(name: str, events: Sequence[Event], total: Usage) -> tuple[str, ...]:
-    inner_events: list[Event] = [innermost(event) for event in events]
-    counts = Counter(type(event) for event in inner_events)
-    again = sum(
-        isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in inner_events
-    )
-    failures = sum(isinstance(event, ToolFinished) and event.result.is_error for event in inner_events)
+    inner: list[Event] = [innermost(event) for event in events]
+    counts = Counter(type(event) for event in inner)
+    again = sum(isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in inner)
+    failures = sum(isinstance(event, ToolFinished) and event.result.is_error for event in inner)
     figures = (total.requests, counts[TaskFinished], again, counts[ToolFinished], failures)
     tokens = (total.input_tokens, total.output_tokens)
     return (name, *(f"{figure:,}" for figure in (*figures, *tokens)), cost(total.cost))
@@ -467,9 +463,7 @@ def server(state: "ServerState") -> str:
     left_out = [("left out", f"{name}: {why}") for name, why in list(state.left_out.items())[:MOST_LEFT_OUT]]
     if len(state.left_out) > MOST_LEFT_OUT:
         left_out.append(("", f"({MOST_LEFT_OUT} of {len(state.left_out)})"))
-    dropped_rows = [
-        ("dropped", f"{name}: {', '.join(keywords)}") for name, keywords in state.dropped.items() if keywords
-    ]
+    dropped_rows = [("dropped", f"{name}: {', '.join(words)}") for name, words in state.dropped.items() if words]
     rows = [
         ("server", state.name),
         ("state", state.state),
