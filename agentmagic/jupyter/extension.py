@@ -80,7 +80,7 @@ class AgentMagics:
         def magic(line: str, *cell: str, local_ns: Mapping[str, Any] | None = None) -> Any:
             return run(fill_line(line, {**self._variables, **(local_ns or {})}), *cell)
 
-        magic.__doc__ = about  # shown for `%%agent?`
+        magic.__doc__ = about  # IPython shows this text for `%%agent?`
         return magic
 
     def _ask(self, line: str, cell: str) -> None:
@@ -265,9 +265,8 @@ def _find_pages(
     def receive(message: Mapping[str, Any]) -> None:
         with first:
             if not links:
-                from agentmagic.jupyter.panel.lab import (
-                    LabLink,
-                )  # imported late: only a page with the extension uses it
+                # Imported late, because only a page with the extension needs the module.
+                from agentmagic.jupyter.panel.lab import LabLink
 
                 links.append(LabLink(comm, shell, namespace))
                 at_unload(links[0].close)

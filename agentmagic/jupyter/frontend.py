@@ -28,9 +28,7 @@ class Kind(Enum):
     TEXT = "text"
     """Printed text: a terminal, a Jupyter console."""
     BATCH = "batch"
-    """One output at the end of the cell, which can be compared and saved: nbclient, nbconvert, papermill, nbval,
-    %%capture.
-    """
+    """One output at the end of the cell, to compare and save: nbclient, nbconvert, papermill, nbval, %%capture."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,11 +46,11 @@ class KernelHost(Host):
         return OutputCapture(self._shell, on_lines)
 
     def view(self, session: Session) -> CellView | None:
-        """Return a view of a run that the user's code begins in the running cell, or None for another run."""
+        """Return a view of the run in the running cell; None if the user's code in the cell does not begin the run."""
         return self._live_runs.view(session)
 
     def map_view(self, session: Session) -> MapCellView | None:
-        """Return a view of a map that the user's code begins in the running cell, or None for another map."""
+        """Return a view of the map in the running cell; None if the user's code in the cell does not begin the map."""
         return self._live_runs.map_view(session)
 
     def serve_view(self, session: Session) -> ServedCellView:

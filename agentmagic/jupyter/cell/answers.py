@@ -62,12 +62,12 @@ def _evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
     if not all(isinstance(node, _TYPE) for node in ast.walk(tree)):
         raise UsageError("it may hold names, brackets and | only")
     code = compile(tree, "<type>", "eval")
-    return eval(code, {"__builtins__": vars(builtins)}, dict(variables))  # noqa: S307  (the user's own line; it calls nothing)
+    return eval(code, {"__builtins__": vars(builtins)}, dict(variables))  # noqa: S307  (the user's own line, without calls)
 
 
 @dataclasses.dataclass(frozen=True)
 class AnswerVariable:
-    """The variable to which the answer of a turn is bound: a `str`, or a value of the type `output`."""
+    """The variable to which the answer of a turn is bound, as a `str`, or as a value of the type in `output`."""
 
     name: str
     output: Output | None
@@ -96,7 +96,7 @@ class AnswerVariable:
 
 
 def framed(value: object, schema: Mapping[str, Any]) -> tuple[object, str]:
-    """Return the value, as a data frame if it is a list of records, and a message if pandas is missing for that."""
+    """Return the value, as a data frame if it is a list of records, and a message if that fails without pandas."""
     records = cast("list[Any]", value) if isinstance(value, list) else None
     columns = _columns(schema)
     if records is None or columns is None:

@@ -1,4 +1,4 @@
-"""Shows runs that the user's code begins live in its cell, as `%%agent` does; displays results and sessions."""
+"""Shows the runs that the user's code begins in a cell while they run, and displays results, turns and sessions."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -27,9 +27,9 @@ from agentmagic.session import Session
 from agentmagic.widgets import commands
 
 MOST_TURNS = 10
-"""The display of a session shows so many of its last turns."""
+"""The number of turns, the last ones, in the display of a session."""
 LONGEST_HTML = 2_000_000
-"""Once the display of a session has so many characters of HTML, earlier turns are left out."""
+"""Characters of HTML in the display of a session; if the last turns fill them, earlier turns are left out."""
 
 
 class AnswerText(str):
@@ -43,7 +43,7 @@ class LiveRuns:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
-        self._in_cell = True  # the extension is loaded by a cell
+        self._in_cell = True  # a cell is running now: the cell that loads the extension
         self._views: list[CellView] = []
         self._maps: list[MapCellView] = []
         self._told: list[object] = []
@@ -124,7 +124,10 @@ class LiveRuns:
                 view.finish_later()
 
     def _map_as(self, form: str, value: MapResult | MapRun, printer: Any = None, _cycle: object = None) -> str:
-        """Return a map as HTML, or print it as text; without its progress if this cell shows the progress already."""
+        """Return a map in the MIME type `form`, and print it if IPython passes a printer.
+
+        The progress is left out if this cell shows it already.
+        """
         result = value.so_far() if isinstance(value, MapRun) else value
         has_progress = any(view.shows(result) for view in self._maps)
         times = front_end(self._shell).kind is not Kind.BATCH

@@ -52,7 +52,7 @@ class BarScreen(TurnScreen):
             bar.close()
 
     def finish(self) -> None:
-        """Print how the map ended."""
+        """Print the outcome of the map."""
         self.close_bar()
         say(terminal.render(self.transcript))
 
@@ -60,7 +60,8 @@ class BarScreen(TurnScreen):
 class MapCellView(MapView):
     """Shows a map in the running cell.
 
-    `owner` is the name of the session for the message that its `last_map` has the rows; "" for no such message.
+    `owner` is the session's name. If the map is stopped, a message says that `owner.last_map` has the rows; with "",
+    no message is printed.
     """
 
     def __init__(self, front: FrontEnd, *, owner: str = "", large: bool = False) -> None:

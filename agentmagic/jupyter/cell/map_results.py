@@ -13,11 +13,11 @@ from agentmagic.text import clip, counted, listed, written_json
 from agentmagic.values.reprs import written
 
 MOST_ROWS = 10
-"""Rows of the frame that are shown."""
+"""Rows of the data frame that the table shows."""
 MOST_COLUMNS = 19
 """Columns that are shown beside the index: the display shows a wider table as a tree."""
 LONGEST_CELL = 80
-"""Characters of a value in the table."""
+"""Characters of a value that the table shows."""
 MOST_DOUBTFUL = 5
 
 _Cell = str | int | float | bool | None
@@ -34,7 +34,7 @@ def bundle(result: MapResult, *, times: bool, table_only: bool = False) -> dict[
 
 
 def summary(result: MapResult, *, times: bool) -> list[str]:
-    """Return lines about a map: the estimated cost of all rows, and the rows that were sent but not answered."""
+    """Return lines about a map: the estimated cost of all rows, and the rows whose answers did not arrive."""
     lines = [] if result.estimate is None else [result.estimate.sentence(times=times)]
     if rows := result.doubtful:
         names = listed([clip(str(row.index), LONGEST_CELL) for row in rows], MOST_DOUBTFUL)

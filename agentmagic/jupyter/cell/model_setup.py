@@ -21,7 +21,7 @@ from agentmagic.widgets.view import View
 from agentmagic.widgets.view_messages import SetupCard
 
 MOST_MODELS = 50
-"""The card lists at most so many models of a server."""
+"""The most models of a server that the card lists."""
 
 
 class ModelSetup:
@@ -42,7 +42,7 @@ class ModelSetup:
         engine().submit(self._show_or_leave())
 
     def act(self, action: SetupAction) -> None:
-        """Carry out what the user chose. Thread-safe."""
+        """Carry out the user's choice on the card. Thread-safe."""
         engine().submit(self._carry_out(action))
 
     async def _show_or_leave(self) -> None:
@@ -141,7 +141,7 @@ class TurnsWithoutKey:
             self._setup = ModelSetup(self._view, session, missing, self._chosen)
 
     def act(self, action: SetupAction) -> None:
-        """Carry out what the user chose, if a card is shown. Thread-safe."""
+        """Carry out the user's choice on the card, if a card is shown. Thread-safe."""
         if self._setup is not None:
             self._setup.act(action)
 

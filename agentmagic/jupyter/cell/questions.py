@@ -62,7 +62,7 @@ class Questions:
                 self._open.add(task)
                 task.add_done_callback(self._open.discard)
             case events.TurnFinished() if path:
-                pass  # only an inner turn has finished
+                pass  # a turn inside the run has finished, not the run itself
             case events.TurnFinished():
                 for task in self._open:
                     task.cancel()
@@ -121,7 +121,7 @@ class Questions:
         return stepped(event.id, answer)
 
     def _edited(self, event: events.ApprovalAsked, typed: str) -> dict[str, Any] | None:
-        """Return the arguments that the user typed, with the answer or at a further prompt; None for none."""
+        """Return the arguments that the user types: `typed`, or else at another prompt; None if nothing is typed."""
         more = f" May be added: {shown(listed(list(event.optional)))}." if event.optional else ""
         typed = typed or self._typed(f"They are now: {_now(event.call.arguments)}{more}\n{EDIT}").strip()
         while typed:
@@ -152,7 +152,7 @@ def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
     """Return the prompt for an approval: the reason, the tool, its arguments unless `brief`, the choices."""
     shown_lines = (*written_out(event.call.arguments).splitlines(), *map(exact, event.effects))
     lines = [] if brief else [f"  {line}\n" for line in shown_lines]
-    # A reason that lists changes in a definition has several lines.
+    # A reason has several lines if it lists changes in the definition of a tool.
     end = "\n" if "\n" in event.reason else " "
     reason = f"{exact(event.reason)}{end}" if event.reason else ""
     usual = CHOICES.replace("[a]lways", "[a]lways this program") if event.effects else CHOICES
@@ -183,7 +183,7 @@ def approval(question: str, typed: str) -> Approve | Deny:
 
 
 def stepped(question: str, answer: str) -> Intent:
-    """Return the intent of an answer in step mode. An empty answer or an unknown word lets the step run."""
+    """Return the intent of an answer in step mode. An empty answer or an unknown word lets the turn continue."""
     word, _, rest = answer.strip().partition(" ")
     match word.lower():
         case "s" | "skip":

@@ -131,7 +131,7 @@ class FallbackScreen(TurnScreen):
         self._try(self._screen.begin, answer)
 
     async def typed(self) -> str | None:
-        """Return why the user must type answers, or None: the other screen's reason, or that the screen has failed."""
+        """Return the other screen's reason for typing, or None; if that screen has failed, return `BROKEN`."""
         return BROKEN if self._failed else await self._screen.typed()
 
     def feed(self, event: Event | MapProgress) -> None:
@@ -427,7 +427,7 @@ class LiveHtml:
             self._request()
 
     def finish(self) -> None:
-        """Replace the live output by the static one."""
+        """Replace the live output by the static output."""
         with self._lock:
             self._over = True  # prevents an update that is already due from replacing the static output
             if self._begun:

@@ -51,7 +51,7 @@ class _Candidates:
         in_cell = context.full_text.split("\n", 1)[0].split()[:1] == [f"%{self._cell_magic.prog}"]
         if in_cell and context.cursor_line > 0:
             return self._in_prompt(until)
-        # After a blank, the word at the cursor is a new, empty one.
+        # After a blank, the word at the cursor is a new, empty word.
         magic, *words = [*until.split(), *([""] if until[-1:].isspace() else [])] or [""]
         if not words:
             return "", ()

@@ -108,7 +108,7 @@ def _words(message: Message) -> str:
 
 
 def status(name: str, session: Session, place: SaveFolder) -> str:
-    """Return the state of a session; `place` is where the sessions that the magics make are saved."""
+    """Return the state of a session; `place` is the folder in which the magics save sessions."""
     rows = [
         ("session", name + (", a turn is running" if session.running else "")),
         ("model", model_name(session)),
@@ -139,7 +139,7 @@ def _project(session: Session) -> list[tuple[str, str]]:
 def class_bounds() -> str:
     """Return lines about the policy and class files that limit the notebook, what they limit, and wider settings.
 
-    A wider setting asks for more than another file allows, and has no effect.
+    A wider setting asks for more than another of these files allows.
     """
     bounds, lines = class_settings(), list[str]()
     if policy := bounds.policy:
@@ -357,7 +357,7 @@ def ago(seconds: float) -> str:
 
 
 def permission(given: PolicyLike) -> str:
-    """Return a line about a policy: its default or level, the number of its rules, whether it has a hook."""
+    """Return a line about a permission policy: its default or level, the number of its rules, whether it has a hook."""
     policy = policy_of(given)
     default = policy.default if policy.level == "ask" or policy.default != "ask" else LEVELS[policy.level].lower()
     rules = counted(len(policy.rules), "rule") if policy.rules else ""

@@ -108,7 +108,7 @@ class McpCommands:
     def approve(self, *, name: ServerName) -> str:
         """Let a server start that a configuration file names, as it is written there now."""
         group = self._holding(name)
-        pending = group.pending(name)  # the approved command line; read before the approval, which removes it
+        pending = group.pending(name)  # the server's command line; not available any more after the approval
         if pending is None:
             return f"{name} needs no approval."
         group.approve(name)

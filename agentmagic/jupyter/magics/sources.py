@@ -71,7 +71,7 @@ def sessions(word: CursorWord) -> Sequence[str]:
 
 
 def functions(word: CursorWord) -> Sequence[str]:
-    """Return the notebook's tools, each after the names that the comma-separated word already has."""
+    """Return the notebook's tools; if the word is a list such as "a,b", each tool follows the names in that list."""
     prefix = word.typed[: word.typed.rfind(",") + 1]
     return [prefix + name for name, value in tuple(word.namespace.variables.items()) if is_tool(value)]
 

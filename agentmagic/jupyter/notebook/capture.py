@@ -1,8 +1,7 @@
 """Captures the text, displays and plots of a tool in the main thread: they go to the tool's card, not to the cell.
 
-Output of other threads still goes to the cell, because it may come from the notebook's own code. The exception is text
-that is printed by coroutines which the tool has started in another thread's event loop, as `%%bash` does: it is
-captured.
+Output of other threads still goes to the cell, because it may come from the notebook's own code. Only the text of
+coroutines that the tool has started in another thread's event loop, as `%%bash` does, is captured too.
 """
 
 import base64
@@ -77,7 +76,7 @@ class OutputCapture:
 
     def stop(self) -> None:
         """Restore the streams and the publisher, except those that the tool itself has replaced meanwhile."""
-        self._active = False  # before all else: the tool may still have our stream and write to it later
+        self._active = False  # end the capture even if the tool has stored our stream and writes to it later
         _capturing.set(None)
         if self._streams is not None:
             for name, stream in zip(("stdout", "stderr"), self._streams, strict=True):
@@ -211,7 +210,7 @@ class _Printed:
 
     @property
     def output(self) -> Output:
-        """The text as a part, without lines that a carriage return has overwritten, as progress bars do."""
+        """The text as a result part; text before a carriage return in a line is left out, as for progress bars."""
         tail = "".join(tuple(self._tail))
         if self._left_out:
             left_out = self._left_out + max(len(tail) - HALF, 0)

@@ -101,7 +101,7 @@ class KnownNotebook:
         self._ran = ""
 
     def place(self) -> SaveFolder:
-        """Return where sessions are saved that the running cell, or a click in the notebook's page, makes."""
+        """Return the folder in which new sessions are saved: those of the running cell, or of a click in the page."""
         running = running_cell(self._shell)
         if _CELL_ID.fullmatch(running):  # VS Code sends a URI with the cell's number instead of the cell's id
             self._ran = running

@@ -66,7 +66,9 @@ class KernelNotebook:
         """
         shell = self._shell
         cell: str = shell.transform_cell(code)
-        name: str = shell.compile.cache(cell, shell.execution_count, raw_code=code)  # tracebacks show its lines
+        name: str = shell.compile.cache(
+            cell, shell.execution_count, raw_code=code
+        )  # so that tracebacks can show source lines
         flag = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0
         with shell.builtin_trap, shell.compile.extra_flags(flag):
             offer_names()  # builtin_trap has just hidden these names, unless a cell is running

@@ -46,7 +46,7 @@ _KEPT = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[oid]h")
 
 
 def check_name(name: str | None, what: str = "name a session") -> None:
-    """Raise UsageError if a name cannot be that of a session, or of a variable for another use; `what` is that use."""
+    """Raise UsageError if a name cannot be used for a variable; `what` says for what, in the error message."""
     if name is not None and (name in ("In", "Out") or hasattr(builtins, name)):
         raise UsageError(f"{name!r} cannot {what}: it is a name of Python or IPython itself.")
     if name is not None and (not name.isidentifier() or iskeyword(name)):
@@ -152,9 +152,9 @@ class Namespace:
         self.hidden = hidden
         self.place = notebook.place
         self.variables = variables
-        # The session that writes each file. The file is closed if a new session takes over the name.
+        # The session that writes each file. Its file is closed if a new session gets the same name.
         self._saved: WeakValueDictionary[Path, Session] = WeakValueDictionary()
-        # Sessions that have the notebook's tools. Not stored by name: a session may have several names, or lose them.
+        # Sessions that have the notebook's tools. Not stored by name: a session can have several names, or none.
         self._equipped: WeakSet[Session] = WeakSet()
         self._servers: McpServers | None = None
         # Sessions that use the notebook's cassette.
@@ -272,7 +272,7 @@ class Namespace:
         return value
 
     def save_late(self) -> None:
-        """Start to save the sessions that were made while the notebook's file was unknown, if the file is known now."""
+        """Save, from now on, the sessions that were made while the notebook's file was unknown, if it is known now."""
         if self._unsaved:
             for name, session in self.sessions().items():
                 self._save_if_known(session, name)
@@ -443,7 +443,7 @@ class Namespace:
 
 
 def _check_listed(name: str) -> None:
-    """Raise UsageError for a name that begins with _: lists of sessions skip such names, as IPython uses them."""
+    """Raise UsageError for a name that begins with _: IPython uses such names, so lists of sessions skip them."""
     if name.startswith("_"):
         raise UsageError(
             f"No session is made under {name}: lists leave out names that begin with _. Choose another name."

@@ -40,7 +40,7 @@ T = TypeVar("T")
 SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
 
 OF_FILES = frozenset({"scripted", "cassette"})
-"""Providers whose models are files: a page cannot name files to be read."""
+"""Providers whose models are files. A page must not choose such a model, as it could name any file to be read."""
 
 ServerAction = page.ConnectServer | page.DisconnectServer | page.EnableTool | page.AllowTools
 NamespaceAction = page.AttachFile | page.ForkSession | page.RunCommand | page.NewChat | page.ListChats | page.OpenChat
@@ -102,7 +102,7 @@ class Chat:
         self.view.tell(self._state())
 
     def act(self, action: page.Action) -> None:
-        """Carry out what the user did in a page. Thread-safe."""
+        """Carry out the user's action in a page. Thread-safe."""
         if isinstance(action, page.SetupAction):
             self._turns.set_up(action)
         elif not isinstance(action, Intent):
@@ -379,7 +379,8 @@ class Chat:
                 await group.disconnect(action.server)
             case page.EnableTool():
                 change = group.enable if action.enabled else group.disable
-                change(action.server, (escape(action.name),))  # escaped: the method accepts patterns
+                # Escaped, because the method takes patterns, and a tool's name can contain their characters.
+                change(action.server, (escape(action.name),))
             case page.AllowTools():
                 group.allow(action.server, (escape(action.name) if action.name else "*",))
 

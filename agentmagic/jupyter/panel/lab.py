@@ -68,7 +68,9 @@ class SettleProposals(PageMessage):
 
 
 class LabLink:
-    """Answers all pages that show the notebook, and sends them changes. Its methods can be called in any thread.
+    """Connects the kernel with all pages that show the notebook: carries out their messages, and sends them changes.
+
+    The methods can be called in any thread.
 
     `comm` is the comm (Jupyter's message channel) that pages find by its target name; a message on it reaches all of
     them.
@@ -134,7 +136,7 @@ class LabLink:
         self._tell(anew=True)
 
     def draw(self, _: DockPanel) -> None:
-        """Create the docked panel if needed, and send its view to the pages, which draw it."""
+        """Create the docked panel if needed, and send its view to the pages, so that they can draw the panel."""
         self._dock()
         self._tell(anew=True)
 

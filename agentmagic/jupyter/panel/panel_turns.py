@@ -26,7 +26,7 @@ from agentmagic.widgets.view import View
 T = TypeVar("T")
 
 MOST_KEPT = 5
-"""A panel forks the session before a turn runs again. So many forks stay variables; older ones are released."""
+"""The number of forks that stay variables; older ones are released. A panel forks before a turn runs again."""
 
 TurnAction = page.SendPrompt | page.ResumePlan | page.RetryTurn | page.RewriteTurn
 
@@ -131,7 +131,8 @@ class PanelTurns:
             if not done:
                 self._view.say("")
         if prompt:
-            await self._view.takes_clicks()  # wait for a page that is just drawing the panel: it answers the questions
+            # The page may still be drawing the panel: wait for it, because the turn's questions are answered there.
+            await self._view.takes_clicks()
             self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
         else:
             self.hold(attachments)
@@ -225,9 +226,9 @@ class PanelTurns:
 
 
 def _attached(begun: TurnStarted | None) -> list[commands.Attachment]:
-    """Return the attachments of an earlier turn: its values that the text of its prompt neither contains nor names.
+    """Return the attachments of an earlier turn, so that the turn can run again with them.
 
-    Their parts are the last parts of the prompt.
+    These are the values that the text of the prompt neither contains nor names. They are the last parts of the prompt.
     """
     if begun is None:
         return []

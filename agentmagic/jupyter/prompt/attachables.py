@@ -45,7 +45,7 @@ class Attachables:
         return not isinstance(self.variables.get(name), (ModuleType, Session))
 
     def close(self, name: str) -> str:
-        """Return a variable name to suggest that is spelt almost like `name`; "" if none is, or if `name` is bound."""
+        """Return the name of a variable with a spelling similar to `name`; "" if none has, or if `name` is bound."""
         if name in self.variables:  # for example a session, which a prompt may address: "@agent, ..."
             return ""
         return next(iter(close_names(name, self.names(), cutoff=0.75)), "")
@@ -95,7 +95,7 @@ class Attachables:
             path = (folder / word).expanduser().resolve()
             if not path.is_file():
                 return None
-        except (OSError, RuntimeError, ValueError):  # the system cannot look the path up
+        except (OSError, RuntimeError, ValueError):  # the system rejects the path
             return None
         if not path.is_relative_to(folder):
             raise UsageError("it lies outside of the notebook's folder")

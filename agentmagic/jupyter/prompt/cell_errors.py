@@ -39,7 +39,7 @@ class CellErrors:
     def _name_code(self, error: AgentMagicError) -> None:
         """Print the command that explains an agentmagic error, unless the error's code is already shown.
 
-        The line of the error or the output of its turn may show the code.
+        The code may stand in the line of the error or in the output of its turn.
         """
         has_code = hasattr(error, "_render_traceback_") or getattr(error.result, "error_code", "")
         if not has_code and hints() and in_notebook(self._shell):

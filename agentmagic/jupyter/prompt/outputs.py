@@ -69,7 +69,7 @@ class AskAboutOutput(PageMessage):
 
 
 def attached_output(message: AskAboutOutput, attachables: Attachables) -> list[Attachment]:
-    """Return attachments of a cell's code and its output. Called in a thread that may read the notebook's values."""
+    """Return a cell's code and output as attachments. Call it in the thread in which synchronous tools run."""
     # Compare the source too: a restarted kernel counts from 1 again, and the user can edit a cell after it ran.
     ran = message.count is not None and _lines(attachables.variables.get(f"_i{message.count}")) == _lines(
         message.source

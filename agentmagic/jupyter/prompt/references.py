@@ -26,9 +26,9 @@ _MENTION = re.compile(
     r"(?<![\w@.+-])@([^\W\d][\w./-]*(?:\[\d{1,9}\])?)(?::(schema|\d{1,9})\b(?![/:.\w])|(?=[^:\w]|$|:(?:\s|$)))"
 )
 _LEAST_MISSPELT = 3
-"""A variable with a similar spelling is suggested only for words of at least so many letters."""
+"""The least number of letters in a word for which a variable with a similar spelling is suggested."""
 MOST_NAMED = 5
-"""Words that one message names, of those that attach nothing."""
+"""The most words that one message lists as attaching nothing."""
 _INLINE_CODE = re.compile(r"(`+)[^`\n]+\1")
 
 
@@ -56,7 +56,7 @@ def prompt_of(
     Raises UsageError or ServerError if a resource or an image cannot be attached.
     """
     if len(written) > LONGEST_PROMPT:
-        return TypedPrompt(written)  # the session refuses so long a prompt, so its references need no reading
+        return TypedPrompt(written)  # the session will refuse such a long prompt, so do not search it for references
     text = written.strip("\n")
     result = fill(text, attachables.variables, attachables.attacher) if evaluate else Filled(text)
     # Search the typed text for references, not the values that replaced the braces.
