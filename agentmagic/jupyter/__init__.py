@@ -1,25 +1,25 @@
-"""The magics and the rest of the extension: the only package that knows IPython."""
+"""The Jupyter extension: magics, cells, chat panel. No other package of agentmagic depends on IPython."""
 
 import sys
 
 OLDEST_IPYTHON = "9.12" if sys.platform == "emscripten" else "9.18"
-"""As in `pyproject.toml`. A kernel may run an older one all the same, which was replaced after it had started."""
+"""The oldest supported version, as in `pyproject.toml`. After an upgrade, a kernel runs the old one until a restart."""
 
 
 def check_ipython() -> None:
-    """Raise IPython's UsageError, which is shown in one line, if the IPython of this kernel is too old."""
+    """Raise IPython's UsageError, which IPython shows in one line, if this kernel's IPython is too old."""
     import IPython
     from IPython.core.error import UsageError
 
     if IPython.version_info[:2] >= tuple(map(int, OLDEST_IPYTHON.split("."))):
         return
-    needed = f"agentmagic needs IPython {OLDEST_IPYTHON} or newer, and "
+    prefix = f"agentmagic needs IPython {OLDEST_IPYTHON} or newer, and "
     if "google.colab" in sys.modules:
         message = (
-            f"{needed}the runtime of Colab is made for {IPython.__version__} and would not start with another one. "
+            f"{prefix}the runtime of Colab is made for {IPython.__version__} and would not start with another one. "
             "Connect Colab to a Jupyter of your own (Connect to a local runtime), or open the notebook in JupyterLab."
         )
         raise UsageError(message)
     command = f"pip install --upgrade 'ipython>={OLDEST_IPYTHON}' ipykernel"
-    message = f"{needed}this kernel runs {IPython.__version__}. Run this, and restart the kernel: {command}"
+    message = f"{prefix}this kernel runs {IPython.__version__}. Run this, and restart the kernel: {command}"
     raise UsageError(message)

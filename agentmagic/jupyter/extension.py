@@ -1,4 +1,4 @@
-"""Loads the magics into an IPython shell, and takes them away again."""
+"""Loads the extension (magics, hooks, panels) into an IPython shell, and unloads it."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from agentmagic.jupyter.panel.lab import LabLink
 
 LAB = "agentmagic.lab"
-"""The target of the comm by which the JupyterLab extension finds a kernel."""
+"""The target name of the comm (Jupyter's message channel) through which the JupyterLab extension finds a kernel."""
 
 
 class AgentMagics:
-    """The magics of one shell; `%%agent` and `%agent` are loaded under the name `name`."""
+    """The magics of one shell; `name` is the name of `%%agent` and `%agent`, "agent" unless the user chose another."""
 
     def __init__(self, shell: InteractiveShell, name: str, namespace: Namespace) -> None:
         self.cell_parser = ask_parser(name)
@@ -72,15 +72,15 @@ class AgentMagics:
         ]
 
     def _magic(self, run: Callable[..., Any], about: str) -> Callable[..., Any]:
-        """Return a magic whose line has the values of the notebook in it, and whose errors are one line."""
+        """Return a magic that fills the notebook's values into its line, and shows its errors in one line."""
 
-        @no_var_expand  # IPython would put values into quoted text too
+        @no_var_expand  # IPython would fill values into quoted text too; `fill_line` does not
         @needs_local_scope
         @one_line
         def magic(line: str, *cell: str, local_ns: Mapping[str, Any] | None = None) -> Any:
             return run(fill_line(line, {**self._variables, **(local_ns or {})}), *cell)
 
-        magic.__doc__ = about  # shown for `%%agent?`
+        magic.__doc__ = about  # IPython shows this text for `%%agent?`
         return magic
 
     def _ask(self, line: str, cell: str) -> None:
@@ -100,7 +100,7 @@ class AgentMagics:
         self._runner.put(Ask(session), prompt)
 
     def answer(self, command: Ask, prompt: str) -> object:
-        """Ask, and return the answer as a value: its text, or the value if a type was given."""
+        """Run a turn with a prompt, and return the answer: its text, or its value if the command names a type."""
         result = self._runner.ask(command, prompt)
         if result is None or command.as_type is not None:
             return result and result.value
@@ -109,58 +109,61 @@ class AgentMagics:
         return answer
 
     def dock(self, session: str) -> bool:
-        """Show the docked panel of a session; return False if the page has none."""
+        """Show the docked panel of a session; return False if the page cannot show one."""
         return self.show_docked(session)
 
     def fix(self, session: str) -> None:
-        """Ask about the last error of a cell."""
+        """Run a turn that asks about the last error of a cell."""
         self._runner.put(Ask(session), user(self.errors.prompt()))
 
     def resume(self, session: str) -> None:
-        """Go on with the plan that the last turn left open."""
+        """Run a turn that continues the unfinished plan of the last turn."""
         self._runner.put(Ask(session), user(RESUMED), resume=True)
 
 
 def _whole(name: str, lines: list[str]) -> list[str]:
-    """Return a cell, changed if IPython would not pass it to our magics: an empty prompt, or a line that ends in ?."""
+    """Return the lines of a cell, changed if IPython would not pass them to our magics.
+
+    IPython refuses `%%agent` without a prompt below it, and takes a `%agent` line that ends in "?" for a help request.
+    """
     if not lines or (words := lines[0].split())[:1] not in ([f"%{name}"], [f"%%{name}"]):
         return lines
     if words[0].startswith("%%"):
         # IPython refuses a cell magic without a body.
         return lines if any(lines[1:]) else [f"{lines[0].rstrip()}\n", "\n"]
-    if words[-1].endswith("?") and len(words) > 1:  # IPython would take it for a question about the last word
+    if words[-1].endswith("?") and len(words) > 1:  # IPython would show help about the last word
         return [f"get_ipython().run_line_magic({name!r}, {' '.join(words[1:])!r})\n", *lines[1:]]
     return lines
 
 
 def _carry_out(magic: LineMagic, commands: object, line: str) -> Any:
-    """Print what a subcommand says, or return its value if it has one."""
-    said = magic.carry_out(commands, line)
-    if type(said) is not str:
-        return said
-    if said:
-        say(said)
+    """Carry out a subcommand: print the text that it returns, or return any other value."""
+    output = magic.carry_out(commands, line)
+    if type(output) is not str:
+        return output
+    if output:
+        say(output)
     return None
 
 
 Shell = Any
-"""An `InteractiveShell` of IPython, which types few of its attributes."""
+"""An `InteractiveShell` of IPython. It is `Any` because IPython annotates few of the class's attributes."""
 
 
 _loaded: dict[int, ExitStack] = {}
-"""What an unload undoes in each shell, by the shell's id."""
+"""The callbacks that unload the extension from each shell, by the shell's id."""
 
 _namespaces: dict[int, Namespace] = {}
-"""The namespace of each shell, by id; it outlives an unload, so that a reload finds the servers and sessions."""
+"""The namespace of each shell, by the shell's id. Kept at unload, so that a reload finds the servers and sessions."""
 
 _answerers: dict[int, str] = {}
-"""The line that told each shell which model would answer, by the shell's id."""
+"""The last printed line about the model that would answer, by the shell's id."""
 
 KEYRING_SECONDS = 0.5
-"""Seconds that loading waits at most for the line about the model."""
+"""The longest time that loading waits for the line about the model, in seconds."""
 
 _looks: dict[int, list[Callable[..., None]]] = {}
-"""What the panels of each shell call after a cell, by the shell's id: kept from an unload to the next load."""
+"""The callbacks of panels after a cell, by the shell's id: stored at unload, and registered again at the next load."""
 
 
 def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
@@ -172,8 +175,8 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     unload(shell)
     for look in _looks.pop(id(shell), ()):
         shell.events.register("post_run_cell", look)
-    hidden = frozenset[str](shell.user_ns_hidden)
-    namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, KnownNotebook(shell), hidden))
+    hidden_names = frozenset[str](shell.user_ns_hidden)
+    namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, KnownNotebook(shell), hidden_names))
     magics = AgentMagics(shell, name, namespace)
     undo = _loaded[id(shell)] = ExitStack()
     _register(shell, name, magics, namespace, undo)
@@ -187,27 +190,27 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     preload()
     log.keep()
     undo.callback(log.stop)
-    bound, answers = namespace.bind_default(), _answers_now(shell, namespace, name)
-    for words in (bound, answers, formatting.class_bounds(), magics.commands.hint()):
-        if words:
-            say(words)
+    notice, answers = namespace.bind_default(), _answers_now(shell, namespace, name)
+    for line in (notice, answers, formatting.class_bounds(), magics.commands.hint()):
+        if line:
+            say(line)
 
 
 def _answers_now(shell: Shell, namespace: Namespace, name: str) -> str:
-    """Return the line that tells which model would answer; "" in batch, and if this line was printed before.
+    """Return the line about the model that would answer; "" in batch, or if this line was printed before.
 
-    A keyring can be slow, and may ask the user. It is waited for `KEYRING_SECONDS`.
+    The search for keys can be slow: a keyring may ask the user. Waits at most `KEYRING_SECONDS` for it.
     """
     front = front_end(shell)
-    # In batch it would differ from machine to machine.
+    # In batch the line would make the outputs of different machines differ.
     if front.kind is Kind.BATCH or not front.attended or _is_taken(shell, "cell", name):
         return ""
     session = namespace.sessions().get(DEFAULT_SESSION)
     model = shown_name(model_override() or "") or (chosen_model(session) if session is not None else "")
-    told: SimpleQueue[str] = SimpleQueue()
-    in_thread(lambda: told.put(answerer(model, f"%%{name} cell")), "agentmagic-answerer")
+    lines: SimpleQueue[str] = SimpleQueue()
+    in_thread(lambda: lines.put(answerer(model, f"%%{name} cell")), "agentmagic-answerer")
     try:
-        line = told.get(timeout=KEYRING_SECONDS)
+        line = lines.get(timeout=KEYRING_SECONDS)
     except Empty:
         line = f"No key was found so far: the system keyring has not answered. The first %%{name} cell asks it again."
     before, _answerers[id(shell)] = _answerers.get(id(shell)), line
@@ -215,7 +218,7 @@ def _answers_now(shell: Shell, namespace: Namespace, name: str) -> str:
 
 
 def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace, undo: ExitStack) -> None:
-    """Give the magics, their completion and what they want to know of cells to IPython, until `undo` is closed."""
+    """Register the magics, their completion and their cell hooks in IPython; `undo` unregisters them when closed."""
     for kind, magic, function in magics.functions():
         if _is_taken(shell, kind, magic):
             say(_how_to_load(kind, magic))
@@ -226,19 +229,19 @@ def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace
         (shell.Completer.custom_matchers, matcher(namespace, magics.cell_parser, (magics.agent, magics.mcp))),
         (shell.input_transformers_cleanup, partial(_whole, name)),
     ]
-    for known, hook in hooks:
-        known.append(hook)
-        undo.callback(known.remove, hook)
+    for registry, hook in hooks:
+        registry.append(hook)
+        undo.callback(registry.remove, hook)
     for look in (magics.errors.notice, _send_spans):
         shell.events.register("post_run_cell", look)
         undo.callback(shell.events.unregister, "post_run_cell", look)
-    if not shell.custom_exceptions:  # IPython has room for one handler, and another extension's stays
+    if not shell.custom_exceptions:  # IPython supports only one handler: keep that of another extension
         shell.set_custom_exc((TurnInterrupted,), quiet_stop)
         undo.callback(_forget_handler, shell)
 
 
 def _send_spans(_result: object) -> None:
-    """Have the spans of a cell sent before the next one runs."""
+    """Send the trace spans of a cell before the next cell runs."""
     traces.flush()
 
 
@@ -247,12 +250,12 @@ def _find_pages(
 ) -> tuple[Callable[[str], bool], Callable[[], bool]]:
     """Let pages with the JupyterLab extension find this kernel.
 
-    Returns two functions. The first has the page of the running cell show the docked panel of a session, and returns
-    False if the page has no extension. The second returns whether a page stages proposed cells.
+    Return two functions. The first makes the page of the running cell show the docked panel of a session, and returns
+    False if the page does not have the extension. The second returns whether a page can show proposed cells.
     """
     from comm import create_comm, get_comm_manager
 
-    # Pages find the comm by its target. It is not opened: a page without the extension would close it for all pages.
+    # Pages find the comm by its target name. Do not open it: a page without the extension would close it for all.
     comm: Any = create_comm(target_name=LAB, primary=False)
     get_comm_manager().register_comm(comm)
     take_messages_anywhere(comm)
@@ -262,7 +265,8 @@ def _find_pages(
     def receive(message: Mapping[str, Any]) -> None:
         with first:
             if not links:
-                from agentmagic.jupyter.panel.lab import LabLink  # loads what only a page with the extension needs
+                # Imported late, because only a page with the extension needs the module.
+                from agentmagic.jupyter.panel.lab import LabLink
 
                 links.append(LabLink(comm, shell, namespace))
                 at_unload(links[0].close)
@@ -274,7 +278,7 @@ def _find_pages(
 
 
 def unload(shell: Shell) -> None:
-    """Take the magics away; sessions are variables and stay."""
+    """Remove the extension's magics and hooks from a shell. Sessions stay, because they are the user's variables."""
     if (undo := _loaded.pop(id(shell), None)) is not None:
         undo.close()
         looks = [one for one in shell.events.callbacks["post_run_cell"] if one.__module__.startswith("agentmagic.")]
@@ -286,7 +290,7 @@ def unload(shell: Shell) -> None:
 def _is_taken(shell: Shell, kind: str, magic: str) -> bool:
     """Return whether another extension, or the user, has registered a magic of that name."""
     function = shell.magics_manager.magics[kind].get(magic)
-    # IPython keeps placeholders, which are not callable, for magics that it loads late.
+    # For magics that it loads late, IPython stores placeholders, which are not callable.
     return callable(function) and getattr(function, "__module__", None) != AgentMagics.__module__
 
 
@@ -296,15 +300,15 @@ def _forget_handler(shell: Shell) -> None:
 
 
 def _withdraw(shell: Shell, kind: str, magic: str) -> None:
-    """Take a magic of ours away; one that another extension has registered since stays."""
+    """Unregister our magic, unless another extension has registered its own under the name since."""
     if not _is_taken(shell, kind, magic):
         shell.magics_manager.magics[kind].pop(magic, None)
 
 
 def _how_to_load(kind: str, magic: str) -> str:
-    written = f"{'%%' if kind == 'cell' else '%'}{magic}"
+    label = f"{'%%' if kind == 'cell' else '%'}{magic}"
     if magic == "mcp":
-        return f"{written} belongs to another extension and stays; connect servers in code: Agent(..., mcp=[...])."
+        return f"{label} belongs to another extension and stays; connect servers in code: Agent(..., mcp=[...])."
     other = f"m{magic}"
     call = f'import agentmagic; agentmagic.load_ipython_extension(get_ipython(), "{other}")'
-    return f"{written} belongs to another extension and stays. To have ours as %%{other} and %{other}: {call}"
+    return f"{label} belongs to another extension and stays. To have ours as %%{other} and %{other}: {call}"

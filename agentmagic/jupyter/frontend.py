@@ -1,4 +1,4 @@
-"""Which front end runs the cell: what its output can be, and whether a person can answer."""
+"""Detects the front end that runs the cell: what the cell's output can be, and whether a user can answer."""
 
 import sys
 from collections.abc import Mapping
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 _OF_CELLS = frozenset({"cellId", "colab"})
-"""What the metadata of a request has if it is a notebook's; `colab` is read by `_history.py` of colabtools."""
+"""Keys in a request's metadata that show that a notebook sent it. `_history.py` of colabtools reads `colab`."""
 
 
 class Kind(Enum):
-    """What the output of a cell can be."""
+    """The form of a cell's output."""
 
     LIVE = "live"
     """HTML that is updated while the cell runs: JupyterLab, Notebook, VS Code."""
     TEXT = "text"
-    """Text that is printed: a terminal, a Jupyter console."""
+    """Printed text: a terminal, a Jupyter console."""
     BATCH = "batch"
-    """One output at the end, to be compared and kept: nbclient, nbconvert, papermill, nbval, %%capture."""
+    """One output at the end of the cell, to compare and save: nbclient, nbconvert, papermill, nbval, %%capture."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontEnd:
-    """The front end of the running cell; `attended` tells whether a person can type an answer."""
+    """The front end of the running cell; `attended` is True if a user can type an answer."""
 
     shell: InteractiveShell
     kind: Kind
@@ -41,51 +41,51 @@ class FrontEnd:
 
     @property
     def reachable(self) -> bool:
-        """Whether a page's messages can reach the kernel while a cell runs: from ipykernel 7.0 on."""
+        """Whether messages of a page reach the kernel while a cell runs: in ipykernel 7.0 and newer."""
         kernel = getattr(self.shell, "kernel", None)
         return bool(getattr(kernel, "_supports_kernel_subshells", False))
 
 
 def front_end(shell: InteractiveShell) -> FrontEnd:
     """Return the front end that runs the current cell."""
-    captured = isinstance(shell.display_pub, CapturingDisplayPublisher)
+    is_captured = isinstance(shell.display_pub, CapturingDisplayPublisher)
     if not in_kernel(shell):
-        # IPython may also run in a script or a pipe, where input() would read something else than answers.
+        # IPython may also run in a script or a pipe, where input() would not read the user's answers.
         has_terminal = sys.stdin is not None and sys.stdin.isatty()
-        return FrontEnd(shell, Kind.BATCH if captured else Kind.TEXT, has_terminal)
+        return FrontEnd(shell, Kind.BATCH if is_captured else Kind.TEXT, has_terminal)
     attended, in_cell = _request(shell)
     kind = Kind.LIVE if in_cell else Kind.TEXT
-    return FrontEnd(shell, Kind.BATCH if captured or not attended else kind, attended)
+    return FrontEnd(shell, Kind.BATCH if is_captured or not attended else kind, attended)
 
 
 def in_notebook(shell: InteractiveShell) -> bool:
-    """Return whether the running cell belongs to a notebook that a person has open, under `%%capture` or not."""
+    """Return whether the running cell belongs to a notebook that a user has open, also if `%%capture` is active."""
     return in_kernel(shell) and all(_request(shell))
 
 
 def carries_out_cell(shell: InteractiveShell) -> bool:
-    """Return whether the kernel's request is a cell or a line of a console, and not a message of a page."""
+    """Return whether the kernel is running a cell or a line of a console, not handling a message of a page."""
     return in_kernel(shell) and _parent(shell).get("header", {}).get("msg_type") == "execute_request"
 
 
 def running_cell(shell: InteractiveShell) -> str:
-    """Return the id of the running cell as the front end tells it, or an empty string."""
+    """Return the id that the front end gives the running cell, or an empty string."""
     return str(_parent(shell).get("metadata", {}).get("cellId", "")) if in_kernel(shell) else ""
 
 
 def in_kernel(shell: InteractiveShell) -> bool:
-    """Return whether the shell is that of a Jupyter kernel."""
-    # IPKernelApp.initialized() is true in a terminal too, once ipykernel was used there.
+    """Return whether the shell belongs to a Jupyter kernel."""
+    # IPKernelApp.initialized() is also true in a terminal in which ipykernel was used.
     return hasattr(shell, "kernel")
 
 
 def say(text: str) -> None:
-    """Print into the cell, secrets blanked."""
+    """Print a text into the cell, with secrets blanked."""
     print(shown(text))  # noqa: T201  (magics print)
 
 
 def agreed(question: str) -> bool:
-    """Ask for a yes; any other answer, and an input that has ended, is a no."""
+    """Ask a yes-or-no question, and return True for a yes. Any other answer, or the end of the input, is a no."""
     try:
         return input(shown(question)).strip().lower() in ("y", "yes")
     except EOFError:
@@ -94,26 +94,26 @@ def agreed(question: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Keyboard:
-    """The person at the running cell, as the engine knows one."""
+    """The user at the running cell, who types answers; implements the `Person` protocol of the host."""
 
     shell: InteractiveShell
 
     def attended(self) -> bool:
-        """Return whether a person can type."""
+        """Return whether a user can type an answer."""
         return front_end(self.shell).attended
 
     def ask(self, question: str) -> str:
-        """Print a question, and return the answer to its last line."""
+        """Print a question, whose last line is the prompt, and return the typed answer; "" at the end of the input."""
         *lines, prompt = shown(question).split("\n")
         say("\n".join(lines))
         try:
-            return getpass(prompt)  # hidden: a notebook saves what is typed into input()
+            return getpass(prompt)  # not input(): a notebook saves the text that the user types there
         except EOFError:
             return ""
 
 
 def publisher(shell: InteractiveShell, display_id: str | None) -> "Publish":
-    """Return a function that sends MIME bundles to this cell, also when another cell runs."""
+    """Return a function that sends MIME bundles to this cell, even while another cell runs."""
     to_front_end = cast("Any", shell.display_pub)
     transient = {"display_id": display_id} if display_id else None
 
@@ -124,10 +124,10 @@ def publisher(shell: InteractiveShell, display_id: str | None) -> "Publish":
 
 
 def _request(shell: InteractiveShell) -> tuple[bool, bool]:
-    """Return whether a person can type, and whether the cell is a notebook's, as the kernel's request tells.
+    """Return whether a user can type, and whether the cell belongs to a notebook, both read from the kernel's request.
 
-    JupyterLab, Notebook and VS Code name the cell and take input, a console only takes input, and programs that
-    execute notebooks do neither. Colab names the cell in its own way, also to a kernel that is not of its runtime.
+    JupyterLab, Notebook and VS Code name the cell and allow input, a console only allows input, and programs that
+    execute notebooks do neither. Colab names the cell under a key of its own, also in a kernel of another runtime.
     """
     request = _parent(shell)
     attended = bool(request.get("content", {}).get("allow_stdin"))
@@ -135,6 +135,7 @@ def _request(shell: InteractiveShell) -> tuple[bool, bool]:
 
 
 def _parent(shell: InteractiveShell) -> dict[str, dict[str, Any]]:
-    """Return the request that the kernel carries out."""
-    told = cast("Any", shell)
-    return (told if hasattr(told, "get_parent") else told.kernel).get_parent()  # the kernel's in JupyterLite
+    """Return the request that the kernel is carrying out."""
+    kernel_shell = cast("Any", shell)
+    # In JupyterLite only the kernel has `get_parent`.
+    return (kernel_shell if hasattr(kernel_shell, "get_parent") else kernel_shell.kernel).get_parent()

@@ -1,4 +1,4 @@
-"""The host of a kernel: its main thread, its notebook, the person at it, and the cells that show runs."""
+"""The `Host` of a kernel: gives the core the main thread, the notebook, the user's keyboard, and views in cells."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ from agentmagic.session import Session
 
 
 class KernelHost(Host):
-    """What the kernel of a shell gives the core, while the extension is loaded."""
+    """Connects the core to the kernel of a shell, while the extension is loaded."""
 
     takes_tools = True
 
@@ -33,7 +33,7 @@ class KernelHost(Host):
         self.notebook = notebook
         self.person = Keyboard(shell)
         loop = getattr(cast("Any", shell).kernel, "io_loop", None) if in_kernel(shell) else None
-        # A terminal has no loop: there tools run in the main thread only while a cell blocks it.
+        # A terminal has no event loop: tools run in its main thread only while a cell blocks that thread.
         self.wake = None if loop is None else loop.add_callback
 
     @property
@@ -42,30 +42,33 @@ class KernelHost(Host):
         return self._namespace.folder
 
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture:
-        """Return what takes the output of one tool out of the cell."""
+        """Return a capture that keeps the output of one tool out of the cell."""
         return OutputCapture(self._shell, on_lines)
 
     def view(self, session: Session) -> CellView | None:
-        """Return a view in the running cell, if code of the user begins the run there."""
+        """Return a view of the run in the running cell; None if the user's code in the cell does not begin the run."""
         return self._live_runs.view(session)
 
     def map_view(self, session: Session) -> MapCellView | None:
-        """Return a view in the running cell, if code of the user begins the map there."""
+        """Return a view of the map in the running cell; None if the user's code in the cell does not begin the map."""
         return self._live_runs.map_view(session)
 
     def serve_view(self, session: Session) -> ServedCellView:
-        """Return a view in the running cell. A session that was made in code has the notebook's tools from now on."""
+        """Return a view of the clients' calls in the running cell.
+
+        A session that was made in code gets the notebook's tools from now on.
+        """
         self._namespace.equip(session)
         notebook = self._namespace.place().notebook
         place = ("" if notebook is None else notebook.name, self.folder)
         return ServedCellView(front_end(self._shell), place)
 
     def join(self, session: Session) -> None:
-        """Have a session use the notebook's cassette, under the name of its variable."""
+        """Make a session use the notebook's cassette (its recording), under the name of the session's variable."""
         self._namespace.join(session)
 
     def tell_undone(self, session: Session, *, redo: bool) -> bool:
-        """Print what an undo or redo by code came to."""
+        """Print the outcome of an undo or redo that the user's code has called. Return True: the user has seen it."""
         self._live_runs.tell_undone(session, redo=redo)
         return True
 

@@ -1,1 +1,1 @@
-"""The turns of cells: run, shown, asked about, answered."""
+"""Runs the turns of cells, shows them in the cells' outputs, and asks the user their questions."""

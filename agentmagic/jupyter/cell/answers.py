@@ -1,4 +1,4 @@
-"""The answer of a cell as a variable: `-o NAME` binds it, `--as TYPE` says what it is."""
+"""Binds the answer of a cell to a variable (`-o NAME`), and reads the type of the answer (`--as TYPE`)."""
 
 import ast
 import builtins
@@ -23,49 +23,51 @@ _TYPE = (
     *(ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.Constant, ast.Load),
     *(ast.BinOp, ast.BitOr),
 )
-"""The nodes that the expression of a type may have: none of them calls a function."""
+"""The syntax nodes that a type expression may contain. A call is not among them."""
 
 
-def read_type(written: str, variables: Mapping[str, Any]) -> Output:
-    """Return the type, or the JSON Schema, that an expression of names and brackets means.
+def read_type(expression: str, variables: Mapping[str, Any]) -> Output:
+    """Return the type or the JSON Schema that `--as` names, as an expression of names, brackets and "|".
 
-    Raises UsageError if it means neither.
+    Raises UsageError if the expression is neither.
     """
     try:
-        kind = _evaluate(written, variables)
+        kind = _evaluate(expression, variables)
         output_schema(kind)
     except UsageError as error:
         reason = str(error)
     except NameError as error:
-        reason = f"{error}.{_meant(written, error.name or '', variables)}"
+        reason = f"{error}.{_meant(expression, error.name or '', variables)}"
     except Exception as error:  # noqa: BLE001  (a subscript of the user's class may raise anything)
         reason = f"{type(error).__name__}: {error}"
     else:
         return kind
     raise UsageError(
-        f"--as {written[:80]} is no type of an answer: {reason.rstrip('.')}{'' if reason.endswith('?') else '.'} "
+        f"--as {expression[:80]} is no type of an answer: {reason.rstrip('.')}{'' if reason.endswith('?') else '.'} "
         "Name a pydantic model, a dataclass, a TypedDict, a list[...] of one, or a variable that holds a JSON Schema."
     )
 
 
 def _meant(written: str, missing: str, variables: Mapping[str, Any]) -> str:
-    """Return the question whether another type was meant than one with a name that is not bound."""
-    bound = {**vars(builtins), **variables}
-    types = [name for name, value in bound.items() if isinstance(value, type | Mapping) and not name.startswith("_")]
+    """Return " Did you mean ...?" with a type whose name is similar to an unbound name, or ""."""
+    namespace = {**vars(builtins), **variables}
+    types = [
+        name for name, value in namespace.items() if isinstance(value, type | Mapping) and not name.startswith("_")
+    ]
     return did_you_mean(missing, types, form=re.sub(rf"\b{re.escape(missing)}\b", "{}", written))
 
 
-def _evaluate(written: str, variables: Mapping[str, Any]) -> Any:
-    tree = ast.parse(written, mode="eval")
+def _evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
+    tree = ast.parse(expression, mode="eval")
     if not all(isinstance(node, _TYPE) for node in ast.walk(tree)):
         raise UsageError("it may hold names, brackets and | only")
     code = compile(tree, "<type>", "eval")
-    return eval(code, {"__builtins__": vars(builtins)}, dict(variables))  # noqa: S307  (the user's own line; it calls nothing)
+    return eval(code, {"__builtins__": vars(builtins)}, dict(variables))  # noqa: S307  (the user's own line, without calls)
 
 
 @dataclasses.dataclass(frozen=True)
 class AnswerVariable:
-    """The variable that takes the answer of a turn, as a `str`, or as a value of the type that was asked for."""
+    """The variable to which the answer of a turn is bound, as a `str`, or as a value of the type in `output`."""
 
     name: str
     output: Output | None
@@ -76,25 +78,25 @@ class AnswerVariable:
             raise UsageError(f"{self.name} is a session and stays. Choose another name for the answer.")
 
     def bind(self, result: RunResult) -> None:
-        """Bind the answer of a turn, and say so; after a turn without one the variable stays as it was."""
+        """Bind the answer of a turn to the variable, and print that; without an answer, leave the variable alone."""
         if result.stop_reason not in ("answer", "done", "limit") or (self.output is None and not result.final_text):
             return
         if self.output is None:
             self.bind_value(result.final_text)
         elif result.value is None and result.stop_reason != "answer":
-            ended = "a tool ended the turn" if result.stop_reason == "done" else "the turn reached its limit of steps"
-            say(f"{self.name} stays as it was: {ended}, so there is no answer of the form asked for.")
+            reason = "a tool ended the turn" if result.stop_reason == "done" else "the turn reached its limit of steps"
+            say(f"{self.name} stays as it was: {reason}, so there is no answer of the form asked for.")
         else:
             self.bind_value(*framed(result.value, output_schema(self.output).schema))
 
     def bind_value(self, value: object, why: str = "") -> None:
-        """Bind a value, and say so, and why it is no other one."""
+        """Bind a value to the variable, and print that, followed by `why`."""
         self.variables[self.name] = value
         say(f"{self.name} is bound: {kind_of(value)}.{why}")
 
 
 def framed(value: object, schema: Mapping[str, Any]) -> tuple[object, str]:
-    """Return a data frame of a list of records, or another value itself; and why there is no frame, if one was due."""
+    """Return the value, as a data frame if it is a list of records, and a message if that fails without pandas."""
     records = cast("list[Any]", value) if isinstance(value, list) else None
     columns = _columns(schema)
     if records is None or columns is None:
@@ -105,9 +107,12 @@ def framed(value: object, schema: Mapping[str, Any]) -> tuple[object, str]:
 
 
 def _columns(schema: Mapping[str, Any]) -> list[str] | None:
-    """Return the columns of the records that a schema asks for, none if they are open, or None for another value."""
-    listed: Mapping[str, Any] = schema.get("properties", {}).get("value", {})
-    items: dict[str, Any] = listed.get("items", {}) if listed.get("type") == "array" else {}
+    """Return the columns of the list of records that a schema describes.
+
+    The list is empty if the records may have any fields. Return None if the schema describes another value.
+    """
+    value_schema: Mapping[str, Any] = schema.get("properties", {}).get("value", {})
+    items: dict[str, Any] = value_schema.get("items", {}) if value_schema.get("type") == "array" else {}
     name = str(items.get("$ref", "")).rpartition("/")[2]
     items = next((schema[key][name] for key in ("$defs", "definitions") if name in schema.get(key, ())), items)
     return list(items.get("properties", ())) if items.get("type") == "object" else None

@@ -1,4 +1,4 @@
-"""Shows the runs that code begins in a cell live, as a `%%agent` cell does, and results and sessions as transcripts."""
+"""Shows the runs that the user's code begins in a cell while they run, and displays results, turns and sessions."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -27,29 +27,32 @@ from agentmagic.session import Session
 from agentmagic.widgets import commands
 
 MOST_TURNS = 10
-"""Turns of a session that its display shows, the last ones."""
+"""The number of turns, the last ones, in the display of a session."""
 LONGEST_HTML = 2_000_000
-"""Characters of HTML after which no earlier turn of a session is added."""
+"""Characters of HTML in the display of a session; if the last turns fill them, earlier turns are left out."""
 
 
 class AnswerText(str):
-    """The answer of `%agent ask`: a `str` that the cell which asked does not show a second time."""
+    """The answer of `%agent ask`: a `str` that its cell does not display again, as the cell shows the turn already."""
 
     __slots__ = ()
 
 
 class LiveRuns:
-    """Shows the runs that the code of a shell's cells begins, each in its cell."""
+    """Shows the runs and maps that code in the cells of a shell begins, each in the output of its cell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
-        self._in_cell = True  # the extension is loaded by a cell
+        self._in_cell = True  # a cell is running now: the cell that loads the extension
         self._views: list[CellView] = []
         self._maps: list[MapCellView] = []
         self._told: list[object] = []
 
     def load(self, at_unload: Callable[[Callable[[], object]], object]) -> None:
-        """Watch the cells from now on, until what is passed to `at_unload` is called."""
+        """Watch the cells and register the display formatters.
+
+        Passes `at_unload` the functions that undo this.
+        """
         shell = cast("Any", self._shell)
         for event, function in (("pre_run_cell", self._enter), ("post_run_cell", self._leave)):
             shell.events.register(event, function)
@@ -69,7 +72,10 @@ class LiveRuns:
             at_unload(lambda kind=kind: silent.pop(kind, None))
 
     def view(self, session: Session) -> CellView | None:
-        """Return a view in the running cell; None if none runs, if a tool begins the run, or if the setting says no."""
+        """Return a view of a run in the running cell.
+
+        Return None if no cell is running, if a tool begins the run, or if the setting turns such views off.
+        """
         if not self._shows():
             return None
         view = CellView(front_end(self._shell), session)
@@ -77,11 +83,11 @@ class LiveRuns:
         return view
 
     def map_view(self, session: Session) -> MapCellView | None:
-        """Return a view of a map in the running cell, or None as for a run."""
+        """Return a view of a map in the running cell, or None for the reasons that `view` has."""
         if not self._shows():
             return None
-        bound: dict[str, Any] = dict(cast("Any", self._shell).user_ns)
-        names = (name for name, value in bound.items() if value is session and name[0] != "_")
+        variables: dict[str, Any] = dict(cast("Any", self._shell).user_ns)
+        names = (name for name, value in variables.items() if value is session and name[0] != "_")
         view = MapCellView(front_end(self._shell), owner=next(names, "session"))
         self._maps.append(view)
         return view
@@ -91,11 +97,11 @@ class LiveRuns:
         return here and self._in_cell and not engine().main.working and settings.shows_runs()
 
     def tell(self, value: object) -> None:
-        """Note that the running cell has shown a value."""
+        """Record that the running cell has shown a value, so that it is not displayed again."""
         self._told.append(value)
 
     def tell_undone(self, session: Session, *, redo: bool) -> None:
-        """Print what an undo or redo by code came to; its value, the prompt, is not shown a second time."""
+        """Print the outcome of an undo or redo by code. The prompt that the call returns is not displayed as well."""
         say(commands.undone(session, redo=redo))
         if session.undone is not None and session.undone.prompt is not None:
             self.tell(session.undone.prompt)
@@ -106,7 +112,7 @@ class LiveRuns:
         begin_cell(running_cell(self._shell))
 
     def _leave(self, _result: object) -> None:
-        """Write the static output of finished runs: a program that runs notebooks takes no output after the cell."""
+        """Write the static output of finished runs. A program that runs notebooks accepts no output after the cell."""
         self._in_cell = False
         for view in self._views:
             if view.run is not None and view.run.done:
@@ -118,22 +124,28 @@ class LiveRuns:
                 view.finish_later()
 
     def _map_as(self, form: str, value: MapResult | MapRun, printer: Any = None, _cycle: object = None) -> str:
-        """Return a map as HTML, or print it as text; its figures are left out if they stand in this cell already."""
+        """Return a map in the MIME type `form`, and print it if IPython passes a printer.
+
+        The progress is left out if this cell shows it already.
+        """
         result = value.so_far() if isinstance(value, MapRun) else value
-        is_told = any(view.shows(result) for view in self._maps)
+        has_progress = any(view.shows(result) for view in self._maps)
         times = front_end(self._shell).kind is not Kind.BATCH
-        text = map_results.bundle(result, times=times, table_only=is_told)[form]
+        text = map_results.bundle(result, times=times, table_only=has_progress)[form]
         if printer is not None:
             printer.text(text or repr(value))
         return text
 
     def _result_as_text(self, result: RunResult, printer: Any, _cycle: object) -> None:
-        """Print a result: its turn where no HTML is shown, else a line."""
+        """Print a result: the whole turn if the front end shows no HTML, else one line."""
         is_text = front_end(self._shell).kind is Kind.TEXT
         printer.text(terminal.render(_turn(result), prompt=True) if is_text else repr(result))
 
     def _show_unless_told(self, value: object) -> None:
-        """Show nothing if the view of this cell shows it already; else leave it to the other formatters."""
+        """Display nothing if this cell shows the value already.
+
+        Raises NotImplementedError otherwise, so that IPython asks the other formatters.
+        """
         runs = [view.run for view in self._views if view.run is not None]
         maps = [view.run for view in self._maps]
         results = [run.events[-1].result for run in runs if run.done and isinstance(run.events[-1], TurnFinished)]
@@ -150,7 +162,7 @@ def _page(events: Iterable[Event]) -> Markup:
 
 
 def _page_of_session(session: Session) -> str:
-    """Return the last turns as HTML, below a line with what the session is."""
+    """Return the last turns as HTML, below a line that describes the session."""
     pages: list[Markup] = []
     turns: Sequence[Turn] = session.turns
     for turn in reversed(turns[-MOST_TURNS:]):

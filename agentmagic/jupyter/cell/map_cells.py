@@ -1,4 +1,4 @@
-"""Asks the rows of a `%%agent --map` cell; shows the maps that cells begin, while they run and when they are over."""
+"""Runs `%%agent --map` cells, which ask the prompt once for each row, and shows maps during and after the run."""
 
 import asyncio
 import sys
@@ -29,7 +29,7 @@ from agentmagic.text import did_you_mean
 
 
 class BarScreen(TurnScreen):
-    """A bar in a terminal while a map runs; at the end its figures are printed."""
+    """Shows a progress bar in a terminal while a map runs, and prints the outcome at the end."""
 
     def __init__(self) -> None:
         self._bar = TerminalBar(sys.stderr) if sys.stderr.isatty() else None
@@ -46,19 +46,23 @@ class BarScreen(TurnScreen):
             bar.show(event)
 
     def close_bar(self) -> None:
-        """Draw no more: the cell is over, and the next line is that of the prompt."""
+        """Stop drawing the bar: the cell is over, and the terminal's prompt stands in the next line."""
         bar, self._bar = self._bar, None
         if bar is not None:
             bar.close()
 
     def finish(self) -> None:
-        """Print how the map ended."""
+        """Print the outcome of the map."""
         self.close_bar()
         say(terminal.render(self.transcript))
 
 
 class MapCellView(MapView):
-    """Shows a map in the running cell. `owner` is the expression whose `last_map` has its rows, "" if none is told."""
+    """Shows a map in the running cell.
+
+    `owner` is the session's name. If the map is stopped, a message says that `owner.last_map` has the rows; with "",
+    no message is printed.
+    """
 
     def __init__(self, front: FrontEnd, *, owner: str = "", large: bool = False) -> None:
         self.run: MapRun | None = None
@@ -70,21 +74,21 @@ class MapCellView(MapView):
         self._over = False
 
     def begin(self, run: MapRun) -> None:
-        """Show a map, which the Stop button ends."""
+        """Show the progress of a map; the Stop button stops the map."""
         self.run = run
         self._screen.begin(lambda _intent: run.stop())
         run.listen(self._screen.feed)
 
     def finish(self) -> None:
-        """Leave the static output, and say what is to be said below it; may be called again."""
-        engine().call(asyncio.sleep(0))  # the screen has heard all that the map told before
+        """Write the static output, and print messages about the map below it. Calls after the first have no effect."""
+        engine().call(asyncio.sleep(0))  # wait until the screen has received all earlier events of the map
         self._leave()
 
     def finish_later(self) -> None:
-        """Leave the static output when the map is over."""
+        """Write the static output when the map is over."""
 
-        def over(_settled: object) -> None:
-            in_thread(self._leave, "agentmagic-html")  # rendering would delay the engine
+        def over(_future: object) -> None:
+            in_thread(self._leave, "agentmagic-html")  # in a thread, because rendering would delay the engine
 
         if self._bar is not None:
             self._bar.close_bar()
@@ -92,7 +96,7 @@ class MapCellView(MapView):
             engine().loop.call_soon_threadsafe(self.run.settled.add_done_callback, over)
 
     def shows(self, result: MapResult) -> bool:
-        """Return whether this shows the figures of a result."""
+        """Return whether this view shows the progress of the map of `result`."""
         return self.run is not None and self.run.progress.id == result.progress.id
 
     def _leave(self) -> None:
@@ -108,40 +112,41 @@ class MapCellView(MapView):
 
 
 def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> None:
-    """Ask the rows that a cell names; bind the frame, or show its first rows.
+    """Ask the prompt for each row of the variable that a cell names; bind the data frame, or show its first rows.
 
-    Raises the error that ended the map, unless `--keep-going` is given and rows were asked; and TurnInterrupted.
+    Raises TurnInterrupted, or the error that ended the map; not that error if `--keep-going` is given and rows were
+    asked.
     """
     rows = _rows(command.rows or "", namespace.variables)
-    made = runner.prepare(command)
-    toolsets = runner.toolsets(made.session, command, made.recipe)
-    known = namespace.attachables(made.session, made.recipe)
-    # The braces are filled row by row.
-    typed = prompt_of(body, toolsets, known, evaluate=False, images=command.image)
-    for problem in typed.problems:
+    setup = runner.prepare(command)
+    toolsets = runner.toolsets(setup.session, command, setup.recipe)
+    attachables = namespace.attachables(setup.session, setup.recipe)
+    # Braces stand for columns here: the map fills them in for each row.
+    typed_prompt = prompt_of(body, toolsets, attachables, evaluate=False, images=command.image)
+    for problem in typed_prompt.problems:
         say(problem)
-    chosen = MapSettings(agent=made.recipe, as_=made.output, **command.given(MapSettings))
+    settings = MapSettings(agent=setup.recipe, as_=setup.output, **command.given(MapSettings))
     if command.show:
-        shown = made.session.fork(0) if command.new else made.session
-        seen, values = shown.preview_of_map(rows, typed.prompt, chosen, toolsets)
-        say(f"The first row of {command.rows}:\n{formatting.preview(seen, (*values, *typed.told))}")
+        session = setup.session.fork(0) if command.new else setup.session
+        preview, values = session.preview_of_map(rows, typed_prompt.prompt, settings, toolsets)
+        say(f"The first row of {command.rows}:\n{formatting.preview(preview, (*values, *typed_prompt.told))}")
         return
-    view = MapCellView(made.front, large=command.large)
+    view = MapCellView(setup.front, large=command.large)
     try:
         with engine().main.held():
-            run = made.session.begin_map(rows, typed.prompt, chosen, toolsets=toolsets, view=view)
+            run = setup.session.begin_map(rows, typed_prompt.prompt, settings, toolsets=toolsets, view=view)
             result = run.wait()
     except KeyboardInterrupt:
-        raise TurnInterrupted(_give_up(view, made)) from None
+        raise TurnInterrupted(_give_up(view, setup)) from None
     except AgentMagicError as error:
         partial = cast("MapResult | None", error.result)
         if partial is None or not partial.rows:
             raise
-        _hand_over(partial, made)
+        _hand_over(partial, setup)
         if not command.keep_going:
             raise
     else:
-        _hand_over(result, made)
+        _hand_over(result, setup)
 
 
 def _rows(name: str, variables: Mapping[str, Any]) -> object:
@@ -151,35 +156,35 @@ def _rows(name: str, variables: Mapping[str, Any]) -> object:
     return variables[name]
 
 
-def _hand_over(result: MapResult, made: CellSetup) -> None:
-    """Bind the frame of a result, or show its first rows below the bar."""
-    if made.answer is not None:
-        _bind(made.answer, result)
+def _hand_over(result: MapResult, setup: CellSetup) -> None:
+    """Bind the data frame of a result to the cell's variable, or show its first rows below the progress."""
+    if setup.answer is not None:
+        _bind(setup.answer, result)
         return
-    shown = map_results.bundle(result, times=made.front.kind is not Kind.BATCH, table_only=True)
-    if shown["text/plain"]:
-        publisher(made.front.shell, None)(shown, False)
+    data = map_results.bundle(result, times=setup.front.kind is not Kind.BATCH, table_only=True)
+    if data["text/plain"]:
+        publisher(setup.front.shell, None)(data, False)
 
 
 def _bind(answer: AnswerVariable, result: MapResult) -> None:
     try:
         answer.bind_value(result.frame)
-    except UsageError as error:  # a list, and no pandas
+    except UsageError as error:  # the rows come from a list, and pandas is not installed
         answer.bind_value(result, f" {error}")
 
 
 def _give_up(view: MapCellView, made: CellSetup) -> str:
-    """Take over the rows of a map that the user interrupted; return what to say of it."""
+    """Bind the rows that an interrupted map has answered; return the message of the interrupt."""
     run = view.run
     if run is None:
         return "no row was asked."
-    if not run.done:  # a second interrupt: the rows under way have not ended
+    if not run.done:  # the user interrupted a second time, while rows were still being answered
         view.finish_later()
     result = run.so_far()
     if made.answer is not None and result.rows:
         _bind(made.answer, result)
-    seen = result.progress
-    of = "" if seen.total is None else f" of {seen.total:,}"
-    lost = "No file keeps them without --to: run again, the cell asks all rows."
-    kept = "Run the cell again to go on." if seen.file else lost
-    return f"{seen.answered:,}{of} rows are answered. {kept}"
+    progress = result.progress
+    of = "" if progress.total is None else f" of {progress.total:,}"
+    warning = "No file keeps them without --to: run again, the cell asks all rows."
+    advice = "Run the cell again to go on." if progress.file else warning
+    return f"{progress.answered:,}{of} rows are answered. {advice}"

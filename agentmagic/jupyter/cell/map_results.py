@@ -1,4 +1,4 @@
-"""What a map has come to, as a cell shows it: its figures, and the first rows of its frame."""
+"""Shows the result of a map in a cell: its progress (rows, tokens, cost), and the first rows of its data frame."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -13,49 +13,49 @@ from agentmagic.text import clip, counted, listed, written_json
 from agentmagic.values.reprs import written
 
 MOST_ROWS = 10
-"""Rows of the frame that are shown."""
+"""Rows of the data frame that the table shows."""
 MOST_COLUMNS = 19
-"""Columns that are shown beside the index: a wider table would be shown as a tree."""
+"""Columns that are shown beside the index: the display shows a wider table as a tree."""
 LONGEST_CELL = 80
-"""Characters of a value in the table."""
+"""Characters of a value that the table shows."""
 MOST_DOUBTFUL = 5
 
 _Cell = str | int | float | bool | None
 
 
 def bundle(result: MapResult, *, times: bool, table_only: bool = False) -> dict[str, str]:
-    """Return HTML and text of a result: its figures, unless they stand above, and the first rows of its frame."""
+    """Return a result as HTML and text: its progress, unless `table_only`, and the first rows of its data frame."""
     blocks: list[Block] = []
     if not table_only:
         blocks.append(ProgressBlock(result.progress))
         blocks += [NoticeBlock("info", line) for line in summary(result, times=times)]
-    shown = Snapshot([*blocks, *_table(result)], None)
-    return {"text/html": html.render(shown, times=times), "text/plain": terminal.render(shown, times=times)}
+    snapshot = Snapshot([*blocks, *_table(result)], None)
+    return {"text/html": html.render(snapshot, times=times), "text/plain": terminal.render(snapshot, times=times)}
 
 
 def summary(result: MapResult, *, times: bool) -> list[str]:
-    """Return what is to be said of a map beside its figures: what all rows may cost, and which rows are in doubt."""
+    """Return lines about a map: the estimated cost of all rows, and the rows whose answers did not arrive."""
     lines = [] if result.estimate is None else [result.estimate.sentence(times=times)]
     if rows := result.doubtful:
         names = listed([clip(str(row.index), LONGEST_CELL) for row in rows], MOST_DOUBTFUL)
         one = len(rows) == 1
-        lost = "was asked and its answer" if one else "were asked and their answers"
-        paid = f"so {'it' if one else 'they'} may be paid twice"
-        lines.append(f"{counted(len(rows), 'row')} {lost} did not arrive, {paid}: {names}.")
+        fate = "was asked and its answer" if one else "were asked and their answers"
+        consequence = f"so {'it' if one else 'they'} may be paid twice"
+        lines.append(f"{counted(len(rows), 'row')} {fate} did not arrive, {consequence}: {names}.")
     return lines
 
 
 def _table(result: MapResult) -> list[Block]:
-    """Return the first rows as a table, and how many there are."""
+    """Return the first rows as a table, and a note if rows or columns are left out."""
     try:
         frame = result.head(MOST_ROWS)
-    except UsageError:  # rows of a list, without pandas
+    except UsageError:  # the rows come from a list, and pandas is not installed
         return []
     columns, index = _columns(frame)
     names = [*columns]
-    hidden = len(names) - MOST_COLUMNS
-    if hidden > 0:  # the answers stand at the end
-        del names[MOST_COLUMNS // 3 : MOST_COLUMNS // 3 + hidden]
+    surplus = len(names) - MOST_COLUMNS
+    if surplus > 0:  # leave out middle columns: the answers are the last ones
+        del names[MOST_COLUMNS // 3 : MOST_COLUMNS // 3 + surplus]
     key = next(name for name in ("index", "#", "row index") if name not in names)
     records = [{key: label} if index else {} for label in map(_cell, index or range(len(frame)))]
     for name in names:
@@ -65,21 +65,21 @@ def _table(result: MapResult) -> list[Block]:
         return []
     whole = result.progress.total if result.estimate is None and result.progress.total is not None else len(result)
     cut = f"The first {len(records)} of {counted(whole, 'row')}. " if whole > len(records) else ""
-    left_out = f"{counted(hidden, 'column')} {'is' if hidden == 1 else 'are'} left out. " if hidden > 0 else ""
+    left_out = f"{counted(surplus, 'column')} {'is' if surplus == 1 else 'are'} left out. " if surplus > 0 else ""
     note = f"{cut}{left_out}The frame has all." if cut or left_out else ""
     table = TextBlock(Pieces(written_json(records)), is_value=True)
     return [table, *([NoticeBlock("info", note)] if note else [])]
 
 
 def _columns(frame: Any) -> tuple[Mapping[str, Sequence[Any]], Sequence[Any]]:
-    """Return the columns of a frame by their names, and its index, which a frame of polars has not."""
+    """Return the columns of a data frame by name, and its index; the index is empty for polars, which has none."""
     if type(frame).__module__.startswith("polars"):
         return cast("Mapping[str, Sequence[Any]]", frame.to_dict(as_series=False)), ()
     return {str(name): list(frame[name]) for name in frame.columns}, list(frame.index)
 
 
 def _cell(value: Any) -> _Cell:
-    """Return a value as it stands in a table."""
+    """Return the value to show in a cell of the table."""
     if is_missing(value):
         return None
     item = value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
@@ -87,8 +87,8 @@ def _cell(value: Any) -> _Cell:
         case bool() | int():
             return item
         case float():
-            rounded = f"{item:.4g}"
-            return f"{item:.6f}" if "e-" in rounded else float(rounded)  # a cost is read without an exponent
+            text = f"{item:.4g}"
+            return f"{item:.6f}" if "e-" in text else float(text)  # no exponents: they make costs hard to read
         case str():
             return clip(item, LONGEST_CELL)
         case _:

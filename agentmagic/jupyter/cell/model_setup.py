@@ -1,4 +1,4 @@
-"""The card on which a user without a key chooses what answers: the local model, a key, a server of this machine."""
+"""The setup card, on which a user without an API key chooses a model: the local one, a key, or a local server's."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -21,14 +21,14 @@ from agentmagic.widgets.view import View
 from agentmagic.widgets.view_messages import SetupCard
 
 MOST_MODELS = 50
-"""Models of a server that the card lists."""
+"""The most models of a server that the card lists."""
 
 
 class ModelSetup:
-    """Shows the card in a view until the user has chosen.
+    """Shows the setup card in a view until the user has chosen a model or a key.
 
-    Then it calls `chosen` on the engine, with False if the user leaves it. A choice of a model changes the session's
-    agent. A key is found by every session from then on.
+    Then calls `chosen` in the engine thread, with False if the user left the card without a choice. A chosen model is
+    set in the session's agent. A chosen key is available to every session from then on.
     """
 
     def __init__(
@@ -42,29 +42,29 @@ class ModelSetup:
         engine().submit(self._show_or_leave())
 
     def act(self, action: SetupAction) -> None:
-        """Carry out what the user chose. Thread-safe."""
+        """Carry out the user's choice on the card. Thread-safe."""
         engine().submit(self._carry_out(action))
 
     async def _show_or_leave(self) -> None:
         try:
             await self._show()
-        except Exception:  # noqa: BLE001  (the cell would wait for ever for a choice that nobody can make)
+        except Exception:  # noqa: BLE001  (otherwise the cell would wait forever for a choice that nobody can make)
             logger.exception("the choice of a model could not be shown")
             self._chosen(False)
 
     async def _show(self) -> None:
-        card = await engine().in_pool(self._card)  # a keyring is loaded for it
+        card = await engine().in_pool(self._card)  # in the pool, because it loads a keyring, which takes time
         self._view.tell({"setup": card})
         if not card["fixed"]:
             self._servers = await first_use.found_servers()
-        found = [(server.name, list(map(shown, server.models[:MOST_MODELS]))) for server in self._servers]
-        self._view.tell({"setup": {**card, "servers": found}})
+        rows = [(server.name, list(map(shown, server.models[:MOST_MODELS]))) for server in self._servers]
+        self._view.tell({"setup": {**card, "servers": rows}})
 
     def _card(self) -> SetupCard:
         about, install = first_use.local_model()
         rows = [(row.name, row.about, row.keys[0], row.key_begins) for row in first_use.keyed_providers()]
         fixed = settings.model_override() is not None
-        if fixed:  # only the key of that model helps
+        if fixed:  # the environment sets the model, so only a key for that model helps
             rows = [row for row in rows if row[2] in self._missing.variables]
         return {
             "why": shown(said(self._missing)).partition(". ")[0].rstrip(".") + ".",
@@ -86,7 +86,7 @@ class ModelSetup:
             self._chosen(not isinstance(action, LeaveSetup))
 
     def _choose(self, action: SetupAction) -> None:
-        importlib.invalidate_caches()  # a package may have been installed while the card was shown
+        importlib.invalidate_caches()  # the user may have installed a package while the card was shown
         match action:
             case UseLocal():
                 commands.choose_model(self._session, first_use.LOCAL)
@@ -113,15 +113,15 @@ class ModelSetup:
 
 
 class BeginTurns(Protocol):
-    """Begins turns, or gives them back to the user; on the engine."""
+    """Begins turns, or gives their prompts back to the user; called in the engine thread."""
 
     def __call__(self, turns: Sequence[QueuedTurn], *, begin: bool) -> None:
-        """Begin the turns if `begin`."""
+        """Begin the turns if `begin` is True, else give them back."""
         ...
 
 
 class TurnsWithoutKey:
-    """The turns of a panel that wait until the user has chosen what answers; on the engine."""
+    """Keeps the turns of a panel that wait until the user has chosen a model or a key; used in the engine thread."""
 
     def __init__(self, view: View, done: BeginTurns) -> None:
         self._view = view
@@ -131,17 +131,17 @@ class TurnsWithoutKey:
 
     @property
     def waits(self) -> bool:
-        """Whether a turn waits."""
+        """Whether a turn is waiting for the user's choice."""
         return self._setup is not None
 
     def hold(self, session: Session, turn: QueuedTurn, missing: AuthenticationMissing) -> None:
-        """Keep a turn until the user has chosen, on a card that is shown for all that wait."""
+        """Keep a turn until the user has chosen; all waiting turns share one card."""
         self._turns.append(turn)
         if self._setup is None:
             self._setup = ModelSetup(self._view, session, missing, self._chosen)
 
     def act(self, action: SetupAction) -> None:
-        """Carry out what the user chose, if a card is shown. Thread-safe."""
+        """Carry out the user's choice on the card, if a card is shown. Thread-safe."""
         if self._setup is not None:
             self._setup.act(action)
 

@@ -1,4 +1,4 @@
-"""Asks approvals and questions of a turn with `input` in the main thread, if they cannot be clicked."""
+"""Asks the user a turn's approvals and questions with `input` in the main thread, if the user cannot click."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from agentmagic.secrets import redact
 from agentmagic.text import cut, exact, listed, shown, written_json
 
 LONGEST_ARGUMENTS = 20_000
-"""Characters that are shown of a call's arguments, as JSON, before they are edited."""
+"""Characters of a call's arguments, as JSON, that are shown before the user edits them."""
 
 Ask = Callable[[str], str]
 
@@ -28,11 +28,11 @@ EDIT = "The arguments to run it with instead, as JSON (nothing goes back): "
 
 
 class Questions:
-    """Answers a run's approvals and questions by asking the user at the keyboard, one at a time.
+    """Asks the user at the keyboard for a run's approvals and questions, one at a time, and passes on the answers.
 
-    `feed` is called on the engine with every event of the run; `ask` in the main thread, with a prompt. `typed`
-    returns why answers are typed, or None if they are clicked: then nothing is asked here. `brief` leaves the
-    arguments out of the prompt, as the screen shows them.
+    `feed` is called in the engine thread with every event of the run; `ask` in the main thread, with a prompt.
+    `typed` returns the reason why the user must type, or None if the user answers by clicks and nothing is asked
+    here. With `brief` the prompt leaves out the arguments, which the screen shows.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Questions:
         self._is_typed = typed
         self._told = False
         self._askers: dict[tuple[str, ...], str] = {}
-        """Who asks in place of the turn's own agent: a client, or an agent inside, by the path of its turn."""
+        """The name of the client or inner agent that asks, by the path of its turn; "" for the turn's own agent."""
         self._brief = brief
         self._ask = ask
         self._turn = asyncio.Lock()
@@ -50,19 +50,19 @@ class Questions:
         self._open: set[asyncio.Task[None]] = set()
 
     def feed(self, event: Event) -> None:
-        """Take an event of the run, and ask if it is an approval or a question."""
-        told, path = events.innermost(event), event.path if isinstance(event, events.InnerEvent) else ()
-        match told:
+        """Process an event of the run: ask the user if the event is an approval or a question."""
+        inner, path = events.innermost(event), event.path if isinstance(event, events.InnerEvent) else ()
+        match inner:
             case events.TurnStarted():
-                self._askers[path] = shown(told.client or told.agent if path else told.client)
+                self._askers[path] = shown(inner.client or inner.agent if path else inner.client)
             case events.ApprovalGiven():
-                self._settled.setdefault(told.id, asyncio.Event()).set()
+                self._settled.setdefault(inner.id, asyncio.Event()).set()
             case events.ApprovalAsked() | events.QuestionAsked():
-                task = asyncio.get_running_loop().create_task(self._put(told, self._askers.get(path, "")))
+                task = asyncio.get_running_loop().create_task(self._put(inner, self._askers.get(path, "")))
                 self._open.add(task)
                 task.add_done_callback(self._open.discard)
             case events.TurnFinished() if path:
-                pass  # the turn around it goes on
+                pass  # a turn inside the run has finished, not the run itself
             case events.TurnFinished():
                 for task in self._open:
                     task.cancel()
@@ -70,23 +70,23 @@ class Questions:
                 pass
 
     async def _put(self, event: events.ApprovalAsked | events.QuestionAsked, asker: str) -> None:
-        """Ask when the questions before this one are settled; deny if that fails."""
+        """Ask a question after the earlier ones are settled; deny the request if asking fails."""
         try:
             await self._put_in_turn(event, asker)
-        except Exception as error:  # noqa: BLE001  (else the turn would wait for ever)
+        except Exception as error:  # noqa: BLE001  (otherwise the turn would wait forever)
             logger.exception("a question could not be put")
             self._run.pass_on(Deny(event.id, f"it could not be asked: {type(error).__name__}"))
 
     async def _put_in_turn(self, event: events.ApprovalAsked | events.QuestionAsked, asker: str) -> None:
-        settled = self._settled.setdefault(event.id, asyncio.Event())
+        settled_event = self._settled.setdefault(event.id, asyncio.Event())
         async with self._turn:
             why = await self._is_typed()
-            # An "always" to an earlier question settles this one too, and so does a click.
-            if settled.is_set() or why is None:
+            # The question may be settled already, by a click or by an "always" to an earlier question.
+            if settled_event.is_set() or why is None:
                 return
             self._run.pass_on(await engine().main.run(lambda: self._answer(event, why, asker)))
             if isinstance(event, events.ApprovalAsked):
-                await settled.wait()  # until the gate has taken the answer, which may settle later questions
+                await settled_event.wait()  # the answer may settle later questions too, so ask them only after this
 
     def _answer(self, event: events.ApprovalAsked | events.QuestionAsked, why: str, asker: str) -> Intent:
         before = (f"({why})\n" if why and not self._told else "") + (f"{asker}: " if asker else "")
@@ -94,50 +94,51 @@ class Questions:
         if isinstance(event, events.QuestionAsked) and event.step:
             return self._paused(event, before)
         if isinstance(event, events.QuestionAsked):
-            suggested = f"\n{shown(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
-            if event.files:  # which the screen shows too, unless it is broken
+            suggestion = f"\n{shown(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
+            if event.files:  # the screen shows the files too, unless the screen has failed
                 brief = self._brief and why != BROKEN
-                suggested = TRUST if brief else f"\n\n{shown(event.files)}\n{TRUST}"
-            typed = self._typed(f"{before}{shown(event.text)}{suggested} ").strip()
-            return Reply(event.id, typed or event.suggested)
+                suggestion = TRUST if brief else f"\n\n{shown(event.files)}\n{TRUST}"
+            answer = self._typed(f"{before}{shown(event.text)}{suggestion} ").strip()
+            return Reply(event.id, answer or event.suggested)
         asking = before + describe(event, brief=self._brief and why != BROKEN)
         while True:
-            typed = self._typed(asking).strip()
-            word, _, rest = typed.partition(" ")
+            answer = self._typed(asking).strip()
+            word, _, rest = answer.partition(" ")
             edits = word.lower() in ("e", "edit") and not event.fixed
             if not edits or (rest and not rest.lstrip().startswith("{")):
-                return (stepped if event.step else approval)(event.id, typed)
-            if (edited := self._edited(event, rest.strip())) is not None:
-                return Approve(event.id, arguments=edited)
+                return (stepped if event.step else approval)(event.id, answer)
+            if (arguments := self._edited(event, rest.strip())) is not None:
+                return Approve(event.id, arguments=arguments)
 
     def _paused(self, event: events.QuestionAsked, before: str) -> Intent:
-        """Return how the turn goes on from before a request."""
+        """Ask how a turn that is paused before a model request continues; return the user's intent."""
         choices = PAUSED if event.suggested else PAUSED.replace("[e]dit the prompt, ", "")
-        typed = self._typed(f"{before}{shown(event.text)}\n{choices}").strip()
-        word, _, rest = typed.partition(" ")
+        answer = self._typed(f"{before}{shown(event.text)}\n{choices}").strip()
+        word, _, rest = answer.partition(" ")
         if event.suggested and word.lower() in ("e", "edit"):
-            edited = rest or self._typed(f"It is now: {shown(event.suggested)}\nThe prompt instead (nothing goes on): ")
-            return Reply(event.id, edited)
-        return stepped(event.id, typed)
+            prompt = rest or self._typed(f"It is now: {shown(event.suggested)}\nThe prompt instead (nothing goes on): ")
+            return Reply(event.id, prompt)
+        return stepped(event.id, answer)
 
     def _edited(self, event: events.ApprovalAsked, typed: str) -> dict[str, Any] | None:
-        """Return other arguments, which may have been typed with the answer; None if nothing is typed."""
+        """Return the arguments that the user types: `typed`, or else at another prompt; None if nothing is typed."""
         more = f" May be added: {shown(listed(list(event.optional)))}." if event.optional else ""
         typed = typed or self._typed(f"They are now: {_now(event.call.arguments)}{more}\n{EDIT}").strip()
         while typed:
             try:
-                edited = json.loads(typed, parse_constant=_no_number)
+                arguments = json.loads(typed, parse_constant=_no_number)
             except (ValueError, RecursionError) as error:
                 problem = f"That is no JSON ({error})."
             else:
-                if isinstance(edited, dict):
-                    return restored(edited, event.call.arguments, redact)  # JSON undoes the escapes
+                if isinstance(arguments, dict):
+                    # The display escapes text and blanks secrets: parts that are not edited become the originals.
+                    return restored(arguments, event.call.arguments, redact)
                 problem = 'That is no JSON object, {"name": value}.'
             typed = self._typed(f"{problem}\n{EDIT}").strip()
         return None
 
     def _typed(self, prompt: str) -> str:
-        """Return a typed line; "", which means no, if the input has ended or fails."""
+        """Return the line that the user types; "", which means no, if the input has ended or fails."""
         try:
             return self._ask(prompt)
         except EOFError:
@@ -148,10 +149,10 @@ class Questions:
 
 
 def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
-    """Return the prompt for an approval: the reason, the tool, its arguments unless brief, the choices."""
+    """Return the prompt for an approval: the reason, the tool, its arguments unless `brief`, the choices."""
     shown_lines = (*written_out(event.call.arguments).splitlines(), *map(exact, event.effects))
     lines = [] if brief else [f"  {line}\n" for line in shown_lines]
-    # A reason that lists changes in a definition has several lines.
+    # A reason has several lines if it lists changes in the definition of a tool.
     end = "\n" if "\n" in event.reason else " "
     reason = f"{exact(event.reason)}{end}" if event.reason else ""
     usual = CHOICES.replace("[a]lways", "[a]lways this program") if event.effects else CHOICES
@@ -160,12 +161,15 @@ def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
     choices = choices.replace("[y]es, [a]lways this program", "[y]es, in this session") if event.hosted else choices
     if event.hosted:
         return f"{reason}{exact(event.call.name)}:\n{''.join(lines)}{choices}"
-    what = f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({exact(event.server)})"
-    return f"{what} with\n{''.join(lines)}{choices}" if lines else f"{what}{':' if event.step else '?'} {choices}"
+    subject = f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({exact(event.server)})"
+    return f"{subject} with\n{''.join(lines)}{choices}" if lines else f"{subject}{':' if event.step else '?'} {choices}"
 
 
 def approval(question: str, typed: str) -> Approve | Deny:
-    """Return the intent of a typed answer: "yes" and "always" stand alone; any other text is a no, and its reason."""
+    """Return the intent of a typed answer to an approval.
+
+    "yes" or "always" without further words approves. Any other text denies, and is the reason for the model.
+    """
     word, _, rest = typed.strip().partition(" ")
     match word.lower(), rest.strip():
         case (("y" | "yes"), ""):
@@ -178,9 +182,9 @@ def approval(question: str, typed: str) -> Approve | Deny:
             return Deny(question, typed.strip())
 
 
-def stepped(question: str, typed: str) -> Intent:
-    """Return the intent of an answer in step mode; nothing, or an unknown word, goes on with what the policy allows."""
-    word, _, rest = typed.strip().partition(" ")
+def stepped(question: str, answer: str) -> Intent:
+    """Return the intent of an answer in step mode. An empty answer or an unknown word lets the turn continue."""
+    word, _, rest = answer.strip().partition(" ")
     match word.lower():
         case "s" | "skip":
             return Deny(question, rest.strip())

@@ -1,4 +1,4 @@
-"""Runs one `%%agent` cell: from its options and body to the output or the error that it leaves."""
+"""Runs one `%%agent` cell, from its options and body to its output or error."""
 
 import asyncio
 import contextvars
@@ -64,13 +64,13 @@ NO_TOOLS = "The model called a tool, and there are none. Mark a function with @t
 
 
 class TurnFailed(AgentMagicError):
-    """A turn ended without an answer; `result` is its result."""
+    """Raised when the model called a tool in a turn without tools; `result` is the turn's result."""
 
     code = "no-tools"
 
 
 class TurnInterrupted(KeyboardInterrupt):
-    """The user interrupted a turn; `is_shown` says that the output of the cell tells it."""
+    """Raised when the user interrupts a cell; `is_shown` is True if the cell's output already shows the interrupt."""
 
     is_shown = False
 
@@ -78,29 +78,29 @@ class TurnInterrupted(KeyboardInterrupt):
         return [f"Interrupted: {self}"]
 
 
-def quiet_stop(_shell: object, _kind: object, error: TurnInterrupted, *_: object, **_named: object) -> list[str]:
-    """Show no error for a cell that the user interrupted. It ends as one that failed: no later cell runs."""
+def quiet_stop(_shell: object, _kind: object, error: TurnInterrupted, *_: object, **_options: object) -> list[str]:
+    """Show no traceback for a cell that the user interrupted. The cell still counts as failed: no later cell runs."""
     if not error.is_shown:
         say(f"Interrupted: {error}")
     return []
 
 
 def one_line(function: Callable[P, T]) -> Callable[P, T]:
-    """Have IPython show the errors of a magic as one line without a traceback; their classes stay."""
+    """Make IPython show the errors of a magic in one line, without a traceback; the error classes do not change."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)
         except AgentMagicError as error:
-            error.args = (redact(str(error)),)  # a notebook saves the arguments beside the line
+            error.args = (redact(str(error)),)  # a notebook saves the arguments along with the line
             message = "the turn failed; the output says why." if error.is_shown else with_code(error)
             line = f"{type(error).__name__}: {message}"
             cast("Any", error)._render_traceback_ = lambda: [line]
             raise
         except TurnInterrupted:
             raise
-        except (KeyboardInterrupt, CancelledError):  # the engine cancels the work that an interrupted cell waited for
+        except (KeyboardInterrupt, CancelledError):  # after an interrupt the engine cancels the work of the cell
             raise TurnInterrupted("what was under way is given up.") from None
 
     return call
@@ -108,7 +108,11 @@ def one_line(function: Callable[P, T]) -> Callable[P, T]:
 
 @dataclass(frozen=True)
 class CellSetup:
-    """What a cell asks with: its session and agent, the form of the answer and its variable; `view` makes its view."""
+    """The parts that a cell needs to run a turn or a map.
+
+    `recipe` is the session's agent with the cell's options, `output` the type of the answer, `answer` the variable
+    for it. `view` creates the cell's view at its first call.
+    """
 
     front: FrontEnd
     session: Session
@@ -119,55 +123,55 @@ class CellSetup:
 
 
 class Runner:
-    """Runs the turns of a notebook's cells."""
+    """Runs the turns of `%%agent` cells in a notebook."""
 
     def __init__(self, shell: InteractiveShell, namespace: Namespace) -> None:
         self._shell = shell
         self._namespace = namespace
 
     def ask(self, command: Ask, body: str) -> RunResult | None:
-        """Run a turn, show it and return its result; with `--bg` return at once, and None.
+        """Run the turn of a cell, show it and return its result; with `--bg` return None at once.
 
-        Raises the error of the turn, unless `--keep-going` is given; and TurnInterrupted.
+        Raises TurnInterrupted, or the error of the turn unless `--keep-going` is given.
         """
 
         def prompt(session: Session, recipe: Agent) -> TypedPrompt:
-            known = self._namespace.attachables(session, recipe)
-            typed = prompt_of(body, session.toolsets(recipe), known, evaluate=True, images=command.image)
+            attachables = self._namespace.attachables(session, recipe)
+            typed_prompt = prompt_of(body, session.toolsets(recipe), attachables, evaluate=True, images=command.image)
             if not command.command:
-                return typed
-            chosen = find_command(command.command, commands_here(rules=recipe.rules))
-            filled, told = command_prompt(chosen, typed.prompt, command.arguments)
-            return replace(typed, prompt=filled, told=(told, *typed.told))
+                return typed_prompt
+            project_command = find_command(command.command, commands_here(rules=recipe.rules))
+            message, value = command_prompt(project_command, typed_prompt.prompt, command.arguments)
+            return replace(typed_prompt, prompt=message, told=(value, *typed_prompt.told))
 
         return self.put(command, prompt)
 
     def put(
         self, command: Ask, prompt: Message | Callable[[Session, Agent], TypedPrompt], *, resume: bool = False
     ) -> RunResult | None:
-        """Run a turn of a prompt, or of one that is made when its session and agent are known.
+        """Run a turn with a prompt, or with a function that makes the prompt from the session and the agent.
 
-        With `resume` the turn goes on with the plan that the last one left open.
+        With `resume` the turn continues the plan that the last turn did not finish.
         """
-        made = self.prepare(command)
-        front, session, recipe, output, view = made.front, made.session, made.recipe, made.output, made.view
-        typed = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
-        for problem in typed.problems:
+        setup = self.prepare(command)
+        front, session, recipe, output, view = setup.front, setup.session, setup.recipe, setup.output, setup.view
+        typed_prompt = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
+        for problem in typed_prompt.problems:
             say(problem)
         skills = not command.no_tools and command.tools is None
-        given = command.given(TurnSettings)
-        chosen = TurnSettings(**given, values=typed.told, output=output, resume=resume, skills=skills)
-        settings_for = partial(self._settings_for, session, command, chosen)
+        options = command.given(TurnSettings)
+        turn_settings = TurnSettings(**options, values=typed_prompt.told, output=output, resume=resume, skills=skills)
+        settings_for = partial(self._settings_for, session, command, turn_settings)
         if command.show:
-            shown = session.fork(0) if command.new else session
-            say(formatting.preview(shown.preview_of(typed.prompt, settings_for(recipe)), typed.told))
+            target = session.fork(0) if command.new else session
+            say(formatting.preview(target.preview_of(typed_prompt.prompt, settings_for(recipe)), typed_prompt.told))
             return None
 
-        def renewed() -> TurnSettings:  # of the session's present agent, which the user may have mended
+        def renew() -> TurnSettings:  # reads the session's agent again: the user may have changed it meanwhile
             return settings_for(_recipe(session, command))
 
-        turn = _CellTurn(session, typed.prompt, settings_for(recipe), renewed, front, view(), made.answer)
-        if command.bg and front.kind is not Kind.BATCH:  # a batch run would end before the turn
+        turn = _CellTurn(session, typed_prompt.prompt, settings_for(recipe), renew, front, view(), setup.answer)
+        if command.bg and front.kind is not Kind.BATCH:  # a batch run must wait, or the program ends before the turn
             turn.run_in_background()
             return None
         try:
@@ -178,7 +182,7 @@ class Runner:
             return error.result
 
     def prepare(self, command: Ask) -> "CellSetup":
-        """Return what a cell asks with, once its session is free and has a model."""
+        """Return the parts that a cell needs, after waiting until its session is free and has a model."""
         front = front_end(self._shell)
         variables = self._namespace.variables
         output = None if command.as_type is None else read_type(command.as_type, variables)
@@ -189,7 +193,7 @@ class Runner:
         if command.new and not command.show:
             session.clear()
         recipe = _recipe(session, command)
-        # Not made for `--show`, if a model is there.
+        # The view is created at the first call only: `--show` needs none, unless the user must choose a model.
         view = cache(partial(CellView, front, session, replay=command.replay, step=command.step, large=command.large))
         if not session.deck.answers(command.replay):
             recipe = self._with_model(session, recipe, view)
@@ -198,18 +202,21 @@ class Runner:
         return CellSetup(front, session, recipe, output, answer, view)
 
     def toolsets(self, session: Session, command: Ask, recipe: Agent) -> Sequence[Toolset]:
-        """Return the tools that a cell offers."""
+        """Return the toolsets that a cell offers the model."""
         if command.no_tools:
             return ()
         sources = self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
         return (*sources, Functions([web_search(), web_fetch()])) if command.web else sources
 
-    def _settings_for(self, session: Session, command: Ask, chosen: TurnSettings, recipe: Agent) -> TurnSettings:
-        """Return settings with the agent of a turn and its tools."""
-        return replace(chosen, agent=recipe, toolsets=self.toolsets(session, command, recipe))
+    def _settings_for(self, session: Session, command: Ask, turn_settings: TurnSettings, recipe: Agent) -> TurnSettings:
+        """Return `turn_settings` with the agent of a turn and its toolsets added."""
+        return replace(turn_settings, agent=recipe, toolsets=self.toolsets(session, command, recipe))
 
     def _with_model(self, session: Session, recipe: Agent, view: "Callable[[], CellView]") -> Agent:
-        """Have the user choose a model if none is chosen and no key is set; return the recipe with it."""
+        """Return the recipe with a model. The user is asked if no model is chosen and no key is set.
+
+        Raises AuthenticationMissing if the user chooses none.
+        """
         try:
             session.model(recipe)
         except AuthenticationMissing as missing:
@@ -220,7 +227,7 @@ class Runner:
 
 
 class CellView(RunView):
-    """Shows a run in the running cell: its screen, the figures of its tools, and its questions."""
+    """Shows a run in the running cell: its events, the figures of its tools, and its questions to the user."""
 
     def __init__(
         self,
@@ -231,7 +238,7 @@ class CellView(RunView):
         step: bool = False,
         large: bool = False,
     ) -> None:
-        # In a replay the tape answers what was asked, but step mode pauses for today's user.
+        # In a replay, recorded answers settle the questions; only step mode still pauses for the user.
         self.attended = front.attended and (step or not session.deck.is_frozen(replay))
         self.run: Run | None = None
         self._brief = front.kind is Kind.LIVE
@@ -239,7 +246,7 @@ class CellView(RunView):
         self._price_told = session.usage.cost is None
 
     def begin(self, run: Run) -> None:
-        """Show a run, and ask the user what it asks, if there is one."""
+        """Show a run from now on, and put its questions to the user if `attended`."""
         self.run = run
         self._screen.transcript.price_told = self._price_told
         self._screen.begin(run.pass_on)
@@ -249,9 +256,9 @@ class CellView(RunView):
             run.listen(Questions(run, self._screen.typed, brief=self._brief).feed)
 
     def choose_model(self, session: Session, missing: AuthenticationMissing, typed: Callable[[], bool]) -> bool:
-        """Have the user choose what answers, and return whether it is done; then the output is cleared for the turn.
+        """Let the user choose a model or a key, clear the output for the turn, and return whether a choice was made.
 
-        The user chooses on a card, or by `typed` if clicks do not arrive.
+        The user chooses on a card. If clicks do not reach the kernel, `typed` is called instead to ask the user.
         """
         if not self.attended:
             return False
@@ -267,42 +274,42 @@ class CellView(RunView):
         return done
 
     def _chosen_on_card(self, session: Session, missing: AuthenticationMissing) -> bool:
-        from agentmagic.jupyter.cell.model_setup import ModelSetup  # only a user without a key needs it
+        from agentmagic.jupyter.cell.model_setup import ModelSetup  # imported late: only a user without a key needs it
 
-        chosen: Future[bool] = Future()
-        self._screen.offer_setup(lambda view: ModelSetup(view, session, missing, chosen.set_result))
+        choice: Future[bool] = Future()
+        self._screen.offer_setup(lambda view: ModelSetup(view, session, missing, choice.set_result))
 
         def stop() -> None:
             raise TurnInterrupted("no model was chosen.")
 
-        engine().wait(chosen, stop)
-        return chosen.result()
+        engine().wait(choice, stop)
+        return choice.result()
 
     def restart(self) -> None:
-        """Forget the run: the turn begins again, and the output of the cell is cleared."""
+        """Discard what the cell shows, because the turn is about to begin again."""
         self._hear_all()
         if self._brief:
-            clear_output(wait=True)  # also of what was typed, and of an error of the cell
+            clear_output(wait=True)  # clears the user's typed answers and an error of the cell too
         self._screen.restart()
 
     def finish(self, retry: "Retry | None" = None) -> None:
-        """Leave the static output, which offers to run a turn without any answer again; may be called again."""
+        """Write the static output. It offers `retry` for a turn without any answer. Can be called again."""
         self._hear_all()
         self._leave(retry)
 
     def finish_later(self, then: Callable[[], None] = lambda: None, retry: "Retry | None" = None) -> None:
-        """Leave the static output when the run is over, and then call a function."""
+        """Write the static output when the run is over, and then call `then`."""
 
         def finish() -> None:
             self._leave(retry)
             then()
 
-        def over(_settled: object) -> None:
+        def over(_future: object) -> None:
             # Not on the engine's loop, where rendering would delay the events of all sessions.
             in_thread(finish, "agentmagic-html")
 
         if (run := self.run) is not None:
-            # Added on the engine's loop: by then the engine has told the screen every event.
+            # Added in the engine's loop, so that the screen has received every event when the callback runs.
             engine().loop.call_soon_threadsafe(run.settled.add_done_callback, over)
 
     def _leave(self, retry: "Retry | None") -> None:
@@ -312,13 +319,13 @@ class CellView(RunView):
         self._screen.finish()
 
     def _hear_all(self) -> None:
-        """Wait until the screen has heard every event of a run that is over."""
-        engine().call(asyncio.sleep(0))  # does nothing, but behind all that the engine was given before
+        """Wait until the screen has received every event of a run that is over."""
+        engine().call(asyncio.sleep(0))  # returns after the engine has done all work that was queued before
 
 
 @dataclass
 class _CellTurn:
-    """A turn, and the view that shows it; `renewed` returns the settings of a turn that runs again later."""
+    """A turn of a cell, and the view that shows it; `renewed` returns the settings if the turn runs again later."""
 
     session: Session
     words: Prompt
@@ -327,20 +334,21 @@ class _CellTurn:
     front: FrontEnd
     view: CellView
     answer: AnswerVariable | None
-    context: contextvars.Context = field(default_factory=contextvars.copy_context)  # it names the cell
+    # In this context, IPython sends output to the cell.
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
     queue: TurnQueue | None = None
 
     def run(self) -> RunResult:
-        """Run the turn to its end, asking for a key if one is missing."""
+        """Run the turn to its end and return its result; the user is asked for a key if the key is missing."""
         try:
             while (result := self._attempt()) is None:
                 pass
         except KeyboardInterrupt:
-            stopped = TurnInterrupted(self._give_up())
-            stopped.is_shown = self.view.run is not None and self.view.run.done
-            raise stopped from None
+            interrupt = TurnInterrupted(self._give_up())
+            interrupt.is_shown = self.view.run is not None and self.view.run.done
+            raise interrupt from None
         except AgentMagicError as error:
-            # In batch, logs show the exception alone.
+            # In batch, the logs of the program show only the exception, so the exception must have the whole message.
             error.is_shown = self.front.kind is not Kind.BATCH and bool(error.result and error.result.error)
             raise
         finally:
@@ -350,44 +358,50 @@ class _CellTurn:
         return result
 
     def run_in_background(self) -> None:
-        """Start the turn and return; the policy answers what would be asked."""
+        """Start the turn and return at once. The user is not asked: the policy decides."""
         self.view.attended = False
         self._finish_later(self._start())
 
     def _finish_later(self, run: Run) -> None:
         def bind() -> None:
             if self.answer is not None:
-                with suppress(AgentMagicError):  # which the output tells
+                with suppress(AgentMagicError):  # the cell's output already shows the error
                     self.answer.bind(run.result())
 
         self.view.finish_later(bind, self._retry)
 
     def _retry(self, view: "View") -> None:
-        """Run a turn without any answer again, in its place, when the session and the main thread are free."""
+        """Queue a turn without any answer to run again. It begins when the session and the main thread are free."""
         queue = self.queue = self.queue or TurnQueue(
             self.session,
             changed=lambda: view.tell({"note": cast("TurnQueue", self.queue).note}),
             failed=lambda _turn, error: view.complain(why_not_begun(error)),
         )
-        if not queue.waits:  # a second click
+        if not queue.waits:  # a second click has no effect
             turn = QueuedTurn(partial(self.context.copy().run, self._run_again), as_prompt(self.words).text)
             engine().loop.call_soon_threadsafe(queue.add, turn)
 
     def _run_again(self) -> Run:
-        """Begin the turn again in the place of the failed one, and show it in the cell, whose output is cleared."""
-        turns, failed = self.session.turns, cast("Run", self.view.run).events[0]
-        place = next((place for place, turn in enumerate(turns) if turn.events[0] is failed), len(turns))
+        """Begin the turn again in place of the failed one, clear the cell's output, and show the new run there.
+
+        Raises UsageError if later turns have answers.
+        """
+        turns, first_event = self.session.turns, cast("Run", self.view.run).events[0]
+        place = next((place for place, turn in enumerate(turns) if turn.events[0] is first_event), len(turns))
         if any(not turn.unsent for turn in turns[place + 1 :]):
             raise UsageError(LATER)
-        chosen = replace(self.renewed(), attended=self.view.attended)
-        run = self.session.begin(self.words, chosen, place if place < len(turns) else None)
+        turn_settings = replace(self.renewed(), attended=self.view.attended)
+        run = self.session.begin(self.words, turn_settings, place if place < len(turns) else None)
         self.view.restart()
         self.view.begin(run)
         self._finish_later(run)
         return run
 
     def _attempt(self) -> RunResult | None:
-        """Run the turn; return None if a key was missing and another one, or another model, has been chosen now."""
+        """Run the turn and return its result.
+
+        Return None if a key was missing and the user has now given a key or chosen another model.
+        """
         try:
             with engine().main.held():
                 return _checked(self._start().wait())
@@ -417,7 +431,7 @@ class _CellTurn:
         while True:
             try:
                 run = self.session.begin(self.words, replace(self.chosen, attended=self.view.attended))
-            except SessionBusy:  # a panel has begun a turn while the prompt was made
+            except SessionBusy:  # a panel began a turn while this cell made its prompt
                 wait_for_turn(self.session, self.front)
             else:
                 self.view.begin(run)
@@ -425,9 +439,9 @@ class _CellTurn:
 
 
 class FigureOutput:
-    """Shows the figures of a run's tools in the output of the run, when each tool ends and not when the cell does.
+    """Shows the figures of a run's tools in the output of the run, as soon as each tool ends.
 
-    The figures that were open before are the cell's own: its code may go on drawing them when the run is over.
+    Figures that were open before the run are left alone: the cell's code may continue to draw them after the run.
     """
 
     def __init__(self) -> None:
@@ -435,18 +449,18 @@ class FigureOutput:
         self._before = open_figures()
 
     def feed(self, event: Event) -> None:
-        """Take an event of the run; on the engine."""
+        """Show the open figures if the event is the end of a tool; called in the engine thread."""
         inline = sys.modules.get("matplotlib_inline.backend_inline")
         if not isinstance(innermost(event), ToolFinished) or inline is None or not engine().main.reachable:
             return
-        context = contextvars.copy_context()  # it tells IPython which cell's output is meant
+        context = contextvars.copy_context()  # from the context, IPython knows to which cell the output belongs
         showing = engine().main.run(lambda: context.run(self._show, inline))
         task = asyncio.get_running_loop().create_task(showing)
-        self._open.add(task)  # the loop holds tasks weakly
+        self._open.add(task)  # a reference: the event loop itself has only weak references to tasks
         task.add_done_callback(self._open.discard)
 
     def _show(self, inline: Any) -> None:
-        """Display the figures and close them, as the inline backend does it at the end of a cell."""
+        """Display the figures and close them, as the inline backend does at the end of a cell."""
         pyplot = sys.modules["matplotlib.pyplot"]
         display: Any = cast("Any", import_module("IPython.display")).display
         for number in sorted(open_figures() - self._before):
@@ -456,7 +470,7 @@ class FigureOutput:
 
 
 def wait_for_turn(session: Session, front: FrontEnd) -> None:
-    """Wait until a turn in the background is over; an interrupt ends the waiting, not the turn."""
+    """Wait until the session's turn in the background is over. An interrupt ends the wait, not the turn."""
     running = session.running
     if running is None:
         return
@@ -470,8 +484,8 @@ def wait_for_turn(session: Session, front: FrontEnd) -> None:
 
 
 def _checked(result: RunResult) -> RunResult:
-    """Return a result. Raises an error for a turn without an answer, for which the run itself raises none (API-6)."""
-    if result.stop_reason == "cancelled":  # by a click on Stop
+    """Return a result, or raise an error for a turn without an answer. In code, `run.wait()` raises none for these."""
+    if result.stop_reason == "cancelled":  # the user clicked Stop
         raise KeyboardInterrupt
     if result.stop_reason == "no_tools":
         error = TurnFailed(NO_TOOLS)
@@ -481,17 +495,18 @@ def _checked(result: RunResult) -> RunResult:
 
 
 def _recipe(session: Session, command: Ask) -> Agent:
-    """Return the session's agent with what the cell's options replace."""
-    chosen = command.given(Agent)
-    if word := chosen.get("permission"):  # the option replaces the policy's default: its rules stay
-        chosen["permission"] = replace(policy_of(session.agent.permission), default=word)
+    """Return the session's agent, changed by the cell's options."""
+    options = command.given(Agent)
+    if word := options.get("permission"):  # the option replaces only the default of the policy, not its rules
+        options["permission"] = replace(policy_of(session.agent.permission), default=word)
     if command.settings:
-        chosen["settings"] = session.agent.settings | read_settings(command.settings)
-    return replace(session.agent, **chosen) if chosen else session.agent  # a new one would read its servers again
+        options["settings"] = session.agent.settings | read_settings(command.settings)
+    # Without options, keep the same Agent object: a new one would read its servers again.
+    return replace(session.agent, **options) if options else session.agent
 
 
 def _uses_local(session: Session) -> bool:
-    """Offer the local model in a typed question, and choose it after a yes."""
+    """Offer the local model in a typed question; after a yes, choose it and return True."""
     if not agreed(OFFER):
         return False
     session.agent = replace(session.agent, model=f"local:{providers()['local'].default}")
@@ -499,7 +514,7 @@ def _uses_local(session: Session) -> bool:
 
 
 def _types_key(missing: AuthenticationMissing) -> bool:
-    """Ask for a key, hidden; return False if none is typed."""
+    """Ask the user to type the missing key, without echo; return False if no key is typed."""
     if not missing.variables:
         return False
     name = missing.variables[0]

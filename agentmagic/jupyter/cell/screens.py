@@ -1,6 +1,6 @@
 """The screens that show a turn in a cell: live, as text, or as one output at the end.
 
-A screen is fed the turn's events, and leaves its static output when the turn is over.
+A screen receives the turn's events, and writes its static output when the turn is over.
 """
 
 import os
@@ -32,76 +32,85 @@ if TYPE_CHECKING:
     from agentmagic.widgets.view import View
 
 FRAME = 0.1
-"""Seconds between two updates of a live output at least."""
+"""The least time between two updates of a live output, in seconds."""
 
 SAVED = 5.0
-"""Seconds between two updates of a map's HTML at least, if a page shows the view: a kernel may end at any time."""
+"""The least time between two updates of a map's HTML while a page shows the view, in seconds.
+
+The HTML is what the notebook keeps if the kernel ends.
+"""
 
 GRACE = 0.4
-"""Seconds until the first update: by then most pages have said hello, and need none."""
+"""Seconds until the first update: by then most pages have drawn the view, so that no update is needed."""
 
 WAITS = (events.ApprovalAsked, events.QuestionAsked)
-"""Events at which the HTML is updated even if a page shows the view: a notebook may be left while a turn waits."""
+"""Events at which the HTML is updated even if a page shows the view: a user may close the notebook at a question."""
 
 OLDER = "Type your answer: buttons in a running cell need ipykernel 7 or newer."
 UNREACHED = "Type your answer: this page sends no clicks to a running cell."
-"""Why an answer is typed in a front end that shows buttons elsewhere."""
+"""`OLDER` and `UNREACHED`: why the user must type an answer in a front end that otherwise shows buttons."""
 BROKEN = "Type your answer: the output of this cell has failed; %agent debug says why."
 
 ERASE_LINE = "\r\x1b[2K"
 
 Answer = Callable[[Intent], None]
-"""Takes what the user does in a screen."""
+"""Receives the user's intent (an answer, a stop) from a screen."""
 
 Retry = Callable[["View"], None]
-"""Runs the turn of a view again, in any thread."""
+"""Runs the turn of a view again; can be called in any thread."""
 
 
 class TurnScreen(Protocol):
-    """Shows a turn; `begin` is called in the cell, `feed` and `typed` on the engine, the others in any thread."""
+    """Shows a turn in a cell.
+
+    `begin` is called in the cell, `feed` and `typed` in the engine thread, the other methods in any thread.
+    """
 
     transcript: Transcript
 
     @property
     def seen(self) -> bool:
-        """Whether a page has drawn a view of it, which takes clicks."""
+        """Whether a page has drawn a view of the turn, in which the user can click."""
         return False
 
     def begin(self, answer: Answer) -> None:
-        """Take a place in the cell's output, if the screen needs one before the first event."""
+        """Add the screen to the cell's output, if this must happen before the first event."""
 
     async def typed(self) -> str | None:
-        """Return why answers are typed, "" if that needs no reason, or None if they are clicked."""
+        """Return why the user must type answers, "" if that needs no reason, or None if the user clicks."""
         return ""
 
     def feed(self, event: Event | MapProgress) -> None:
-        """Take the next event of the turn."""
+        """Show the next event of the turn."""
         ...
 
     def finish(self) -> None:
-        """Leave the static output, if the turn had any; may be called again after more events."""
+        """Write the static output, if the turn has any; can be called again after more events."""
         ...
 
     def rest(self) -> None:
-        """Leave the static output of a turn that others may follow in this screen."""
+        """Write the static output of a turn; more turns can follow on this screen."""
         self.finish()
 
     def go_on(self) -> None:
-        """Show a further turn below those that were left as static output."""
+        """Show another turn below the earlier turns, whose static output is written."""
 
     def restart(self) -> None:
-        """Forget what was shown: the turn begins again, and a live output has been cleared."""
+        """Start with an empty transcript: the turn begins again, and the caller has cleared a live output."""
         ...
 
     def offer_retry(self, retry: "Retry | None") -> None:
-        """Have the static output offer to run the turn again, or not, if the screen takes clicks then."""
+        """Let the user run the turn again by a click in the static output; None for no such offer.
+
+        A screen without clicks ignores this.
+        """
 
     def offer_setup(self, offer: "Callable[[View], ModelSetup]") -> None:
-        """Show the card on which a model is chosen; called only if answers are clicked."""
+        """Show the card on which the user chooses a model; called only if the user can click."""
 
 
 class FallbackScreen(TurnScreen):
-    """Shows a turn on a screen. If that fails, questions are typed, and the answer is printed at the end."""
+    """Shows a turn on another screen. If that screen fails, the user types answers, and the result is printed."""
 
     def __init__(self, screen: TurnScreen) -> None:
         self._screen = screen
@@ -114,59 +123,59 @@ class FallbackScreen(TurnScreen):
 
     @property
     def seen(self) -> bool:
-        """Whether a page has drawn a view of the screen."""
+        """Whether a page has drawn the view of the other screen."""
         return self._screen.seen
 
     def begin(self, answer: Answer) -> None:
-        """Take a place in the cell's output."""
+        """Add the other screen to the cell's output."""
         self._try(self._screen.begin, answer)
 
     async def typed(self) -> str | None:
-        """Return what the screen says, unless it has failed."""
+        """Return the other screen's reason for typing, or None; if that screen has failed, return `BROKEN`."""
         return BROKEN if self._failed else await self._screen.typed()
 
     def feed(self, event: Event | MapProgress) -> None:
-        """Take the next event of the turn."""
+        """Show the next event of the turn."""
         if isinstance(event, events.TurnFinished):
             self._answer = event.result.final_text
-        try:  # as in `_try`, but without one more call for each piece of an answer
+        try:  # not `_try`: it would cost one more call for each piece of an answer
             self._screen.feed(event)
         except Exception:  # noqa: BLE001
             self._fail()
 
     def finish(self) -> None:
-        """Leave the static output; print the answer too if the screen has failed."""
+        """Write the static output; if the other screen has failed, print the answer too."""
         self._try(self._screen.finish)
         if self._failed and self._answer:
-            print(shown(self._answer))  # noqa: T201  (printing has not failed)
+            print(shown(self._answer))  # noqa: T201  (printing still works)
             self._answer = ""
 
     def rest(self) -> None:
-        """Have the screen leave the static output of a turn that others may follow."""
+        """Make the other screen write the static output of a turn; more turns can follow."""
         self._try(self._screen.rest)
 
     def go_on(self) -> None:
-        """Have the screen show a further turn."""
+        """Make the other screen show another turn."""
         self._try(self._screen.go_on)
 
     def restart(self) -> None:
-        """Forget what was shown."""
+        """Make the other screen start with an empty transcript."""
         self._try(self._screen.restart)
         self.transcript = self._screen.transcript
 
     def offer_retry(self, retry: Retry | None) -> None:
-        """Have the screen offer it, unless it has failed."""
+        """Make the other screen offer to run the turn again, unless that screen has failed."""
         if not self._failed:
             self._screen.offer_retry(retry)
 
     def offer_setup(self, offer: "Callable[[View], ModelSetup]") -> None:
-        """Have the screen show the card."""
+        """Make the other screen show the card on which the user chooses a model."""
         self._screen.offer_setup(offer)
 
     def _try(self, method: Callable[..., None], *given: object) -> None:
         try:
             method(*given)
-        except Exception:  # noqa: BLE001  (the turn goes on, and so does the cell)
+        except Exception:  # noqa: BLE001  (the turn and the cell must continue)
             self._fail()
 
     def _fail(self) -> None:
@@ -176,7 +185,7 @@ class FallbackScreen(TurnScreen):
 
 
 class BatchScreen(TurnScreen):
-    """One output at the end, without times or updates, so that every run of a notebook gives the same."""
+    """Shows one output at the end, without times or updates, so that every run of a notebook gives the same output."""
 
     def __init__(self, publish: Publish, *, large: bool = False) -> None:
         self._publish = publish
@@ -189,11 +198,11 @@ class BatchScreen(TurnScreen):
         self._over = False
 
     def feed(self, event: Event | MapProgress) -> None:
-        """Take an event in."""
+        """Add an event to the transcript."""
         self.transcript.feed(event)
 
     def finish(self) -> None:
-        """Show the turn."""
+        """Show the turn, once."""
         if self.transcript.blocks and not self._over:
             self._over = True
             page = sized(html.render(self.transcript, times=False), large=self._large)
@@ -201,14 +210,14 @@ class BatchScreen(TurnScreen):
 
 
 _JSON = ("{", "[")
-"""How an answer in JSON begins."""
+"""The first characters of an answer in JSON."""
 
 
 class TerminalScreen(TurnScreen):
-    """Printed text: one line for each call, other blocks when they are done, words as they come.
+    """Prints a turn as text: a line for each tool call, other blocks when they are complete, the answer as it arrives.
 
-    In a terminal that can erase a line, a last line says what the turn does, and Markdown is rendered paragraph by
-    paragraph if rich is installed.
+    In a terminal that can erase a line, a status line at the end says what the turn is doing, and Markdown is rendered
+    paragraph by paragraph if rich is installed.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -222,7 +231,7 @@ class TerminalScreen(TurnScreen):
         self.restart()
 
     def restart(self) -> None:
-        """Begin with an empty transcript; what was printed stays."""
+        """Begin with an empty transcript; the printed text stays."""
         self.transcript = Transcript()
         self._begun: set[int] = set()
         self._printed: set[int] = set()
@@ -233,7 +242,7 @@ class TerminalScreen(TurnScreen):
         self._held = ""
 
     def feed(self, event: Event | MapProgress) -> None:
-        """Take an event in, and print what is new."""
+        """Add an event to the transcript, and print the new text."""
         self.transcript.feed(event)
         match event:
             case events.PartDelta():
@@ -252,20 +261,23 @@ class TerminalScreen(TurnScreen):
             self._tell()
 
     def finish(self) -> None:
-        """Print what is left."""
+        """Print the text that is not printed yet, and erase the status line."""
         self._print_new()
         self._end_line()
         self._show("")
 
     def _print_words(self, block: Block, piece: str) -> None:
-        """Print a piece of text, whose end is not the beginning of a secret: `ShownStream` keeps such an end back."""
+        """Print a piece of the answer; if Markdown is rendered, print only whole paragraphs and keep the rest.
+
+        The piece comes from `ShownStream`, so its end cannot be the beginning of a secret.
+        """
         text = self._held + piece
         whole, self._held = terminal.split_paragraphs(text) if self._draw else (text, "")
         if whole:
             self._print(block, whole)
 
     def _print(self, block: Block, text: str) -> None:
-        """Print a block, or a part of one."""
+        """Print the text of a block, or of a part of the block."""
         if self._draw is None or not isinstance(block, TextBlock):
             self._begin(block)
             self._write(text)
@@ -277,23 +289,23 @@ class TerminalScreen(TurnScreen):
             self._draw(text)
 
     def _print_new(self) -> None:
-        """Print the blocks that are done, or what is left of them."""
+        """Print the blocks that are complete, or the rest of blocks that are printed in part."""
         for block in self.transcript.blocks:
             if isinstance(block, ChecklistBlock) and block.key not in self._printed:
                 self._print_tasks(block)
-            if block.open and block.key in self._printed:  # a call is asked about again: its end is printed too
+            if block.open and block.key in self._printed:  # the call was reopened for an approval: print it again
                 self._printed.discard(block.key)
                 self._begun.discard(block.key)
             if block.open or block.key in self._printed or isinstance(block, PromptBlock) or self._may_be_value(block):
                 continue
             self._printed.add(block.key)
             if isinstance(block, RetryBlock) and self._erases:
-                continue  # the last line tells of it
+                continue  # the status line shows the retry
             if isinstance(block, ChecklistBlock):
                 text = words.plan_heading(block)
             elif block.key in self._begun:
                 text, self._held = self._held + self._words.finish(), ""
-                if isinstance(block, TextBlock) and block.sources:  # the text itself was printed as it came
+                if isinstance(block, TextBlock) and block.sources:  # the text is printed already, its sources are not
                     text = f"{text.rstrip()}\n\n{terminal.source_lines(block)}"
             else:
                 text, self._held = block.render(terminal.TextRenderer(brief=True)), ""
@@ -302,25 +314,25 @@ class TerminalScreen(TurnScreen):
             self._end_line()
 
     def _may_be_value(self, block: Block) -> bool:
-        """Whether a block is a text in JSON: the end of the turn tells whether it is a value, to be shown as one."""
+        """Return whether a block can turn out to be the turn's value: the last text, in JSON, while the turn runs."""
         if not isinstance(block, TextBlock) or self.transcript.running is None:
             return False
         is_last = block is self.transcript.blocks[-1]
         return is_last and block.key not in self._begun and block.text.lstrip()[:1] in _JSON
 
     def _print_tasks(self, block: ChecklistBlock) -> None:
-        """Print a plan once, then a line for each task that ended or is tried again."""
+        """Print a plan once, then a line for each task that has ended or is tried again."""
         lines = {row.task.id: terminal.task_line(row) for row in block.rows}
         running = {row.task.id for row in block.rows if row.state == "running"}
         if self._tasks.keys() != lines.keys():
             self._print(block, block.render(terminal.TextRenderer(brief=True)) + "\n")
-        elif changed := [line for one, line in lines.items() if one not in running and line != self._tasks[one]]:
+        elif changed_lines := [line for one, line in lines.items() if one not in running and line != self._tasks[one]]:
             self._begun.discard(block.key)
-            self._print(block, "\n".join(changed) + "\n")
+            self._print(block, "\n".join(changed_lines) + "\n")
         self._tasks = lines
 
     def _begin(self, block: Block) -> None:
-        """Begin a block, unless it was begun: below an empty line, but a card directly below a card."""
+        """Print an empty line before a new block, or no line between two cards; nothing if the block is begun."""
         if block.key in self._begun:
             return
         self._begun.add(block.key)
@@ -343,7 +355,7 @@ class TerminalScreen(TurnScreen):
     # -- the last line -------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        """Count the seconds, but not in a line in which a tool may be printing."""
+        """Update the seconds in the status line each second, except while a tool runs, which may print in that line."""
         if self.transcript.running is None:
             return
         if not any(isinstance(block, ToolCard) and block.open for block in self.transcript.blocks):
@@ -352,7 +364,7 @@ class TerminalScreen(TurnScreen):
 
     def _tell(self) -> None:
         running = self.transcript.running
-        # A turn in the background must not write into the line of the prompt.
+        # A turn in the background shows no status: it would overwrite the terminal's prompt.
         doing = words.doing(running, self.transcript.blocks) if running and engine().main.serving else ""
         if doing and isinstance(last := self.transcript.blocks[-1], RetryBlock):
             doing = words.retry(last, times=False)
@@ -362,7 +374,7 @@ class TerminalScreen(TurnScreen):
         self._show(f"◐ {doing} ({seconds} s) " if seconds else f"◐ {doing} " if doing else "")
 
     def _show(self, status: str) -> None:
-        """Show a text in the last line, in the place of the one that is shown there."""
+        """Replace the text of the status line, which is the last line of the terminal."""
         if not self._erases or self._in_line or status == self._status:
             return
         self._status = status
@@ -374,8 +386,9 @@ class TerminalScreen(TurnScreen):
 class LiveHtml:
     """HTML for front ends without the widget, updated while the turn runs and replaced by the static output.
 
-    `aside` wraps it so that a page hides it while the widget is drawn. While `seen` returns True, it is updated only
-    when the turn begins to wait for the user: JupyterLab's work on an updated output is felt while others stream.
+    `aside` wraps the HTML so that a page hides it while the widget is drawn. While `seen` returns True, the HTML is
+    updated only when the turn begins to wait for the user, and for a map every `SAVED` seconds: in JupyterLab, each
+    update of an output slows down the streaming of other outputs.
     """
 
     def __init__(
@@ -385,7 +398,7 @@ class LiveHtml:
         self._publish = publish
         self._aside = aside
         self._seen = seen
-        self._lock = threading.Lock()  # held while rendering, so never taken on the engine
+        self._lock = threading.Lock()  # locked while rendering, which is slow: never lock it in the engine thread
         self._renderer = html.HtmlRenderer(live=True)
         self._shown = Snapshot([], None)
         self._request = OutputUpdates(self._update, GRACE, FRAME).update
@@ -395,18 +408,18 @@ class LiveHtml:
         self._over = False
 
     def begin(self) -> None:
-        """Show the output that is updated later, anew if the turn begins again."""
+        """Show the HTML for the first time, as a new output."""
         with self._lock:
             self._begun = self._over = False
             self._show()
 
     def go_on(self) -> None:
-        """Update the output again, which was replaced by the static one."""
+        """Resume the updates after the static output was written, for another turn."""
         with self._lock:
             self._over = False
 
     def look(self, event: Event | MapProgress) -> None:
-        """Show at the next frame what an event has changed in the transcript."""
+        """Update the HTML at the next frame, after an event has changed the transcript."""
         is_map = isinstance(event, MapProgress)
         waits = isinstance(events.innermost(event), WAITS)
         self._due |= waits or (is_map and time.monotonic() - self._shown_at > SAVED)
@@ -414,12 +427,12 @@ class LiveHtml:
             self._request()
 
     def finish(self) -> None:
-        """Replace the live output by the static one."""
+        """Replace the live output by the static output."""
         with self._lock:
-            self._over = True  # an update that is already due must not follow the static output
+            self._over = True  # prevents an update that is already due from replacing the static output
             if self._begun:
-                shown = self._transcript.snapshot()
-                self._send(bundle(shown, self._aside(html.render(shown))))
+                snapshot = self._transcript.snapshot()
+                self._send(bundle(snapshot, self._aside(html.render(snapshot))))
 
     def _update(self) -> int:
         with self._lock:
@@ -430,7 +443,7 @@ class LiveHtml:
 
     def _show(self) -> int:
         self._shown_at = time.monotonic()
-        self._due = False  # before the snapshot: a question that comes after it needs another update
+        self._due = False  # reset before the snapshot: a question that comes after the snapshot needs another update
         self._shown = self._transcript.snapshot(self._shown)
         page = self._renderer.update(self._shown)
         self._send({"text/html": self._aside(page), "text/plain": "This is under way."})
@@ -442,13 +455,13 @@ class LiveHtml:
 
 
 class LiveScreen(TurnScreen):
-    """A view that takes clicks, and the same as HTML for front ends without the widget.
+    """Shows a turn as a view in which the user can click, and as HTML for front ends without the widget.
 
-    View and HTML are outputs of their own: a page draws an updated output anew, and closes the cards opened in it.
+    View and HTML are separate outputs, because a page redraws an output that is updated, which closes opened cards.
     """
 
     def __init__(self, place: Publish, html: Publish, *, reachable: bool, large: bool = False) -> None:
-        from agentmagic.widgets.view import View  # loads anywidget, which the other screens do not need
+        from agentmagic.widgets.view import View  # imported late: it loads anywidget, which only this screen needs
 
         self._view = View(self)
         self.transcript = self._view.transcript
@@ -463,14 +476,14 @@ class LiveScreen(TurnScreen):
         self._setup: ModelSetup | None = None
 
     def begin(self, answer: Answer) -> None:
-        """Show the place of the view, and below it the HTML."""
+        """Add the view to the cell's output, and below it the HTML."""
         self._answer = answer
         self._view.tell({"actions": [*INTENTS, *SETUP, STOP_MAP], "large": self._large})
         self._place(self._view.place, False)
         self._html.begin()
 
     def act(self, action: "Action") -> None:
-        """Take an action of the page: an answer to the turn, or the wish to run it again if it had no answer."""
+        """Carry out what the user did in the page: answer the turn, stop it, choose a model, or run the turn again."""
         from agentmagic.widgets.page_messages import RetryTurn, SetupAction, StopMap
 
         if isinstance(action, Intent | StopMap):
@@ -482,17 +495,17 @@ class LiveScreen(TurnScreen):
             self._retry(self._view)
 
     async def typed(self) -> str | None:
-        """Wait for the page's hello, which tells that clicks arrive; at most as long as a page needs."""
+        """Wait a moment for the page's first message; return None if it shows that clicks arrive, else the reason."""
         if self._reachable and await self._view.takes_clicks():
             return None
         return UNREACHED if self._reachable else OLDER
 
     def offer_setup(self, offer: "Callable[[View], ModelSetup]") -> None:
-        """Show the card in the view."""
+        """Show the card on which the user chooses a model in the view."""
         self._setup = offer(self._view)
 
     def go_on(self) -> None:
-        """Show a further turn in the same view, which takes clicks again."""
+        """Show another turn in the same view, and accept clicks again."""
         self._view.tell({"actions": [*INTENTS]})
         self._html.go_on()
 
@@ -502,22 +515,22 @@ class LiveScreen(TurnScreen):
         self._view.tell({"setup": None})
 
     def offer_retry(self, retry: Retry | None) -> None:
-        """Offer it in the view, if clicks there can show a turn in this cell."""
+        """Offer in the view to run the turn again, if clicks reach the kernel while a cell runs."""
         self._retry = retry if self._reachable else None
 
     def feed(self, event: Event | MapProgress) -> None:
-        """Take an event; the next frame shows it."""
+        """Pass an event to the view and the HTML, which show it at the next frame."""
         self._view.feed(event)
         self._html.look(event)
 
     def rest(self) -> None:
-        """Leave the static output; the view stays drawn, however many turns are over in other cells."""
+        """Write the static output. The view stays open, however many turns of other cells end later."""
         self._view.tell({"actions": ["retry"] if self._retry is not None else [], "setup": None})
-        self._view.flush()  # the page draws the last words while the HTML is made
+        self._view.flush()  # before the HTML: the page draws the end of the turn while the HTML is rendered
         self._html.finish()
 
     def finish(self) -> None:
-        """Leave the static output, and keep the view drawn until several later turns are over."""
+        """Write the static output, and keep the view open until several later turns are over."""
         from agentmagic.widgets.view import keep
 
         self.rest()
@@ -525,16 +538,16 @@ class LiveScreen(TurnScreen):
 
     @property
     def seen(self) -> bool:
-        """Whether a page has said hello for the view."""
+        """Whether a page has drawn the view."""
         return self._view.mounted.is_set()
 
 
 def screen_of(front: FrontEnd, *, large: bool = False) -> TurnScreen:
-    """Return a new screen for the running cell, with `large` in type for a projector."""
+    """Return a new screen for the running cell; `large` is for large type, as on a projector."""
     match front.kind:
         case Kind.LIVE:
-            place, saved = (publisher(front.shell, uuid.uuid4().hex) for _ in range(2))
-            screen = LiveScreen(place, saved, reachable=front.reachable, large=large)
+            view_publisher, html_publisher = (publisher(front.shell, uuid.uuid4().hex) for _ in range(2))
+            screen = LiveScreen(view_publisher, html_publisher, reachable=front.reachable, large=large)
         case Kind.BATCH:
             screen = BatchScreen(publisher(front.shell, None), large=large)
         case Kind.TEXT:

@@ -1,4 +1,4 @@
-"""Shows the calls of a served notebook's clients in the cell that serves it, also when the cell is over."""
+"""Shows the MCP calls of clients to a served notebook in the cell that serves it, even after the cell has ended."""
 
 import threading
 import uuid
@@ -28,13 +28,13 @@ NO_ONE = "No client has called yet."
 
 ROWS = "display:grid;grid-template-columns:max-content minmax(0,1fr);gap:4px 12px;align-items:baseline;margin:6px 0"
 LINE = f"{MONO};user-select:all;-webkit-user-select:all;white-space:pre-wrap;overflow-wrap:anywhere"
-"""A click on a line selects all of it."""
+"""The style of a command line that clients run; a click selects the whole line."""
 
 
 class ServedCellView(ServedView):
-    """Shows how clients join, and below it the turns of their calls, one below the other.
+    """Shows how clients connect, and below that the turns of their calls, in order.
 
-    `place` is the name of the notebook, and its folder.
+    `place` is the file name of the notebook, "" if it is unknown, and its folder.
     """
 
     place: tuple[str, Path]
@@ -52,19 +52,19 @@ class ServedCellView(ServedView):
 
     @property
     def attended(self) -> bool:
-        """Whether the user can answer: on a card in a page that is open, or by typing while a cell waits for calls."""
+        """Whether the user can answer now: on a card in an open page, or by typing while a cell waits for calls."""
         types = engine().main.serving
         if not self._front.attended or self._front.kind is not Kind.LIVE:
             return self._front.attended and types
         from agentmagic.widgets.view import has_page
 
-        if not (self._front.reachable or types):  # no page can answer before the cell that runs is over
+        if not (self._front.reachable or types):  # a page can answer only after the running cell: wait for its end
             engine().call(engine().main.run(lambda: None))
-        # Before a page that draws views, the user clicks; others send no clicks to a cell, in which the user types.
+        # If a page draws views, the user clicks there. Otherwise the user types in the cell that waits for calls.
         return has_page() or (types and not self._screen.seen)
 
     def show(self, *, recorded: bool) -> None:
-        """Show how clients join, or that recorded calls are played, and the place of the cards."""
+        """Show how clients connect, or that recorded calls are played, and below it the place for the calls' cards."""
         self._recorded = recorded
         if self._front.kind is Kind.LIVE:
             self._publish(self._heading(), False)
@@ -75,7 +75,7 @@ class ServedCellView(ServedView):
             self._screen.rest()
 
     def begin(self, run: Run) -> None:
-        """Show a run below the earlier ones. After `CALLS_SHOWN` calls the view begins anew."""
+        """Show a run below the earlier runs. After `CALLS_SHOWN` calls the view is cleared first."""
         self._run = run
         self._shown += 1
         if self._shown > limits.CALLS_SHOWN:
@@ -87,7 +87,7 @@ class ServedCellView(ServedView):
             run.listen(Questions(run, self._typed, brief=self._front.kind is Kind.LIVE).feed)
 
     def close(self, why: str) -> None:
-        """Leave the static output of the calls so far, and say why no more are shown."""
+        """Write the static output of the calls so far, and show why no more calls follow."""
         if why and self._front.kind is Kind.LIVE:
             self._publish(self._heading(why), True)
         with self._leaving:
@@ -100,11 +100,11 @@ class ServedCellView(ServedView):
             if self._front.kind is Kind.LIVE:
                 in_thread(lambda: self._publish(self._heading(), True), "agentmagic-html")
         if isinstance(event, TurnFinished) and self._front.kind is not Kind.BATCH:
-            in_thread(self._rest, "agentmagic-html")  # rendering would delay the engine
+            in_thread(self._rest, "agentmagic-html")  # in a thread, because rendering would delay the engine
 
     def _rest(self) -> None:
         with self._leaving:
-            if self._run is None or self._run.over:  # else the next call is shown already
+            if self._run is None or self._run.over:  # otherwise the screen shows the next call already
                 self._screen.rest()
 
     def _answer(self, intent: Intent) -> None:
@@ -112,17 +112,17 @@ class ServedCellView(ServedView):
             self._run.pass_on(intent)
 
     async def _typed(self) -> str | None:
-        """Return why answers are typed, None if they are clicked: while no cell runs, every page sends clicks."""
+        """Return why the user must type answers, or None if the user clicks; while no cell runs, clicks always work."""
         return await self._screen.typed() if engine().main.serving else None
 
     # -- how clients join ----------------------------------------------------------------------
 
     def _heading(self, over: str = "") -> dict[str, str]:
-        """Return what stands above the cards; `over` says why no more come."""
-        called = f"Called by {shown(listed(list(self._clients)))}." if self._clients else ""
+        """Return the heading above the cards as a MIME bundle; `over` is the reason why no more calls follow."""
+        callers = f"Called by {shown(listed(list(self._clients)))}." if self._clients else ""
         first = over or self._first()
         if over or self._recorded or not self._front.attended:
-            text = " ".join(filter(None, (first, called)))
+            text = " ".join(filter(None, (first, callers)))
             return {"text/html": _div(element("p", text, style=MUTED)), "text/plain": text}
         rows = list(client_lines(self.place[0]))
         text = "\n".join((f"{first} {PASTE} {CARDS}", *(f"{name}:\n{line}" for name, line in rows), f"{NO_ONE} {END}"))
@@ -130,9 +130,9 @@ class ServedCellView(ServedView):
         if not self._clients:
             head = element("p", element("b", first), f" {PASTE} {CARDS}", style="margin:4px 0")
             return {"text/html": _div(head, grid, _small(f"{NO_ONE} {END}")), "text/plain": text}
-        head = element("p", element("b", first), f" {called} ", _small(END), style="margin:4px 0")
+        head = element("p", element("b", first), f" {callers} ", _small(END), style="margin:4px 0")
         how = fold(element("small", "Join with another agent"), grid, look=f"cursor:pointer;{MUTED}")
-        return {"text/html": _div(head, how), "text/plain": f"{first} {called} {END}"}
+        return {"text/html": _div(head, how), "text/plain": f"{first} {callers} {END}"}
 
     def _first(self) -> str:
         if self._recorded or not self._front.attended:

@@ -1,4 +1,4 @@
-"""The queue of a panel's turns: a session runs one turn at a time, and cells begin turns too."""
+"""The queue of a panel's turns: a session runs one turn at a time, and a cell may be running a turn of the session."""
 
 import asyncio
 import threading
@@ -15,17 +15,17 @@ from agentmagic.session import Session
 from agentmagic.text import one_line, shown
 
 SOON = 0.3
-"""Seconds that the main thread has to begin a turn before the panel tells that a cell keeps it busy."""
+"""Seconds to wait for the main thread to begin a turn before the panel shows that a cell keeps the thread busy."""
 
 SHOWN = 60
-"""Characters that are shown of a prompt in the queue."""
+"""Characters of a prompt in the queue that the panel shows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueuedTurn:
-    """A turn that `begin` begins, called where synchronous tools run.
+    """A turn in the queue, which `begin` starts; `begin` is called in the thread in which synchronous tools run.
 
-    `unsent` is the text, and `attached` the attachments, to give back to the user if the turn does not begin.
+    `unsent` is the text, and `attached` the attachments, that the user gets back if the turn does not begin.
     """
 
     begin: Callable[[], Run]
@@ -35,9 +35,10 @@ class QueuedTurn:
 
 
 class TurnQueue:
-    """Begins turns in the order in which they were added, each when its session is free; on the engine.
+    """Begins turns in the order in which they were added, each when its session is free.
 
-    `changed` is called when `note` may have changed, and `failed` with a turn that did not begin and the error.
+    The methods are called in the engine thread. `changed` is called when `note` may have changed, and `failed` with a
+    turn that did not begin and the error.
     """
 
     def __init__(
@@ -54,21 +55,21 @@ class TurnQueue:
 
     @property
     def note(self) -> str:
-        """The line that tells which turns wait and for what, or ""."""
+        """The line for the user about the turns in the queue and what they wait for, or ""."""
         number = len(self._turns)
         if not number or not (self._held or self._session.running):
             return ""
         first = one_line(self._turns[0].prompt, SHOWN)
-        which = f"{number} messages wait" if number > 1 else f"“{first}” waits" if first else "Your turn waits"
-        return f"{which} for {'the cell that runs' if self._held else 'the turn under way'}."
+        subject = f"{number} messages wait" if number > 1 else f"“{first}” waits" if first else "Your turn waits"
+        return f"{subject} for {'the cell that runs' if self._held else 'the turn under way'}."
 
     @property
     def waits(self) -> bool:
-        """Whether a turn of the queue has not begun yet, also if `note` does not tell of it."""
+        """Whether a turn in the queue has not begun yet, even if `note` is empty."""
         return bool(self._turns)
 
     def add(self, turn: QueuedTurn) -> None:
-        """Add a turn."""
+        """Add a turn at the end of the queue, and begin it as soon as possible."""
         self._turns.append(turn)
         self._changed()
         if self._work is None or self._work.done():
@@ -77,10 +78,10 @@ class TurnQueue:
     def withdraw(self) -> list[QueuedTurn]:
         """Remove the turns that have not begun, and return them."""
         with self._lock:
-            taken = [turn for turn in self._turns if turn is not self._beginning]
+            turns = [turn for turn in self._turns if turn is not self._beginning]
             self._turns = [turn for turn in self._turns if turn is self._beginning]
         self._changed()
-        return taken
+        return turns
 
     async def _begin_all(self) -> None:
         while turn := await self._next():
@@ -90,14 +91,14 @@ class TurnQueue:
             self._changed()
 
     async def _next(self) -> QueuedTurn | None:
-        """Wait until the session is free; return the turn that is first in the queue by then."""
+        """Wait until the session is free; return the turn that is then first in the queue, or None."""
         while self._turns and (run := self._session.running) is not None:
-            # wait() leaves the future alone when this task is cancelled; awaiting it would cancel the run's future.
+            # If this task is cancelled, wait() does not cancel the run's future; `await` on the future would.
             await asyncio.wait((asyncio.wrap_future(run.settled),))
         return self._turns[0] if self._turns else None
 
     def _begin(self, turn: QueuedTurn) -> None:
-        """Begin a turn in the main thread, unless the user has withdrawn it while it waited for that thread."""
+        """Begin a turn, in the main thread, unless the user withdrew it while it waited for that thread."""
         with self._lock:
             if turn not in self._turns:
                 return
@@ -105,7 +106,7 @@ class TurnQueue:
         turn.begin()
 
     async def _begun(self, turn: QueuedTurn) -> bool:
-        """Begin a turn, or tell why it cannot; return False if a cell has begun another turn first."""
+        """Begin a turn, or report the error if it cannot begin; return False if a cell has begun another turn first."""
         task = asyncio.ensure_future(engine().run_user(partial(self._begin, turn)))
         done, _ = await asyncio.wait((task,), timeout=SOON)
         if not done:
@@ -122,7 +123,7 @@ class TurnQueue:
 
 
 def why_not_begun(error: BaseException) -> str:
-    """Return why a turn did not begin; an error that is not ours goes to the log with its traceback."""
+    """Return the message for a turn that did not begin; log the traceback if the error is not agentmagic's own."""
     if isinstance(error, asyncio.CancelledError):  # the user interrupted the main thread
         return "Interrupted before the turn began."
     if not isinstance(error, AgentMagicError):

@@ -1,1 +1,1 @@
-"""The magics: their options, commands, completion and what they print."""
+"""The magics `%%agent`, `%agent` and `%mcp`: their options, subcommands, completion and printed output."""

@@ -1,6 +1,6 @@
-"""`%agent`: one method for each subcommand, and the table of them at the end; each returns what to print.
+"""The subcommands of `%agent`: one method for each, which returns the text to print. `AGENT_COMMANDS` lists them.
 
-A method's parameters are the arguments, its docstring is the help.
+A method's parameters are the arguments of the subcommand, and its docstring is the help.
 """
 
 import time
@@ -35,10 +35,10 @@ from agentmagic.widgets.commands import relative_path
 from agentmagic.widgets.inspector import inspect_turn
 
 RECORDS = 100
-"""How many log records `%agent debug` shows."""
+"""The number of log records that `%agent debug` shows."""
 NO_DOCK = "The panel is here: this page has no place for it beside the notebook."
 GLANCE = 2**20
-"""Bytes up to which a saved conversation is read when the extension is loaded: of a larger one no turns are counted."""
+"""Bytes of the largest saved conversation whose turns are counted when the extension is loaded."""
 
 
 Overwrite = Annotated[bool, Arg("--overwrite", "replace the file if it is there")]
@@ -50,27 +50,27 @@ def _check_turns(turns: int | None) -> None:
 
 
 class CellTurns(Protocol):
-    """Begins turns in the running cell."""
+    """Begins turns in the running cell, and shows the docked panel."""
 
     def answer(self, command: Ask, prompt: str) -> object:
-        """Ask, and return the answer as a value."""
+        """Run a turn with a prompt, and return the answer as a value."""
         ...
 
     def dock(self, session: str) -> bool:
-        """Show the docked panel of a session; return False if the page has none."""
+        """Show the docked panel of a session; return False if the page cannot show one."""
         ...
 
     def fix(self, session: str) -> None:
-        """Ask about the last error of a cell."""
+        """Run a turn that asks about the last error of a cell."""
         ...
 
     def resume(self, session: str) -> None:
-        """Go on with the plan that the last turn left open."""
+        """Run a turn that continues the unfinished plan of the last turn."""
         ...
 
 
 class AgentCommands:
-    """The subcommands of `%agent`, which is loaded under the name `magic`."""
+    """The methods that carry out the subcommands of `%agent`; `magic` is the name under which `%agent` is loaded."""
 
     def __init__(self, shell: InteractiveShell, namespace: Namespace, magic: str, turns: CellTurns) -> None:
         self._shell = shell
@@ -80,10 +80,10 @@ class AgentCommands:
 
     def status(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show the session: model, turns, tokens, cost, where it is saved, servers."""
-        known = self._namespace.known(session)
-        rows = formatting.status(session, known, self._namespace.place())
+        current = self._namespace.known(session)
+        rows = formatting.status(session, current, self._namespace.place())
         ask = f"%%{self._magic} and a prompt below it asks the agent; %{self._magic} help tells the other commands."
-        return f"{rows}\n\n{formatting.servers(known.toolsets())}\n\n{ask}"
+        return f"{rows}\n\n{formatting.servers(current.toolsets())}\n\n{ask}"
 
     def ask(
         self,
@@ -107,8 +107,8 @@ class AgentCommands:
         search: Annotated[tuple[str, ...], Arg("--search WORDS", "show only where these words stand together")] = (),
     ) -> str:
         """Show the turns of the session, or where words occur in them."""
-        known = self._namespace.known(session)
-        return formatting.found(known, search) if search else formatting.history(known)
+        current = self._namespace.known(session)
+        return formatting.found(current, search) if search else formatting.history(current)
 
     def chat(
         self,
@@ -121,10 +121,10 @@ class AgentCommands:
         dock: Annotated[bool, Arg("--dock", "beside the notebook, in JupyterLab and Notebook 7")] = False,
     ) -> str:
         """Show the chat panel of a session, which is made where there is none."""
-        shown = self._namespace.session(name or session)
+        current = self._namespace.session(name or session)
         if dock and self._turns.dock(name or session):
             return ""
-        shown.chat()
+        current.chat()
         return NO_DOCK if dock else ""
 
     def tools(
@@ -137,16 +137,16 @@ class AgentCommands:
         switch: Annotated[Literal["off"] | None, Arg("off", "offer them no more")] = None,
     ) -> str:
         """Show the tools the next turn would have, connecting servers where need be; offer those of the notebook."""
-        known = self._namespace.known(session)
+        current = self._namespace.known(session)
         if source is not None:
-            self._namespace.offer_notebook(known, offered=switch is None)
+            self._namespace.offer_notebook(current, offered=switch is None)
             if switch is not None:
                 return "The tools of the notebook are no longer offered."
-        skills = SkillReader(project_here(rules=known.agent.rules))
-        sources = (*self._namespace.toolsets(known, known.agent), skills)
-        found = formatting.tools(*self._namespace.definitions(sources))
-        web = commands.web_tools(known)
-        return f"{found}\nThe web: {web}." if web else found
+        skills = SkillReader(project_here(rules=current.agent.rules))
+        sources = (*self._namespace.toolsets(current, current.agent), skills)
+        text = formatting.tools(*self._namespace.definitions(sources))
+        web = commands.web_tools(current)
+        return f"{text}\nThe web: {web}." if web else text
 
     def models(
         self,
@@ -157,10 +157,10 @@ class AgentCommands:
         """Show the providers, or choose the model of the session."""
         if model is None:
             return formatting.models(self._namespace.known(session))
-        chosen = self._namespace.draft(session)
-        commands.choose_model(chosen, model)
-        self._namespace.bind(session, chosen)
-        return f"The session's model: {formatting.model_name(chosen)}"
+        draft = self._namespace.draft(session)
+        commands.choose_model(draft, model)
+        self._namespace.bind(session, draft)
+        return f"The session's model: {formatting.model_name(draft)}"
 
     def permission(
         self,
@@ -173,9 +173,9 @@ class AgentCommands:
     ) -> str:
         """Show what runs without asking, or choose its level; rules, hooks and class settings stay."""
         if level is not None:
-            chosen = self._namespace.draft(session)
-            commands.choose_level(chosen, level)
-            self._namespace.bind(session, chosen)
+            draft = self._namespace.draft(session)
+            commands.choose_level(draft, level)
+            self._namespace.bind(session, draft)
         return f"Permission: {formatting.permission(self._namespace.known(session).agent.permission)}"
 
     def rules(
@@ -185,10 +185,10 @@ class AgentCommands:
         approve: Annotated[Literal["approve"] | None, Arg("approve", "let all of them be used as they are now")] = None,
     ) -> str:
         """Show what the project tells the model: rules, skills, commands, and whether you have approved them."""
-        known = self._namespace.known(session)
-        said = report(project_here(rules=known.agent.rules), approve=approve is not None)
+        current = self._namespace.known(session)
+        text = report(project_here(rules=current.agent.rules), approve=approve is not None)
         self._namespace.looks.tell(None)
-        return said
+        return text
 
     def cost(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show requests, tokens and cost of the session."""
@@ -221,8 +221,8 @@ class AgentCommands:
     ) -> str:
         """Show what a turn sent and received: each request as the provider had it, times, tokens by part."""
         times = front_end(self._shell).kind is not Kind.BATCH
-        found = inspect_turn(self._namespace.known(session), turn, times=times)
-        display(found.search(" ".join(search)) if search else found)
+        inspection = inspect_turn(self._namespace.known(session), turn, times=times)
+        display(inspection.search(" ".join(search)) if search else inspection)
         return ""
 
     def resume(self, *, session: SessionName = DEFAULT_SESSION) -> str:
@@ -246,15 +246,15 @@ class AgentCommands:
 
     def undo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Undo the last turn, edit or reset, and what its tools did to variables; say what stays."""
-        known = self._namespace.known(session)
-        known.step_back()
-        return commands.undone(known)
+        current = self._namespace.known(session)
+        current.step_back()
+        return commands.undone(current)
 
     def redo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Do again what was undone last."""
-        known = self._namespace.known(session)
-        known.step_back(redo=True)
-        return commands.undone(known, redo=True)
+        current = self._namespace.known(session)
+        current.step_back(redo=True)
+        return commands.undone(current, redo=True)
 
     def serve(
         self,
@@ -281,8 +281,8 @@ class AgentCommands:
     def sessions(self) -> str:
         """Show the sessions of the notebook, and the conversations saved for it."""
         place = self._namespace.place()
-        saved = saved_in(place.folder) if place.folder is not None else []
-        return formatting.sessions(self._namespace.sessions(), saved, place, time.time())
+        records = saved_in(place.folder) if place.folder is not None else []
+        return formatting.sessions(self._namespace.sessions(), records, place, time.time())
 
     def load(
         self,
@@ -300,8 +300,8 @@ class AgentCommands:
         """Go on with a saved conversation: the session's own, or another one."""
         draft = self._namespace.draft(session)
         draft.restore(self._own_file(draft) if saved is None else self._saved_file(saved))
-        self._namespace.bind(session, draft)  # not before: a file that cannot be read leaves the name free
-        # Taken here, the notices are not shown a second time by the next turn.
+        self._namespace.bind(session, draft)  # after `restore`: if the file cannot be read, the variable stays unbound
+        # The notices are removed from the session here, so that the next turn does not show them again.
         return formatting.loaded(session, draft, draft.take_notices())
 
     def save(
@@ -313,15 +313,15 @@ class AgentCommands:
         """Save the conversation to a file of its own."""
         from agentmagic.export import FORMS
 
-        known = self._namespace.known(session)
+        current = self._namespace.known(session)
         file = file_of(target)
         if file.name.lower().endswith(FORMS):
             raise UsageError(
                 f"save writes a conversation to be loaded again: name a {SUFFIX} file. "
                 f"%{self._magic} export writes {', '.join(FORMS)}."
             )
-        known.save(file)
-        return f"Saved {counted(len(known.turns), 'turn')} in {relative_path(file)}."
+        current.save(file)
+        return f"Saved {counted(len(current.turns), 'turn')} in {relative_path(file)}."
 
     def fork(
         self,
@@ -331,10 +331,10 @@ class AgentCommands:
         turns: Annotated[int | None, Arg("--turns N", "take the first N turns only", check=_check_turns)] = None,
     ) -> str:
         """Begin another session with the turns of this one."""
-        known = self._namespace.known(session)
-        missing = commands.missing_turn(known)  # asked first: the turn may end during the copy
-        forked = self._namespace.fork(known, name, turns)
-        return f"{name} begins with {counted(len(forked.turns), 'turn')} of {session}.{missing}"
+        current = self._namespace.known(session)
+        missing = commands.missing_turn(current)  # before the copy, because a running turn may end during the copy
+        branch = self._namespace.fork(current, name, turns)
+        return f"{name} begins with {counted(len(branch.turns), 'turn')} of {session}.{missing}"
 
     def export(
         self,
@@ -349,10 +349,10 @@ class AgentCommands:
         """Write the conversation to a file; its name decides in which form."""
         from agentmagic.export import form_of
 
-        known, file = self._namespace.known(session), file_of(target)
-        form_of(file)  # first, so that an unknown form is refused before anything is said of the file
+        current, file = self._namespace.known(session), file_of(target)
+        form_of(file)  # first, so that the user gets the error about an unknown suffix before one about the file
         self._check_target(file, target, overwrite=overwrite)
-        return commands.export(known, file, self._namespace.functions(), overwrite=overwrite)
+        return commands.export(current, file, self._namespace.functions(), overwrite=overwrite)
 
     def hand_in(
         self,
@@ -436,41 +436,41 @@ class AgentCommands:
     ) -> str:
         """Show the last log records, or choose how much is kept of them."""
         if detail is None:
-            times = front_end(self._shell).kind is not Kind.BATCH  # a batch output is compared between runs
+            times = front_end(self._shell).kind is not Kind.BATCH  # no times in batch, whose outputs are compared
             return formatting.log(log.recent(RECORDS), detailed=log.is_detailed(), times=times)
         log.keep(detailed=detail == "on")
         sdks = f"every event of a turn, and what {', '.join(log.SDKS)} log"
-        kept = sdks if detail == "on" else "how turns begin and end, retries and warnings"
-        return f"The log now keeps {kept}. %{self._magic} debug shows its last {RECORDS} lines."
+        content = sdks if detail == "on" else "how turns begin and end, retries and warnings"
+        return f"The log now keeps {content}. %{self._magic} debug shows its last {RECORDS} lines."
 
     # -- files -----------------------------------------------------------------------------------
 
     def hint(self) -> str | None:
-        """Return the line that names a saved conversation, if the default session has no turns and could load it."""
+        """Return a line that names the last saved conversation; None if there is none, or the session has turns."""
         default = self._namespace.sessions().get(DEFAULT_SESSION)
         if default is None or default.path is None or default.turns:
             return None
-        # A conversation that was cleared has a file without turns.
-        saved = [one for one in saved_in(default.path.parent, GLANCE) if one.turns != 0]
-        if not saved:
+        # Skip files without turns, which cleared conversations leave.
+        records = [one for one in saved_in(default.path.parent, GLANCE) if one.turns != 0]
+        if not records:
             return None
-        one = saved[0]
-        others = f" %{self._magic} sessions lists all {len(saved)}." if len(saved) > 1 else ""
+        one = records[0]
+        others = f" %{self._magic} sessions lists all {len(records)}." if len(records) > 1 else ""
         age = formatting.ago(time.time() - one.modified)
         return (
             f"Saved conversation of this notebook: {one.name}, {formatting.length(one)}, {age}. "
             f"%{self._magic} {_how_to_load(one.name)} picks it up.{others}"
         )
 
-    def _check_target(self, target: Path, written: str, *, overwrite: bool) -> None:
-        """Raise UsageError if a file must not be written: the notebook itself, or one that is there already."""
+    def _check_target(self, target: Path, label: str, *, overwrite: bool) -> None:
+        """Raise UsageError if a file is the notebook itself, or exists and must not be overwritten."""
         if not target.exists():
             return
         notebook = self._namespace.place().notebook
         if notebook is not None and target.samefile(notebook):
-            raise UsageError(f"{written} is this notebook itself, which is not written over. Choose another name.")
+            raise UsageError(f"{label} is this notebook itself, which is not written over. Choose another name.")
         if not overwrite:
-            raise UsageError(f"{written} is there already. Choose another name, or replace it with --overwrite.")
+            raise UsageError(f"{label} is there already. Choose another name, or replace it with --overwrite.")
 
     def _own_file(self, session: Session) -> Path:
         if session.path is None:
@@ -480,18 +480,18 @@ class AgentCommands:
             )
         return path_of(session.path)
 
-    def _saved_file(self, written: str) -> Path:
-        """Return the file of a conversation by its name or its path. Raises UsageError if there is none."""
+    def _saved_file(self, text: str) -> Path:
+        """Return the file of a saved conversation, from its name or path. Raises UsageError if the file is missing."""
         place = self._namespace.place()
-        named, path = place.file(written), path_of(written)
-        # A name wins over a file of that name in the kernel's folder.
-        for file in (path if named is None else path_of(named), path):
+        named_file, path = place.file(text), path_of(text)
+        # Try the text as the name of a conversation first, then as a path from the kernel's folder.
+        for file in (path if named_file is None else path_of(named_file), path):
             if file.is_file():
                 return file
-        known = [one.name for one in (saved_in(place.folder) if place.folder is not None else ())]
+        names = [one.name for one in (saved_in(place.folder) if place.folder is not None else ())]
         raise UsageError(
-            f"There is no saved conversation {written!r}, nor a file.{did_you_mean(written, known)} "
-            f"Saved: {', '.join(known) or 'none'}."
+            f"There is no saved conversation {text!r}, nor a file.{did_you_mean(text, names)} "
+            f"Saved: {', '.join(names) or 'none'}."
         )
 
 
@@ -538,11 +538,11 @@ AGENT_COMMANDS: dict[str, Command] = {
 IN_A_CELL: frozenset[Command] = frozenset(
     {AgentCommands.ask, AgentCommands.chat, AgentCommands.fix, AgentCommands.resume, AgentCommands.serve}
 )
-"""Subcommands that need a running cell: those that use `CellTurns`. A panel has no running cell."""
+"""Subcommands that need a running cell, because they use `CellTurns`. They do not work in a panel."""
 
 
 def agent_magic(name: str = "agent") -> LineMagic:
-    """Return `%agent`, loaded under a name."""
+    """Return the `%agent` magic, under the given name."""
     about = (
         "Show and change sessions. To ask the agent, write %%agent with the prompt below it.\n"
         f"%{name} help CODE tells what the code behind an error means, such as [key-missing]."

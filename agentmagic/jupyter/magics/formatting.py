@@ -1,4 +1,4 @@
-"""What `%agent` and `%mcp` print about sessions, tools, models and servers: plain text."""
+"""Formats the plain text that `%agent` and `%mcp` print about sessions, tools, models and servers."""
 
 import json
 import os
@@ -54,48 +54,48 @@ if TYPE_CHECKING:
     from agentmagic.tools.mcp.content import Prompt, ResourceEntry
 
 MOST_LEFT_OUT = 20
-"""Tools of a server that are named with the reason why the model does not get them."""
+"""The most tools of a server that are listed as left out, each with the reason why the model does not get it."""
 
 _SECONDS = re.compile(r"\d+\.\d+(?= s\b)|(?<=seconds=)[\d.]+")
-"""Durations in the lines of the log."""
+"""Matches the durations in lines of the log."""
 
 STDERR_LINES = 5
-"""Lines of a server's stderr that are shown with its state."""
+"""Lines from the end of a server's stderr that are shown with its state."""
 
 WIDTH = 100
-"""Characters that are shown of a prompt, an answer or a description."""
+"""Characters of a prompt, an answer or a description that are shown in a line."""
 
 _PLACEHOLDERS = {"acp": "NAME", "scripted": "FILE.json", "cassette": "FILE.cassette.yaml"}
-"""What stands behind the colon of a model if it is not the model's name."""
+"""Placeholders for MODEL in "PROVIDER:MODEL", for providers that need no model's name there."""
 
 
 # -- sessions --------------------------------------------------------------------------------------
 
 
 def preview(seen: Preview, told: Sequence[PromptValue]) -> str:
-    """Return what a turn would send: tokens by part, then the parts themselves."""
+    """Return a description of what a turn would send: the tokens of each part, then the parts themselves."""
     request = seen.request
     rows = [(part, f"{number:>8,} tokens") for part, number in seen.tokens.items()]
     rows += [(shown(one.file), f"{tokens_of_text(one.text):>8,} tokens of the instructions") for one in request.project]
     rows += [("together", f"{sum(seen.tokens.values()):>8,} tokens, about")]
     rows += [(shown(value.written), f"{value.tokens:>8,} tokens: {shown(value.shown)}") for value in told]
-    left = f"\nNot connected, so their tools are not listed here: {', '.join(seen.unlisted)}." if seen.unlisted else ""
+    note = f"\nNot connected, so their tools are not listed here: {', '.join(seen.unlisted)}." if seen.unlisted else ""
     tools = (f"{tool.name}: {tool.description}\n{json.dumps(tool.parameters)}" for tool in request.tools)
     messages = (f"[{message.role}]\n{_words(message)}" for message in request.messages)
     web = [f"{tool.name}: {written_json(hosted_tool(tool))}" for tool in request.hosted]
     whose = f"Carried out by the provider of {seen.model}"
     parts = {"Instructions": [request.instructions], "Tools": tools, whose: web, "Messages": messages}
-    written = (f"-- {name} --\n" + "\n\n".join(texts) for name, texts in parts.items())
+    sections = (f"-- {name} --\n" + "\n\n".join(texts) for name, texts in parts.items())
     width = max(len(label) for label, _ in rows)
     lines = [f"  {label:<{width}}  {value}" for label, value in rows]
     if told:
         lines.insert(-len(told), "\nof the prompt:")
-    head = "\n".join([f"This would be sent to {seen.model}. Nothing was called.\n", *lines]) + left
-    return "\n\n".join([head, *(text for text in written if not text.endswith("--\n"))])
+    head = "\n".join([f"This would be sent to {seen.model}. Nothing was called.\n", *lines]) + note
+    return "\n\n".join([head, *(text for text in sections if not text.endswith("--\n"))])
 
 
 def _words(message: Message) -> str:
-    """Return a message as a model gets it, media named in words."""
+    """Return the text of a message as the model gets it; images and files are named instead."""
     parts = (
         f"{part.name}({written_json(part.arguments)})"
         if isinstance(part, ToolCall)
@@ -108,7 +108,7 @@ def _words(message: Message) -> str:
 
 
 def status(name: str, session: Session, place: SaveFolder) -> str:
-    """Return the state of a session; `place` is where the sessions that the magics make are saved."""
+    """Return the state of a session; `place` is the folder in which the magics save sessions."""
     rows = [
         ("session", name + (", a turn is running" if session.running else "")),
         ("model", model_name(session)),
@@ -122,7 +122,7 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("policy", f"bound by {one.file}: {', '.join(one.names)}" if (one := class_settings().policy) else ""),
         ("class", f"bound by {files}" if (files := _class_files()) else ""),
         *_project(session),
-        # Not the mode of the cassette, which a saved notebook does not tell.
+        # The mode of the cassette is not shown: a saved notebook must be the same in every mode.
         ("cassette", "" if (cassette := session.deck.path) is None else relative_path(cassette)),
         ("saved", _saved(session, place)),
         ("in doubt", _in_doubt(session)),
@@ -131,13 +131,16 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
 
 
 def _project(session: Session) -> list[tuple[str, str]]:
-    """Return what the project tells the model, a row for each kind of its files."""
+    """Return rows about the project's files for the model, one row for each kind: rules, skills, commands."""
     project = project_here(rules=session.agent.rules)
     return [(f"{kind}{'' if kind == 'rules' else 's'}", summary(project, kind)) for kind in get_args(FileKind)]
 
 
 def class_bounds() -> str:
-    """Return which files bound the notebook, what they bound, and which of their settings ask for more than holds."""
+    """Return lines about the policy and class files that limit the notebook, what they limit, and wider settings.
+
+    A wider setting asks for more than another of these files allows.
+    """
     bounds, lines = class_settings(), list[str]()
     if policy := bounds.policy:
         lines.append(f"Bound by the administrator's policy in {policy.file}: {', '.join(policy.names)}.")
@@ -152,60 +155,63 @@ def _class_files() -> str:
 
 
 def _from_here(file: Path) -> str:
-    """Return a path relative to the kernel's folder, so that a saved notebook names no folder of a machine."""
+    """Return a path relative to the kernel's folder, so that a saved notebook does not show the machine's folders."""
     try:
         return os.path.relpath(file)
-    except (OSError, ValueError):  # the folder is gone, or the file is on another drive
+    except (OSError, ValueError):  # the folder was deleted, or the file is on another drive
         return str(file)
 
 
 def new_session(name: str) -> str:
-    """Return the line that tells of a session that a cell has made; a capital may begin a prompt instead of a name."""
+    """Return the line about a session that a cell has made.
+
+    If the name begins with a capital, the user may have meant it as the first word of a prompt: the line explains that.
+    """
     hint = f" If it begins your prompt, write the prompt below the line, and del {name}." if name[0].isupper() else ""
     return f"New session: {name}.{hint}"
 
 
 def model_name(session: Session) -> str:
-    """Return the model that the next turn asks, and why if the agent does not name it."""
+    """Return the model of the next turn, with the reason if the agent does not name the model."""
     if override := settings.model_override():
         return f"{shown_name(override)} ({settings.MODEL} says so)"
     if session.agent.model is None:
-        found = default_model()
-        return f"{found} (its key is set)" if found else "none chosen, and no key is set; see %agent models"
+        default = default_model()
+        return f"{default} (its key is set)" if default else "none chosen, and no key is set; see %agent models"
     return chosen_model(session)
 
 
 def chosen_model(session: Session) -> str:
-    """Return the name of the model that the agent names, "" if it names none."""
-    chosen = session.agent.model
-    return "" if chosen is None else shown_name(chosen) if isinstance(chosen, str) else chosen.name
+    """Return the name of the agent's model, or "" if the agent names no model."""
+    model = session.agent.model
+    return "" if model is None else shown_name(model) if isinstance(model, str) else model.name
 
 
 def who_answers(session: Session) -> str:
-    """Return the sentence of the status bar about the model that the next turn asks."""
+    """Return the text in the status bar about the model of the next turn."""
     name = shown_name(settings.model_override() or "") or chosen_model(session) or default_model()
     return f"{name} answers" if name else "agentmagic found no key: your first message offers what there is"
 
 
 def usage(spent: Usage) -> str:
-    """Return requests, tokens and cost."""
-    written = f", {spent.cache_write_tokens:,} written to the cache" if spent.cache_write_tokens else ""
-    tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached{written}), {spent.output_tokens:,} out"
-    told = (counted(spent.requests, "request"), searches(spent), tokens, cost(spent.cost))
-    return ", ".join(filter(None, told))
+    """Return requests, tokens and cost in one line."""
+    cache = f", {spent.cache_write_tokens:,} written to the cache" if spent.cache_write_tokens else ""
+    tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached{cache}), {spent.output_tokens:,} out"
+    figures = (counted(spent.requests, "request"), searches(spent), tokens, cost(spent.cost))
+    return ", ".join(filter(None, figures))
 
 
 def stats(session: Session) -> str:
-    """Return a table with a line for each turn, and one for all of them."""
+    """Return a table of counts, tokens and cost, with a line for each turn and a line for all turns."""
     rows = [_turn_figures(f"{number}", turn.events, turn.usage) for number, turn in enumerate(session.turns, 1)]
     whole = _turn_figures("all", session.events, session.usage)
     head = ("turn", "requests", "tasks", "retries", "calls", "failed", "tokens in", "out", "cost")
     return _columns([head, *rows, whole], str.rjust) if rows else "There are no turns yet."
 
 
-def bill(found: FolderBill, columns: Sequence[str], caps: Sequence[PeriodCap]) -> str:
-    """Return a table of what saved sessions have used, its sums, what was not read, and what is left of the budgets."""
-    sums = found.sums(*columns)
+def bill(folder_usage: FolderBill, columns: Sequence[str], caps: Sequence[PeriodCap]) -> str:
+    """Return a table of the usage of saved sessions, with sums, notes about unread data, and the remaining budgets."""
+    sums = folder_usage.sums(*columns)
     if not sums:
         return "\n".join(["No saved session of this folder has asked a model yet.", *map(str, caps)])
     head = (*columns, "requests", "tokens", "cached", "cost", "failures")
@@ -218,14 +224,18 @@ def bill(found: FolderBill, columns: Sequence[str], caps: Sequence[PeriodCap]) -
         "  ".join(cell.ljust(width) if place < len(columns) else cell.rjust(width) for place, (cell, width) in cells)
         for cells in (enumerate(zip(row, widths, strict=True)) for row in table)
     ]
-    told = [f"Read from {counted(found.files, 'journal')} of this folder. Sessions that are not saved are in none."]
+    notes = [
+        f"Read from {counted(folder_usage.files, 'journal')} of this folder. Sessions that are not saved are in none."
+    ]
     if whole.unpriced:
-        told.append(f"The price of {counted(whole.unpriced, 'request')} is unknown, and not in the cost.")
-    if found.damaged:
-        told.append(f"{counted(found.damaged, 'line')} could not be read, and what stood there is missing.")
-    if found.left_out:
-        told.append(f"{counted(found.left_out, 'journal')} beyond the bounds were not read: those written first.")
-    return "\n".join([*(line.rstrip() for line in lines), "", *told, *map(str, caps)])
+        notes.append(f"The price of {counted(whole.unpriced, 'request')} is unknown, and not in the cost.")
+    if folder_usage.damaged:
+        notes.append(f"{counted(folder_usage.damaged, 'line')} could not be read, and what stood there is missing.")
+    if folder_usage.left_out:
+        notes.append(
+            f"{counted(folder_usage.left_out, 'journal')} beyond the bounds were not read: those written first."
+        )
+    return "\n".join([*(line.rstrip() for line in lines), "", *notes, *map(str, caps)])
 
 
 def _used(figures: UsedTogether) -> tuple[str, ...]:
@@ -236,22 +246,26 @@ def _used(figures: UsedTogether) -> tuple[str, ...]:
 
 
 def verdicts(sessions: Mapping[str, Session]) -> str:
-    """Return a table with a line for each difference of a request to its recording, and for each turn not asked."""
+    """Return a table that compares a replay with its recording.
+
+    It has a line for each request, with its differences if it has any, and a line for each recorded turn that the
+    notebook did not ask.
+    """
     rows = [
-        (name, one_line(shown(found.prompt), 40), f"{found.step}", one.cause if one else found.cause, _found(one))
+        (name, one_line(shown(verdict.prompt), 40), f"{verdict.step}", one.cause if one else verdict.cause, _found(one))
         for name, session in sessions.items()
-        for found in session.deck.verdicts
-        for one in found.differences or (None,)
+        for verdict in session.deck.verdicts
+        for one in verdict.differences or (None,)
     ]
     paths = dict.fromkeys(path.absolute() for session in sessions.values() if (path := session.deck.path) is not None)
-    left = [(take.session, one_line(shown(take.prompt), 40)) for path in paths for take in unasked(path)]
-    rows += [(session, cell, "", "not asked", "") for session, cell in left]
+    unasked_takes = [(take.session, one_line(shown(take.prompt), 40)) for path in paths for take in unasked(path)]
+    rows += [(session, cell, "", "not asked", "") for session, cell in unasked_takes]
     head = ("session", "cell", "step", "verdict", "")
     return _columns([head, *rows], str.ljust) if rows else "Nothing was replayed yet."
 
 
 def _columns(table: Sequence[Sequence[str]], place: Callable[[str, int], str]) -> str:
-    """Write a table, with each cell in its place within the width of its column."""
+    """Return the text of a table; `place` (`str.ljust` or `str.rjust`) pads each cell to the width of its column."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join("  ".join(map(place, row, widths)).rstrip() for row in table)
 
@@ -262,18 +276,18 @@ def _found(one: Difference | None) -> str:
     return f"{one.field}: {one_line(shown(one.before), 40)} -> {one_line(shown(one.after), 40)}"
 
 
-def _turn_figures(name: str, events: Sequence[Event], spent: Usage) -> tuple[str, ...]:
-    told: list[Event] = [innermost(event) for event in events]
-    counts = Counter(type(event) for event in told)
-    again = sum(isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in told)
-    failed = sum(isinstance(event, ToolFinished) and event.result.is_error for event in told)
-    figures = (spent.requests, counts[TaskFinished], again, counts[ToolFinished], failed)
-    tokens = (spent.input_tokens, spent.output_tokens)
-    return (name, *(f"{figure:,}" for figure in (*figures, *tokens)), cost(spent.cost))
+def _turn_figures(name: str, events: Sequence[Event], total: Usage) -> tuple[str, ...]:
+    inner: list[Event] = [innermost(event) for event in events]
+    counts = Counter(type(event) for event in inner)
+    again = sum(isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in inner)
+    failures = sum(isinstance(event, ToolFinished) and event.result.is_error for event in inner)
+    figures = (total.requests, counts[TaskFinished], again, counts[ToolFinished], failures)
+    tokens = (total.input_tokens, total.output_tokens)
+    return (name, *(f"{figure:,}" for figure in (*figures, *tokens)), cost(total.cost))
 
 
 def history(session: Session) -> str:
-    """List the turns of a session: the prompt, the reason of an early end, the answer."""
+    """List the turns of a session: the prompt, the reason if the turn ended early, the answer."""
     lines: list[str] = []
     number = 0
     for event in session.events:
@@ -289,7 +303,7 @@ def history(session: Session) -> str:
 
 
 def found(session: Session, words: Sequence[str]) -> str:
-    """List where words occur in a session: the turn, the role, the text around them."""
+    """List the places in a session where words occur: the turn, the role, the text around the words."""
     matches = session.search(" ".join(words))
     lines = [f"{match.turn + 1:>3}  {match.role:<10}{_line(match.excerpt)}" for match in matches]
     return "\n".join(lines) or f"{' '.join(words)!r} occurs nowhere in the conversation."
@@ -298,8 +312,8 @@ def found(session: Session, words: Sequence[str]) -> str:
 def sessions(
     bound: Mapping[str, Session], conversations: Sequence[SavedConversation], place: SaveFolder, now: float
 ) -> str:
-    """List the sessions that variables hold, and the conversations of the notebook's folder, the last used first."""
-    # One width for both lists, so that their columns line up.
+    """List the sessions in variables, and the conversations that are saved for the notebook, the last used first."""
+    # Use one width for both lists, so that their columns line up.
     width = max(map(len, (*bound, *(one.name for one in conversations))), default=0) + 2
     lines = ["Sessions of the notebook:"]
     lines += [
@@ -315,12 +329,15 @@ def sessions(
 
 
 def length(saved: SavedConversation) -> str:
-    """Return how long a saved conversation is, in turns or else in bytes."""
+    """Return the length of a saved conversation in turns, or in MB if its turns were not counted."""
     return f"{saved.path.stat().st_size / 1e6:.0f} MB" if saved.turns is None else counted(saved.turns, "turn")
 
 
 def loaded(name: str, session: Session, notices: Sequence[Notice]) -> str:
-    """Return what was loaded of a saved conversation: its length, its end, tools in doubt, damage."""
+    """Return lines about a loaded conversation: its length, its last turn, its tools in doubt, damage to its file.
+
+    A tool is in doubt if a kernel died while the tool was running.
+    """
     where = relative_path(session.path) if session.path is not None else "memory"
     lines = [f"{name} goes on with {counted(len(session.turns), 'turn')} of {where}."]
     if session.turns:
@@ -332,7 +349,7 @@ def loaded(name: str, session: Session, notices: Sequence[Notice]) -> str:
 
 
 def ago(seconds: float) -> str:
-    """Return how long ago something was, in its largest unit."""
+    """Return a time span as text such as "3 hours ago", in the largest unit that fits."""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length:
             return f"{counted(int(seconds // length), unit)} ago"
@@ -340,23 +357,23 @@ def ago(seconds: float) -> str:
 
 
 def permission(given: PolicyLike) -> str:
-    """Return what a permission lets run: its default with the level, its rules, its hook."""
+    """Return a line about a permission policy: its default or level, the number of its rules, whether it has a hook."""
     policy = policy_of(given)
     default = policy.default if policy.level == "ask" or policy.default != "ask" else LEVELS[policy.level].lower()
     rules = counted(len(policy.rules), "rule") if policy.rules else ""
-    what = ", ".join(filter(None, (default, rules, "a hook" if policy.hook else "")))
+    summary_text = ", ".join(filter(None, (default, rules, "a hook" if policy.hook else "")))
     override = settings.permission_override()
-    return f"{override} ({settings.PERMISSION}), over {what}" if override else what
+    return f"{override} ({settings.PERMISSION}), over {summary_text}" if override else summary_text
 
 
 def _context(session: Session) -> str:
-    """Return how much of the model's window the last request took, or "" before the first one."""
+    """Return how much of the model's context window the last request filled, or "" before the first request."""
     for turn in reversed(session.turns):
-        if taken := tokens_used(turn):
-            started = turn.events[0]
-            window = info(started.model).window if isinstance(started, TurnStarted) else None
-            share = f" of the window of {window:,} ({taken / window:.0%})" if window else ""
-            return f"{taken:,} tokens{share}"
+        if tokens := tokens_used(turn):
+            start = turn.events[0]
+            window = info(start.model).window if isinstance(start, TurnStarted) else None
+            share = f" of the window of {window:,} ({tokens / window:.0%})" if window else ""
+            return f"{tokens:,} tokens{share}"
     return ""
 
 
@@ -379,7 +396,7 @@ def _in_doubt(session: Session) -> str:
 
 
 def models(session: Session) -> str:
-    """List the providers, their default models and whether their keys are set, and the outside agents that are here."""
+    """List the providers with their default models and whether their keys are set, and the installed outside agents."""
     rows = [
         (f"{row.name}:{row.default or _PLACEHOLDERS.get(row.name, 'MODEL')}", f"{row.about}{_key(row)}")
         for row in providers().values()
@@ -391,7 +408,7 @@ def models(session: Session) -> str:
 
 
 def tools(definitions: Sequence[ToolDef], problems: Sequence[str] = ()) -> str:
-    """List tools under their servers, the notebook's own first, and then the problems of servers that failed."""
+    """List the tools of each server, those of the notebook first, and then the problems of servers that failed."""
     if not definitions and not problems:
         return "There are no tools. Mark a function with @tool, or connect a server with %mcp add."
     in_order = sorted(definitions, key=lambda one: (one.server != "notebook", one.server, one.name))
@@ -404,12 +421,12 @@ def tools(definitions: Sequence[ToolDef], problems: Sequence[str] = ()) -> str:
 
 
 def log(lines: Sequence[LogEntry], *, detailed: bool, times: bool) -> str:
-    """List log records, one a line; without `times` neither the clock nor a duration is in them."""
+    """List log records, one on each line; without `times`, the lines have no time of day and no durations."""
     hint = "%agent debug on keeps more from then on: every event of a turn, and the SDKs' records.\n"
     clock = "%H:%M:%S " if times else ""
     rows = [f"{time.strftime(clock, time.localtime(one.time))}{one.level:<8}{one.logger}: {one.text}" for one in lines]
-    listed = "\n".join(rows) or "There are no records yet."
-    return ("" if detailed else hint) + (listed if times else _SECONDS.sub("…", listed))
+    text = "\n".join(rows) or "There are no records yet."
+    return ("" if detailed else hint) + (text if times else _SECONDS.sub("…", text))
 
 
 def _key(row: Provider) -> str:
@@ -422,8 +439,8 @@ def _key(row: Provider) -> str:
 
 
 def servers(toolsets: Iterable[Toolset], name: str | None = None, *, errors: bool = True) -> str:
-    """List the servers among toolsets, or one of them: name, state, number of tools, and what went wrong."""
-    from agentmagic.tools.mcp import McpServers  # takes a while to load, and many notebooks have no server
+    """List the MCP servers among toolsets, or only the server `name`: name, state, number of tools, last error."""
+    from agentmagic.tools.mcp import McpServers  # imported late: it is slow, and many notebooks have no server
 
     states = [state for source in toolsets if isinstance(source, McpServers) for state in source.servers]
     lines = [
@@ -442,11 +459,11 @@ def _tools(state: "ServerState") -> str:
 
 
 def server(state: "ServerState") -> str:
-    """Return all that is known of a server."""
+    """Return all details of a server: address, state, tools, errors, the end of its stderr."""
     left_out = [("left out", f"{name}: {why}") for name, why in list(state.left_out.items())[:MOST_LEFT_OUT]]
     if len(state.left_out) > MOST_LEFT_OUT:
         left_out.append(("", f"({MOST_LEFT_OUT} of {len(state.left_out)})"))
-    dropped = [("dropped", f"{name}: {', '.join(found)}") for name, found in state.dropped.items() if found]
+    dropped_rows = [("dropped", f"{name}: {', '.join(words)}") for name, words in state.dropped.items() if words]
     rows = [
         ("server", state.name),
         ("state", state.state),
@@ -457,7 +474,7 @@ def server(state: "ServerState") -> str:
         ("runs unasked", ", ".join(state.allow)),
         ("disabled", ", ".join(state.disabled)),
         *left_out,
-        *dropped[:MOST_LEFT_OUT],
+        *dropped_rows[:MOST_LEFT_OUT],
         ("error", state.error),
     ]
     lines = [f"{label:<14}{shown(value)}" for label, value in rows if value]
@@ -470,23 +487,23 @@ def server(state: "ServerState") -> str:
 
 
 def server_log(lines: Sequence[tuple[str, str, str]], stderr: str) -> str:
-    """List what a server logged, as level, logger and text, and the end of its stderr."""
-    said = [shown(f"{level:<10}{logger + ': ' if logger else ''}{text}") for level, logger, text in lines]
+    """List the log lines of a server (level, logger and text), and the end of its stderr."""
+    entries = [shown(f"{level:<10}{logger + ': ' if logger else ''}{text}") for level, logger, text in lines]
     end = [f"\nThe end of its stderr:\n{shown(stderr)}"] if stderr else []
-    return "\n".join([*said, *end]) or "It has logged nothing."
+    return "\n".join([*entries, *end]) or "It has logged nothing."
 
 
 def prompts(found: "Iterable[Prompt]") -> str:
-    """List prompts of servers: server, name, how the arguments are written, description."""
+    """List prompts of servers: server, name, arguments (optional ones in brackets), description."""
     lines: list[str] = []
     for one in found:
-        arguments = (f"{given.name}=" if given.required else f"[{given.name}=]" for given in one.arguments)
+        arguments = (f"{argument.name}=" if argument.required else f"[{argument.name}=]" for argument in one.arguments)
         lines.append(f"{one.server}  {one.name}  {' '.join(arguments)}  {_line(one.description)}")
     return shown("\n".join(lines)) or "The servers offer no prompts."
 
 
 def resources(found: "Iterable[ResourceEntry]") -> str:
-    """List resources of servers as a cell names them: server, URI, description."""
+    """List resources of servers, each as a prompt names it, `@SERVER:URI`, with its description."""
     lines = [f"@{one.server}:{one.uri}  {_line(one.description or one.name)}" for one in found]
     return shown("\n".join(lines)) or "The servers offer no resources."
 
@@ -502,9 +519,9 @@ WAIT_FOR_CALLS = "Calls are carried out while a cell waits for them: %agent serv
 
 
 def stopped_serving(session: Session) -> str:
-    """End the serving of a session, and return what was ended."""
-    if (served := session.serving) is None:
+    """Stop serving a session, and return a message with the clients that called. Raises UsageError if not served."""
+    if (serving := session.serving) is None:
         raise UsageError("Nothing is served. %agent serve begins it.")
-    served.stop()
-    clients = f" Clients that called: {listed(served.clients)}." if served.clients else ""
+    serving.stop()
+    clients = f" Clients that called: {listed(serving.clients)}." if serving.clients else ""
     return f"{STOPPED}{clients}"

@@ -1,6 +1,6 @@
-"""`%mcp`: one method for each subcommand, and the table of them at the end; each returns what to print.
+"""The subcommands of `%mcp`: one method for each, which returns the text to print. `MCP_COMMANDS` lists them.
 
-A method's parameters are the arguments, its docstring is the help.
+A method's parameters are the arguments of the subcommand, and its docstring is the help.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NOT_STARTED = "{} is not started: a replay needs no server. The first turn that is not replayed starts it."
 LONGEST_INPUT = 500
-"""Characters that are shown of a file's description of a value that it asks for."""
+"""Characters that are shown of the description of a value for which a configuration file asks the user."""
 
 ServerName = Annotated[str, Arg("SERVER", "its name here", complete=servers)]
 OptionalServer = Annotated[str | None, Arg("SERVER", "its name here", complete=servers)]
@@ -35,9 +35,10 @@ Patterns = Annotated[
 
 
 class McpCommands:
-    """The subcommands of `%mcp`: the notebook's own servers, and those of its sessions' agents.
+    """The methods that carry out the subcommands of `%mcp`, for the notebook's servers and those of sessions' agents.
 
-    `attended` returns whether a person can type in the running cell; `put` asks the session of a name a prompt.
+    `attended` returns whether a user can type in the running cell; `put` runs a turn with a prompt in the session of
+    that name.
     """
 
     def __init__(self, namespace: Namespace, attended: Callable[[], bool], put: Callable[[str, Message], None]) -> None:
@@ -100,14 +101,14 @@ class McpCommands:
         from agentmagic.tools.mcp import config
 
         group = self._namespace.need_servers()
-        found = config.read(path_of(file), ask=_typed_input if self._attended() else None)
-        problems = [self._connect(group, name, one) for name, one in found.items()]
+        configs = config.read(path_of(file), ask=_typed_input if self._attended() else None)
+        problems = [self._connect(group, name, one) for name, one in configs.items()]
         return "\n".join([formatting.servers((group,), errors=False), *filter(None, problems)])
 
     def approve(self, *, name: ServerName) -> str:
         """Let a server start that a configuration file names, as it is written there now."""
         group = self._holding(name)
-        pending = group.pending(name)  # read before the approval: it is the command line that is approved
+        pending = group.pending(name)  # the server's command line; not available any more after the approval
         if pending is None:
             return f"{name} needs no approval."
         group.approve(name)
@@ -190,9 +191,9 @@ class McpCommands:
     ) -> str:
         """Show a prompt of a server, filled in, or ask it."""
         group = self._holding(name)
-        filled = dict(_pair(written, "=", "an argument of a prompt. Write NAME=VALUE") for written in arguments)
-        messages = engine().call(group.prompt(name, prompt, filled))
-        # Only the text is printed: pictures and files of the messages go to the model alone.
+        values = dict(_pair(word, "=", "an argument of a prompt. Write NAME=VALUE") for word in arguments)
+        messages = engine().call(group.prompt(name, prompt, values))
+        # Print only the text: images and files in the messages are for the model.
         if not ask:
             return "\n\n".join(f"{message.role}: {message.text}" for message in messages) or "The prompt is empty."
         self._put(session, _as_one(messages))
@@ -205,7 +206,7 @@ class McpCommands:
     # -- the servers meant ---------------------------------------------------------------------
 
     def _holding(self, name: str) -> "McpServers":
-        """Return the group that holds a server, the notebook's own first. Raises UsageError for an unknown name."""
+        """Return the first group that has the server, the notebook's own first. Raises UsageError if there is none."""
         if (group := self._namespace.group_of(name)) is None:
             names = [state.name for group in self._namespace.server_groups() for state in group.servers]
             hint = did_you_mean(name, names)
@@ -216,13 +217,16 @@ class McpCommands:
         return self._namespace.server_groups() if name is None else (self._holding(name),)
 
     def _with_tools(self, name: str, patterns: Sequence[str]) -> "McpServers":
-        """Return the group that holds a server. Raises UsageError if its tools are known and a pattern fits none."""
+        """Return the group that has the server.
+
+        Raises UsageError if the server's tools are known and a pattern matches no tool.
+        """
         group = self._holding(name)
         group.check(name, patterns)
         return group
 
     def _connect(self, group: "McpServers", name: str, config: "ServerConfig") -> str:
-        """Connect a server of a file, after a person has agreed to its start; return what went wrong."""
+        """Connect a server from a file, after the user has approved its start; return the error message, or ""."""
         replays = self._namespace.replays
         try:
             engine().call(group.add(name, config, connect=not replays))
@@ -238,10 +242,10 @@ class McpCommands:
 
 
 def _started(group: "McpServers", name: str, *, approve: bool = False) -> str:
-    """Connect a server, and approve it first if told so; return what went wrong."""
+    """Connect a server, with `approve` after approving its start; return the error message, or ""."""
     try:
         if approve:
-            group.approve(name)  # fails if the file that keeps approvals cannot be written
+            group.approve(name)  # raises ServerError if the file of approvals cannot be written
         engine().call(group.restart(name))
     except ServerError as error:
         return with_code(error)
@@ -249,7 +253,7 @@ def _started(group: "McpServers", name: str, *, approve: bool = False) -> str:
 
 
 def _as_one(messages: Sequence[Message]) -> Message:
-    """Return a server's messages as one prompt; each part of several says which role spoke."""
+    """Return a server's messages as one prompt; if there are several, each begins with its role."""
     if len(messages) == 1:
         return Message("user", messages[0].parts)
     parts: list[Content] = []
@@ -259,43 +263,43 @@ def _as_one(messages: Sequence[Message]) -> Message:
     return Message("user", tuple(parts))
 
 
-def _without(name: str, disabled: Sequence[str]) -> str:
-    if not disabled:
+def _without(name: str, names: Sequence[str]) -> str:
+    if not names:
         return f"Of {name}, the model gets every tool from the next turn on."
-    return f"Of {name}, the model does not get: {', '.join(disabled)}."
+    return f"Of {name}, the model does not get: {', '.join(names)}."
 
 
 def _refuse(program: str, kind: str, options: Mapping[str, object]) -> None:
-    """Raise UsageError if one of these was given."""
-    for option, given in options.items():
-        if given:
+    """Raise UsageError if one of the options has a value, because this kind of server does not accept them."""
+    for option, value in options.items():
+        if value:
             raise UsageError(f"{program} {kind}, which takes no {option}. See %mcp add --help.")
 
 
 def _pair(written: str, sign: str, kind: str) -> tuple[str, str]:
-    key, found, value = written.partition(sign)
-    if not found or not key.strip():
+    key, separator, value = written.partition(sign)
+    if not separator or not key.strip():
         raise UsageError(f"{written!r} is not {kind}.")
     return key.strip(), value.strip() if sign == ":" else value
 
 
-def _typed_input(asked: "Input") -> str:
-    """Return a value that a file of VS Code asks for, typed by the person; "" stands for its default.
+def _typed_input(field: "Input") -> str:
+    """Ask the user to type the value of an input in a VS Code file, and return it; "" stands for the default.
 
-    A secret is typed hidden.
+    A password is typed without echo.
     """
-    choices = f" ({', '.join(asked.options)})" if asked.options else ""
-    default = f", else {asked.default}" if asked.default else ""
-    # The description comes from the file: on one line it cannot pass for another question.
-    about = one_line(shown(f"{asked.description or asked.id}{choices}{default}"), LONGEST_INPUT)
-    prompt = f"The file asks for {asked.id!r}: {about}: "
+    choices = f" ({', '.join(field.options)})" if field.options else ""
+    default = f", else {field.default}" if field.default else ""
+    # The file is untrusted: its description is shown on one line, so that it cannot look like another question.
+    about = one_line(shown(f"{field.description or field.id}{choices}{default}"), LONGEST_INPUT)
+    prompt = f"The file asks for {field.id!r}: {about}: "
     while True:
         try:
-            typed = getpass(prompt) if asked.password else input(prompt)
+            text = getpass(prompt) if field.password else input(prompt)
         except EOFError:
             return ""
-        if not (typed and asked.options) or typed in asked.options:
-            return typed
+        if not (text and field.options) or text in field.options:
+            return text
 
 
 MCP_COMMANDS: dict[str, Command] = {
@@ -319,5 +323,5 @@ MCP_COMMANDS: dict[str, Command] = {
 
 
 def mcp_magic() -> LineMagic:
-    """Return `%mcp`."""
+    """Return the `%mcp` magic."""
     return LineMagic("mcp", "Connect MCP servers, whose tools every session of the notebook may use.", MCP_COMMANDS)

@@ -1,6 +1,6 @@
 """Reads the lines of the magics: `%%agent` into an `Ask`, `%agent` and `%mcp` into a `ParsedLine`.
 
-Parsers, help and completion are all made from signatures: each parameter of a command, or field of `Ask`, is
+Parsers, help and completion are all made from signatures: each parameter of a command and each field of `Ask` is
 annotated with an `Arg`, and the docstring is the help.
 """
 
@@ -45,20 +45,20 @@ from agentmagic.text import did_you_mean, listed
 SESSION_FLAGS = ("-s", "--session")
 
 _QUOTED_OR_NOT = re.compile(r"""("[^"]*"|'[^']*')|((?:\{[^{}]*\}|[^"'])+)""")
-"""A quoted piece of a line, or one outside quotes; quotes within braces belong to an expression."""
+"""Matches a quoted piece of a line, or a piece outside quotes. Quotes within braces are part of an expression."""
 
 _COMMAND = re.compile(r"(?<!\S)/(\S+)")
 
 Command = Callable[..., Any]
-"""A subcommand: a method whose keyword-only parameters are annotated with an `Arg`; returns what to print, a `str`.
+"""A subcommand: a method whose keyword-only parameters are annotated with an `Arg`. It returns the `str` to print.
 
-`ask` returns the value of its expression instead, which is never a plain `str`.
+Only `ask` returns a value instead, the answer, which is never a plain `str`.
 """
 
 
 @dataclass(frozen=True)
 class ParsedLine:
-    """A subcommand and its arguments."""
+    """A subcommand, by its name `word`, and its arguments."""
 
     word: str
     arguments: Mapping[str, Any]
@@ -73,25 +73,28 @@ def _names(written: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in written.split(",") if name.strip())
 
 
-def read_settings(written: Sequence[str]) -> ModelSettings:
-    """Return the settings of "NAME=VALUE" words, each VALUE JSON or plain text. Raises UsageError."""
+def read_settings(words: Sequence[str]) -> ModelSettings:
+    """Return the model settings in "NAME=VALUE" words; each VALUE is JSON, or else plain text.
+
+    Raises UsageError for an unknown setting.
+    """
     settings = ModelSettings()
-    for word in written:
+    for word in words:
         path, equals, text = word.partition("=")
         name, *inner = path.split(".")
         if not equals or name not in SETTINGS or bool(inner) != (name == "extra"):
-            known = ", ".join(one for one in SETTINGS if one != "extra")
+            names = ", ".join(one for one in SETTINGS if one != "extra")
             hint = did_you_mean(name, SETTINGS) if name not in SETTINGS else ""
             raise UsageError(
-                f"--set {word} is no setting.{hint} Write NAME=VALUE with one of {known}, or extra.FIELD=VALUE."
+                f"--set {word} is no setting.{hint} Write NAME=VALUE with one of {names}, or extra.FIELD=VALUE."
             )
         value: Any = text
         with suppress(ValueError, RecursionError):
             value = json.loads(text)
         for key in reversed(inner):
             value = {key: value}
-        given: dict[str, Any] = {name: value}
-        settings |= ModelSettings(**given)
+        setting: dict[str, Any] = {name: value}
+        settings |= ModelSettings(**setting)
     return settings
 
 
@@ -247,20 +250,22 @@ class Ask:
         self._check_map()
 
     def _check_map(self) -> None:
-        """Raise UsageError for an option of maps without one, and for an option that no map has."""
+        """Raise UsageError if an option needs `--map` and the line lacks it, or if an option does not work in a map."""
         flags = _FLAGS_OF_MAPS if self.rows is None else _REFUSED_BY_MAPS
-        given = [flag for name, flag in flags.items() if getattr(self, name) not in (None, False, "")]
-        if given and self.rows is None:
-            raise UsageError(f"{listed(given)} {'is' if len(given) == 1 else 'are'} about a map. Add --map NAME.")
-        if given:
+        used_flags = [flag for name, flag in flags.items() if getattr(self, name) not in (None, False, "")]
+        if used_flags and self.rows is None:
+            raise UsageError(
+                f"{listed(used_flags)} {'is' if len(used_flags) == 1 else 'are'} about a map. Add --map NAME."
+            )
+        if used_flags:
             bg = " In code, session.start_map(...) returns at once." if self.bg else ""
-            raise UsageError(f"A map asks its rows without {listed(given)}. Leave that out, or --map.{bg}")
+            raise UsageError(f"A map asks its rows without {listed(used_flags)}. Leave that out, or --map.{bg}")
 
     def given(self, kind: type[Agent] | type[TurnSettings] | type[MapSettings]) -> dict[str, Any]:
-        """Return what the line gives for fields of an agent, or of the settings of a turn or a map, by their names."""
-        names = {field.name for field in fields(kind)} - {"settings", "tools"}  # which the runner looks up
+        """Return the line's options that are fields of `kind`, by field name; options that are not set are left out."""
+        names = {field.name for field in fields(kind)} - {"settings", "tools"}  # the runner handles these two
         if self.rows is not None and kind is Agent:
-            names.discard("max_cost")  # which is that of the whole map
+            names.discard("max_cost")  # with --map, the limit is for the whole map, not for each turn
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name in names}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -283,26 +288,26 @@ def ask_parser(magic: str = "agent") -> "Parser":
 
 
 def parse_ask(line: str, magic: str = "agent") -> Ask | Help:
-    """Read the line of a `%%agent` cell. Raises UsageError."""
+    """Return the options in the line of a `%%agent` cell, or Help. Raises UsageError for an invalid line."""
     line, command, arguments = _split_command(line, ask_parser(magic))
     read = ask_parser(magic).read(_words(line))
     return read if isinstance(read, Help) else Ask(**read, command=command, arguments=arguments)
 
 
 def _split_command(line: str, parser: Parser) -> tuple[str, str, str]:
-    """Return the part of a line before `/COMMAND`, the name of the command, and what follows it as it is written."""
-    for found in _COMMAND.finditer(line):
-        before = line[: found.start()]
-        with suppress(UsageError):  # an open quote: the slash stands in a text
+    """Return the part of a line before `/COMMAND`, the command's name, and the unchanged text after the command."""
+    for match in _COMMAND.finditer(line):
+        before = line[: match.start()]
+        with suppress(UsageError):  # raised for an open quote: the slash is within quotes, and starts no command
             if not parser.awaits_value(_words(before)):
-                return before, found[1], line[found.end() :].strip()
+                return before, match[1], line[match.end() :].strip()
     return line, "", ""
 
 
 class LineMagic:
-    """A line magic with subcommands, the first of which is meant if the line names none.
+    """A line magic with subcommands. The first subcommand is used if the line names none.
 
-    `note` returns what the help says at its end.
+    `redirect` ends the error message about an unknown subcommand. `note` returns the end of the help.
     """
 
     def __init__(
@@ -318,17 +323,17 @@ class LineMagic:
         self.commands = commands
         self._about = about
         self._note = note
-        self._redirect = redirect  # ends the message about an unknown subcommand
+        self._redirect = redirect
         self._parsers: dict[str, Parser] = {}
 
     def parser(self, word: str) -> "Parser":
-        """Return the parser of a subcommand; making one takes a millisecond, so each is made once."""
+        """Return the parser of a subcommand. Parsers are cached, because making a parser takes a millisecond."""
         if word not in self._parsers:
             self._parsers[word] = Parser(f"{self.name} {word}", self.commands[word])
         return self._parsers[word]
 
     def read(self, line: str) -> ParsedLine | Help:
-        """Return the subcommand that a line names. Raises UsageError."""
+        """Return the subcommand that a line names, with its arguments, or Help. Raises UsageError."""
         words = _words(line)
         if len(words) == 1 and words[0].endswith("?"):
             words = ["help", *filter(None, [words[0].rstrip("?")])]
@@ -338,30 +343,33 @@ class LineMagic:
             words = [*words[1:2], "--help"]
         if words == ["--help"]:
             return Help(self.overview())
-        moved, rest = self.split(words)
+        session_option, rest = self.split(words)
         word, *rest = rest or [next(iter(self.commands))]
         if word not in self.commands:
             raise UsageError(self._no_subcommand(word, followed=bool(rest)))
-        read = self.parser(word).read([*moved, *rest])
+        read = self.parser(word).read([*session_option, *rest])
         return read if isinstance(read, Help) else ParsedLine(word, read)
 
     def carry_out(self, commands: object, line: str) -> Any:
-        """Call the method of `commands` that a line names; return what it returns. Raises AgentMagicError."""
+        """Call the method of `commands` that a line names, and return its value, or the text of the help.
+
+        Raises AgentMagicError if the line is invalid or the method fails.
+        """
         read = self.read(line)
         return read.text if isinstance(read, Help) else self.commands[read.word](commands, **read.arguments)
 
     def summary(self) -> list[tuple[str, str]]:
-        """Return the subcommands, each with the first line of its help."""
+        """Return the names of the subcommands, each with the first line of its help."""
         return [(word, (command.__doc__ or "").partition("\n")[0]) for word, command in self.commands.items()]
 
     @staticmethod
     def split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-        """Return a leading `-s NAME` and the other words: `-s` may stand before the subcommand too."""
+        """Return a leading `-s NAME`, if any, and the other words: the option can stand before the subcommand too."""
         cut = 2 if words and words[0] in SESSION_FLAGS else 0
         return words[:cut], words[cut:]
 
     def overview(self) -> str:
-        """Return the help of the magic: its subcommands, one a line."""
+        """Return the help of the magic, with its subcommands, one on each line."""
         width = max(map(len, self.commands)) + 1
         lines = [f"  {word:<{width}}{about}" for word, about in self.summary()]
         first = next(iter(self.commands))
@@ -371,32 +379,33 @@ class LineMagic:
 
     def _no_subcommand(self, word: str, *, followed: bool) -> str:
         hint = did_you_mean(word, self.commands, cutoff=0.8 if followed else 0.6)
-        if not hint and not (followed and self._redirect):  # else a sentence was typed: the list would hide what to do
+        # If the user typed a whole prompt here, show only the redirect: a list of subcommands would hide it.
+        if not hint and not (followed and self._redirect):
             hint = f" There are {', '.join(self.commands)}."
         return f"%{self.name} has no subcommand {word!r}.{hint}{self._redirect}"
 
 
 def fill_line(line: str, names: Mapping[str, Any]) -> str:
-    """Put values into a line where `{x}` and `$x` stand, as IPython does for every magic, but not within quotes."""
+    """Replace `{x}` and `$x` in a line by values, as IPython does for every magic, but not within quotes."""
 
-    def filled(text: str) -> str:
+    def fill(text: str) -> str:
         try:
             with contained_exits():
                 return _LineFormatter(names).vformat(text, [], names)
-        except Exception:  # noqa: BLE001  (as in IPython: what cannot be filled stays)
+        except Exception:  # noqa: BLE001  (as in IPython, a text that cannot be filled in stays as it is)
             return text
 
-    return _QUOTED_OR_NOT.sub(lambda piece: piece[1] or filled(piece[2]), line)
+    return _QUOTED_OR_NOT.sub(lambda piece: piece[1] or fill(piece[2]), line)
 
 
 class _LineFormatter(DollarFormatter):
-    """Fills a line in, but evaluates nothing that a prompt would leave as it is: IPython's `exit` and the like."""
+    """Fills values into a line, but does not evaluate names that prompts do not evaluate either, such as `exit`."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
 
     def parse(self, fmt_string: str) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """Yield the fields of a line. Raises UsageError for one that must not be evaluated."""
+        """Yield the fields of a line. Raises UsageError for a field that must not be evaluated."""
         for literal, field, spec, conversion in super().parse(fmt_string):
             source = f"{field}:{spec}" if spec else field
             if source and shell_names(ast.parse(source.strip(), mode="eval"), self._names):
@@ -405,8 +414,8 @@ class _LineFormatter(DollarFormatter):
 
 
 def _words(line: str) -> list[str]:
-    """Split a line as a shell does, and take the quotes off. Raises UsageError for an open quote."""
+    """Split a line as a shell does, and remove the quotes. Raises UsageError for an open quote."""
     try:
-        return arg_split(line, posix=os.name == "posix")  # elsewhere a backslash belongs to the path
+        return arg_split(line, posix=os.name == "posix")  # on Windows a backslash is part of a path, not an escape
     except ValueError as error:
         raise UsageError(f"{line.strip()!r} cannot be read: {error}. Close its quotes.") from None

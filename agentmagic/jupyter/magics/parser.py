@@ -18,12 +18,12 @@ HELP_FLAGS = frozenset({"--help", "-h"})
 
 @dataclass(frozen=True)
 class Arg:
-    """How a parameter is written and explained, completed, converted and checked.
+    """Describes an argument of a magic: how it is written, explained, completed, converted and checked.
 
-    `usage` holds its flags, if it has any, and its placeholder: "-m, --model PROVIDER:MODEL". The parameter's type
-    and default tell the rest: whether it is a switch, a number, one of some words, many words, or can be left out.
-    `check` raises UsageError for a value that cannot be used. `rest` takes all words that follow as they are.
-    An option that is `repeated` has a value each time that it is written.
+    An `Arg` annotates a parameter. `usage` has its flags, if any, and its placeholder: "-m, --model PROVIDER:MODEL".
+    The parameter's type and default decide whether the argument is a switch, a number, a choice, a list of words, or
+    optional. `check` raises UsageError for an invalid value. With `rest`, the argument is all words that follow,
+    unchanged. A `repeated` option can be written several times, and its values are collected in a list.
     """
 
     usage: str
@@ -35,69 +35,73 @@ class Arg:
     repeated: bool = False
 
     def declare(self, parser: "Parser", parameter: inspect.Parameter) -> None:
-        """Add the argument that a parameter stands for to a parser."""
+        """Add the argument of a parameter to a parser."""
         flags = re.findall(r"(?<!\S)--?[a-z-]+", self.usage)
         placeholder = self.usage.removeprefix(", ".join(flags)).strip()
         kind = parameter.annotation.__origin__
         optional = {} if parameter.default is parameter.empty else {"default": parameter.default}
-        written: dict[str, Any] = {"help": self.help, **optional, **({"dest": parameter.name} if flags else {})}
+        keywords: dict[str, Any] = {"help": self.help, **optional, **({"dest": parameter.name} if flags else {})}
         if kind is bool:
-            parser.add_argument(*flags, **written, action="store_true")
+            parser.add_argument(*flags, **keywords, action="store_true")
             return
         if self.rest:
-            written["nargs"] = argparse.REMAINDER
+            keywords["nargs"] = argparse.REMAINDER
         elif self.repeated:
-            written |= {"action": "append", "default": []}
+            keywords |= {"action": "append", "default": []}
         elif get_origin(kind) is tuple:
-            written["nargs"] = "*" if optional and not flags else "+"
+            keywords["nargs"] = "*" if optional and not flags else "+"
         elif optional and not flags:
-            written["nargs"] = "?"
-        kinds = (kind, *get_args(kind))  # of a union with None, the other member is meant
-        written["choices"] = next((get_args(one) for one in kinds if get_origin(one) is Literal), None)
-        written["type"] = self.parse or next((one for one in kinds if one in (int, float)), None)
-        parser.add_argument(*(flags or [parameter.name]), metavar=placeholder or None, **written)
+            keywords["nargs"] = "?"
+        kinds = (kind, *get_args(kind))  # the type of `X | None` counts as X
+        keywords["choices"] = next((get_args(one) for one in kinds if get_origin(one) is Literal), None)
+        keywords["type"] = self.parse or next((one for one in kinds if one in (int, float)), None)
+        parser.add_argument(*(flags or [parameter.name]), metavar=placeholder or None, **keywords)
 
 
 @dataclass(frozen=True)
 class Help:
-    """The help that a line asks for."""
+    """The result of parsing a line that asks for help, with the help text."""
 
     text: str
 
 
 class _Formatter(MagicHelpFormatter):
-    """IPython's help of magics, without the markup of its manual."""
+    """Formats help like IPython's magics, but without the markup for IPython's documentation."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26, width=100)
 
     def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = "%") -> None:
-        """Begin with the magic itself."""
+        """Begin the help with the name of the magic."""
         super().add_usage(usage, actions, groups, prefix or "%")
 
 
 class Parser(MagicArgumentParser):
-    """The parser of one function or dataclass, with errors that say what to do."""
+    """A parser made from one function or dataclass; its error messages say what to do next."""
 
     def __init__(self, prog: str, function: Callable[..., Any]) -> None:
-        start = cast("Any", super()).__init__  # IPython's class is untyped
+        start = cast("Any", super()).__init__  # cast, because IPython's class has no annotations
         start(prog, description=function.__doc__, formatter_class=_Formatter)
-        self.allow_abbrev = False  # an abbreviation would change its meaning when an option is added
+        self.allow_abbrev = False  # an abbreviation could mean another option once more options exist
         self.declared: dict[str, Arg] = {}
-        """The arguments by their parameters' names."""
+        """The arguments, by the names of their parameters."""
         for parameter in inspect.signature(function).parameters.values():
-            for arg in getattr(parameter.annotation, "__metadata__", ()):  # `self` has none
+            for arg in getattr(parameter.annotation, "__metadata__", ()):  # `self` has no annotation
                 self.declared[parameter.name] = arg
                 arg.declare(self, parameter)
         self.add_argument("--help", action="store_true", help="show this")
 
     def error(self, message: str) -> Never:
-        """Raise UsageError with argparse's words."""
+        """Raise UsageError with argparse's message and a hint."""
         raise UsageError(f"{message[:1].upper()}{message[1:]}. {self._hint}")
 
     def read(self, words: Sequence[str]) -> dict[str, Any] | Help:
-        """Return the arguments that the words mean, or Help. Raises UsageError."""
-        # Behind its first word, the command line of a server has options of its own, --help among them.
+        """Return the arguments in the words of a line, or Help if they ask for help.
+
+        Raises UsageError for invalid arguments.
+        """
+        # With a `rest` argument, such as the command line of a server, later words can be options of that command,
+        # so --help counts only as the first word.
         takes_rest = any(arg.rest for arg in self.declared.values())
         if HELP_FLAGS.intersection(words[:1] if takes_rest else words):
             return Help(self.format_help())
@@ -113,27 +117,30 @@ class Parser(MagicArgumentParser):
         return arguments
 
     def _options_first(self, words: Sequence[str]) -> list[str]:
-        """Put the options that stand before the second free word first: argparse takes them for the rest behind one."""
+        """Move the options before the second positional word to the front.
+
+        Otherwise argparse would add those after the first positional word to the `rest` argument.
+        """
         options: list[str] = []
         free: list[str] = []
-        left = list(words)
-        while left and len(free) < 2:  # noqa: PLR2004  (the name and the first word of the rest)
-            word = left.pop(0)
+        remaining = list(words)
+        while remaining and len(free) < 2:  # noqa: PLR2004  (the name and the first word of the rest)
+            word = remaining.pop(0)
             if (action := self.flags.get(word.partition("=")[0])) is None:
                 free += [word] if word != "--" else []
             else:
                 takes = 0 if action.nargs == 0 or "=" in word else 1
-                options += [word, *left[:takes]]
-                del left[:takes]
-        return [*options, *free, *left]
+                options += [word, *remaining[:takes]]
+                del remaining[:takes]
+        return [*options, *free, *remaining]
 
     @property
     def flags(self) -> dict[str, argparse.Action]:
-        """The options by how they are written."""
+        """The options by their flags, such as "-m" and "--model"."""
         return dict(self._option_string_actions)
 
     def free_words(self, words: Sequence[str]) -> list[str]:
-        """Return the positional words: those that are neither options nor the values of options."""
+        """Return the positional words: the words that are neither options nor values of options."""
         free: list[str] = []
         before: argparse.Action | None = None
         for word in words:
@@ -144,7 +151,7 @@ class Parser(MagicArgumentParser):
         return free
 
     def awaits_value(self, words: Sequence[str]) -> bool:
-        """Return whether the last word is an option whose value comes next."""
+        """Return whether the last word is an option, so that its value must be the next word."""
         before: argparse.Action | None = None
         for word in words:
             before = None if before is not None else self.flags.get(word)
@@ -152,11 +159,14 @@ class Parser(MagicArgumentParser):
         return before is not None
 
     def positional(self, place: int) -> argparse.Action | None:
-        """Return the positional argument at a place, counted from 0, or None; the last one may take many words."""
-        known = [action for action in self._actions if not action.option_strings]
-        if place < len(known):
-            return known[place]
-        return known[-1] if known and known[-1].nargs in ("*", "+") else None
+        """Return the positional argument at an index, or None.
+
+        If the last argument accepts many words, it is returned for every higher index too.
+        """
+        positionals = [action for action in self._actions if not action.option_strings]
+        if place < len(positionals):
+            return positionals[place]
+        return positionals[-1] if positionals and positionals[-1].nargs in ("*", "+") else None
 
     def _unknown(self, word: str) -> str:
         flags = [flag for flag in self.flags if flag not in HELP_FLAGS]
@@ -168,7 +178,7 @@ class Parser(MagicArgumentParser):
 
     @property
     def _hint(self) -> str:
-        # IPython runs no cell magic without a body, so `%%agent --help` alone would show nothing.
+        # For cell magics the hint is "?": IPython does not run a cell magic without a body, such as `%%agent --help`.
         ask = "?" if self.prog.startswith("%") else " --help"
         return f"%{self.prog}{ask} tells the options."
 

@@ -1,6 +1,6 @@
-"""What the words in the line of a magic may be: each source returns names for Tab.
+"""Sources of completions: each function returns the candidates for an argument of a magic when the user presses Tab.
 
-`parser.Arg` names the source of each argument.
+The `Arg` of an argument, in `parser`, names its source.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONGEST_WAIT = 0.5
-"""Seconds that a server has to list its prompts or resources; Tab must not seem to hang."""
+"""Seconds to wait for a server's list of prompts or resources, so that Tab does not seem to hang."""
 
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 @dataclass(frozen=True, slots=True)
 class CursorWord:
-    """The word at the cursor: the part that is `typed`, and the positional words `before` it."""
+    """The word at the cursor: its typed part, and the positional words `before` it in the line."""
 
     namespace: Namespace
     typed: str
@@ -48,7 +48,7 @@ Source = Callable[[CursorWord], Sequence[str]]
 
 
 def models(word: CursorWord) -> Sequence[str]:
-    """Return the default model of each provider, those of the server that is typed, and outside agents."""
+    """Return the default model of each provider, the installed models of the typed provider, and outside agents."""
     row = providers().get(word.typed.partition(":")[0])
     own = [f"{row.name}:{name}" for name in row.installed()] if row and row.installed and ":" in word.typed else []
     return [
@@ -59,7 +59,7 @@ def models(word: CursorWord) -> Sequence[str]:
 
 
 def model_settings(word: CursorWord) -> Sequence[str]:
-    """Return the settings of models, each with its equals sign, and the values that one may have."""
+    """Return the settings of models, each with its equals sign; after "reasoning=", the values of that setting."""
     if word.typed.startswith("reasoning="):
         return [f"reasoning={effort}" for effort in get_args(Effort)]
     return [f"{name}." if name == "extra" else f"{name}=" for name in SETTINGS]
@@ -71,34 +71,34 @@ def sessions(word: CursorWord) -> Sequence[str]:
 
 
 def functions(word: CursorWord) -> Sequence[str]:
-    """Return the notebook's tools, each behind the names that the word already lists."""
-    listed = word.typed[: word.typed.rfind(",") + 1]
-    return [listed + name for name, value in tuple(word.namespace.variables.items()) if is_tool(value)]
+    """Return the notebook's tools; if the word is a list such as "a,b", each tool follows the names in that list."""
+    prefix = word.typed[: word.typed.rfind(",") + 1]
+    return [prefix + name for name, value in tuple(word.namespace.variables.items()) if is_tool(value)]
 
 
 def variables(word: CursorWord) -> Sequence[str]:
-    """Return the variables of the notebook that hold values: no sessions, modules, functions and types."""
-    known = tuple(word.namespace.variables.items())
-    held = [name for name, value in known if not (callable(value) or isinstance(value, ModuleType | Session))]
-    return [name for name in held if not name.startswith("_")]
+    """Return the variables of the notebook that have data as values: not sessions, modules, functions or types."""
+    items = tuple(word.namespace.variables.items())
+    names = [name for name, value in items if not (callable(value) or isinstance(value, ModuleType | Session))]
+    return [name for name in names if not name.startswith("_")]
 
 
 def tables(word: CursorWord) -> Sequence[str]:
-    """Return the variables of the notebook that hold rows: data frames and lists."""
-    known = tuple(word.namespace.variables.items())
-    held = [name for name, value in known if isinstance(value, list | tuple) or is_frame(value)]
-    return [name for name in held if not name.startswith("_") and name != "In"]
+    """Return the variables of the notebook that have rows: data frames, lists and tuples."""
+    items = tuple(word.namespace.variables.items())
+    names = [name for name, value in items if isinstance(value, list | tuple) or is_frame(value)]
+    return [name for name in names if not name.startswith("_") and name != "In"]
 
 
 def map_files(word: CursorWord) -> Sequence[str]:
-    """Return the paths of files that may hold the answers of a map."""
+    """Return the paths of files in which the answers of a map may be saved."""
     return _paths(word.typed, ".jsonl")
 
 
 def types(word: CursorWord) -> Sequence[str]:
-    """Return the types of answers that the notebook has defined, each also behind `list[`."""
-    known = tuple(word.namespace.variables.items())
-    names = [name for name, value in known if not name.startswith("_") and _is_form(value)]
+    """Return the types of answers: types and schemas of the notebook, each also as `list[NAME]`, and builtin types."""
+    items = tuple(word.namespace.variables.items())
+    names = [name for name, value in items if not name.startswith("_") and _is_form(value)]
     return [*names, *(f"list[{name}]" for name in names), "str", "int", "float", "bool"]
 
 
@@ -111,12 +111,12 @@ def _is_form(value: object) -> bool:
 
 
 def images(word: CursorWord) -> Sequence[str]:
-    """Return the variables that hold a figure or an image, and the paths of images in the notebook's folder."""
-    held = [name for name, value in tuple(word.namespace.variables.items()) if is_picture(value)]
+    """Return the variables that have a figure or an image, and the paths of images in the notebook's folder."""
+    names = [name for name, value in tuple(word.namespace.variables.items()) if is_picture(value)]
     notebook = notebook_of(word.namespace.variables)
     folder = notebook.parent if notebook is not None else Path()
-    paths = _paths(word.typed, _IMAGES, folder, hidden=False)  # hidden files are not attached
-    return [*(name for name in held if not name.startswith("_")), *paths]
+    paths = _paths(word.typed, _IMAGES, folder, hidden=False)  # prompts refuse to attach hidden files
+    return [*(name for name in names if not name.startswith("_")), *paths]
 
 
 def conversations(word: CursorWord) -> Sequence[str]:
@@ -127,7 +127,7 @@ def conversations(word: CursorWord) -> Sequence[str]:
 
 
 def folders(word: CursorWord) -> Sequence[str]:
-    """Return the folders in which a new file may be written."""
+    """Return the folders in which a new file can be written."""
     return _paths(word.typed, None)
 
 
@@ -137,26 +137,26 @@ def json_files(word: CursorWord) -> Sequence[str]:
 
 
 def servers(word: CursorWord) -> Sequence[str]:
-    """Return the names of the servers."""
+    """Return the names of the MCP servers."""
     groups = word.namespace.server_groups()
     return list(dict.fromkeys(state.name for group in groups for state in group.servers))
 
 
 def server_tools(word: CursorWord) -> Sequence[str]:
-    """Return the tools of the server before the word, by the server's own names."""
+    """Return the tools of the server that is named before the word, under the server's own names."""
     group = word.namespace.group_of(word.before[0])
     return group.get(word.before[0]).names if group else ()
 
 
 def server_prompts(word: CursorWord) -> Sequence[str]:
-    """Return the prompts of the server before the word."""
+    """Return the prompts of the server that is named before the word."""
     return [prompt.name for prompt in _prompts(word)]
 
 
 def prompt_arguments(word: CursorWord) -> Sequence[str]:
-    """Return the arguments of the prompt before the word, each with its equals sign."""
-    chosen = [prompt for prompt in _prompts(word) if prompt.name == word.before[1]]
-    return [f"{argument.name}=" for prompt in chosen for argument in prompt.arguments]
+    """Return the arguments of the prompt that is named before the word, each with its equals sign."""
+    prompts = [prompt for prompt in _prompts(word) if prompt.name == word.before[1]]
+    return [f"{argument.name}=" for prompt in prompts for argument in prompt.arguments]
 
 
 def _prompts(word: CursorWord) -> "Sequence[Prompt]":
@@ -165,14 +165,17 @@ def _prompts(word: CursorWord) -> "Sequence[Prompt]":
 
 
 def resources(namespace: Namespace, server: str) -> Sequence[str]:
-    """Return the URIs of a server's resources; the URI of a template ends before its first placeholder."""
+    """Return the URIs of a server's resources; the URI of a template is cut before its first placeholder."""
     return [one.uri.partition("{")[0] for one in _listed(namespace, server, lambda group: group.resources(server))]
 
 
 def _listed(
     namespace: Namespace, server: str, ask: "Callable[[McpServers], Coroutine[Any, Any, list[T]]]"
 ) -> "list[T]":
-    """Return what a connected server lists, or nothing if it fails: Tab connects no server and shows no error."""
+    """Return the list that `ask` gets from a server, or an empty list if the server is not connected or fails.
+
+    Completion must not connect a server or show an error.
+    """
     group = namespace.group_of(server)
     if group is None or group.get(server).state != "ready":
         return []
@@ -180,14 +183,14 @@ def _listed(
     try:
         return answer.result(LONGEST_WAIT)
     except (TimeoutError, AgentMagicError):
-        answer.cancel()  # otherwise the request would go on
+        answer.cancel()  # otherwise the request would continue
         return []
 
 
 def _paths(
-    typed: str, suffix: str | tuple[str, ...] | None, folder: Path = Path(), *, hidden: bool = True
+    start: str, suffix: str | tuple[str, ...] | None, folder: Path = Path(), *, hidden: bool = True
 ) -> list[str]:
-    """Return the folders, and the files with a suffix if one is given, whose paths begin as typed."""
-    paths = glob(f"{escape(typed)}*", root_dir=folder, include_hidden=hidden)  # noqa: PTH207  (takes absolute patterns)
-    named = [f"{path}/" if (folder / path).is_dir() else path for path in paths]
-    return [path for path in named if path.endswith("/") or (suffix is not None and path.endswith(suffix))]
+    """Return the folders, and the files with one of the suffixes, whose paths begin with `start`."""
+    paths = glob(f"{escape(start)}*", root_dir=folder, include_hidden=hidden)  # noqa: PTH207  (takes absolute patterns)
+    names = [f"{path}/" if (folder / path).is_dir() else path for path in paths]
+    return [path for path in names if path.endswith("/") or (suffix is not None and path.endswith(suffix))]

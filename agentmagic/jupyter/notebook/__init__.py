@@ -1,1 +1,1 @@
-"""The notebook of a kernel: its variables, its file, its cells and what its tools print."""
+"""The notebook of a kernel: its variables, file and cells, and the captured output of its tools."""

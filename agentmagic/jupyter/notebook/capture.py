@@ -1,7 +1,7 @@
-"""What a tool prints, displays and plots while it runs in the main thread: taken out of the cell, for the tool's card.
+"""Captures the text, displays and plots of a tool in the main thread: they go to the tool's card, not to the cell.
 
-Other threads go on writing into the cell: their output cannot be told apart from that of the notebook's own code. What
-coroutines print that the tool has started on a loop in another thread is taken: `%%bash` has such a loop.
+Output of other threads still goes to the cell, because it may come from the notebook's own code. Only the text of
+coroutines that the tool has started in another thread's event loop, as `%%bash` does, is captured too.
 """
 
 import base64
@@ -24,32 +24,32 @@ from agentmagic.values.frames import unstyled
 from agentmagic.values.pictures import as_shown, display_width, figure_of
 
 LONGEST_PRINTED = 20_000
-"""Characters that are kept of what a tool prints between two displays: the beginning and the end."""
+"""Characters of a tool's printed text between two displays that are kept: half of them its beginning, half its end."""
 
 HALF = LONGEST_PRINTED // 2
 
 MOST_DISPLAYS = 30
-"""Displays and figures of one call that are kept."""
+"""The most displays and figures of one call that are kept."""
 
 LONGEST_RECENT = 2_000
-"""Characters of the last lines that a running card shows."""
+"""Characters of a tool's last printed lines that its card shows while the tool runs."""
 MOST_RECENT = 10
-"""Lines of them."""
+"""Number of a tool's last printed lines that its card shows while the tool runs."""
 
 IMAGES = ("image/png", "image/jpeg")
 _FOREIGN = ("application/", "image/svg")
-"""How the MIME types begin that only a front end can show: widgets, charts with scripts."""
+"""Prefixes of the MIME types that only a front end can show: widgets, charts with scripts."""
 _SCRIPT = re.compile(r"<(script|iframe)\b", re.IGNORECASE)
 
 
 _capturing: ContextVar["OutputCapture | None"] = ContextVar("agentmagic_capturing", default=None)
-"""The capture of the tool that runs; coroutines that it starts inherit it, and threads do not."""
+"""The capture of the running tool. Coroutines that the tool starts inherit this variable, threads do not."""
 
 
 class OutputCapture:
-    """Takes the output of one tool in one shell; it is a `Capture` of the main thread's queue.
+    """Captures the output of one tool in one shell; implements the `Capture` protocol of the host.
 
-    In a terminal the output is printed as well: a terminal shows a card only when the call is over.
+    In a terminal the output is printed as well, because a terminal shows a call's card only after the call.
     """
 
     def __init__(self, shell: InteractiveShell, on_lines: Callable[[Callable[[], str]], None]) -> None:
@@ -66,7 +66,7 @@ class OutputCapture:
         """The figure that is about to be displayed, or None."""
 
     def start(self) -> None:
-        """Take the place of the streams and of the publisher of displays."""
+        """Replace stdout, stderr and the shell's display publisher, so that output is captured from now on."""
         self._streams = sys.stdout, sys.stderr = _Stream(self, sys.stdout), _Stream(self, sys.stderr)  # type: ignore[assignment]
         self._publisher = self._shell.display_pub = _Publisher(self, self._shell.display_pub)
         self._format = self._shell.display_formatter.format
@@ -75,8 +75,8 @@ class OutputCapture:
         _capturing.set(self)
 
     def stop(self) -> None:
-        """Put the streams and the publisher back, except one that the tool itself has replaced."""
-        self._active = False  # first, for a tool that has kept a stream
+        """Restore the streams and the publisher, except those that the tool itself has replaced meanwhile."""
+        self._active = False  # end the capture even if the tool has stored our stream and writes to it later
         _capturing.set(None)
         if self._streams is not None:
             for name, stream in zip(("stdout", "stderr"), self._streams, strict=True):
@@ -88,69 +88,70 @@ class OutputCapture:
             self._shell.display_formatter.format = self._format
 
     def takes(self) -> bool:
-        """Return whether what is displayed now is the tool's."""
+        """Return whether a display that is published now belongs to the tool."""
         return self._active and threading.current_thread() is threading.main_thread()
 
     def hears(self) -> bool:
-        """Return whether what is printed now is the tool's."""
+        """Return whether text that is printed now belongs to the tool."""
         return self.takes() or (self._active and _capturing.get() is self)
 
     def write(self, stream: Any, text: str) -> None:
-        """Take a piece of printed text."""
+        """Add a piece of printed text to the captured output."""
         if not (self._items and isinstance(self._items[-1], _Printed)):
             self._items.append(_Printed())
-        printed = cast("_Printed", self._items[-1])
-        printed.add(text)
-        self._on_lines(printed.recent)
+        item = cast("_Printed", self._items[-1])
+        item.add(text)
+        self._on_lines(item.recent)
         if self._echoes:
             stream.write(text)
 
-    def format(self, value: Any, *given: Any, **options: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Format a value that is displayed, and note which figure it is: the publisher gets no more than its image."""
+    def format(self, value: Any, *args: Any, **options: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Format a displayed value, and store its figure for `publish`, as the publisher gets only the image."""
         assert self._format is not None  # noqa: S101  (set by `start`)
-        data, metadata = self._format(value, *given, **options)
+        data, metadata = self._format(value, *args, **options)
         if data and self.takes():
             self._formatted = figure_of(value)
-            if unstyled(value) is not value:  # its repr names only its type
+            if unstyled(value) is not value:  # a styled table, whose repr shows only its type
                 data = {**data, "text/plain": as_text(to_content(value)[0])}
         return data, metadata
 
     def publish(
         self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str | None, *, update: bool
     ) -> bool:
-        """Take a display, or put an update in its place. Return whether the front end gets it too."""
+        """Capture a display, or update a captured one. Return whether the front end must get the display too."""
         figure, self._formatted = self._formatted, None
         part, html, whole = _part_of(data, metadata)
         if not whole and figure is not None and (image := as_shown(figure)):
             (part, html), whole = image, True
-        known = [item for item in self._items if isinstance(item, _Display) and item.display_id == display_id]
+        displays = [item for item in self._items if isinstance(item, _Display) and item.display_id == display_id]
         if update and display_id:
-            for item in known:
+            for item in displays:
                 item.output, item.figure = (part, html), figure
-            return self._echoes or not known
+            return self._echoes or not displays
         self._add(part, html, display_id, figure)
         return self._echoes or not whole
 
     def clear(self) -> None:
-        """Forget what was taken so far, as `clear_output` asks for."""
+        """Discard the output captured so far, for `clear_output`."""
         self._items.clear()
 
     def draw(self) -> None:
-        """Take the figures that the tool has left open in pyplot, and close them: else the cell would show them too."""
+        """Capture the pyplot figures that the tool left open, and close them, or the cell would show them too."""
         for number in sorted(open_figures() - self._figures):
             figure = sys.modules["matplotlib.pyplot"].figure(number)
             try:
-                part, html = as_shown(figure) or (Text(repr(figure)), "")  # an empty one is text in a plain cell too
-            except Exception as error:  # noqa: BLE001  (a figure of the user may raise anything)
-                words = f"(a figure that was left open cannot be drawn: {type(error).__name__}: {error})"
-                part, html = Text(words), ""
+                # An empty figure becomes text, as in a cell without agentmagic.
+                part, html = as_shown(figure) or (Text(repr(figure)), "")
+            except Exception as error:  # noqa: BLE001  (drawing a user's figure can raise any error)
+                message = f"(a figure that was left open cannot be drawn: {type(error).__name__}: {error})"
+                part, html = Text(message), ""
             sys.modules["matplotlib.pyplot"].close(figure)
             self._add(part, html, None, figure)
 
     def leave_out(self, value: Any, shown: Sequence[Content]) -> None:
-        """Drop the displays of figures that the tool returns as well, unless a figure has changed in between."""
-        returned = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else (value,)
-        figures = [figure for figure in map(figure_of, returned) if figure is not None]
+        """Remove the displays of figures that the tool also returns, unless a figure has changed since its display."""
+        values = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else (value,)
+        figures = [figure for figure in map(figure_of, values) if figure is not None]
         self._items = [
             item
             for item in self._items
@@ -158,7 +159,7 @@ class OutputCapture:
         ]
 
     def parts(self) -> Sequence[Output]:
-        """Return what was taken: printed text, and each display with the HTML that a user sees in its place."""
+        """Return the captured parts: printed text, and each display with the HTML that a user sees in its place."""
         outputs = [item.output for item in tuple(self._items)]
         return [output for output in outputs if output[0] != Text("")]
 
@@ -166,7 +167,7 @@ class OutputCapture:
         displays = [item for item in self._items if isinstance(item, _Display)]
         shown_before = any(item.figure is figure and item.output[0] == part for item in displays)
         if figure is not None and display_id is None and shown_before:
-            return  # a figure that has not changed is sent once
+            return  # an unchanged figure is captured only once
         if len(displays) < MOST_DISPLAYS:
             self._items.append(_Display((part, html), display_id, figure))
         elif len(displays) == MOST_DISPLAYS:
@@ -175,7 +176,7 @@ class OutputCapture:
 
 
 class _Printed:
-    """Printed text, of which the beginning and the end are kept."""
+    """Printed text in order; if it is too long, only its beginning and end are kept."""
 
     figure = None
 
@@ -186,7 +187,7 @@ class _Printed:
         self._left_out = 0
 
     def add(self, text: str) -> None:
-        """Add a piece; in constant time on average."""
+        """Add a piece of text, in amortized constant time."""
         self._tail.append(text)
         self._length += len(text)
         if self._length > LONGEST_PRINTED:
@@ -196,7 +197,7 @@ class _Printed:
             self._tail, self._length = [whole[-HALF:]], HALF
 
     def recent(self) -> str:
-        """Return the last lines that are not empty; in any thread."""
+        """Return the last lines that are not empty; can be called in any thread."""
         pieces, length = list[str](), 0
         for piece in reversed(tuple(self._tail)):
             pieces.append(piece)
@@ -209,7 +210,7 @@ class _Printed:
 
     @property
     def output(self) -> Output:
-        """The text; a line that ends in a carriage return is written over by the next, as progress bars do it."""
+        """The text as a result part; text before a carriage return in a line is left out, as for progress bars."""
         tail = "".join(tuple(self._tail))
         if self._left_out:
             left_out = self._left_out + max(len(tail) - HALF, 0)
@@ -219,13 +220,13 @@ class _Printed:
 
 
 def _overwritten(text: str) -> str:
-    """Return printed text without what was written over: from a carriage return on, a line is written anew."""
+    """Return printed text as a terminal would show it: in each line, a carriage return discards the text before it."""
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
 
 
 @dataclass
 class _Display:
-    """One display, which `update_display` may replace; `figure` is what it shows, if that is one of Matplotlib."""
+    """One captured display, which `update_display` can replace; `figure` is its Matplotlib figure, or None."""
 
     output: Output
     display_id: str | None
@@ -233,7 +234,7 @@ class _Display:
 
 
 class _StandIn:
-    """Takes the place of an object, and passes on what a subclass does not take."""
+    """Replaces an object; attributes that a subclass does not define come from the original."""
 
     def __init__(self, capture: OutputCapture, original: Any) -> None:
         self._capture = capture
@@ -244,28 +245,28 @@ class _StandIn:
 
 
 class _Stream(_StandIn):
-    """Stands for a stream; what the tool writes goes to the capture, all else to the stream."""
+    """Replaces a stream: text that the tool writes goes to the capture, all other text to the original stream."""
 
     def write(self, text: str) -> int:
-        """Write a text. Raises TypeError for anything else."""
+        """Write a text, and return its length. Raises TypeError for an object that is not a `str`."""
         if not self._capture.hears() or not isinstance(cast("object", text), str):
             return self.original.write(text)
         self._capture.write(self.original, text)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write texts."""
+        """Write several texts."""
         for line in lines:
             self.write(line)
 
 
 class _Publisher(_StandIn):
-    """Stands for a shell's publisher of displays; those of the tool go to the capture."""
+    """Replaces a shell's display publisher: displays of the tool go to the capture, all others to the original."""
 
     def publish(
         self, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, *given: Any, **options: Any
     ) -> None:
-        """Publish a display, or an update of one."""
+        """Publish a display or the update of a display."""
         transient: Mapping[str, Any] = options.get("transient") or {}
         display_id = transient.get("display_id")
         update = bool(options.get("update"))
@@ -273,7 +274,7 @@ class _Publisher(_StandIn):
             self.original.publish(data, metadata, *given, **options)
 
     def clear_output(self, wait: bool = False) -> None:
-        """Clear what the tool has shown so far, or the cell if another thread asks."""
+        """Discard the tool's output so far; clear the cell's output if the call does not come from the tool."""
         if self._capture.takes():
             self._capture.clear()
         else:
@@ -281,7 +282,7 @@ class _Publisher(_StandIn):
 
 
 def _part_of(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> tuple[Content, str, bool]:
-    """Return what a model gets of a display, the HTML that a user sees, and whether a card can show all of it."""
+    """Return the part that a model gets for a display, the HTML for the user, and whether a card can show all of it."""
     for kind in IMAGES:
         if kind in data:
             image = data[kind]
@@ -289,14 +290,14 @@ def _part_of(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> tuple[Cont
             return media, display_width(metadata.get(kind)), True
     html = str(data.get("text/html", ""))
     text = str(data.get("text/plain", ""))
-    if not text or text.startswith("<IPython.core.display."):  # the repr of such an object says nothing
+    if not text or text.startswith("<IPython.core.display."):  # the repr of a display object has no content
         text = str(data.get("text/markdown") or data.get("text/latex") or plain_text(html) or text or ", ".join(data))
     whole = not any(kind.startswith(_FOREIGN) for kind in data) and _SCRIPT.search(html) is None
     return (Text(text), html, True) if whole else (Text(f"{text}\n(displayed below the cell)"), "", False)
 
 
 def open_figures() -> set[int]:
-    """Return the numbers of pyplot's open figures, unless they are windows of their own or widgets."""
+    """Return the numbers of pyplot's open figures; an empty set if they are shown in windows or as widgets."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None or not (numbers := pyplot.get_fignums()):
         return set()

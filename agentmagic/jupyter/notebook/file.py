@@ -1,7 +1,7 @@
-"""Which notebook the kernel runs, and where its conversations are saved (SESSION-3).
+"""Finds the file of the kernel's notebook, and the folder in which its conversations are saved.
 
-A notebook is known by its cells and the number of its file, not by its name alone. A notebook that was renamed or
-moved keeps its conversations, and a new notebook under an old name is not offered those of another.
+A notebook is identified by its cells and the inode number of its file, not by its name alone. So a notebook that was
+renamed or moved keeps its conversations, and a new notebook with an old name does not get those of the old one.
 """
 
 import json
@@ -24,22 +24,22 @@ from agentmagic.platforms import move_over
 
 SUFFIX = ".jsonl"
 RECORD = "notebook.json"
-"""The file, beside the conversations, that says which notebook they belong to."""
+"""The file in the folder of conversations that records which notebook they belong to."""
 
 LARGEST = 32 * 2**20
-"""Bytes of a notebook; a larger one is not read."""
+"""Bytes of the largest notebook file that is read."""
 MOST_READ = 128 * 2**20
-"""Bytes that are read of other notebooks in search of one that was renamed."""
+"""Bytes of notebook files that are read at most in search of a renamed notebook."""
 MOST_CELLS = 500
-"""Cells that a record holds: those that were seen last."""
+"""Cells in the record of a notebook: the last ones that the kernel has seen."""
 MOST_FOLDERS = 300
-"""Folders near a notebook that are searched for its conversations, if it was moved."""
+"""Folders near a notebook that are searched at most for its conversations, in case it was moved."""
 TELLING = 40
-"""Characters that a cell without an id must have to identify its notebook: shorter cells stand in many notebooks."""
+"""Characters that a cell without an id must have to identify its notebook: many notebooks share shorter cells."""
 
 _CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # as in the notebook format 4.5
 _DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
-"""Names that no file can have on Windows, with any ending; a notebook may be moved there."""
+"""File names that Windows reserves, with any suffix. Avoided on all systems: a notebook may be moved to Windows."""
 
 WITHOUT_NOTEBOOK = "conversations are saved in a notebook that a person works in; elsewhere give a path"
 UNKNOWN = "the kernel does not know the file of its notebook, which may be new or renamed"
@@ -47,9 +47,9 @@ UNKNOWN = "the kernel does not know the file of its notebook, which may be new o
 
 @dataclass(frozen=True, slots=True)
 class SaveFolder:
-    """The folder of a notebook's conversations, or None and in `why_not` the reason why none are saved.
+    """The folder in which a notebook's conversations are saved.
 
-    `notebook` is the file of the notebook itself, if it is known.
+    If none are saved, `folder` is None and `why_not` is the reason. `notebook` is the notebook's own file, if known.
     """
 
     folder: Path | None
@@ -57,38 +57,42 @@ class SaveFolder:
     notebook: Path | None = None
 
     def file(self, name: str) -> Path | None:
-        """Return the file of the session of a name."""
+        """Return the file in which a session of this name is saved, or None if sessions are not saved."""
         if self.folder is None:
             return None
         first, dot, rest = name.partition(".")
-        legal = f"{first}-" if first.lower() in _DEVICES else first  # no session has a - in its name
+        # A session's name is a Python name and has no "-", so the new name cannot be that of another session.
+        legal = f"{first}-" if first.lower() in _DEVICES else first
         return self.folder / f"{legal}{dot}{rest}{SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Identity:
-    """How a notebook is known again: its name, the number of its file, and its cells by id or digest."""
+    """The data by which a notebook is recognized: its name, the inode number of its file, its cells' ids or digests."""
 
     name: str
     number: int
     cells: tuple[str, ...]
 
     def fits(self, number: int, cells: frozenset[str]) -> bool:
-        """Whether a file of this number and these cells is the notebook; the number counts if cells are unknown."""
+        """Return whether a file with this inode number and these cells is the notebook.
+
+        The file is the notebook if they share a cell. The number decides if the cells of either are unknown.
+        """
         return not cells.isdisjoint(self.cells) if cells and self.cells else number == self.number
 
 
 class KnownNotebook:
-    """The notebook of a shell, which is followed if it is renamed.
+    """Finds the notebook file of a shell, also after the file is renamed.
 
-    `folder` is the folder of its conversations, once a cell has needed it. It keeps its name while the kernel runs,
-    since journals are open there; the next kernel names it after the notebook.
+    `folder` is the folder of its conversations, or None until a cell first needs it. The folder is not renamed while
+    the kernel runs, because journals are open in it; the next kernel renames it after the notebook.
     """
 
     def __init__(self, shell: InteractiveShell) -> None:
         self.folder: Path | None = None
         self.attended = False
-        """Whether a person has the notebook open: one of its cells has run, or a page has found the kernel."""
+        """Whether a user has the notebook open: one of its cells has run, or a page has connected to the kernel."""
         self._shell = shell
         self._file: Path | None = None
         self._identity = _Identity("", 0, ())
@@ -97,11 +101,11 @@ class KnownNotebook:
         self._ran = ""
 
     def place(self) -> SaveFolder:
-        """Return where the sessions are saved that the running cell makes, or a click in the notebook's page."""
+        """Return the folder in which new sessions are saved: those of the running cell, or of a click in the page."""
         running = running_cell(self._shell)
-        if _CELL_ID.fullmatch(running):  # VS Code numbers its cells
+        if _CELL_ID.fullmatch(running):  # VS Code sends a URI with the cell's number instead of the cell's id
             self._ran = running
-        notebook = self._find(self._ran)  # the message of a page names no cell: the last one that ran is looked for
+        notebook = self._find(self._ran)  # for the message of a page, which names no cell, use the last cell that ran
         if (bounds := class_settings()).save is False:
             return SaveFolder(None, f"{bounds.whose('save')} has {bounds.words('save')}", notebook)
         if not self._is_attended():
@@ -112,16 +116,17 @@ class KnownNotebook:
         return SaveFolder(self.folder, notebook=notebook)
 
     def _is_attended(self) -> bool:
-        """Whether what asks is a cell of a notebook that a person has open, or the page of such a notebook.
+        """Return whether the kernel is handling a cell or a page message of a notebook that a user has open.
 
-        A cell says itself what it is, since programs run cells too. The message of a page does not.
+        The request of a cell shows whether a user or a program runs the cell. The message of a page does not show
+        this, so `attended` decides.
         """
         is_cell = in_notebook(self._shell)
         self.attended = self.attended or is_cell
         return is_cell if carries_out_cell(self._shell) else self.attended
 
     def remember(self) -> None:
-        """Note beside the conversations, if there are any, which notebook they belong to."""
+        """Record in the folder of the conversations, if it exists, which notebook they belong to."""
         if self.folder is None or self._identity == self._written or not self.folder.is_dir():
             return
         new = self.folder / f"{RECORD}.new"
@@ -131,46 +136,49 @@ class KnownNotebook:
             self._written = self._identity
 
     def _find(self, running: str) -> Path | None:
-        """Return the file of the notebook; look for it if its file is gone or another."""
-        known = self._file or notebook_of(cast("Any", self._shell).user_ns)
-        if known is None:
+        """Return the file of the notebook, or None. Search for the file if its path now has no file or another one."""
+        path = self._file or notebook_of(cast("Any", self._shell).user_ns)
+        if path is None:
             return None
-        number = _number(known)
+        number = _number(path)
         if self._file is None or not number or number != self._identity.number:
-            known = self._search(known, number, running)
-            if known is None:
+            path = self._search(path, number, running)
+            if path is None:
                 return None
-            self._take(known, _cells(known))
+            self._take(path, _cells(path))
         if running not in self._identity.cells:
-            self._take(known, frozenset({running} if running else ()))
-        return known
+            self._take(path, frozenset({running} if running else ()))
+        return path
 
     def _search(self, known: Path, number: int, running: str) -> Path | None:
-        """Return the notebook with the cells that were seen so far, or else the one that the front end named."""
-        seen = frozenset((*self._identity.cells, *([running] if running else ())))
-        if number and (not seen or not seen.isdisjoint(_cells(known))):
+        """Return the notebook file that has the cells seen so far, or else the file that the front end named.
+
+        Return None if neither is found.
+        """
+        cell_ids = frozenset((*self._identity.cells, *([running] if running else ())))
+        if number and (not cell_ids or not cell_ids.isdisjoint(_cells(known))):
             return known
         first = self._file is None
-        changed = _last_change(known.parent)
-        if changed != self._searched and not (first and not running):
-            self._searched = changed
-            looked_for = _Identity("", self._identity.number, tuple(seen))
-            if (found := _renamed(known, looked_for, running if first else "")) is not None:
-                return found
+        change_time = _last_change(known.parent)
+        if change_time != self._searched and not (first and not running):
+            self._searched = change_time
+            looked_for = _Identity("", self._identity.number, tuple(cell_ids))
+            if (match := _renamed(known, looked_for, running if first else "")) is not None:
+                return match
         return known if first and number else None
 
     def _take(self, file: Path, cells: frozenset[str]) -> None:
-        """Take a file as the notebook's, which has these cells, among others."""
-        seen = (*(cell for cell in self._identity.cells if cell not in cells), *sorted(cells))
+        """Make a file the notebook's file, and add its cells to the cells seen so far."""
+        all_cells = (*(cell for cell in self._identity.cells if cell not in cells), *sorted(cells))
         self._file = file
-        self._identity = _Identity(file.name, _number(file), seen[-MOST_CELLS:])
+        self._identity = _Identity(file.name, _number(file), all_cells[-MOST_CELLS:])
 
 
 # -- the folder of conversations -------------------------------------------------------------------------
 
 
 def _folder(notebook: Path, number: int, running: str) -> Path:
-    """Return the folder of a notebook's conversations, which may have an earlier name; a new one if there is none."""
+    """Return the folder of a notebook's conversations: an existing one, even under an earlier name, or a new path."""
     base, cells = notebook.parent / FOLDER, _cells(notebook)
     own = base / notebook.stem
     ours: dict[Path, int] = {}
@@ -178,27 +186,27 @@ def _folder(notebook: Path, number: int, running: str) -> Path:
         record = _record(folder)
         if record is None or not record.fits(number, cells) or _has_other_owner(record, notebook):
             continue
-        # The number of a deleted file may be given to a new one, of which no cell is saved yet.
+        # A new notebook without saved cells may have the inode number of a deleted file: compare the running cell too.
         if cells or not running or not record.cells or running in record.cells:
             ours[folder] = len(cells.intersection(record.cells))
     if own in ours:
         return own
     if ours:
         return _named_anew(max(ours, key=ours.__getitem__), own)
-    if (moved := _moved(notebook, number, cells)) is not None:
-        with suppress(OSError):  # then the conversations stay where they are
+    if (old_folder := _moved(notebook, number, cells)) is not None:
+        with suppress(OSError):  # if this fails, the conversations stay in their old folder
             base.mkdir(exist_ok=True)
-        return _named_anew(moved, own)
-    if _record(own) is None:  # no folder has the name yet, or an earlier version of agentmagic made it
+        return _named_anew(old_folder, own)
+    if _record(own) is None:  # the folder does not exist, or comes from a version of agentmagic without records
         return own
     return next(free for n in count(1) if not (free := own.with_name(f"{own.name}.{n}")).exists())
 
 
 def _moved(notebook: Path, number: int, cells: frozenset[str]) -> Path | None:
-    """Return the folder of conversations of a notebook that was moved here, or None.
+    """Return the folder of conversations that a notebook left behind when it was moved here, or None.
 
-    It is searched for in the folders above, below and next to the notebook's. Cells and number must both agree: a
-    copy, or another notebook made of the same template, has another number.
+    Searches the folders above, below and next to the notebook's folder. Cells and inode number must both match: a
+    copy, or another notebook made from the same template, has another number.
     """
     here = notebook.parent
     near = (one for one in chain((here.parent,), here.glob("*/"), here.parent.glob("*/")) if one != here)
@@ -210,7 +218,7 @@ def _moved(notebook: Path, number: int, cells: frozenset[str]) -> Path | None:
 
 
 def _record(folder: Path) -> _Identity | None:
-    """Return what a folder says of its notebook, or None."""
+    """Return the identity of the notebook that a folder of conversations belongs to, or None if it has no record."""
     match _read(folder / RECORD):
         case {"name": str(name), "number": int(number), "cells": [*cells]} if {*map(type, cells)} <= {str}:
             return _Identity(name, number, tuple(cells[-MOST_CELLS:]))
@@ -219,14 +227,14 @@ def _record(folder: Path) -> _Identity | None:
 
 
 def _has_other_owner(record: _Identity, notebook: Path) -> bool:
-    """Whether another notebook here is the one of a record: ours is then its copy."""
+    """Return whether a record belongs to another notebook in this folder; the given notebook is then a copy."""
     others = ((path, stat.st_ino) for path, stat in _beside(notebook))
-    named = ((path, number) for path, number in others if path.name == record.name or number == record.number)
-    return any(record.fits(number, _cells(path)) for path, number in named)
+    candidates = ((path, number) for path, number in others if path.name == record.name or number == record.number)
+    return any(record.fits(number, _cells(path)) for path, number in candidates)
 
 
 def _named_anew(folder: Path, own: Path) -> Path:
-    """Give a folder its notebook's new name, unless that is taken or another kernel writes there."""
+    """Rename a folder to `own`, unless that path exists or another kernel writes in the folder; return its path."""
     if not own.exists() and not any(map(in_use, folder.glob(f"*{SUFFIX}"))):
         with suppress(OSError):
             return folder.rename(own)
@@ -237,24 +245,24 @@ def _named_anew(folder: Path, own: Path) -> Path:
 
 
 def _renamed(missing: Path, known: _Identity, running: str) -> Path | None:
-    """Return the notebook beside a missing one that has most of its cells, or None if none or several do.
+    """Return the notebook, in the folder of a missing one, that shares the most cells with it.
 
-    With `running`, only a notebook that holds this cell counts.
+    Return None if no notebook or several match best. With `running`, only a notebook that has this cell counts.
     """
-    found: dict[Path, tuple[int, bool]] = {}
-    left = MOST_READ
+    matches: dict[Path, tuple[int, bool]] = {}
+    remaining = MOST_READ
     for path, stat in sorted(_beside(missing), key=lambda pair: -pair[1].st_ctime):
-        left -= stat.st_size
-        cells = _cells(path, running) if left >= 0 else frozenset[str]()
+        remaining -= stat.st_size
+        cells = _cells(path, running) if remaining >= 0 else frozenset[str]()
         if known.fits(stat.st_ino, cells) and (not running or running in cells):
-            found[path] = len(cells.intersection(known.cells)), stat.st_ino == known.number
-    best = max(found.values(), default=None)
-    likely = [path for path, weight in found.items() if weight == best]
+            matches[path] = len(cells.intersection(known.cells)), stat.st_ino == known.number
+    best = max(matches.values(), default=None)
+    likely = [path for path, weight in matches.items() if weight == best]
     return likely[0] if len(likely) == 1 else None
 
 
 def _last_change(folder: Path) -> int:
-    """Return when a folder or a notebook in it was changed last, in nanoseconds; 0 if there is no folder."""
+    """Return the time of the last change of a folder or a notebook in it, in nanoseconds; 0 for a missing folder."""
     times: list[int] = []
     for path in (folder, *folder.glob("*.ipynb")):
         with suppress(OSError):
@@ -263,15 +271,15 @@ def _last_change(folder: Path) -> int:
 
 
 def _beside(notebook: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield the other notebooks of a notebook's folder."""
+    """Yield the other notebooks in a notebook's folder, with their file status."""
     for path in notebook.parent.glob("*.ipynb"):
         if path != notebook:
-            with suppress(OSError):  # it was deleted meanwhile
+            with suppress(OSError):  # the file was deleted meanwhile
                 yield path, path.stat()
 
 
 def read_notebook(notebook: Path) -> list[dict[str, Any]]:
-    """Return the saved cells of a notebook, which may have been written by anyone; none if it cannot be read."""
+    """Return the saved cells of a notebook file, whose content is untrusted; an empty list if it cannot be read."""
     match _read(notebook):
         case {"cells": [*cells]}:
             return [cast("dict[str, Any]", cell) for cell in cells if isinstance(cell, dict)]
@@ -280,13 +288,13 @@ def read_notebook(notebook: Path) -> list[dict[str, Any]]:
 
 
 def _cells(notebook: Path, holding: str = "") -> frozenset[str]:
-    """Return the ids of a notebook's saved cells, or digests of those that have none.
+    """Return the ids of a notebook's saved cells, or digests for cells without an id.
 
-    Returns an empty set if the notebook cannot be read, or does not contain the text `holding`.
+    Return an empty set if the notebook cannot be read, or does not contain the text `holding`.
     """
     match _read(notebook, holding):
         case {"cells": [*cells]}:
-            with suppress(RecursionError):  # to write a cell takes a deeper stack than to read it
+            with suppress(RecursionError):  # writing a cell as JSON can need a deeper stack than reading it did
                 return frozenset(filter(None, map(_cell, cells)))
         case _:
             pass
@@ -294,7 +302,7 @@ def _cells(notebook: Path, holding: str = "") -> frozenset[str]:
 
 
 def _cell(cell: object) -> str:
-    """Return what a cell is known by, "" if it could be a cell of any notebook."""
+    """Return the id or digest that identifies a cell, or "" if the cell is too short to identify its notebook."""
     match cell:
         case {"id": str(name)} if _CELL_ID.fullmatch(name):
             return name
@@ -306,7 +314,7 @@ def _cell(cell: object) -> str:
 
 
 def _read(path: Path, holding: str = "") -> Any:
-    """Return the JSON of a file, or None if it cannot be read, is too large, or does not contain a text."""
+    """Return the JSON of a file; None if it cannot be read, is too large, or does not contain the text `holding`."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -316,7 +324,7 @@ def _read(path: Path, holding: str = "") -> Any:
 
 
 def _number(file: Path) -> int:
-    """Return the number that a file keeps when it is renamed or saved, 0 if there is no file."""
+    """Return the inode number of a file, which stays when the file is renamed or saved; 0 if the file is missing."""
     try:
         return file.stat().st_ino
     except OSError:

@@ -1,4 +1,4 @@
-"""The notebook of this kernel as its tools see it: runs programs in the shell, and reads the cells."""
+"""Gives the notebook tools access to the kernel: runs programs in the shell, reads cells, and proposes new ones."""
 
 import ast
 import asyncio
@@ -29,9 +29,9 @@ from agentmagic.values.describe import describe, summary
 MOST_HISTORY = 500
 """Entries of the shell's history that are read."""
 ALIKE = 0.7
-"""How alike a cell that was run must be to the inserted cell, to be taken for that cell, changed by the user."""
+"""The least similarity, from 0 to 1, at which a cell that was run counts as the inserted cell, edited by the user."""
 OUT_BUDGET = 300
-"""Tokens of a value of the shell's history."""
+"""Tokens for the description of one value in the shell's history."""
 FROM_HISTORY = (
     "Cells as this kernel has run them, by their numbers, with the values that they returned: the file of the notebook "
     "is not known."
@@ -40,14 +40,17 @@ FROM_FILE = "Cells of the file {}, by their places, as they were last saved. The
 
 
 class KernelNotebook:
-    """The notebook of a shell; it is a `RunningNotebook`."""
+    """The notebook of a shell; implements the `RunningNotebook` protocol of the host.
+
+    `can_stage` returns whether an open page can show proposed cells in the notebook.
+    """
 
     def __init__(self, shell: InteractiveShell, notebook: KnownNotebook) -> None:
         self._shell = cast("Any", shell)
         self._notebook = notebook
         self.can_stage: Callable[[], bool] = lambda: False
         self._seen: dict[str, int] = {}
-        """How many cells had run when a cell was proposed, by the id of the proposal."""
+        """The number of cells that had run when a cell was proposed, by the id of the proposal."""
 
     @property
     def namespace(self) -> MutableMapping[str, Any]:
@@ -63,10 +66,12 @@ class KernelNotebook:
         """
         shell = self._shell
         cell: str = shell.transform_cell(code)
-        name: str = shell.compile.cache(cell, shell.execution_count, raw_code=code)  # tracebacks show its lines
+        name: str = shell.compile.cache(
+            cell, shell.execution_count, raw_code=code
+        )  # so that tracebacks can show source lines
         flag = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0
         with shell.builtin_trap, shell.compile.extra_flags(flag):
-            offer_names()  # which the trap has just hidden, unless a cell runs
+            offer_names()  # builtin_trap has just hidden these names, unless a cell is running
             tree: ast.Module = shell.transform_ast(shell.compile.ast_parse(cell, name))
             self._call_exits(tree)
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
@@ -78,7 +83,7 @@ class KernelNotebook:
             cast("Any", import_module("IPython.display")).display(value)
 
     def _call_exits(self, tree: ast.Module) -> None:
-        """Call IPython's `exit` and `quit` where they stand alone on a line, as IPython does for a cell of one line."""
+        """Turn IPython's `exit` or `quit` alone on a line into a call, as IPython does for a cell of one line."""
         for line in tree.body:
             match line:
                 case ast.Expr(value=ast.Name(id=name)) if name in NAMES:
@@ -92,7 +97,7 @@ class KernelNotebook:
         if not code.co_flags & inspect.CO_COROUTINE:
             return value
         try:
-            loop = asyncio.get_running_loop()  # the kernel's, which is blocked in this very cell
+            loop = asyncio.get_running_loop()  # the kernel's event loop, which this cell blocks
         except RuntimeError:
             return self._shell.loop_runner(outcome(lambda: value)).result()
         return run_on(loop, value)
@@ -100,10 +105,10 @@ class KernelNotebook:
     # -- proposed cells --------------------------------------------------------------------------
 
     def stage(self, proposed: CellProposed) -> CellProposed:
-        """Show a proposal in the notebook if that is possible, and return it with its place.
+        """Show a proposed cell in the notebook if possible, and return the proposal with its place.
 
-        The JupyterLab extension finds the proposal in the session's log, if a page has the extension. Otherwise a new
-        code cell is inserted when the running cell ends; front ends insert at most one for each cell that runs.
+        If a page has the JupyterLab extension, the extension finds the proposal in the session's log. Otherwise a new
+        code cell is inserted when the running cell ends; front ends insert at most one cell for each running cell.
         """
         if self.can_stage():
             return replace(proposed, place="staged", cell=proposed.cell or running_cell(self._shell))
@@ -120,24 +125,27 @@ class KernelNotebook:
         return True
 
     def fate(self, proposed: CellProposed) -> ProposalSettled | None:
-        """Return what became of a proposed cell, by the cells that were run since and the saved file; None if open."""
+        """Return whether the user has kept or changed a proposed cell, or None if that is not known yet.
+
+        Compares the proposal with the cells that have run since, and with the saved notebook.
+        """
         if proposed.place == "staged":
             return None
         cells, _ = self.cells()
         sources = {one.id: one.source.strip() for one in cells if one.id}
-        seen = self._seen.get(proposed.id)  # unknown for a proposal of an earlier kernel
-        ran = [] if seen is None else [source.strip() for source in self.namespace.get("In", ())[seen:]]
-        wanted = proposed.source.strip()
+        run_count = self._seen.get(proposed.id)  # None for a proposal that an earlier kernel has made
+        ran = [] if run_count is None else [source.strip() for source in self.namespace.get("In", ())[run_count:]]
+        target = proposed.source.strip()
         now = sources.get(proposed.cell)
         match proposed.action:
-            case "insert" if wanted in ran or wanted in sources.values():
-                return ProposalSettled(proposed.id, "kept", ran=wanted in ran)
+            case "insert" if target in ran or target in sources.values():
+                return ProposalSettled(proposed.id, "kept", ran=target in ran)
             case "insert" if proposed.place == "below":
-                alike = get_close_matches(wanted, ran, n=1, cutoff=ALIKE)
+                alike = get_close_matches(target, ran, n=1, cutoff=ALIKE)
                 return ProposalSettled(proposed.id, "changed", alike[0], ran=True) if alike else None
             case "change" if now is not None and now != proposed.before.strip():
-                changed = ProposalSettled(proposed.id, "changed", now)
-                return ProposalSettled(proposed.id, "kept") if now == wanted else changed
+                settlement = ProposalSettled(proposed.id, "changed", now)
+                return ProposalSettled(proposed.id, "kept") if now == target else settlement
             case "remove" if sources and proposed.cell and now is None:
                 return ProposalSettled(proposed.id, "kept")
             case _:
@@ -146,13 +154,13 @@ class KernelNotebook:
     # -- cells -----------------------------------------------------------------------------------
 
     def cells(self) -> tuple[Sequence[NotebookCell], str]:
-        """Return the cells of the notebook's file, or else those that the shell has run."""
+        """Return the cells of the notebook's file, or the cells that the shell has run, and a note on the source."""
         file = self._notebook.place().notebook
-        saved = read_notebook(file) if file is not None else []
-        if file is None or not saved:
+        saved_cells = read_notebook(file) if file is not None else []
+        if file is None or not saved_cells:
             return list(self._history()), FROM_HISTORY
         running = running_cell(self._shell)
-        cells = [_cell(number, one, running) for number, one in enumerate(saved, 1)]
+        cells = [_cell(number, one, running) for number, one in enumerate(saved_cells, 1)]
         return cells, FROM_FILE.format(file.name)
 
     def _history(self) -> Iterator[NotebookCell]:
@@ -175,7 +183,7 @@ def _cell(number: int, cell: Mapping[str, Any], running: str) -> NotebookCell:
 
 
 def _output(output: Mapping[str, Any]) -> Iterator[Content]:
-    """Yield the parts of a saved output; the file may have been written by anyone."""
+    """Yield the parts of a saved output. The content of the file is untrusted."""
     match output:
         case {"text": text}:
             yield Text(_joined(text))

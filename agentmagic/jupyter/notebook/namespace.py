@@ -1,4 +1,4 @@
-"""The notebook's namespace: the sessions that are its variables, its functions as tools, its servers."""
+"""The notebook's namespace: its variables, among them sessions, its functions as tools, and its MCP servers."""
 
 import asyncio
 import builtins
@@ -38,15 +38,15 @@ Variables = MutableMapping[str, Any]
 _UNBOUND: Any = object()
 
 DEFAULT_SESSION = "agent"
-"""The variable that holds the session of `%%agent` without a NAME."""
+"""The name of the variable with the default session: the session of `%%agent` without a NAME."""
 
 
 _KEPT = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[oid]h")
-"""The names under which IPython keeps inputs and results."""
+"""Names of the variables in which IPython stores inputs and results."""
 
 
 def check_name(name: str | None, what: str = "name a session") -> None:
-    """Raise UsageError for a name that no session can have, or no variable that is to do `what`."""
+    """Raise UsageError if a name cannot be used for a variable; `what` says for what, in the error message."""
     if name is not None and (name in ("In", "Out") or hasattr(builtins, name)):
         raise UsageError(f"{name!r} cannot {what}: it is a name of Python or IPython itself.")
     if name is not None and (not name.isidentifier() or iskeyword(name)):
@@ -54,14 +54,14 @@ def check_name(name: str | None, what: str = "name a session") -> None:
 
 
 def check_variable(name: str | None) -> None:
-    """Raise UsageError for a name to which no answer can be bound."""
+    """Raise UsageError if an answer cannot be bound to a name."""
     check_name(name, "take an answer")
     if name is not None and _KEPT.fullmatch(name):
         raise UsageError(f"{name!r} cannot take an answer: IPython keeps inputs and results under it.")
 
 
 def can_name_session(name: str) -> bool:
-    """Return whether a session can be made under a name."""
+    """Return whether a new session can have this name."""
     try:
         check_name(name)
         _check_listed(name)
@@ -71,7 +71,7 @@ def can_name_session(name: str) -> bool:
 
 
 class MarkedFunctions:
-    """The functions of the notebook that `@tool` marks, as they are defined when a turn begins: a toolset."""
+    """A toolset of the notebook's functions that are marked with `@tool`, as they are defined when a turn begins."""
 
     is_local = True
 
@@ -84,62 +84,67 @@ class MarkedFunctions:
 
     def functions(self) -> list[Callable[..., Any]]:
         """Return the marked functions, each once."""
-        # IPython keeps results under names that begin with _: a function shown by a cell would be found twice.
-        found = [value for name, value in tuple(self._variables.items()) if not name.startswith("_") and is_tool(value)]
-        return list(dict.fromkeys(found))
+        # Skip names that begin with _: IPython stores results there, so a function that a cell shows would count twice.
+        values = [
+            value for name, value in tuple(self._variables.items()) if not name.startswith("_") and is_tool(value)
+        ]
+        return list(dict.fromkeys(values))
 
     async def aclose(self) -> None:
-        """Do nothing: functions hold nothing open."""
+        """Do nothing: functions have nothing to close."""
 
 
 class Chosen:
-    """Some tools of other toolsets, by name: a toolset."""
+    """A toolset of the tools that have the chosen names in other toolsets."""
 
     def __init__(self, names: Sequence[str], toolsets: Sequence[Toolset]) -> None:
         self._names = names
         self.sources = toolsets
 
     def over(self, sources: Sequence[Toolset]) -> "Chosen":
-        """Return a choice of the same names from other toolsets."""
+        """Return a toolset that chooses the same names from other toolsets."""
         return Chosen(self._names, sources)
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the chosen tools in the order of the choice.
+        """Return the chosen tools in the order of the names.
 
-        Raises UsageError if one is missing, and ServersUnreachable if it may be a tool of a server that failed.
+        Raises UsageError if a tool is missing, or ServersUnreachable if a server that failed may have it.
         """
-        listed = await asyncio.gather(*map(list_source, self.sources))
-        found = _by_name(listed)
-        chosen = [found[name] for name in self._names if name in found]
-        if len(chosen) == len(self._names):
-            return chosen
-        missing = next(name for name in self._names if name not in found)
-        hint = did_you_mean(missing, found)
-        message = f"There is no function or tool {missing!r} to offer.{hint} Tools: {', '.join(found) or 'none'}."
-        message = " ".join((message, *(words for source in self.sources for words in notices_of(source))))
-        if problems := [problem for _, unreachable in listed for problem in unreachable]:
-            raise ServersUnreachable(message, chosen, problems)
+        listings = await asyncio.gather(*map(list_source, self.sources))
+        by_name = _by_name(listings)
+        tools = [by_name[name] for name in self._names if name in by_name]
+        if len(tools) == len(self._names):
+            return tools
+        missing = next(name for name in self._names if name not in by_name)
+        hint = did_you_mean(missing, by_name)
+        message = f"There is no function or tool {missing!r} to offer.{hint} Tools: {', '.join(by_name) or 'none'}."
+        message = " ".join((message, *(notice for source in self.sources for notice in notices_of(source))))
+        if problems := [problem for _, unreachable in listings for problem in unreachable]:
+            raise ServersUnreachable(message, tools, problems)
         raise UsageError(message)
 
     async def listed(self) -> tuple[Sequence[Tool], Sequence[str]]:
-        """Return the chosen tools that can be had without connecting a server, and the servers left out."""
-        listed = await asyncio.gather(*map(list_connected, self.sources))
-        found = _by_name(listed)
-        return [found[name] for name in self._names if name in found], [one for _, left in listed for one in left]
+        """Return the chosen tools that are available without connecting a server, and the servers left out."""
+        listings = await asyncio.gather(*map(list_connected, self.sources))
+        by_name = _by_name(listings)
+        return [by_name[name] for name in self._names if name in by_name], [
+            one for _, servers in listings for one in servers
+        ]
 
     async def aclose(self) -> None:
         """Do nothing: the toolsets belong to the session."""
 
 
 def _by_name(listed: Iterable[tuple[Sequence[Tool], object]]) -> dict[str, Tool]:
-    # Reversed, so that of two tools of one name the first is chosen.
+    # Reversed, so that of two tools with one name the first is kept.
     return {tool.name: tool for tools, _ in reversed(list(listed)) for tool in reversed(tools)}
 
 
 class Namespace:
-    """The sessions of a notebook, and what all of them share: its functions and the servers of `%mcp`.
+    """The sessions of a notebook, and the resources that they share: functions, the servers of `%mcp`, the cassette.
 
-    `place` returns, for the running cell, where the sessions that it makes are saved. `hidden` are IPython's names.
+    `place` returns the folder in which sessions are saved that the running cell makes. `hidden` are IPython's own
+    variables.
     """
 
     def __init__(self, variables: Variables, notebook: KnownNotebook, hidden: frozenset[str] = frozenset()) -> None:
@@ -147,32 +152,32 @@ class Namespace:
         self.hidden = hidden
         self.place = notebook.place
         self.variables = variables
-        # The session that writes each file, to close the file when another session takes over its name.
+        # The session that writes each file. Its file is closed if a new session gets the same name.
         self._saved: WeakValueDictionary[Path, Session] = WeakValueDictionary()
-        # Sessions that have the notebook's tools: a session may have several names, or lose its own.
+        # Sessions that have the notebook's tools. Not stored by name: a session can have several names, or none.
         self._equipped: WeakSet[Session] = WeakSet()
         self._servers: McpServers | None = None
-        # Sessions that have the notebook's cassette.
+        # Sessions that use the notebook's cassette.
         self._joined: WeakSet[Session] = WeakSet()
-        # Sessions made here when the notebook was not known. They are saved once it is.
+        # Sessions that were made here while the notebook's file was unknown. They are saved once it is known.
         self._unsaved: WeakSet[Session] = WeakSet()
         self._numbers = count(1)
         self._deck = Deck()
         self._functions = MarkedFunctions(variables)
         self._look = NotebookTools()
         self.listeners = Listeners[Event | HistoryCut]()
-        """Called with what happens in every session of the notebook, as the listeners of `Session.listen` are."""
+        """Called with the events of every session of the notebook, like the listeners of `Session.listen`."""
         self.looks = Listeners[None]()
-        """Called when the user has chosen in a panel what answers, or what may run."""
+        """Called when the user may have changed settings that panels show: the model, the permission, the rules."""
 
     def insert(self, cassette: Path) -> None:
-        """Use a cassette in all sessions of the notebook, those that are made later included."""
+        """Use a cassette in all sessions of the notebook, including sessions that are made later."""
         self._deck.insert(cassette)
         for session in {*self.sessions().values(), *self._joined}:
             session.deck.insert(cassette)
 
     def choose(self, mode: Replay, *, timed: bool = False) -> None:
-        """Use the cassette in this mode in all sessions of the notebook."""
+        """Set the mode in which all sessions of the notebook use the cassette."""
         self._deck.choose(mode, timed=timed)
         for session in {*self.sessions().values(), *self._joined}:
             session.deck.choose(mode, timed=timed)
@@ -183,17 +188,17 @@ class Namespace:
         return self._deck.mode == "replay"
 
     def attachables(self, session: Session, agent: Agent) -> Attachables:
-        """Return what a prompt to an agent of a session can attach."""
+        """Return the variables and files that a prompt to an agent of a session can attach."""
 
         def model() -> ModelInfo:
-            chosen = session.model(agent)
-            return info(chosen.name, address_of(chosen))
+            choice = session.model(agent)
+            return info(choice.name, address_of(choice))
 
-        learn_secrets()  # before any value is shown
+        learn_secrets()  # so that secrets are blanked in the values that are shown
         return Attachables(self.variables, Attacher(model, schema_only=schema_only()), self.hidden, self.folder)
 
     def attachable_names(self) -> list[str]:
-        """Return the names of the variables to offer behind an `@`."""
+        """Return the names of the variables to suggest after an `@`."""
         return Attachables(self.variables, Attacher(lambda: UNKNOWN), self.hidden).names()
 
     @property
@@ -207,9 +212,9 @@ class Namespace:
         return [one.name for one in commands_here()]
 
     def need_servers(self) -> "McpServers":
-        """Return the servers of `%mcp`, made and offered to every session if there were none yet."""
+        """Return the group of the servers of `%mcp`; the first call creates it and adds it to every session."""
         if self._servers is None:
-            from agentmagic.tools.mcp import McpServers  # takes a while to load
+            from agentmagic.tools.mcp import McpServers  # imported late because it is slow to import
 
             self._servers = McpServers()
             engine().at_close(self._servers.aclose)
@@ -218,8 +223,8 @@ class Namespace:
         return self._servers
 
     def server_groups(self) -> "list[McpServers]":
-        """Return the servers of `%mcp` and those of the sessions' agents, each group once."""
-        if "agentmagic.tools.mcp" not in sys.modules:  # it takes a while to load, and without it no server exists
+        """Return the group of the servers of `%mcp` and the groups of the sessions' agents, each group once."""
+        if "agentmagic.tools.mcp" not in sys.modules:  # avoid the slow import: without the module no server exists
             return []
         from agentmagic.tools.mcp import McpServers
 
@@ -228,12 +233,12 @@ class Namespace:
         return list(dict.fromkeys((*own, *(source for source in of_sessions if isinstance(source, McpServers)))))
 
     def group_of(self, server: str) -> "McpServers | None":
-        """Return the group that holds a server, that of `%mcp` first, or None."""
+        """Return the first group that has a server of this name, or None; the group of `%mcp` is searched first."""
         groups = self.server_groups()
         return next((group for group in groups if any(one.name == server for one in group.servers)), None)
 
     def bind_default(self) -> str | None:
-        """Make the default session a variable; return what to print if its name holds another value."""
+        """Bind the default session to its variable; return a message if the variable has another value."""
         value = self.variables.get(DEFAULT_SESSION, _UNBOUND)
         if value is _UNBOUND or isinstance(value, Session | Agent):
             self.session(DEFAULT_SESSION)
@@ -241,20 +246,20 @@ class Namespace:
         return f"{DEFAULT_SESSION} is {a_type(value)} of yours and stays. {_another(DEFAULT_SESSION)}"
 
     def session(self, name: str) -> Session:
-        """Return the session of a name; make and bind one if the name is free or holds an Agent.
+        """Return the session in a variable; make and bind a session if the variable is unbound or has an Agent.
 
-        Raises UsageError if it holds another value.
+        Raises UsageError if the variable has another value.
         """
         session = self.draft(name)
         self.bind(name, session)
         return session
 
     def draft(self, name: str) -> Session:
-        """Return the session of a name; make one, without binding it, if the name is free or holds an Agent.
+        """Return the session in a variable; make one, without binding it, if the variable is unbound or has an Agent.
 
-        Raises UsageError if it holds another value.
+        Raises UsageError if the variable has another value.
         """
-        self.place()  # notices that the notebook was renamed
+        self.place()  # finds the notebook again if it was renamed
         value = self.variables.get(name, _UNBOUND)
         if value is _UNBOUND:
             value = self._make(name, self._recipe())
@@ -267,7 +272,7 @@ class Namespace:
         return value
 
     def save_late(self) -> None:
-        """Save from now on the sessions that were made here when the notebook was not known, if it is known now."""
+        """Save, from now on, the sessions that were made while the notebook's file was unknown, if it is known now."""
         if self._unsaved:
             for name, session in self.sessions().items():
                 self._save_if_known(session, name)
@@ -275,14 +280,14 @@ class Namespace:
     def _save_if_known(self, session: Session, name: str) -> None:
         if session not in self._unsaved or (path := self.place().file(name)) is None:
             return
-        with suppress(SessionBusy):  # then the next call saves it
+        with suppress(SessionBusy):  # if a turn is running, the next call saves the session
             session.save_from_now(path)
             self._unsaved.discard(session)
             self._saved[path] = session
             self.notebook.remember()
 
     def bind(self, name: str, session: Session) -> None:
-        """Make a session that `draft` has returned the variable of its name."""
+        """Bind a session that `draft` has returned to the variable of its name."""
         if self.variables.get(name) is session:
             return
         self.variables[name] = session
@@ -290,9 +295,9 @@ class Namespace:
             self._saved[path] = session
 
     def fork(self, session: Session, name: str, turns: int | None) -> Session:
-        """Bind a session that begins with the first turns of another, or with all; it is saved like every other.
+        """Bind, save and return a new session that begins with the first `turns` turns of another session, or all.
 
-        Raises UsageError if the name is not free, or the conversation cannot be saved.
+        Raises UsageError if the name is not free, or if a conversation of this name is saved already.
         """
         _check_listed(name)
         if name in self.variables:
@@ -302,29 +307,29 @@ class Namespace:
         path = self.place().file(name)
         if path is not None and path_of(path).exists():
             raise UsageError(f"A conversation of the name {name} is saved already. Choose another name.")
-        forked = session.fork(turns)
-        self._equipped.add(forked)  # a fork has the toolsets of its original
-        self._join(forked, name)
-        forked.listen(self._remember)
+        branch = session.fork(turns)
+        self._equipped.add(branch)  # a fork has the toolsets of its original
+        self._join(branch, name)
+        branch.listen(self._remember)
         if path is not None:
-            forked.save(path)
+            branch.save(path)
             self.notebook.remember()
-        self.bind(name, forked)
-        return forked
+        self.bind(name, branch)
+        return branch
 
     def functions(self) -> list[Callable[..., Any]]:
-        """Return the functions of the notebook that `@tool` marks."""
+        """Return the functions of the notebook that are marked with `@tool`."""
         return self._functions.functions()
 
     def known(self, name: str) -> Session:
-        """Return the session of a name; only the default session is made if its name is free.
+        """Return the session in a variable; only the default session is made if its variable is unbound.
 
-        Raises UsageError for another unbound name, and for a name that holds an Agent, which stays one.
+        Raises UsageError for any other unbound variable, and for a variable that has an Agent or another value.
         """
         if name != DEFAULT_SESSION and name not in self.variables:
-            known = self.sessions()
-            hint = did_you_mean(name, known)
-            raise UsageError(f"There is no session {name}.{hint} Sessions: {', '.join(known) or 'none'}.")
+            sessions = self.sessions()
+            hint = did_you_mean(name, sessions)
+            raise UsageError(f"There is no session {name}.{hint} Sessions: {', '.join(sessions) or 'none'}.")
         if isinstance(self.variables.get(name), Agent):
             raise UsageError(
                 f"{name} is an Agent, a recipe without a conversation. %%agent {name} makes a session of it."
@@ -332,12 +337,12 @@ class Namespace:
         return self.session(name)
 
     def sessions(self) -> dict[str, Session]:
-        """Return the sessions that variables hold, by name."""
+        """Return the sessions in the notebook's variables, by name."""
         items = tuple(self.variables.items())  # a copy: tools in other threads may bind variables
         return {name: value for name, value in items if isinstance(value, Session) and not name.startswith("_")}
 
     def offer_notebook(self, session: Session, *, offered: bool) -> None:
-        """Offer the tools of the notebook in every later turn of a session, or no more."""
+        """Start or stop offering the notebook tools in the later turns of a session."""
         session.remove_toolset(self._look)
         if offered:
             session.add_toolset(self._look)
@@ -345,46 +350,48 @@ class Namespace:
     def toolsets(
         self, session: Session, agent: Agent, chosen: Sequence[str] | None = None, *, notebook: bool = False
     ) -> tuple[Toolset, ...]:
-        """Return the sources of tools of a turn, without empty ones; with `chosen`, one source of these tools.
+        """Return the toolsets of a turn, without empty ones; with `chosen`, one toolset of the tools with these names.
 
-        With `notebook`, the tools of the notebook are among them.
-        Raises UsageError for a chosen name that no source can have.
+        `notebook` adds the tools that read and run the notebook.
+        Raises UsageError for a chosen name that cannot be a tool.
         """
         sources = tuple(source for source in session.toolsets(agent) if not self._is_empty(source))
         if notebook and self._look not in sources:
             sources = (*sources, self._look)
         if chosen is None:
             return sources
-        bound = {name: self.variables.get(name) for name in chosen}
-        functions = {name: one for name, one in bound.items() if callable(one) and not isinstance(one, type)}
+        values = {name: self.variables.get(name) for name in chosen}
+        functions = {name: one for name, one in values.items() if callable(one) and not isinstance(one, type)}
         if not sources and (missing := [name for name in chosen if name not in functions]):
-            known = [name for name, value in self.variables.items() if callable(value) and not isinstance(value, type)]
-            hint = did_you_mean(missing[0], known)
+            candidates = [
+                name for name, value in self.variables.items() if callable(value) and not isinstance(value, type)
+            ]
+            hint = did_you_mean(missing[0], candidates)
             raise UsageError(
                 f"--tools names {missing[0]}, which is no function of the notebook.{hint} Define it first."
             )
-        # A tool may have another name than its function: the model knows only the tool's.
+        # A tool may have another name than its function; toolsets find it by the tool's name.
         names = [function_tool(functions[name]).name if name in functions else name for name in chosen]
         return (Chosen(names, (Functions(functions.values()), *sources)),)
 
     def definitions(self, toolsets: Iterable[Toolset]) -> tuple[list[ToolDef], list[str]]:
-        """Return the tools of toolsets as a turn would see them, and what is wrong with the servers that failed.
+        """Return the definitions of the tools in toolsets, and the problems of servers that failed.
 
         Servers are connected if needed.
         """
         listings = [engine().call(list_source(toolset)) for toolset in toolsets]
-        found = [tool.definition for tools, _ in listings for tool in tools]
-        return found, [problem for _, problems in listings for problem in problems]
+        definitions = [tool.definition for tools, _ in listings for tool in tools]
+        return definitions, [problem for _, problems in listings for problem in problems]
 
     def _remember(self, event: Event | HistoryCut) -> None:
-        if isinstance(event, TurnStarted):  # by now the folder of the conversation is there
+        if isinstance(event, TurnStarted):  # now the folder of the conversation exists
             self.notebook.remember()
         self.listeners.tell(event)
 
     def join(self, session: Session) -> None:
-        """Have a session that code has made use the notebook's cassette, under the name of its variable.
+        """Make a session that was made in code use the notebook's cassette, under the name of its variable.
 
-        Sessions without a variable are numbered, in the order of their first turns.
+        Sessions without a variable are named "unnamed N", numbered in the order of their first turns.
         """
         if session not in self._joined:
             names = (name for name, one in self.sessions().items() if one is session)
@@ -393,7 +400,7 @@ class Namespace:
             session.name = name
 
     def _join(self, session: Session, name: str) -> None:
-        """Have a session use the notebook's cassette, under its name, which traces and the ledger have too."""
+        """Make a session use the notebook's cassette under a name, which traces and the ledger show too."""
         self._joined.add(session)
         session.name = session.name or name
         session.deck.join("" if name == DEFAULT_SESSION else name, self._deck)
@@ -408,20 +415,20 @@ class Namespace:
         return default.agent if isinstance(default, Session) else Agent()
 
     def _make(self, name: str, recipe: Agent) -> Session:
-        """Make a session that is saved beside the notebook, if its file is known."""
+        """Make a session that is saved beside the notebook, if the notebook's file is known."""
         _check_listed(name)
         path = self.place().file(name)
         earlier = self._saved.get(path) if path is not None else None
         if earlier is not None and not earlier.running:
-            # The session has lost its variable, but other code may hold it: close its file, which the new one takes.
+            # Code may still use the earlier session without a variable. Close its file, which the new session takes.
             earlier.history.close()
-        made = Session(recipe, path=path)
+        session = Session(recipe, path=path)
         if path is None:
-            self._unsaved.add(made)
-        return made
+            self._unsaved.add(session)
+        return session
 
     def equip(self, session: Session, name: str | None = None) -> None:
-        """Give a session the notebook's functions, servers and cassette, once."""
+        """Give a session the notebook's functions, servers and cassette, if it does not have them yet."""
         if session in self._equipped:
             return
         if name is None:
@@ -436,7 +443,7 @@ class Namespace:
 
 
 def _check_listed(name: str) -> None:
-    """Raise UsageError for a name that begins with _: lists leave it out, as IPython keeps results under such names."""
+    """Raise UsageError for a name that begins with _: IPython uses such names, so lists of sessions skip them."""
     if name.startswith("_"):
         raise UsageError(
             f"No session is made under {name}: lists leave out names that begin with _. Choose another name."

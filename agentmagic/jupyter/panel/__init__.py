@@ -1,1 +1,1 @@
-"""The chat panel, in a cell and beside the notebook."""
+"""The chat panel, which is shown in the output of a cell or beside the notebook."""

@@ -40,18 +40,18 @@ T = TypeVar("T")
 SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
 
 OF_FILES = frozenset({"scripted", "cassette"})
-"""Providers whose models are files: a page cannot name files to be read."""
+"""Providers whose models are files. A page must not choose such a model, as it could name any file to be read."""
 
 ServerAction = page.ConnectServer | page.DisconnectServer | page.EnableTool | page.AllowTools
 NamespaceAction = page.AttachFile | page.ForkSession | page.RunCommand | page.NewChat | page.ListChats | page.OpenChat
 
 
 class Chat:
-    """The panel of a session, drawn in any number of outputs and pages.
+    """The chat panel of a session, which can be drawn in any number of outputs and pages.
 
-    The panel follows every turn of the session, and carries out what the user does in it. Turns wait in a queue;
-    their prompts are made and they begin where synchronous tools run, everything else happens on the engine. An
-    action that fails shows its error in the panel.
+    The panel shows every turn of the session, and carries out the user's actions. Turns wait in a queue. Their prompts
+    are made, and the turns begin, in the thread in which synchronous tools run; all else runs in the engine thread.
+    The panel shows the error of an action that fails.
     """
 
     def __init__(self, session: Session, notebook: commands.Notebook, view: str = "") -> None:
@@ -70,11 +70,12 @@ class Chat:
         engine().call(self._follow(session))
 
     def show(self, publish: Publish, html: Publish) -> None:
-        """Draw the panel in the output of the running cell, and print there what its turns print from now on.
+        """Draw the panel in the output of the running cell; from now on, its turns print there.
 
-        `html` sends and updates the HTML beside it, which stands in this cell alone from now on.
+        `html` sends and updates the panel's HTML for pages without the widget, which is shown only in this cell from
+        now on.
         """
-        # IPython routes print and display by context variables, which still name this cell when it is over.
+        # IPython sends the output of `print` and `display` to the cell in the context variables: keep them for turns.
         self._context = contextvars.copy_context()
         publish(self.view.place, False)
         self._html.move(html, "The chat panel is shown again in another cell of this notebook.")
@@ -86,11 +87,14 @@ class Chat:
         engine().submit(self._look())
 
     def turn_to(self, session: Session) -> Future[None] | None:
-        """Show another session, once the engine comes to it; None if a turn of this one is under way. Thread-safe."""
+        """Start to show another session; return a future of the change. Thread-safe.
+
+        Do nothing and return None if a turn of the current session is running.
+        """
         return None if self.session.running else engine().submit(self._turn_to(lambda: session))
 
     def refresh(self) -> None:
-        """Send the panel's state to the pages; on the engine."""
+        """Send the panel's state to the pages; called in the engine thread."""
         for group in self._groups():
             if group not in self._known:
                 self._known.add(group)
@@ -98,7 +102,7 @@ class Chat:
         self.view.tell(self._state())
 
     def act(self, action: page.Action) -> None:
-        """Carry out what the user did in a page. Thread-safe."""
+        """Carry out the user's action in a page. Thread-safe."""
         if isinstance(action, page.SetupAction):
             self._turns.set_up(action)
         elif not isinstance(action, Intent):
@@ -107,16 +111,16 @@ class Chat:
             run.pass_on(action)
 
     def attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str = "") -> None:
-        """Begin a turn with a prompt and attachments; without one, show them in the box, to be sent with the next.
+        """Begin a turn with a prompt and attachments; without a prompt, keep the attachments for the next message.
 
-        `make` is called where synchronous tools run. Thread-safe.
+        `make` returns the attachments, and is called in the thread in which synchronous tools run. Thread-safe.
         """
         self._context.copy().run(engine().submit, self._turns.attach(make, prompt))
 
     # -- following the session -------------------------------------------------------------------
 
     async def _follow(self, session: Session) -> None:
-        # One step of the engine's loop: no event can come between reading the log and listening.
+        # Without `await`, so that no event can come between reading the session's log and listening.
         self.session = session
         self._turns.turn_to(session)
         self._show_log()
@@ -130,12 +134,12 @@ class Chat:
             self.view.feed(map_run.progress)
 
     def _hear(self, event: Event | HistoryCut) -> None:
-        if isinstance(event, HistoryCut):  # comes in any thread, events of turns on the engine's
+        if isinstance(event, HistoryCut):  # arrives in any thread, while events of turns arrive in the engine thread
             engine().loop.call_soon_threadsafe(self._begin_anew)
             return
         self.view.feed(event)
         if isinstance(event, TurnFinished):
-            # Later in this step the session takes the turn into its history, which `_turn_over` reads.
+            # Called soon, not now: the session adds the turn to its history, which `_turn_over` reads, after this.
             asyncio.get_running_loop().call_soon(self._turn_over)
         elif isinstance(event, TurnStarted | StepFinished):
             self.refresh()
@@ -146,14 +150,14 @@ class Chat:
             self._turn_over()
 
     def _saved_line(self) -> str:
-        """Return the line that the output shows instead of the turns, if the session is saved; else ""."""
+        """Return the line that the static output shows instead of the turns of a saved session; else ""."""
         if (path := self.session.path) is None:
             return ""
         name, turns = self._notebook.name_of(self.session), counted(len(self.session.turns), "turn")
         return f"The chat panel of {name}: {turns}, saved in {path.parent.name}/{path.name}. Run this cell to go on."
 
     def _begin_anew(self) -> None:
-        self._show_log()  # in one step of the engine's loop, as in `_follow`
+        self._show_log()  # no `await` here, as in `_follow`
         self._turn_over()
 
     def _turn_over(self) -> None:
@@ -163,19 +167,19 @@ class Chat:
     # -- the state around the conversation -------------------------------------------------------
 
     async def _look(self) -> None:
-        # Looking for keys may ask the system's keyring, which can block for seconds.
+        # In the pool, because the search for keys may use the system's keyring, which can block for seconds.
         usable, self._default = await engine().in_pool(
             lambda: ([*usable_models(), *_outside_agents()], default_model())
         )
         self._models = {name: name for name in usable} | self._models
-        if (chosen := self.session.agent.model) is not None:
-            self._models[_name(chosen)] = chosen
+        if (model := self.session.agent.model) is not None:
+            self._models[_name(model)] = model
         self._around |= await self._aside(partial(self._look_around, self._model))
         self.refresh()
         address = settings.variable(BASE_URL)
-        if address != self._served_by and (served := await engine().in_pool(_served_models)):
+        if address != self._served_by and (names := await engine().in_pool(_served_models)):
             self._served_by = address
-            self._models |= {name: name for name in served}
+            self._models |= {name: name for name in names}
             self.refresh()
 
     @property
@@ -183,14 +187,14 @@ class Chat:
         return settings.model_override() or _name(self.session.agent.model) or self._default or ""
 
     def _look_around(self, model: str) -> State:
-        """Return what the notebook and the keys offer, in a pool thread."""
+        """Return the part of the state that comes from the notebook and the keys; called in a pool thread."""
         names = [(name, shown(about)) for name, about in self._notebook.names()]
-        offered = self._notebook.offered(self.session)
+        conversation = self._notebook.offered(self.session)
         window = info(model).window if model else None
         return {
             "window": window or 0,
             "web": shown(commands.web_tools(self.session)),
-            "offered": None if offered is None else _chat_row(offered),
+            "offered": None if conversation is None else _chat_row(conversation),
             "welcome": shown(answerer(model, "message")),
             "examples": _examples(names),
             "names": names,
@@ -201,9 +205,9 @@ class Chat:
     def _state(self) -> State:
         override, model = settings.model_override(), self._model
         servers = server_rows(self._groups())
-        spent = self.session.usage
-        left = self.session.open_plan
-        cost = f"{spent.input_tokens + spent.output_tokens:,} tokens, {words.cost(spent.cost)}"
+        usage = self.session.usage
+        plan = self.session.open_plan
+        cost = f"{usage.input_tokens + usage.output_tokens:,} tokens, {words.cost(usage.cost)}"
         return {
             "title": self._notebook.name_of(self.session) or "Chat",
             "actions": self._offered(has_servers=bool(servers), fixed=override is not None),
@@ -211,18 +215,18 @@ class Chat:
             "models": [model] if override else sorted({*self._models, *filter(None, [model])}),
             "level": commands.level_of(self.session) or "",
             "levels": list(LEVELS.items()),
-            "cost": cost if spent.requests else "",
+            "cost": cost if usage.requests else "",
             "context": self.session.context_tokens,
             "servers": servers,
             "note": self._turns.note,
-            "left": "" if self.session.running or left is None else left.open_tasks,
+            "left": "" if self.session.running or plan is None else plan.open_tasks,
             "attached": self._turns.attached,
             "cleared": 0 if self.session.turns or self.session.running else self.session.cleared,
             **self._around,
         }
 
     def _offered(self, *, has_servers: bool, fixed: bool) -> list[str]:
-        """Return the types of the actions that work in this panel now; the page offers no others."""
+        """Return the types of the actions that work in this panel now. The page offers only these."""
         absent: set[type] = set() if has_servers else set(ServerAction.__args__)
         if fixed:
             absent.add(page.ChooseModel)
@@ -235,26 +239,26 @@ class Chat:
         ]
 
     def _groups(self) -> list[McpServers]:
-        """Return the groups of servers of the session's next turn."""
+        """Return the groups of MCP servers in the session's next turn."""
         return [source for source in self.session.toolsets() if isinstance(source, McpServers)]
 
     # -- what the user does ----------------------------------------------------------------------
 
     async def _carry_out(self, action: page.SessionAction) -> None:
         try:
-            done = await self._do(action)
+            message = await self._do(action)
         except AgentMagicError as error:
             self.view.complain(shown(with_code(error)))
-        except Exception as error:  # noqa: BLE001  (a click must not end in silence)
+        except Exception as error:  # noqa: BLE001  (the user must see that a click failed)
             logger.exception("an action of a panel failed")
             self.view.complain(f"That failed: {shown(said(error))}")
         else:
-            if done:
-                self.view.say(shown(done))
+            if message:
+                self.view.say(shown(message))
         self.refresh()
 
     async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911, PLR0912  (one arm for each action)
-        """Carry out an action; return what to say of it."""
+        """Carry out an action; return a message for the user, or None."""
         match action:
             case page.StopMap():
                 if (map_run := self.session.running_map) is not None:
@@ -304,23 +308,23 @@ class Chat:
                 return await self._do_with_server(action)
 
     async def _aside(self, function: Callable[[], T]) -> T:
-        """Call a function in a pool thread, where it may wait for the engine."""
+        """Call a function in a pool thread, in which it can wait for the engine."""
         return await engine().in_pool(self._in_cell(function))
 
     async def _undo(self, *, redo: bool) -> str:
-        """Undo, or do again, in the main thread, where no other code of the notebook changes variables meanwhile."""
+        """Undo or redo a change. Runs in the main thread, so that no other code changes variables meanwhile."""
         await engine().run_user(self._in_cell(partial(self.session.step_back, redo=redo)))
         return commands.undone(self.session, redo=redo)
 
     async def _run_line(self, magic: str, line: str) -> str:
         if magic == "agent" and line.strip() in ("undo", "redo"):
             return await self._undo(redo=line.strip() == "redo")
-        words = await self._aside(partial(self._notebook.run_line, self.session, magic, line))
+        output = await self._aside(partial(self._notebook.run_line, self.session, magic, line))
         self._notebook.looks.tell(None)
-        return words
+        return output
 
     async def _turn_to(self, find: Callable[[], Session]) -> None:
-        """Show another session in this panel. Raises UsageError while a turn of this one runs or waits."""
+        """Show another session in this panel. Raises UsageError if a turn of the current session runs or waits."""
         if self.session.running or self._turns.waits:
             raise UsageError(
                 "A turn of this conversation is under way. Wait for it, or stop it, then open another one."
@@ -333,7 +337,7 @@ class Chat:
         self.look()
 
     def _in_cell(self, function: Callable[[], T]) -> Callable[[], T]:
-        """Return a function that prints, and saves its turn, as if the cell that shows the panel called it."""
+        """Return a function that runs as if the cell that shows the panel called it, and prints there."""
         return partial(self._context.copy().run, function)
 
     async def _fork(self, turns: int) -> str:
@@ -361,8 +365,8 @@ class Chat:
     def _choose_level(self, level: Level) -> str:
         commands.choose_level(self.session, level)
         self._notebook.looks.tell(None)
-        held = f"{settings.PERMISSION} is set, and holds over it. " if settings.permission_override() else ""
-        return f"{held}From the next turn on: {LEVELS[level].lower()}."
+        notice = f"{settings.PERMISSION} is set, and holds over it. " if settings.permission_override() else ""
+        return f"{notice}From the next turn on: {LEVELS[level].lower()}."
 
     async def _do_with_server(self, action: ServerAction) -> None:
         holding = (group for group in self._groups() if any(one.name == action.server for one in group.servers))
@@ -375,7 +379,8 @@ class Chat:
                 await group.disconnect(action.server)
             case page.EnableTool():
                 change = group.enable if action.enabled else group.disable
-                change(action.server, (escape(action.name),))  # a pattern is taken, and a tool's name may look like one
+                # Escaped, because the method takes patterns, and a tool's name can contain their characters.
+                change(action.server, (escape(action.name),))
             case page.AllowTools():
                 group.allow(action.server, (escape(action.name) if action.name else "*",))
 
@@ -393,13 +398,13 @@ def _outside_agents() -> list[str]:
 
 
 def _served_models() -> list[str]:
-    from agentmagic.providers.openai.client import served_models  # only a panel lists them
+    from agentmagic.providers.openai.client import served_models  # imported late: only a panel lists these models
 
     return served_models()
 
 
 def _examples(names: Sequence[tuple[str, str]]) -> list[str]:
-    """Return prompts to begin with; they name a table of the notebook if there is one."""
+    """Return example prompts for an empty conversation; they name a data frame of the notebook if it has one."""
     table = next((name for name, kind in names if kind.startswith("DataFrame")), None)
     if table is None:
         return ["What can you do in this notebook?", "Write a function that reads a CSV file, with a test."]

@@ -1,7 +1,7 @@
-"""The kernel's end of the link with the JupyterLab extension (js/lab), which shows the docked panel.
+"""Exchanges messages with the JupyterLab extension (js/lab), which shows the docked panel. This is the kernel's side.
 
-The page is untrusted: a message that is not in the table is dropped. What pages send, they send because the user
-has clicked; nothing that they send runs code.
+The page is untrusted: a message that is not in the `MESSAGES` table is dropped. Pages send messages when the user
+clicks, and no message makes the kernel run code from the page.
 """
 
 import threading
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
     from agentmagic.jupyter.panel.chat import Chat
 
 MOST_SETTLED = 10_000
-"""Staged cells in one message."""
+"""The most staged cells that one message can settle."""
 PAUSE = 0.05
-"""Seconds in which changes are gathered before pages are told."""
+"""Seconds in which changes are collected before they are sent to pages."""
 
 SPARE = f"{DEFAULT_SESSION}_2"
-"""The name of the panel's session if the variable of the default one holds another value."""
+"""The name of the panel's session if the default session's variable has another value."""
 
 
 class GreetKernel(PageMessage):
-    """A page has found the kernel, or has lost what it knew."""
+    """A page has connected to the kernel, or has lost the state that it had received, and needs the whole state."""
 
     type: Literal["hello"] = "hello"
 
 
 class DockPanel(PageMessage):
-    """A page is about to draw the docked panel."""
+    """A page is about to draw the docked panel, and needs the panel's view."""
 
     type: Literal["dock"] = "dock"
 
 
 class CellFate(PageMessage):
-    """What became of one staged cell; `source` is its text if the user changed it."""
+    """What the user did with one staged (proposed) cell; `source` is its text if the user changed it."""
 
     id: Name
     fate: ProposalFate
@@ -61,16 +61,19 @@ class CellFate(PageMessage):
 
 
 class SettleProposals(PageMessage):
-    """The user has kept or discarded staged cells."""
+    """The user has kept, changed or discarded staged cells."""
 
     type: Literal["settle"] = "settle"
     settled: Annotated[list[CellFate], Field(max_length=MOST_SETTLED)]
 
 
 class LabLink:
-    """Answers all pages that show the notebook, and tells them what changes. Its methods may be called in any thread.
+    """Connects the kernel with all pages that show the notebook: carries out their messages, and sends them changes.
 
-    `comm` is the one that pages find by its target; a message sent on it reaches all of them.
+    The methods can be called in any thread.
+
+    `comm` is the comm (Jupyter's message channel) that pages find by its target name; a message on it reaches all of
+    them.
     """
 
     def __init__(self, comm: Any, shell: InteractiveShell, namespace: Namespace) -> None:
@@ -89,26 +92,26 @@ class LabLink:
         cast("Any", shell).events.register("post_run_cell", self._look)
 
     def close(self) -> None:
-        """Tell the pages nothing more."""
+        """Stop sending changes to the pages."""
         for leave in self._leave:
             leave()
         cast("Any", self._shell).events.unregister("post_run_cell", self._look)
 
     def receive(self, message: Mapping[str, Any]) -> None:
-        """Carry out a message of a page."""
+        """Carry out a message from a page; drop it, with a warning in the log, if it is not valid."""
         data = message["content"]["data"]
         kind, handle = MESSAGES.get(str(data.get("type")), (None, None))
         try:
-            decoded = kind and kind.model_validate(data)
+            request = kind and kind.model_validate(data)
         except ValidationError:
-            decoded = None
-        if decoded is None or handle is None:
+            request = None
+        if request is None or handle is None:
             logger.warning("a message of the JupyterLab extension was dropped: it is none that the kernel knows")
             return
-        handle(self, decoded)
+        handle(self, request)
 
     def show(self, name: str) -> bool:
-        """Have the page that runs this cell show the docked panel of a session; return False if no page can."""
+        """Make the page of the running cell show the docked panel of a session; return False if no page can."""
         if not self._greeted:
             return False
         self._name = name
@@ -119,102 +122,107 @@ class LabLink:
 
     @property
     def greeted(self) -> bool:
-        """Whether a page with the extension has found this kernel; such a page can stage proposed cells."""
+        """Whether a page with the extension has connected to this kernel; such a page can show proposed cells."""
         return self._greeted
 
     def greet(self, _: GreetKernel) -> None:
-        """Tell a page the state. Such a page shows a notebook, so its conversations are saved from now on."""
+        """Send the state to the pages.
+
+        The page shows the notebook to a user, so the notebook's conversations are saved from now on.
+        """
         self._greeted = True
         self._namespace.notebook.attended = True
         self._namespace.save_late()
         self._tell(anew=True)
 
     def draw(self, _: DockPanel) -> None:
-        """Tell a page the view to draw."""
+        """Create the docked panel if needed, and send its view to the pages, so that they can draw the panel."""
         self._dock()
         self._tell(anew=True)
 
     def settle(self, message: SettleProposals) -> None:
-        """Note what the user decided on staged cells, each in the session that proposed it."""
+        """Record what the user did with staged cells, each in the session that proposed the cell."""
         for one in message.settled:
             any(each.settle(one.id, one.fate, one.source, ran=one.ran) for each in self._namespace.sessions().values())
         self._update()
 
     def _dock(self) -> "Chat":
-        """Return the docked panel, which from now on shows the session of the chosen name."""
+        """Return the docked panel, and make it show the chosen session."""
         if self._chat is None:
             first = self._session()
             with self._lock:
                 if self._chat is None:
                     self._chat = panels.docked_chat(self._shell, first)
                     self._chat.look()
-        session = self._session()  # a cell may have chosen another name while a page waited for the lock
+        session = self._session()  # read again: a cell may have chosen another session during the wait for the lock
         if self._chat.session is not session:
             self._turning = self._chat.turn_to(session)
         return self._chat
 
-    def ask_about(self, asked: AskAboutOutput) -> None:
+    def ask_about(self, message: AskAboutOutput) -> None:
         """Attach the output of a cell to the next message of the panel, or to a turn that begins at once."""
         chat = self._dock()
         session = chat.session
 
         def make() -> Sequence[Attachment]:
-            return attached_output(asked, self._namespace.attachables(session, session.agent))
+            return attached_output(message, self._namespace.attachables(session, session.agent))
 
-        chat.attach(make, asked.prompt)
+        chat.attach(make, message.prompt)
         self._tell(anew=True)
 
     def _session(self) -> Session:
         sessions = self._namespace.sessions()
-        known = sessions.get(self._name) or sessions.get(DEFAULT_SESSION) or next(iter(sessions.values()), None)
-        return known or self._namespace.session(SPARE)
+        session = sessions.get(self._name) or sessions.get(DEFAULT_SESSION) or next(iter(sessions.values()), None)
+        return session or self._namespace.session(SPARE)
 
     def _hear(self, event: Event | HistoryCut) -> None:
         if not is_delta(event):
-            engine().loop.call_soon_threadsafe(self._update)  # what an event asks is open once all have heard of it
+            # Called later: a question counts as open only after all listeners have received its event.
+            engine().loop.call_soon_threadsafe(self._update)
 
     def _look(self, _result: object) -> None:
-        """Follow the user, who may have turned the panel to another session, or bound its name to another one."""
-        self._namespace.save_late()  # the notebook may have been saved, and can be found
+        """Update the panel after a cell: the user may have opened another session in it, or rebound its variable."""
+        self._namespace.save_late()  # the user may have saved the notebook, so that its file is known now
         if self._chat is not None:
             self._follow(self._chat)
             self._dock()
         self._update()
 
     def _follow(self, chat: "Chat") -> None:
-        if self._turning is None or self._turning.done():  # until then, it shows the session that it turns away from
-            docked = chat.session
-            bound = (name for name, one in self._namespace.sessions().items() if one is docked)
-            self._name = next(bound, self._name)
+        # While the panel changes its session, `chat.session` is still the old one.
+        if self._turning is None or self._turning.done():
+            session = chat.session
+            names = (name for name, one in self._namespace.sessions().items() if one is session)
+            self._name = next(names, self._name)
 
     def _tell(self, *, anew: bool = False) -> int:
-        """Send the state around the panel to the pages, if it has changed or a page has asked."""
-        # Locked while reading too: otherwise a thread could send a state that is older than the last one sent.
+        """Send the session's state and the staged cells to the pages, if they have changed; with `anew` always."""
+        # The lock covers reading the state too: otherwise a thread could send a state older than the last one sent.
         with self._lock:
             state = self._state()
             if anew or state != self._told:
                 self._told = state
                 self._comm.send({"type": "state", **state})
-            staged = self._proposals()
-            if anew or staged != self._staged:
-                self._staged = staged
-                self._comm.send({"type": "proposals", "proposals": staged})
+            proposals = self._proposals()
+            if anew or proposals != self._staged:
+                self._staged = proposals
+                self._comm.send({"type": "proposals", "proposals": proposals})
         return 0
 
     def _proposals(self) -> list[dict[str, Any]]:
-        """Return the staged cells that the user has not decided on, of all sessions."""
-        found = (one for session in self._namespace.sessions().values() for one in session.proposals)
-        return [{name: getattr(one, name) for name in STAGED} for one in found if one.place == "staged"]
+        """Return the staged cells of all sessions about which the user has not decided yet."""
+        proposals = (one for session in self._namespace.sessions().values() for one in session.proposals)
+        return [{name: getattr(one, name) for name in STAGED} for one in proposals if one.place == "staged"]
 
     def _state(self) -> dict[str, str]:
         session = self._session() if self._chat is None else self._chat.session
         running = [(name, one.running) for name, one in self._namespace.sessions().items()]
         under_way = ((name, run) for name, run in running if run is not None and not run.over)
-        spent = session.usage
+        usage = session.usage
         return {
             "session": next((name for name, one in self._namespace.sessions().items() if one is session), ""),
             "model": shown(formatting.who_answers(session)),
-            "cost": words.cost(spent.cost) if spent.requests else "",
+            "cost": words.cost(usage.cost) if usage.requests else "",
             "running": next((name for name, _ in under_way), ""),
             "waits": next((name for name, run in running if run is not None and run.waits), ""),
             "view": "" if self._chat is None else self._chat.view.name,
@@ -222,7 +230,7 @@ class LabLink:
 
 
 STAGED = ("id", "action", "kind", "source", "why", "cell", "number", "before")
-"""What a page is told of a staged cell: names of fields of `CellProposed`."""
+"""The fields of `CellProposed` that a page receives for a staged cell."""
 
 MESSAGES: Mapping[str, tuple[type[PageMessage], Callable[[LabLink, Any], None]]] = {
     "hello": (GreetKernel, LabLink.greet),
@@ -230,4 +238,7 @@ MESSAGES: Mapping[str, tuple[type[PageMessage], Callable[[LabLink, Any], None]]]
     "output": (AskAboutOutput, LabLink.ask_about),
     "settle": (SettleProposals, LabLink.settle),
 }
-"""What pages may send, by type; js/lab/src/messages.ts has the same table, and that of what the kernel sends."""
+"""The messages that pages can send, by type, each with its model and the method that carries it out.
+
+js/lab/src/messages.ts has the same table, and a table of the messages that the kernel sends.
+"""

@@ -1,4 +1,4 @@
-"""The turns that the user begins in a panel: from its box or once more, with what is attached to them."""
+"""Begins the turns of a panel: new prompts and turns that run again, with their attachments."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -26,24 +26,24 @@ from agentmagic.widgets.view import View
 T = TypeVar("T")
 
 MOST_KEPT = 5
-"""Forks that stay variables, of those that a panel makes before a turn runs again; older ones are released."""
+"""The number of forks that stay variables; older ones are released. A panel forks before a turn runs again."""
 
 TurnAction = page.SendPrompt | page.ResumePlan | page.RetryTurn | page.RewriteTurn
 
 
 class InCell(Protocol):
-    """Returns a function that prints, and saves its turn, as if the cell that shows the panel called it."""
+    """Wraps a function so that it runs as if the cell that shows the panel called it, and prints there."""
 
     def __call__(self, function: Callable[[], T], /) -> Callable[[], T]:
-        """Return the function for the cell."""
+        """Return the wrapped function."""
         ...
 
 
 class PanelTurns:
-    """Begins the turns of a panel's session, one after the other; on the engine.
+    """Begins the turns of a panel's session, one after the other; used in the engine thread.
 
-    Turns wait in a queue, attachments for the next message, and turns that have no key until the user has chosen what
-    answers. `changed` is called when `note` or `attached` may have changed.
+    Keeps the queue of turns, the attachments for the next message, and the turns that have no API key until the user
+    has chosen a model or a key. `changed` is called when `note` or `attached` may have changed.
     """
 
     def __init__(self, view: View, notebook: commands.Notebook, in_cell: InCell, changed: Callable[[], None]) -> None:
@@ -56,45 +56,45 @@ class PanelTurns:
         self._unkeyed = TurnsWithoutKey(view, self._begin_or_give_back)
 
     def turn_to(self, session: Session) -> None:
-        """Begin the turns of another session from now on; what is attached stays."""
+        """Begin the turns of another session from now on; the attachments stay."""
         self._session = session
         self._queue = TurnQueue(session, self._changed, self._not_begun)
 
     @property
     def note(self) -> str:
-        """The line that tells which turns wait and for what, or ""."""
+        """The line for the user about the turns in the queue and what they wait for, or ""."""
         return self._queue.note
 
     @property
     def waits(self) -> bool:
-        """Whether a turn has not begun yet."""
+        """Whether a turn is waiting to begin."""
         return self._queue.waits or self._unkeyed.waits
 
     @property
     def attached(self) -> list[tuple[str, str]]:
-        """What goes with the next message: the name of each attachment, and a line about it."""
+        """The attachments of the next message: the name of each, and a line about it."""
         return [(name, one.told.shown) for name, one in self._attached.items()]
 
     def set_up(self, action: page.SetupAction) -> None:
-        """Carry out what the user chose on the card of those who have no key. Thread-safe."""
+        """Carry out what the user chose on the setup card, which is shown if a key is missing. Thread-safe."""
         self._unkeyed.act(action)
 
     def detach(self, name: str) -> None:
-        """Take an attachment from the next message."""
+        """Remove an attachment from the next message."""
         self._attached.pop(name, None)
 
     def withdraw(self) -> None:
-        """Give back the prompts that have not been sent."""
+        """Remove the turns that have not begun from the queue, and return their prompts to the panel's box."""
         self._give_back(self._queue.withdraw())
 
     def enqueue(self, action: TurnAction) -> None:
-        """Add the turn that the user asks for to those that wait."""
+        """Add the turn of a user's action to the queue."""
         match action:
             case page.SendPrompt():
-                taken = [self._attached.pop(name, None) for name in action.attached]
-                attached = tuple(one for one in taken if one is not None)
-                begin = partial(self._send, action.text, attached, plan=action.plan)
-                self._enqueue(begin, action.text, action.text, attached)
+                matches = [self._attached.pop(name, None) for name in action.attached]
+                attachments = tuple(one for one in matches if one is not None)
+                begin = partial(self._send, action.text, attachments, plan=action.plan)
+                self._enqueue(begin, action.text, action.text, attachments)
             case page.ResumePlan():
                 self._enqueue(partial(self._send, RESUMED, resume=True), RESUMED)
             case page.RetryTurn():
@@ -105,14 +105,14 @@ class PanelTurns:
                 self._enqueue(partial(self._run_again, action.turn, action.text), action.text, action.text)
 
     def _enqueue(
-        self, begin: Callable[[], Run], prompt: str, unsent: str = "", attached: tuple[commands.Attachment, ...] = ()
+        self, begin: Callable[[], Run], prompt: str, unsent: str = "", attachments: tuple[commands.Attachment, ...] = ()
     ) -> None:
-        self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent, attached))
+        self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent, attachments))
 
     async def attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str) -> None:
-        """Begin a turn with a prompt and attachments; without a prompt, keep them for the next message.
+        """Begin a turn with a prompt and attachments; without a prompt, keep the attachments for the next message.
 
-        `make` is called where synchronous tools run.
+        `make` returns the attachments, and is called in the thread in which synchronous tools run.
         """
         making = asyncio.ensure_future(engine().run_user(self._in_cell(make)))
         done, _ = await asyncio.wait((making,), timeout=SOON)
@@ -123,7 +123,7 @@ class PanelTurns:
         except asyncio.CancelledError:
             self._view.complain("The output is not attached: the kernel was interrupted.")
             raise
-        except Exception as error:  # noqa: BLE001  (a click must not end in silence)
+        except Exception as error:  # noqa: BLE001  (the user must see that a click failed)
             logger.exception("an output was not attached")
             self._view.complain(f"The output is not attached: {shown(with_code(error))}")
             return
@@ -131,19 +131,20 @@ class PanelTurns:
             if not done:
                 self._view.say("")
         if prompt:
-            await self._view.takes_clicks()  # the page may be drawing the panel just now, where questions are answered
+            # The page may still be drawing the panel: wait for it, because the turn's questions are answered there.
+            await self._view.takes_clicks()
             self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
         else:
             self.hold(attachments)
         self._changed()
 
     def hold(self, attachments: Iterable[commands.Attachment]) -> None:
-        """Keep attachments for the next message, or say that there are too many."""
-        held = self._attached | {one.told.written: one for one in attachments}
-        if len(held) > commands.MOST_ATTACHED:
+        """Keep attachments for the next message, or show an error if there are too many."""
+        total = self._attached | {one.told.written: one for one in attachments}
+        if len(total) > commands.MOST_ATTACHED:
             self._view.complain(f"A message takes {commands.MOST_ATTACHED} attachments at most. Remove some of them.")
         else:
-            self._attached = held
+            self._attached = total
 
     def _not_begun(self, turn: QueuedTurn, error: BaseException) -> None:
         if isinstance(error, AuthenticationMissing) and self._view.mounted.is_set():
@@ -164,31 +165,31 @@ class PanelTurns:
         plan: bool = False,
         resume: bool = False,
     ) -> Run:
-        prompt, chosen = self._prepare(written, attached)
-        return self._attend(prompt, replace(chosen, plan=plan, resume=resume))
+        prompt, settings = self._prepare(written, attached)
+        return self._attend(prompt, replace(settings, plan=plan, resume=resume))
 
     def _prepare(self, written: str, attached: Sequence[commands.Attachment]) -> tuple[Prompt, TurnSettings]:
-        prompt, chosen = self._notebook.prepare(self._session, written)
+        prompt, settings = self._notebook.prepare(self._session, written)
         if not attached:
-            return prompt, chosen
+            return prompt, settings
         message = as_prompt(prompt)
         message = replace(message, parts=(*message.parts, *(one.part for one in attached)))
-        return message, replace(chosen, values=(*chosen.values, *(one.told for one in attached)))
+        return message, replace(settings, values=(*settings.values, *(one.told for one in attached)))
 
     def _run_again(self, turn: int, written: str | None = None) -> Run:
         before = [event for one in self._session.turns[turn : turn + 1] for event in one.events]
-        begun = next((event for event in before if isinstance(event, TurnStarted)), None)
-        prompt, chosen = None, TurnSettings()
+        start = next((event for event in before if isinstance(event, TurnStarted)), None)
+        prompt, settings = None, TurnSettings()
         if written is not None:
-            prompt, chosen = self._prepare(written, _attached(begun))
-            held = [one for one in begun.values if one.in_place and one.text in written] if begun else []
-            chosen = replace(chosen, values=(*held, *chosen.values))
-        chosen = replace(chosen, plan=any(isinstance(event, Routed | Planned) for event in before))
+            prompt, settings = self._prepare(written, _attached(start))
+            values = [one for one in start.values if one.in_place and one.text in written] if start else []
+            settings = replace(settings, values=(*values, *settings.values))
+        settings = replace(settings, plan=any(isinstance(event, Routed | Planned) for event in before))
         self._keep_as_fork(turn)
-        return self._attend(prompt, chosen, turn)
+        return self._attend(prompt, settings, turn)
 
     def _keep_as_fork(self, turn: int) -> None:
-        """Keep the conversation under another name if answers are about to be forgotten, and tell that name."""
+        """Fork the session if running a turn again will remove answers, and show the fork's name to the user."""
         turns = self._session.turns
         if not self._notebook.forks or self._session.running or not any(one.answer for one in turns[turn:]):
             return
@@ -198,18 +199,18 @@ class PanelTurns:
         if len(self._kept) > MOST_KEPT:
             self._notebook.release(*self._kept.pop(0))
 
-    def _attend(self, prompt: Prompt | None, chosen: TurnSettings, turn: int | None = None) -> Run:
-        """Begin a turn whose questions the page answers; if no page has ever shown the panel, the policy decides."""
+    def _attend(self, prompt: Prompt | None, settings: TurnSettings, turn: int | None = None) -> Run:
+        """Begin a turn, whose questions the user answers in the page; the policy decides if no page drew the panel."""
         toolsets = self._notebook.toolsets(self._session)
-        chosen = replace(chosen, toolsets=toolsets, attended=self._view.mounted.is_set())
-        run = self._session.begin(prompt, chosen, turn)
+        settings = replace(settings, toolsets=toolsets, attended=self._view.mounted.is_set())
+        run = self._session.begin(prompt, settings, turn)
         self._notebook.begun(run)
         run.settled.add_done_callback(lambda _: self._look_for_key(run))
         return run
 
     def _look_for_key(self, run: Run) -> None:
-        """Have a turn that is over run again if it had no key, once the user has chosen what answers."""
-        with suppress(Exception):  # the conversation tells of any other failure
+        """If a finished turn failed for a missing key, run it again once the user has chosen a model or a key."""
+        with suppress(Exception):  # the conversation already shows any other failure
             try:
                 run.result()
             except AuthenticationMissing as missing:
@@ -225,9 +226,12 @@ class PanelTurns:
 
 
 def _attached(begun: TurnStarted | None) -> list[commands.Attachment]:
-    """Return what was attached to a turn: values that its prompt neither holds nor names, whose parts are the last."""
+    """Return the attachments of an earlier turn, so that the turn can run again with them.
+
+    These are the values that the text of the prompt neither contains nor names. They are the last parts of the prompt.
+    """
     if begun is None:
         return []
-    told = [one for one in begun.values if not one.in_place and one.written not in begun.prompt.text]
-    parts = begun.prompt.parts[-len(told) :] if told else ()
-    return [commands.Attachment(*pair) for pair in zip(told, cast("Sequence[Content]", parts), strict=False)]
+    values = [one for one in begun.values if not one.in_place and one.written not in begun.prompt.text]
+    parts = begun.prompt.parts[-len(values) :] if values else ()
+    return [commands.Attachment(*pair) for pair in zip(values, cast("Sequence[Content]", parts), strict=False)]

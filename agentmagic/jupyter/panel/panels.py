@@ -1,4 +1,4 @@
-"""`session.chat()` and `%agent chat`: the panel in the running cell, and the notebook around it."""
+"""Shows chat panels (`session.chat()`, `%agent chat`), and gives them access to the notebook."""
 
 import re
 import time
@@ -42,7 +42,7 @@ ELSEWHERE = (
 )
 
 MOST_NAMES = 500
-"""Variables that complete an `@`."""
+"""The most variables that a panel suggests after an `@`."""
 
 _NUMBERED = re.compile(r"_\d+$")
 _TABULAR = frozenset({"pandas", "polars", "numpy"})
@@ -50,13 +50,16 @@ _TABULAR = frozenset({"pandas", "polars", "numpy"})
 _notebooks: dict[int, "ShellNotebook"] = {}
 """The notebook of each shell that has loaded the extension, by the shell's id."""
 _chats: list["Chat"] = []
-"""The panels of cells; each keeps its session: a page may show the panel until the kernel ends."""
+"""The panels in cells. They and their sessions are never released: a page may show a panel until the kernel ends."""
 _docked: list["Chat"] = []
-"""The panels beside the notebook."""
+"""The panels that are docked beside the notebook."""
 
 
 class ShellNotebook(Notebook):
-    """The notebook of a shell, as its panels see it; `magic` is `%agent`, whose subcommands `commands` carries out."""
+    """Gives the panels of a shell access to the notebook: variables, sessions, saved conversations, magics.
+
+    `magic` is `%agent`; `commands` has the methods that carry out its subcommands.
+    """
 
     forks = True
 
@@ -68,57 +71,61 @@ class ShellNotebook(Notebook):
         self._magics = {"agent": (magic, commands), "mcp": (mcp_magic(), servers)}
 
     def name_of(self, session: Session) -> str:
-        """Return the first variable that holds a session."""
+        """Return the name of the first variable that has the session, or ""."""
         return next((name for name, other in self._namespace.sessions().items() if other is session), "")
 
     def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnSettings]:
-        """Attach the resources of `@server:uri` and the values of `@name`; nothing of the text is evaluated.
+        """Return the prompt made from typed text, and settings for its turn. Nothing in the text is evaluated.
 
-        A text that begins with `/NAME` of a command of the project is what that command is filled in with.
+        The values of `@name` and the resources of `@server:uri` are attached. If the text begins with `/NAME`, a
+        command of the project, the prompt is that command's, with the rest of the text filled in.
         """
         self._namespace.save_late()
-        known = self._namespace.attachables(session, session.agent)
-        kept = commands_here(rules=session.agent.rules) if written.startswith("/") else ()
-        found = typed_command(written, kept, [word for word, _ in self.commands()])
-        typed = prompt_of(found[1] if found else written, session.toolsets(), known, evaluate=False)
-        if found is None:
-            return typed.prompt, TurnSettings(values=typed.told, notices=typed.problems)
-        prompt, told = command_prompt(find_command(found[0], kept), typed.prompt)
-        return prompt, TurnSettings(values=(told, *typed.told), notices=typed.problems)
+        attachables = self._namespace.attachables(session, session.agent)
+        project_commands = commands_here(rules=session.agent.rules) if written.startswith("/") else ()
+        command = typed_command(written, project_commands, [word for word, _ in self.commands()])
+        typed_prompt = prompt_of(command[1] if command else written, session.toolsets(), attachables, evaluate=False)
+        if command is None:
+            return typed_prompt.prompt, TurnSettings(values=typed_prompt.told, notices=typed_prompt.problems)
+        prompt, value = command_prompt(find_command(command[0], project_commands), typed_prompt.prompt)
+        return prompt, TurnSettings(values=(value, *typed_prompt.told), notices=typed_prompt.problems)
 
     def prompts(self, session: Session) -> Sequence[tuple[str, str]]:
-        """Return the commands of the project."""
-        taken = {word for word, _ in self.commands()}
-        kept = commands_here(rules=session.agent.rules)
-        return [(one.name, one.description or one.file) for one in kept if one.name not in taken]
+        """Return the project's commands with their descriptions, except commands with the name of a subcommand."""
+        subcommands = {word for word, _ in self.commands()}
+        project_commands = commands_here(rules=session.agent.rules)
+        return [(one.name, one.description or one.file) for one in project_commands if one.name not in subcommands]
 
     def toolsets(self, session: Session) -> Sequence[Toolset]:
-        """Return the session's own sources, the functions of the notebook and the servers of `%mcp`."""
+        """Return the session's own toolsets, the functions of the notebook and the servers of `%mcp`."""
         return self._namespace.toolsets(session, session.agent)
 
     def functions(self) -> Sequence[Callable[..., Any]]:
-        """Return the functions that `@tool` marks."""
+        """Return the functions of the notebook that are marked with `@tool`."""
         return self._namespace.functions()
 
     def equip(self, session: Session) -> None:
-        """Give a session that was made in code the notebook's tools too."""
+        """Give the notebook's tools to a session that was made in code."""
         self._namespace.equip(session)
 
     def begun(self, run: Run) -> None:
-        """Show the figures of the run's tools."""
+        """Start to show the figures of a run's tools."""
         run.listen(FigureOutput().feed)
 
     def fork(self, session: Session, turns: int) -> str:
-        """Bind the fork to the session's name with the next free number."""
+        """Bind a copy of a session's first turns to the session's name with the next free number; return that name."""
         name = self._free_name(self.name_of(session))
         self._namespace.fork(session, name, turns)
         return name
 
     def release(self, name: str, turns: int) -> None:
-        """Unbind a saved fork that no panel shows and that has no more turns; it stays in the list of conversations."""
+        """Delete the variable of a saved fork if no panel shows the fork and it still has `turns` turns.
+
+        The saved conversation stays in the list of conversations.
+        """
         session = self._namespace.variables.get(name)
-        shown = any(chat.session is session for chat in (*_chats, *_docked))
-        if isinstance(session, Session) and session.path is not None and len(session.turns) == turns and not shown:
+        is_shown = any(chat.session is session for chat in (*_chats, *_docked))
+        if isinstance(session, Session) and session.path is not None and len(session.turns) == turns and not is_shown:
             session.history.close()
             del self._namespace.variables[name]
 
@@ -127,15 +134,18 @@ class ShellNotebook(Notebook):
         return self._namespace.folder
 
     def commands(self) -> Sequence[tuple[str, str]]:
-        """Return the subcommands of `%agent`, without those that need a cell."""
+        """Return the subcommands of `%agent` with their help, without those that need a cell."""
         magic, _ = self._magics["agent"]
         return [(word, about) for word, about in magic.summary() if magic.commands[word] not in IN_A_CELL]
 
     def run_line(self, session: Session, magic: str, line: str) -> str:
-        """Carry out a line; a subcommand of `%agent` that takes a session is given the panel's own."""
+        """Carry out a line of `%agent` or `%mcp`, and return its output.
+
+        The panel's session is passed to a subcommand of `%agent` that works on a session.
+        """
         table, commands = self._magics[magic]
         read = table.read(line)
-        # A page can send any line, and `ask` evaluates what stands in braces.
+        # A page can send any line, and subcommands that need a cell, such as `ask`, evaluate expressions in braces.
         if isinstance(read, ParsedLine) and table.commands[read.word] in IN_A_CELL:
             raise UsageError(f"%agent {read.word} works only in a cell. Write it there.")
         word = next(iter(line.split(maxsplit=1)), "")
@@ -148,17 +158,17 @@ class ShellNotebook(Notebook):
         return table.carry_out(commands, line)
 
     def file(self, session: Session, name: str, data: bytes) -> Attachment:
-        """Attach an image, a document or a text; the bytes are not written to a file."""
+        """Return an attachment of an uploaded image, document or text; the bytes are not written to a file."""
         return self._namespace.attachables(session, session.agent).attacher.upload(name, data)
 
     def names(self) -> Sequence[tuple[str, str]]:
-        """Return the variables with their types, tables first."""
-        found = [(name, _kind(self._namespace.variables.get(name))) for name in self._namespace.attachable_names()]
-        found = sorted(found, key=lambda one: (not one[1].startswith("DataFrame"), one[0]))[:MOST_NAMES]
-        return [*found, ("error", "the last traceback"), ("out[", "a cell's value"), ("In[", "a cell's code")]
+        """Return the names to suggest after an `@`, each with its type or a description, data frames first."""
+        names = [(name, _kind(self._namespace.variables.get(name))) for name in self._namespace.attachable_names()]
+        names = sorted(names, key=lambda one: (not one[1].startswith("DataFrame"), one[0]))[:MOST_NAMES]
+        return [*names, ("error", "the last traceback"), ("out[", "a cell's value"), ("In[", "a cell's code")]
 
     def conversations(self) -> Sequence[Conversation]:
-        """Return the sessions of the notebook, and the saved conversations that none of them holds."""
+        """Return the sessions of the notebook, and the saved conversations that are not open in a session."""
         sessions = self._namespace.sessions()
         return [
             *(Conversation(name, counted(len(one.turns), "turn")) for name, one in sessions.items()),
@@ -166,31 +176,34 @@ class ShellNotebook(Notebook):
         ]
 
     def offered(self, session: Session) -> Conversation | None:
-        """Return the saved conversation that was used last, until a session of the notebook has a turn."""
+        """Return the saved conversation that was used last; None if a session of the notebook has a turn."""
         sessions = (session, *self._namespace.sessions().values())
         return None if any(one.turns or one.running for one in sessions) else next(self._saved(GLANCE), None)
 
     def _saved(self, most: int | None = None) -> Iterator[Conversation]:
-        """Yield the saved conversations that no session holds, the last used first."""
+        """Yield the saved conversations that are not open in a session, the last used first."""
         folder = self._namespace.place().folder
         sessions = self._namespace.sessions().values()
-        held = {path_of(one.path) for one in sessions if one.path is not None and one.turns}
+        open_paths = {path_of(one.path) for one in sessions if one.path is not None and one.turns}
         for one in saved_in(folder, most) if folder is not None else ():
-            if one.turns != 0 and path_of(one.path) not in held:
+            if one.turns != 0 and path_of(one.path) not in open_paths:
                 yield Conversation(one.name, f"{length(one)}, {ago(time.time() - one.modified)}", saved=True)
 
     def new(self, session: Session) -> Session:
-        """Bind a session under the next free number of a session's name, with the same agent."""
+        """Return a new session with the same agent, bound to the session's name with the next free number.
+
+        Return the session itself if it has no turns.
+        """
         if not session.turns:
             return session
         name = self._free_name(self.name_of(session))
-        made = self._namespace.draft(name)
-        made.agent = session.agent
-        self._namespace.bind(name, made)
-        return made
+        new_session = self._namespace.draft(name)
+        new_session.agent = session.agent
+        self._namespace.bind(name, new_session)
+        return new_session
 
     def take_up(self, name: str) -> Session:
-        """Return the session of a name, with its saved conversation if it has no turns yet."""
+        """Return the session in a variable; if it has no turns yet, load its saved conversation."""
         session = self._namespace.draft(name)
         if not session.turns and session.path is not None and path_of(session.path).exists():
             session.restore()
@@ -198,7 +211,7 @@ class ShellNotebook(Notebook):
         return session
 
     def open(self, name: str, *, saved: bool) -> Session:
-        """Return the session of a name, or the one that goes on with a saved conversation of that name."""
+        """Return the session of a name; with `saved`, a session with the saved conversation of that name loaded."""
         if not saved:
             return self._namespace.known(name)
         own = self._namespace.variables.get(name)
@@ -213,12 +226,12 @@ class ShellNotebook(Notebook):
         return next(free for number in count(2) if self._is_free(free := f"{stem}_{number}"))
 
     def _is_free(self, name: str) -> bool:
-        saved = self._namespace.place().file(name)
-        return name not in self._namespace.variables and (saved is None or not path_of(saved).exists())
+        path = self._namespace.place().file(name)
+        return name not in self._namespace.variables and (path is None or not path_of(path).exists())
 
 
 def load(shell: InteractiveShell, namespace: Namespace, magic: LineMagic, commands: AgentCommands) -> None:
-    """Give the panels of a shell the notebook around them."""
+    """Create the notebook that the panels of a shell use."""
     _notebooks[id(shell)] = ShellNotebook(namespace, magic, commands)
 
 
@@ -227,16 +240,16 @@ def _refuse_prompt(_session: str, _prompt: object) -> None:
 
 
 def _kind(value: object) -> str:
-    """Return the kind of a value, with the size of a table or an array."""
+    """Return the type name of a value, with the shape of a table or an array."""
     name = type(value).__name__
-    # Only of known libraries: reading an attribute of any other object may run its code.
+    # Read `shape` only from objects of known libraries: reading an attribute of another object may run its code.
     if type(value).__module__.partition(".")[0] in _TABULAR:
         return f"{name} {' by '.join(map(str, cast('Any', value).shape))}" if hasattr(value, "shape") else name
     return name
 
 
 def show(shell: InteractiveShell, session: Session) -> None:
-    """Show a session's panel in the running cell; in a batch run, the conversation so far."""
+    """Show a session's panel in the running cell; in a batch run show the conversation so far instead."""
     match front_end(shell).kind:
         case Kind.TEXT:
             say(ELSEWHERE)
@@ -255,9 +268,10 @@ def _show_static(shell: InteractiveShell, session: Session) -> None:
 
 
 def start_again(name: str, view: str) -> None:
-    """Show a session's panel, with its saved conversation, in the place of a view of an earlier kernel.
+    """Show a session's panel, with its saved conversation, in place of a panel of an earlier kernel.
 
-    The page calls this in the new kernel. Raises JournalError if the saved conversation cannot be read.
+    `view` is the name of that panel's view. The page calls this function in the new kernel. Raises JournalError if
+    the saved conversation cannot be read.
     """
     shell = cast("InteractiveShell", get_ipython())
     cast("Any", shell).run_line_magic("load_ext", "agentmagic")
@@ -265,24 +279,27 @@ def start_again(name: str, view: str) -> None:
 
 
 def _chat(shell: InteractiveShell, session: Session, view: str = "") -> "Chat":
-    """Return the panel that shows a session now: in a panel, the person can turn to another one."""
-    known = next((chat for chat in _chats if chat.session is session), None)
-    return known if known is not None and not view else _new_chat(shell, session, _chats, view)
+    """Return the panel in a cell that shows a session now, or a new panel.
+
+    A panel can change its session, because the user can open another conversation in it.
+    """
+    panel = next((chat for chat in _chats if chat.session is session), None)
+    return panel if panel is not None and not view else _new_chat(shell, session, _chats, view)
 
 
 def docked_chat(shell: InteractiveShell, session: Session) -> "Chat":
-    """Return a panel to be drawn beside the notebook; cells that show the session have another one."""
+    """Return a new panel to be drawn beside the notebook, separate from the session's panels in cells."""
     return _new_chat(shell, session, _docked)
 
 
-def _new_chat(shell: InteractiveShell, session: Session, kept: "list[Chat]", view: str = "") -> "Chat":
-    from agentmagic.jupyter.panel.chat import Chat  # loads the widget, which only a panel needs
+def _new_chat(shell: InteractiveShell, session: Session, panels: "list[Chat]", view: str = "") -> "Chat":
+    from agentmagic.jupyter.panel.chat import Chat  # imported late: it loads the widget, which only a panel needs
 
     notebook = _notebooks.get(id(shell))
     if notebook is not None:
         notebook.equip(session)
     chat = Chat(session, notebook or Notebook(), view)
-    kept.append(chat)
+    panels.append(chat)
 
     def look(_result: object) -> None:
         chat.look()

@@ -1,4 +1,4 @@
-"""The rows of the panel's servers tab."""
+"""Makes the rows of the servers tab in the chat panel."""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -8,26 +8,26 @@ from agentmagic.tools.mcp import McpServers, ServerState
 from agentmagic.widgets.view_messages import ServerRow
 
 MOST_TOOLS = 500
-"""Tools of a server that the tab lists."""
+"""The most tools of a server that the tab lists."""
 
 LONGEST_ABOUT = 400
 """Characters of a tool's description, and of its arguments, that the tab shows."""
 
 
 def server_rows(groups: Iterable[McpServers]) -> list[ServerRow]:
-    """Return the rows of the servers tab; of two servers of one name, the first."""
-    found: dict[str, ServerRow] = {}
+    """Return the rows of the servers tab; if two servers have one name, only the first server's row."""
+    rows: dict[str, ServerRow] = {}
     for group in groups:
         for state in group.servers:
-            found.setdefault(state.name, _server_row(state, group.described(state.name)))
-    return list(found.values())
+            rows.setdefault(state.name, _server_row(state, group.described(state.name)))
+    return list(rows.values())
 
 
-def _server_row(state: ServerState, described: Mapping[str, tuple[str, str]]) -> ServerRow:
+def _server_row(state: ServerState, descriptions: Mapping[str, tuple[str, str]]) -> ServerRow:
     def row(name: str) -> tuple[str, bool, bool, str, str]:
-        about, arguments = (cut(shown(text), LONGEST_ABOUT, "…") for text in described.get(name, ("", "")))
-        allowed = any(fnmatchcase(name, pattern) for pattern in state.allow)
-        return name, name in state.offered, allowed, about, arguments
+        about, arguments = (cut(shown(text), LONGEST_ABOUT, "…") for text in descriptions.get(name, ("", "")))
+        is_allowed = any(fnmatchcase(name, pattern) for pattern in state.allow)
+        return name, name in state.offered, is_allowed, about, arguments
 
     return {
         "name": state.name,

@@ -1,1 +1,1 @@
-"""Prompts of typed text, and what they attach."""
+"""Makes prompts from the text that a user types, with the values, files and outputs that the text attaches."""

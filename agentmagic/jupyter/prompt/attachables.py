@@ -1,4 +1,4 @@
-"""What `@name` can mean in a prompt: variables of the notebook, its cells, and files in its folder."""
+"""Finds what `@name` in a prompt refers to: a variable of the notebook, a cell, an error, or a file in its folder."""
 
 import builtins
 import re
@@ -20,7 +20,10 @@ _NESTED = re.compile(r"(?i)(in|out)\[(\d{1,9})\]")
 
 @dataclass(frozen=True, slots=True)
 class Attachables:
-    """What `@name` can mean: the variables of a notebook, and the files in its folder."""
+    """The variables of a notebook and the files in its folder, which `@name` in a prompt can attach.
+
+    Names in `hidden` are never attached.
+    """
 
     variables: Mapping[str, Any]
     attacher: Attacher
@@ -28,64 +31,71 @@ class Attachables:
     folder: Path = field(default_factory=Path.cwd)
 
     def names(self) -> list[str]:
-        """Return the names of the variables to offer: the notebook's own, not what it has imported."""
-        # Data, and the functions and classes that cells have defined. Of a copy: tools may bind variables meanwhile.
+        """Return the names of the variables to suggest: those that the notebook has defined, without its imports."""
+        # Data, and the functions and classes that cells have defined. Iterates over a copy of the variables, because
+        # tools in other threads may bind variables meanwhile.
         values = ((name, one) for name, one in tuple(self.variables.items()) if self.has(name))
         return [name for name, one in values if not callable(one) or getattr(one, "__module__", "") == "__main__"]
 
     def has(self, name: str) -> bool:
-        """Return whether a name is that of a variable that can be attached."""
+        """Return whether a variable of this name exists and can be attached."""
         if name.startswith("_") or name in self.hidden or name not in self.variables:
             return False
-        # Not by [name], which fails if a cell has deleted the variable meanwhile: a panel asks in another thread.
+        # A panel calls this in another thread: [name] would fail if a cell has just deleted the variable.
         return not isinstance(self.variables.get(name), (ModuleType, Session))
 
     def close(self, name: str) -> str:
-        """Return the name to offer that is spelt nearly like `name`; "" if there is none, or if `name` is bound."""
-        if name in self.variables:  # a session, for example: "@agent, ..." may speak to it
+        """Return the name of a variable with a spelling similar to `name`; "" if none has, or if `name` is bound."""
+        if name in self.variables:  # for example a session, which a prompt may address: "@agent, ..."
             return ""
         return next(iter(close_names(name, self.names(), cutoff=0.75)), "")
 
     def is_free(self, word: str) -> bool:
-        """Return whether a word could be the name of a variable, and is none, nor a name of Python: `@property`."""
+        """Return whether a word is a free variable name: neither bound nor a builtin of Python such as `property`."""
         return word.isidentifier() and word not in self.variables and not hasattr(builtins, word)
 
     def find(self, word: str, spec: str) -> Attachment | None:
-        """Return what `@word` or `@word:spec` attaches, or None if it names nothing. Raises UsageError."""
-        written = f"@{word}:{spec}" if spec else f"@{word}"
-        if nested := _NESTED.fullmatch(word):
-            return self._numbered(written, nested[1].lower() == "in", int(nested[2]))
+        """Return the attachment of `@word` or `@word:spec`, or None if the word names nothing.
+
+        Raises UsageError if the word names something that cannot be attached.
+        """
+        reference = f"@{word}:{spec}" if spec else f"@{word}"
+        if match := _NESTED.fullmatch(word):
+            return self._numbered(reference, match[1].lower() == "in", int(match[2]))
         if self.has(word):
             value = self.variables[word]
             rows = int(spec) if spec.isdecimal() and frames.is_frame(value) else None
             only = spec == SCHEMA
-            return self.attacher.attach(written, word, value, rows=rows, only_schema=only, uri=f"variable:{word}")
+            return self.attacher.attach(reference, word, value, rows=rows, only_schema=only, uri=f"variable:{word}")
         if word == "error":
             last = cast("BaseException | None", getattr(sys, "last_value", None))
             if last is None:
                 raise UsageError("no cell has failed yet")
-            return self.attacher.attach(written, word, last, uri="error:last")
+            return self.attacher.attach(reference, word, last, uri="error:last")
         path = self._file(word)
-        return self.attacher.file(written, path, word) if path is not None else None
+        return self.attacher.file(reference, path, word) if path is not None else None
 
     def _numbered(self, written: str, is_input: bool, number: int) -> Attachment:
         values: Any = self.variables.get("In" if is_input else "Out", {})
-        known = range(1, len(values)) if is_input else cast("Mapping[int, Any]", values)
+        numbers = range(1, len(values)) if is_input else cast("Mapping[int, Any]", values)
         name = written.removeprefix("@").partition(":")[0]
-        if number not in known:
+        if number not in numbers:
             raise UsageError(f"cell {number} {'was not run' if is_input else 'has left no value'}")
         if is_input:
             return self.attacher.output(written, name, values[number], "code")
         return self.attacher.attach(written, name, values[number], uri=f"cell:{name}")
 
     def _file(self, word: str) -> Path | None:
-        """Return the file of a path in the notebook's folder. Raises UsageError for one outside of it, or hidden."""
+        """Return the file of a path in the notebook's folder, or None if no such file exists.
+
+        Raises UsageError if the file is hidden or lies outside of the folder.
+        """
         folder = self.folder.resolve()
         try:
             path = (folder / word).expanduser().resolve()
             if not path.is_file():
                 return None
-        except (OSError, RuntimeError, ValueError):  # a path that the system cannot look up
+        except (OSError, RuntimeError, ValueError):  # the system rejects the path
             return None
         if not path.is_relative_to(folder):
             raise UsageError("it lies outside of the notebook's folder")

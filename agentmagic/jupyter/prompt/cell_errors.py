@@ -1,4 +1,4 @@
-"""The last error of a cell, which `%agent fix` asks about, and the line below an error that names this command."""
+"""Records the last error of a cell for `%agent fix`, and prints a hint that names this command below the error."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from agentmagic.tools.calling import traceback_text
 
 FIX = "This cell of the notebook failed. Say what is wrong, and how to mend it."
 LONGEST = 20_000
-"""Characters of a cell that are sent."""
+"""Characters of a cell's code that are sent; the middle of longer code is left out."""
 
 
 class CellErrors:
-    """Takes notice of the errors of cells, other than those of agentmagic and interrupts."""
+    """Records the last error of a cell, except agentmagic's own errors and interrupts."""
 
     def __init__(self, shell: InteractiveShell, magic: str) -> None:
         self._shell = shell
@@ -26,7 +26,7 @@ class CellErrors:
         self._error: BaseException | None = None
 
     def notice(self, result: Any) -> None:
-        """Take notice of how a cell ended; IPython calls this after each cell."""
+        """Record the error of a cell if it failed, and print a hint. IPython calls this after each cell."""
         error = result.error_before_exec or result.error_in_exec
         if isinstance(error, AgentMagicError):
             self._name_code(error)
@@ -37,13 +37,16 @@ class CellErrors:
             say(f"%{self._magic} fix asks the agent about this error.")
 
     def _name_code(self, error: AgentMagicError) -> None:
-        """Print the command that explains an error of ours, unless its line or the output of its turn has the code."""
+        """Print the command that explains an agentmagic error, unless the error's code is already shown.
+
+        The code may stand in the line of the error or in the output of its turn.
+        """
         has_code = hasattr(error, "_render_traceback_") or getattr(error.result, "error_code", "")
         if not has_code and hints() and in_notebook(self._shell):
             say(f"%{self._magic} help {code_of(error)} explains this error.")
 
     def prompt(self) -> str:
-        """Return the prompt about the last error: the cell and its traceback, secrets blanked.
+        """Return the prompt about the last error: the cell's code and its traceback, with secrets blanked.
 
         Raises UsageError if no cell has failed.
         """

@@ -1,7 +1,8 @@
 """Attaches the output of a cell to a prompt about it: Ask about this, Explain and Fix in JupyterLab.
 
-The page says which cell is meant, and what it shows. The kernel attaches the values that it knows to be meant, and
-otherwise the text and the images of the page, which are bounded, checked, and never evaluated.
+The page sends the cell's source and the outputs that it shows. If the kernel still has the values of that cell, it
+attaches them. Otherwise it attaches the text and the images from the page, which are limited in size, checked, and
+never evaluated.
 """
 
 import base64
@@ -22,7 +23,7 @@ from agentmagic.widgets.commands import MOST_ATTACHED
 from agentmagic.widgets.page_messages import HIGHEST, PageMessage, TypedText, at_most
 
 LONGEST_IMAGE = 8_000_000
-"""Characters of an image in base64; a page sends none that is larger."""
+"""The longest image that a page sends, in characters of base64."""
 
 _PROMPTS: Mapping[str, str] = {
     "ask": "",
@@ -35,14 +36,14 @@ _IMAGE_TYPES = Literal["image/png", "image/jpeg"]
 
 
 class OutputText(PageMessage):
-    """Text that a cell shows; a `result` is the value of its last line."""
+    """Text in a cell's output; the kind `result` is the value of the cell's last line."""
 
     kind: Literal["text", "result", "error"]
     text: TypedText
 
 
 class OutputImage(PageMessage):
-    """An image that a cell shows, in base64."""
+    """An image in a cell's output, in base64; `result` is True for the value of the cell's last line."""
 
     kind: Literal["image"]
     type: _IMAGE_TYPES
@@ -51,7 +52,7 @@ class OutputImage(PageMessage):
 
 
 class AskAboutOutput(PageMessage):
-    """Ask about the output of a cell, whose execution count and source the page knows."""
+    """The user asks about the output of a cell. The page sends the cell's execution count, source and outputs."""
 
     type: Literal["output"] = "output"
     action: Literal["ask", "explain", "fix"]
@@ -63,29 +64,31 @@ class AskAboutOutput(PageMessage):
 
     @property
     def prompt(self) -> str:
-        """The prompt of the turn to begin, "" if the user writes it."""
+        """The prompt of the turn to begin; "" if the user writes the prompt."""
         return _PROMPTS[self.action]
 
 
-def attached_output(asked: AskAboutOutput, known: Attachables) -> list[Attachment]:
-    """Return the attachments of a cell and its output. Called where the values of the notebook may be read."""
-    # A kernel that was restarted counts from 1 again, and a cell can be edited after it ran.
-    ran = asked.count is not None and _lines(known.variables.get(f"_i{asked.count}")) == _lines(asked.source)
-    cell = f"[{asked.count}]" if asked.count is not None else "of a cell"
-    attach = known.attacher
-    found = [attach.output(f"@In{cell}" if ran else f"code {cell}", f"In{cell}", asked.source, "code")]
-    values = cast("Mapping[int, Any]", known.variables.get("Out", {}))
-    has_value = ran and asked.count in values
-    if has_value and any(_is_result(one) for one in asked.outputs) and (value := known.find(f"out{cell}", "")):
-        found.append(value)
+def attached_output(message: AskAboutOutput, attachables: Attachables) -> list[Attachment]:
+    """Return a cell's code and output as attachments. Call it in the thread in which synchronous tools run."""
+    # Compare the source too: a restarted kernel counts from 1 again, and the user can edit a cell after it ran.
+    ran = message.count is not None and _lines(attachables.variables.get(f"_i{message.count}")) == _lines(
+        message.source
+    )
+    cell = f"[{message.count}]" if message.count is not None else "of a cell"
+    attach = attachables.attacher
+    attachments = [attach.output(f"@In{cell}" if ran else f"code {cell}", f"In{cell}", message.source, "code")]
+    values = cast("Mapping[int, Any]", attachables.variables.get("Out", {}))
+    has_value = ran and message.count in values
+    if has_value and any(_is_result(one) for one in message.outputs) and (value := attachables.find(f"out{cell}", "")):
+        attachments.append(value)
     kinds: Counter[str] = Counter()
-    for one in asked.outputs:
+    for one in message.outputs:
         if not (has_value and _is_result(one)):
             word = _WORDS[one.kind]
             kinds[word] += 1
             number = f" ({kinds[word]})" if kinds[word] > 1 else ""
-            found.append(_shown(one, f"{word} {cell}{number}", known, ran=ran))
-    return found
+            attachments.append(_shown(one, f"{word} {cell}{number}", attachables, ran=ran))
+    return attachments
 
 
 def _is_result(one: OutputText | OutputImage) -> bool:

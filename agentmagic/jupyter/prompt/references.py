@@ -1,4 +1,4 @@
-"""Makes prompts from typed text: values of `{expression}` in cells, `@name` and `@server:uri` everywhere."""
+"""Makes prompts from typed text: fills in `{expression}` in cells, and attaches `@name` and `@server:uri`."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -26,15 +26,19 @@ _MENTION = re.compile(
     r"(?<![\w@.+-])@([^\W\d][\w./-]*(?:\[\d{1,9}\])?)(?::(schema|\d{1,9})\b(?![/:.\w])|(?=[^:\w]|$|:(?:\s|$)))"
 )
 _LEAST_MISSPELT = 3
-"""Letters that a word must have at least, for a variable of nearly the same spelling to be suggested."""
+"""The least number of letters in a word for which a variable with a similar spelling is suggested."""
 MOST_NAMED = 5
-"""Words that attach nothing and are named in one line."""
+"""The most words that one message lists as attaching nothing."""
 _INLINE_CODE = re.compile(r"(`+)[^`\n]+\1")
 
 
 @dataclass(frozen=True, slots=True)
 class TypedPrompt:
-    """The prompt of typed text; `told` says what each value became, `problems` what is odd about them."""
+    """The prompt made from typed text.
+
+    `told` describes how each value stands in the prompt; `problems` are messages about references that attach nothing
+    and braces that were left as typed.
+    """
 
     prompt: Prompt
     told: tuple[PromptValue, ...] = ()
@@ -44,69 +48,72 @@ class TypedPrompt:
 def prompt_of(
     written: str, sources: Sequence[Toolset], attachables: Attachables, *, evaluate: bool, images: Sequence[str] = ()
 ) -> TypedPrompt:
-    """Return the prompt that typed text stands for, with what `@name` and `@server:uri` name behind it.
+    """Return the prompt made from typed text, followed by the attachments of `@name`, `@server:uri` and `images`.
 
-    In a cell, which is the user's code, the values of `{expression}` are put in. In the chat box nothing is evaluated:
-    pasted text is not the user's code, and its braces are literal (SECURITY-5). `images` are attached too.
+    With `evaluate`, for a cell, which is the user's code, each `{expression}` is replaced by its value. The chat box
+    evaluates nothing: pasted text is not the user's code, so its braces are literal.
 
-    Raises UsageError and ServerError if a resource or an image cannot be attached.
+    Raises UsageError or ServerError if a resource or an image cannot be attached.
     """
     if len(written) > LONGEST_PROMPT:
-        return TypedPrompt(written)  # the session refuses it; no time is spent on its braces
+        return TypedPrompt(written)  # the session will refuse such a long prompt, so do not search it for references
     text = written.strip("\n")
-    filled = fill(text, attachables.variables, attachables.attacher) if evaluate else Filled(text)
-    # Looked for in what was typed, not in the values that were put in.
+    result = fill(text, attachables.variables, attachables.attacher) if evaluate else Filled(text)
+    # Search the typed text for references, not the values that replaced the braces.
     resources = _resources(written, sources)
-    named, problems = _mentioned(written, attachables, {server for server, *_ in resources})
-    given = [*named, *(_image(name, attachables) for name in images)]
-    if len(given) + len(resources) > MOST_ATTACHED:
+    mentions, problems = _mentioned(written, attachables, {server for server, *_ in resources})
+    items = [*mentions, *(_image(name, attachables) for name in images)]
+    if len(items) + len(resources) > MOST_ATTACHED:
         raise UsageError(
-            f"The cell attaches {len(given) + len(resources)} resources and values; {MOST_ATTACHED} are the most. "
+            f"The cell attaches {len(items) + len(resources)} resources and values; {MOST_ATTACHED} are the most. "
             "Ask in several cells."
         )
-    shown = [one.part for one in filled.attachments if isinstance(one.part, Media)]
-    parts: list[Content] = [*shown, *(one.part for one in given), *_read(resources)]
-    told = tuple(one.told for one in (*filled.attachments, *given))
-    return TypedPrompt([filled.text, *parts] if parts else filled.text, told, (*filled.left, *problems))
+    media = [one.part for one in result.attachments if isinstance(one.part, Media)]
+    parts: list[Content] = [*media, *(one.part for one in items), *_read(resources)]
+    values = tuple(one.told for one in (*result.attachments, *items))
+    return TypedPrompt([result.text, *parts] if parts else result.text, values, (*result.left, *problems))
 
 
 # -- @ -------------------------------------------------------------------------------------------
 
 
 def _mentioned(text: str, attachables: Attachables, servers: set[str]) -> tuple[list[Attachment], list[str]]:
-    """Return what `@name` attaches, each once, and what to tell of names that attach nothing."""
+    """Return the attachments of `@name`, each once, and messages about the names that attach nothing."""
     code = code_spans(text)
-    found: dict[tuple[str, str], Attachment] = {}
+    attachments: dict[tuple[str, str], Attachment] = {}
     problems: list[str] = []
     unbound: list[str] = []
     for mention in _MENTION.finditer(text):
         word, spec = mention[1].rstrip("./-"), mention[2] or ""
-        if word in servers or (word, spec) in found or within(code, mention.start()):
+        if word in servers or (word, spec) in attachments or within(code, mention.start()):
             continue
         try:
-            one = attachables.find(word, spec)
-            if one is None and not spec and (head := WORD.match(word)) and attachables.has(head[0]):
-                word, one = head[0], attachables.find(head[0], "")  # "@sales.head()" names sales
+            attachment = attachables.find(word, spec)
+            if attachment is None and not spec and (head := WORD.match(word)) and attachables.has(head[0]):
+                word, attachment = head[0], attachables.find(head[0], "")  # "@sales.head()" attaches sales
         except AgentMagicError as error:
             problems.append(f"@{word} is not attached: {error}.")
             continue
-        if one is not None:
-            found.setdefault((word, spec), one)
+        if attachment is not None:
+            attachments.setdefault((word, spec), attachment)
         elif word.isidentifier() and len(word) >= _LEAST_MISSPELT and (close := attachables.close(word)):
             problems.append(f"@{word} attaches nothing: no variable is named {word}. Did you mean @{close}?")
         elif attachables.is_free(word) and not _is_code(text, mention):
             unbound.append(word)
-    return list(found.values()), list(dict.fromkeys([*problems, *_nothing(list(dict.fromkeys(unbound)))]))
+    return list(attachments.values()), list(dict.fromkeys([*problems, *_nothing(list(dict.fromkeys(unbound)))]))
 
 
 def _is_code(text: str, mention: re.Match[str]) -> bool:
-    """Return whether an unbound `@name` is code: within backticks, or a decorator with a bracket behind it."""
-    spans = [found.span() for found in _INLINE_CODE.finditer(text)]
+    """Return whether an unbound `@name` is code: it stands in backticks, or "(" follows it as in a decorator."""
+    spans = [match.span() for match in _INLINE_CODE.finditer(text)]
     return text.startswith("(", mention.end()) or within(spans, mention.start())
 
 
 def _nothing(words: Sequence[str]) -> Iterator[str]:
-    """Yield the one line about words that attach nothing: they may be handles, or pasted from anywhere."""
+    """Yield one message about all words that attach nothing, if there are any.
+
+    Such words may be user handles, or come from pasted text.
+    """
     if len(words) == 1:
         yield f"@{words[0]} attaches nothing: no variable is named {words[0]}."
     elif words:
@@ -114,16 +121,16 @@ def _nothing(words: Sequence[str]) -> Iterator[str]:
 
 
 def _image(name: str, attachables: Attachables) -> Attachment:
-    """Return the figure or image of a variable or a file. Raises UsageError if there is none."""
+    """Return the figure or image of a variable or a file. Raises UsageError if the name is not an image."""
     try:
-        found = attachables.find(name, "")
+        attachment = attachables.find(name, "")
     except UsageError as error:
         raise UsageError(f"--image {name} is not attached: {error}.") from error
-    if found is None:
+    if attachment is None:
         raise UsageError(f"--image {name} is no variable, and no file in the notebook's folder.")
-    if found.told.kind != "image":
-        raise UsageError(f"--image {name} is no image: {found.told.shown}.")
-    return found
+    if attachment.told.kind != "image":
+        raise UsageError(f"--image {name} is no image: {attachment.told.shown}.")
+    return attachment
 
 
 _Resource = tuple[str, "McpServers", str]
@@ -131,21 +138,21 @@ _Resource = tuple[str, "McpServers", str]
 
 
 def _resources(body: str, sources: Sequence[Toolset]) -> list[_Resource]:
-    """Return the resources that a text names; a name that is no server's is plain text."""
-    written = dict.fromkeys((server, uri.rstrip(_AFTER)) for server, uri in _REFERENCE.findall(body))
-    known = _servers_by_name(sources) if written else {}
-    return [(server, known[server], uri) for server, uri in written if server in known]
+    """Return the resources that a text names as `@server:uri`; if no server has that name, it is plain text."""
+    references = dict.fromkeys((server, uri.rstrip(_AFTER)) for server, uri in _REFERENCE.findall(body))
+    groups = _servers_by_name(sources) if references else {}
+    return [(server, groups[server], uri) for server, uri in references if server in groups]
 
 
 def _read(resources: Sequence[_Resource]) -> Iterator[Content]:
-    """Yield the content of resources. Raises ServerError if a server cannot read one."""
+    """Yield the content of resources. Raises ServerError if a server cannot read a resource."""
     for server, group, uri in resources:
         yield from engine().call(group.read(server, uri))
 
 
 def _servers_by_name(sources: Sequence[Toolset]) -> "dict[str, McpServers]":
-    from agentmagic.tools.mcp import McpServers  # takes a while to load, and most prompts name no server
+    from agentmagic.tools.mcp import McpServers  # slow to import, and most prompts name no server
 
-    # Reversed, so that of two servers of one name the first source's is meant, as it is for tools.
+    # Reversed, so that if two sources have a server of one name, the first source wins, as with tools.
     groups = [source for source in reversed(sources) if isinstance(source, McpServers)]
     return {state.name: group for group in groups for state in group.servers}
