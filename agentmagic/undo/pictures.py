@@ -1,4 +1,4 @@
-"""A picture of a namespace: what each name was bound to, and the state of each object that the names reach."""
+"""A picture (snapshot) of a namespace: the value of each name, and the state of each object that the values reach."""
 
 import gc
 from collections import defaultdict
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from agentmagic.undo.array_states import Memory
 
 LIMIT = 256 * 2**20
-"""Bytes of arrays that are copied before one program runs."""
+"""Largest total size, in bytes, of the arrays that are copied before a program runs."""
 SMALL = 2**16
-"""Bytes of an array that is copied however the code may reach it."""
+"""Size in bytes up to which an array is copied even if the code can reach it only through copy-on-write."""
 COMPARED = 2**28
-"""Bytes of arrays that are not copied, and are compared by a digest."""
+"""Largest total size, in bytes, of the arrays that are compared by a digest because they are not copied."""
 SHIELDED = 2**25
-"""Bytes of an array behind copy-on-write that are compared though the code names no way to write past it."""
+"""Size in bytes up to which an array behind copy-on-write is compared, even if the code cannot bypass the copy."""
 PAST_COPIES = frozenset(
     ["base", "blocks", "ctypes", "memoryview", "setflags", "writeable", "_data", "_mgr", "_ndarray", "_values"]
 )
-"""Names that code needs to write to an array past what copies it before it is written to."""
+"""Names that code needs to write to the array of a table directly, without the copy that the table makes first."""
 MOST = 20_000
-"""Objects that are looked at for one program."""
+"""Largest number of objects in the picture for one program."""
 MOST_BESIDE = 2_000
-"""Objects that are looked at to see which other names reach one that was changed."""
+"""Largest number of objects in a picture that finds which other names reach a changed object."""
 TOO_LARGE = "it holds arrays that are too large to be compared"
 TOO_MANY = f"it holds more objects than can be watched ({MOST:,})"
 
 
 @dataclass(eq=False, repr=False)
 class Picture:
-    """The bindings of a namespace, and the states of the objects that code may change, by id.
+    """The bindings of a namespace, and the states of the objects that code can change, by the id of the object.
 
-    `unwatched` are the names that were not looked at wholly, each with why. `beside` are objects that the code cannot
-    change, but for what they reach.
+    `unwatched` are the names that were not looked at completely, each with the reason. `beside` are the ids of objects
+    that the code cannot change, although it can change objects that they reach.
     """
 
     bindings: dict[str, Any]
@@ -57,12 +57,12 @@ class Picture:
     beside: set[int] = field(default_factory=set[int])
 
     def names_reaching(self, ids: Collection[int]) -> set[str]:
-        """Return the names whose values are, or reach, one of these objects."""
+        """Return the names whose values are one of these objects, or reach one."""
         reaching = self.reaching(ids)
         return {name for name, value in self.bindings.items() if id(value) in reaching}
 
     def reaching(self, ids: Collection[int]) -> set[int]:
-        """Return the ids of these objects, and of those that reach one of them."""
+        """Return these ids, and the ids of all objects that reach one of them."""
         return _closure(ids, self._outer) if ids else set()
 
     def reached(self, names: Iterable[str]) -> set[int]:
@@ -79,7 +79,7 @@ class Picture:
         return _outer(self._inner)
 
     def touched(self, later: "Picture") -> set[str]:
-        """Return the names that are not bound to the same in a later picture, or reach what is not the same."""
+        """Return the names that are bound to another object in a later picture, or that reach a changed object."""
         names = self.rebound(later)
         if changed := self.changed(later):
             others = (state for one, state in later.states.items() if self.states.get(one) is not state)
@@ -89,11 +89,11 @@ class Picture:
         return names
 
     def with_states(self, states: Mapping[int, ObjectState], beside: Collection[int] = ()) -> "Picture":
-        """Return this picture with more states; those of `beside` are of later."""
+        """Return this picture with more states. `beside` are the ids of those that were taken after the code ran."""
         return replace(self, states={**self.states, **states}, beside=self.beside | set(beside))
 
     def changed(self, later: "Picture") -> set[int]:
-        """Return the ids of objects that are not the same in a later picture, which has all of them."""
+        """Return the ids of the objects whose states differ in the later picture."""
         return {
             one
             for one, state in self.states.items()
@@ -104,7 +104,7 @@ class Picture:
         }
 
     def copy(self, ids: Iterable[int], limit: int) -> None:
-        """Copy the memory of arrays of which only a digest was kept."""
+        """Copy the memory of arrays that have only a digest so far, up to `limit` bytes in all."""
         for one in ids:
             memory = cast("Memory | None", self.states[one].memory)
             if memory is not None and memory.copy is None and memory.array.nbytes <= limit:
@@ -112,7 +112,7 @@ class Picture:
                 limit -= memory.array.nbytes
 
     def rebound(self, later: "Picture") -> set[str]:
-        """Return the names that are bound to something else in a later picture, or only in one."""
+        """Return the names that are bound to another object in a later picture, or that only one picture has."""
         names = self.bindings.keys() | later.bindings.keys()
         return {name for name in names if self.bindings.get(name, UNSET) is not later.bindings.get(name, UNSET)}
 
@@ -125,7 +125,7 @@ def _same(state: ObjectState, other: ObjectState) -> bool:
 
 
 def _inner(states: Collection[ObjectState]) -> dict[int, list[int]]:
-    """Return the ids of the objects inside each object, and of those with which it shares memory."""
+    """Return, for each object, the ids of the objects inside it and of those that can write to its memory."""
     known = {id(state.thing) for state in states}
     found = {one: list[int]() for one in known}
     for state in states:
@@ -136,7 +136,7 @@ def _inner(states: Collection[ObjectState]) -> dict[int, list[int]]:
 
 
 def _outer(inner: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
-    """Return the ids of the objects around each object."""
+    """Return, for each object, the ids of the objects around it: the inverse of `_inner`."""
     found: defaultdict[int, list[int]] = defaultdict(list)
     for one, others in inner.items():
         for other in others:
@@ -156,10 +156,10 @@ def _closure(starts: Iterable[int], following: Mapping[int, Iterable[int]]) -> s
 
 
 class Camera:
-    """Takes a picture of what code may change: what names and other roots reach, at most `most` objects.
+    """Takes a picture of the objects that code can change: those that names and other roots reach, `most` at most.
 
-    `everything` says that the code may reach all names, and `writes_past_copies` that it may write to the array of a
-    table, which the table would copy first. Both are found out on the way too, from the functions that the code calls.
+    `everything` is True if the code can reach all names. `writes_past_copies` is True if it can write to the array of a
+    table directly, without the copy that the table makes first. Functions that the code can call also set these flags.
     """
 
     def __init__(self, namespace: Mapping[str, Any], most: int = MOST, picture: Picture | None = None) -> None:
@@ -171,11 +171,11 @@ class Camera:
         self._done = set[str]()
         self._left = most
         self._behind = set[int]()
-        """Arrays that are only reached through what copies them before it writes."""
+        """The ids of arrays that are reached only through objects that copy them before they write."""
         self._shielded: list[Any] = []
-        """Such arrays that wait to be looked at."""
+        """Arrays behind such objects that are still to be looked at."""
         self._new: list[int] = []
-        """Objects with memory of which nothing is kept yet."""
+        """The ids of objects whose memory is not stored yet."""
         self._follow = True
 
     @property
@@ -191,9 +191,10 @@ class Camera:
         without: Collection[str] = (),
         follow: bool = True,
     ) -> "Camera":
-        """Take the states of what these names reach, all but some if it is None, and of what roots reach; return this.
+        """Add the states of all objects that `names` and `roots` reach to the picture. Return this camera.
 
-        With `follow`, the code may call the functions, and reach what they use.
+        `names` is None for all names; those in `without` are skipped. With `follow`, the code can call the functions
+        that are found, so the variables that they use are looked at too.
         """
         self._done.update(without)
         self.everything |= names is None
@@ -204,7 +205,7 @@ class Camera:
         rest: list[tuple[str, list[Any]]] = []
         while names := [one for one in (bindings if self.everything else self._names) if one not in self._done]:
             self._done.update(names)
-            # None takes more than half of what is left, so that others are looked at too.
+            # One name may use at most half of the remaining objects, so that the others are looked at too.
             rest += [(name, self._walk([bindings[name]], self._left // 2)) for name in names if name in bindings]
         for name, waiting in rest:
             if self._walk(waiting, self._left):
@@ -212,7 +213,10 @@ class Camera:
         return self
 
     def again(self, earlier: Iterable[Picture]) -> "Camera":
-        """Take over the states of earlier pictures, the last ones first, and look again at what has changed."""
+        """Reuse the states of earlier pictures for unchanged objects, and take new states of the others.
+
+        If several pictures have a state of an object, the first picture in the list counts.
+        """
         states, waiting = self.picture.states, list[Any]()
         for picture in earlier:
             for one, state in picture.states.items():
@@ -227,7 +231,7 @@ class Camera:
         return self
 
     def _walk(self, waiting: list[Any], most: int) -> list[Any]:
-        """Take the states of objects and of those that they reach; return the objects that were too many."""
+        """Add the states of objects and of all that they reach, `most` at most. Return the objects that are left."""
         states, behind, shielded = self.picture.states, self._behind, self._shielded
         left, known = most, cast("Callable[[Any, Any], Maker | None]", MAKERS.get)
         while waiting or shielded:
@@ -252,7 +256,7 @@ class Camera:
         return waiting
 
     def _take(self, thing: Any, make: Maker) -> Iterable[Any]:
-        """Take the state of an object, and return the objects inside and those that it may call for."""
+        """Add the state of an object. Return the objects inside, and the variables that it uses if it is a function."""
         if (state := _state(make, thing)) is None:
             return ()
         self.picture.states[id(thing)] = state
@@ -268,7 +272,10 @@ class Camera:
         return state.inner
 
     def _globals(self, function: FunctionType) -> list[Any]:
-        """Return the variables that a function of the user may use, apart from those of the namespace."""
+        """Return the global variables that a function of the user can use.
+
+        Those of the namespace are added to `_names` instead.
+        """
         variables = function.__globals__
         if variables is not self._namespace and not is_own(str(variables.get("__name__"))):
             return []
@@ -281,7 +288,7 @@ class Camera:
         return [] if variables is self._namespace else [variables[one] for one in names or () if one in variables]
 
     def develop(self, limit: int) -> Picture:
-        """Keep the memory of arrays: a copy if the code may write to it and the limit allows, else a digest."""
+        """Store the memory of arrays: a copy if the code can write to it and `limit` bytes suffice, else a digest."""
         compared, states = COMPARED, self.picture.states
         is_deep = self.everything or self.writes_past_copies
         for one in self._new:
@@ -305,7 +312,7 @@ class Camera:
 
 @contextmanager
 def without_collection() -> Generator[None]:
-    """Collect no garbage in the block: it makes many objects at once, and all of them stay."""
+    """Turn off garbage collection in the block, which creates many objects at once and keeps them all."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,8 @@
-"""What a call, a line of IPython or a text of SQL does that a user should know before it runs: one table of acts.
+"""One table of risks: what a call, an IPython line or an SQL text does that a user should know before it runs.
 
-A function is known by its dotted path, such as `os.remove`, and a method of an unknown object by its name, such as
-`.to_csv`, if the name has only one meaning in the libraries that notebooks use. In a path "()" stands for an object of
-a class: `pathlib.Path().unlink`.
+A function is found by its dotted path, such as `os.remove`. A method of an unknown object is found by its name, such as
+`.to_csv`, if the name has only one meaning in the libraries that notebooks use. In a path, "()" stands for an object of
+a class: `pathlib.Path().unlink`. Each effect, such as "deletes", is called an act.
 """
 
 import ast
@@ -17,10 +17,10 @@ from agentmagic.text import clip, exact
 from agentmagic.undo.reads import word_set
 
 LONGEST = 100
-"""Characters of a risk's argument."""
+"""Largest number of characters shown of an argument."""
 
 OPENS = "opens"
-"""The act of reading a file of this machine, which is no risk."""
+"""The act of reading a local file, which is not a risk."""
 
 PHRASES = {
     "deletes": ("deletes", "deletes files"),
@@ -43,7 +43,7 @@ PHRASES = {
     "ends": ("", "can end the kernel, with all its variables"),
     "inside": ("", "reaches into the interpreter"),
 }
-"""What a user is told of each act: before its argument if that is a constant, else before the source of the call."""
+"""What the user is told of each act: the words before a constant argument, and those before the source of the call."""
 
 RUNS_CODE = word_set("code script magic pickle resets inside")
 """Acts through which a program can reach variables that it does not name."""
@@ -129,7 +129,7 @@ _ROWS = {
     ".open_dataarray .imread .loadtxt .genfromtxt numpy.load .read_text@self .read_bytes@self "
     "pathlib.Path().open@self .fromfile fsspec.open .read_database_uri smart_open.open .memmap",
 }  # fmt: skip
-"""The functions of each act; behind "@" the place of the argument that is told: `self` is the object of the method."""
+"""The functions of each act. "@" and a number name the argument to show; `self` is the object of the method."""
 
 
 _TABLE = {path: (act, place or "0") for act, row in _ROWS.items() for path, _, place in (
@@ -150,7 +150,7 @@ _MAGICS = {
 }
 _MAGIC = {word: act for act, row in _MAGICS.items() for word in row.split()}
 TIMERS = ("time", "timeit", "prun")
-"""Magics that run the Python code in their line and their cell; `%%capture NAME` binds a name."""
+"""Magics that run the Python code in their line and their cell. The argument of `%%capture` is a name instead."""
 _INSTALLS = re.compile(
     r"\b(?:pip3?|conda|mamba|micromamba|uv(?: pip)?|apt|apt-get|brew|npm|poetry|pipx)\b(?: -\S+)* "
     r"(?:install|add|update|remove|uninstall|i|ci)\b"
@@ -177,7 +177,7 @@ _TAKE_SQL = word_set(
     "run_query run_sql query_df"
 )
 _TAKE_METHODS = word_set("agg aggregate apply transform map pipe getattr methodcaller attrgetter")
-"""Functions that call the method which a text names."""
+"""Functions that call a method named by a text."""
 _PATHS = word_set(
     "path path_or_buf buf buffer excel_writer filename file fname filepath filepath_or_buffer io target workbook "
     "dst source url uri command cmd args sql query name repo_id dsn"
@@ -187,16 +187,16 @@ _SENDING = word_set("post put patch delete request")
 _SAFE_LOADERS = word_set("SafeLoader CSafeLoader BaseLoader CBaseLoader")
 _BUFFERS = word_set("io.StringIO() io.BytesIO() StringIO() BytesIO() sys.stdout sys.stderr")
 _CALLS = re.compile(r"@\s*\w[\w.\[\]'\"]*\(")
-"""A call of a function of the notebook in a text that pandas evaluates with the columns of a frame."""
+"""A call of a function of the notebook, in a text that pandas evaluates with the columns of a frame."""
 _CALLS_ANY = re.compile(r"[\w\])]\(")
 _LONGEST_SQL = 20_000
 
 Act = tuple[str, str | None]
-"""What is done, and the argument if it is known."""
+"""An act, and its argument if that is known."""
 
 
 def phrase(act: str, argument: str | None, source: str) -> str:
-    """Return what a user is told of an act; the argument is that of the call if it is known, else its source stands."""
+    """Return the text for the user about an act, with its argument if known, else with the source of the call."""
     if act == OPENS:
         return _bounded(argument or source)
     with_argument, without = PHRASES[act]
@@ -204,17 +204,17 @@ def phrase(act: str, argument: str | None, source: str) -> str:
 
 
 def _bounded(text: str) -> str:
-    """Return a text of a program on one line, with secrets blanked and what is hidden escaped."""
+    """Return a text of a program on one short line, with secrets blanked and invisible characters escaped."""
     return clip(" ".join(exact(text[: 20 * LONGEST]).split()), LONGEST)
 
 
 def entry(path: str) -> tuple[str, str] | None:
-    """Return the act of a function or method, and the place of its argument."""
+    """Return the act of a function or method and the place of the argument to show, or None if the table lacks it."""
     return _TABLE.get(path) or (_TABLE.get(f".{path.rpartition('.')[2]}") if "." in path else None)
 
 
 def of_mention(path: str) -> Act | None:
-    """Return the act of a function that a program names without calling it there: it may be called elsewhere."""
+    """Return the act of a function that a program names without calling it: the call may come from elsewhere."""
     act = (entry(path) or (OPENS,))[0]
     if act == "environment":
         return ("credential", None) if path in ENVIRONMENT else None
@@ -225,7 +225,10 @@ def of_mention(path: str) -> Act | None:
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """A call of a function with a dotted path. `path_of` and `text_of` return what the program has bound to names."""
+    """A call of a function with a dotted path.
+
+    `path_of` and `text_of` return the path and the text that an expression stands for, if known.
+    """
 
     path: str
     node: ast.Call
@@ -233,7 +236,7 @@ class ProgramCall:
     text_of: Callable[[ast.AST | None], str | None]
 
     def acts(self) -> Iterator[Act]:
-        """Yield what the call does."""
+        """Yield the acts of the call."""
         if (found := entry(self.path)) is not None:
             yield from self._listed(*found)
         elif "." in self.path:
@@ -258,7 +261,7 @@ class ProgramCall:
         return {one.arg: one.value for one in self.node.keywords if one.arg}
 
     def _argument(self, place: str = "0") -> ast.expr | None:
-        """Return the argument at a place, or the one that is given as a path, an address or a command."""
+        """Return the argument at a place, or else a keyword argument that is a path, an address or a command."""
         if place == "self":
             return self.node.func.value if isinstance(self.node.func, ast.Attribute) else None
         at = int(place) if place.isdigit() else 0
@@ -270,7 +273,7 @@ class ProgramCall:
         return self.text_of(self._argument(place))
 
     def _listed(self, act: str, place: str) -> Iterator[Act]:
-        """Yield what a function of the table does."""
+        """Yield the acts of a function in the table."""
         told = self._text(place)
         match act:
             case "opens":
@@ -289,7 +292,7 @@ class ProgramCall:
             case "ends" | "inside":
                 yield act, None
             case "credential" if not self.path.startswith(("dotenv", "keyring", "google")):
-                yield act, None  # the argument is a prompt
+                yield act, None  # not shown: the argument is a prompt
             case "fetches" | "sends" if told is not None and not _ADDRESS.search(told):
                 yield act, None
             case _:
@@ -301,7 +304,7 @@ class ProgramCall:
         return (self.path.startswith("yaml.") and is_safe) or _constant(self._named.get("weights_only")) is True
 
     def _of_file(self, place: str, told: str | None) -> Act | None:
-        """Return what a call does that opens a file, by its mode and its address."""
+        """Return the act of a call that opens a file, depending on its mode and its path."""
         if self._name in ("open", "fdopen", "File", "ZipFile", "memmap"):
             at = 0 if place == "self" else 2 if self._name == "memmap" else 1
             given = self._named.get("mode", self.node.args[at] if len(self.node.args) > at else None)
@@ -313,7 +316,10 @@ class ProgramCall:
         return ("fetches" if _REMOTE.match(told) else "credential" if _CREDENTIALS.search(told) else OPENS), told
 
     def _by_shape(self, told: str | None) -> Iterator[Act]:
-        """Yield what a method of an unknown object does whose name has many meanings, by its arguments."""
+        """Yield the acts of a method of an unknown object, judged by the arguments.
+
+        The method's name has many meanings.
+        """
         match self._name:
             case name if name in _FETCHING | _SENDING:
                 texts = map(self.text_of, [*self.node.args[:2], self._named.get("url")])
@@ -336,7 +342,7 @@ class ProgramCall:
                 pass
 
     def _of_named_methods(self) -> Iterator[Act]:
-        """Yield what the methods do that texts among the arguments name."""
+        """Yield the acts of the methods that are named by texts in the arguments."""
         for given in (*self.node.args, *self._named.values()):
             for one in ast.walk(given) if isinstance(given, (ast.List, ast.Dict, ast.Tuple, ast.Constant)) else ():
                 name = _constant(one)
@@ -347,12 +353,12 @@ class ProgramCall:
 
 
 def of_shell(command: str) -> Act:
-    """Return the act of a line of a shell."""
+    """Return the act of a shell command."""
     return ("installs" if _INSTALLS.search(command) else "shell"), command
 
 
 def of_magic(command: str) -> Iterator[Act]:
-    """Yield the acts of a magic of IPython, given without the percent signs, and with the further lines of its cell."""
+    """Yield the acts of an IPython magic. `command` has no percent signs, and contains all lines of the cell."""
     name, rest = (*command.split(maxsplit=1), "", "")[:2]
     match _MAGIC.get(name, "magic"):
         case "":
@@ -373,7 +379,7 @@ def of_magic(command: str) -> Iterator[Act]:
 
 
 def of_environment(name: str | None) -> Act | None:
-    """Return the act of reading a variable of the environment, or the whole of it if the name is None."""
+    """Return the act of reading an environment variable, or all of them if `name` is None. None for a harmless one."""
     return ("credential", name) if name is None or is_secret_name(name) else None
 
 

@@ -1,4 +1,4 @@
-"""What a table of pandas or a frame of polars holds, in the form of `object_states`."""
+"""States of pandas tables and polars frames. See `object_states`."""
 
 import sys
 from collections.abc import Collection, Sequence
@@ -11,9 +11,9 @@ from agentmagic.undo.compiled_states import compiled_maker
 from agentmagic.undo.object_states import ObjectState, Place
 
 _CACHES = frozenset({"_mgr", "_cache", "_id", "_engine", "_flags", "_references"})
-"""Attributes of tables and indexes that are no part of their value, or are kept in another way."""
+"""Attributes of tables and indexes that are not part of their value, or that are kept in another way."""
 _ARRAYS = ("_ndarray", "_data", "_mask", "_left", "_right", "_sparse_values")
-"""Attributes of the arrays of pandas that hold arrays of NumPy."""
+"""Attributes of pandas extension arrays that hold NumPy arrays."""
 
 
 class _TableState(ObjectState):
@@ -37,18 +37,21 @@ class _TableState(ObjectState):
 
 
 class _Holder(ObjectState):
-    """An object of pandas with attributes, whose names are `data`. What it has cached is derived from them."""
+    """An object of pandas with attributes; `data` are their names. Its caches are not kept, and can be made again."""
 
     def put(self) -> None:
         _put_attributes(self.thing, self.data, self.refs)
 
     def refresh(self) -> None:
-        """Forget what was derived from the content, such as the engine that finds labels."""
+        """Clear caches, such as the engine that finds labels."""
         self.thing.__dict__.get("_cache", {}).clear()
 
 
 class _Polars(ObjectState):
-    """A frame or series of polars; `data` is a copy, which shares memory that is never written to."""
+    """A frame or series of polars. `data` is a copy.
+
+    It shares memory with the original, to which polars never writes.
+    """
 
     def same(self, other: ObjectState) -> bool:
         one, two = self.data, other.data
@@ -70,7 +73,7 @@ def _series_of(data: Any) -> list[Any]:
 
 
 def _bits(data: Any) -> Any:
-    """Return the numbers with a point as whole numbers, since 0.0 and -0.0 are equal."""
+    """Return the float columns as integers with the same bits, because 0.0 and -0.0 compare as equal."""
     polars = sys.modules["polars"]
     floats = [one for one in _series_of(data) if one.dtype.is_float()]
     whole = [one.reinterpret(dtype=getattr(polars, str(one.dtype).replace("Float", "Int"))) for one in floats]
@@ -78,10 +81,10 @@ def _bits(data: Any) -> Any:
 
 
 def _places(series: Any) -> list[Place]:
-    """Return the memory of a series that may be that of an array of NumPy."""
+    """Return the addresses and sizes of a series' memory that can belong to a NumPy array."""
     if not (series.dtype.is_numeric() or series.dtype.is_nested()):
         return []
-    chunks = series.get_chunks()  # to give several away at once, polars would first copy them into one
+    chunks = series.get_chunks()  # chunk by chunk: for the whole series polars would make a copy
     if sys.modules.get("pyarrow") is not None:
         return [place for chunk in chunks for place in arrow_places(chunk.to_arrow())]
     arrays = (chunk.to_numpy() for chunk in chunks if not chunk.null_count())
@@ -90,7 +93,7 @@ def _places(series: Any) -> list[Place]:
 
 @cache
 def library_maker(kind: type[Any]) -> Maker | None:  # noqa: PLR0911  (one return for each type)
-    """Return what makes the states of a type of one of these libraries, or None for any other type."""
+    """Return the function that makes states for a type of NumPy, pandas and so on, or None for another type."""
     match _origin(kind):
         case "numpy", _:
             return numpy_maker(kind)
@@ -113,7 +116,7 @@ def library_maker(kind: type[Any]) -> Maker | None:  # noqa: PLR0911  (one retur
 
 
 def _origin(kind: type[Any]) -> tuple[str, str]:
-    """Return the library of a class and its name there, of the first of its bases that is in one."""
+    """Return the library and the name of the first class in the MRO that belongs to a library in `_LIBRARIES`."""
     named = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
     return next((one for one in named if one[0] in _LIBRARIES), ("", ""))
 
@@ -174,12 +177,12 @@ def _extension_array(thing: Any) -> ObjectState:
         return _holder(thing)
     parts = _parts(thing)
     problem = "" if parts else f"it holds an array of {thing.dtype}, which cannot be kept"
-    frequency = getattr(thing, "_freq", None)  # pandas 3 has it in the index instead
+    frequency = getattr(thing, "_freq", None)  # pandas 3 stores it in the index instead
     return ObjectState(thing, tuple(parts), (thing.dtype, frequency), problem)
 
 
 def _parts(values: Any) -> list[Any]:
-    """Return the arrays of NumPy, or of Arrow data, in which a column is kept; none if its kind is unknown."""
+    """Return the NumPy or Arrow arrays that store a column, or an empty list if the kind of column is unknown."""
     if type(values) is sys.modules["numpy"].ndarray or _is_arrow(values):
         return [values]
     inner = (getattr(values, name, None) for name in (*_ARRAYS, "_codes"))
@@ -187,7 +190,7 @@ def _parts(values: Any) -> list[Any]:
 
 
 def _is_arrow(values: Any) -> bool:
-    """Return whether this is an array of pandas with data of Arrow. When it is changed, it gets other data."""
+    """Return whether this is a pandas array with Arrow data. A change gives such an array new data."""
     return "_pa_array" in getattr(values, "__dict__", ())
 
 
