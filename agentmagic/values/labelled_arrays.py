@@ -8,7 +8,7 @@ from agentmagic.text import one_line
 from agentmagic.values import frames
 
 LONGEST_ATTRIBUTES = 400
-"""Characters of the attributes."""
+"""Largest number of characters for the attributes."""
 LONGEST_UNITS = 40
 
 
@@ -24,7 +24,7 @@ def size(value: Any) -> str:
 
 
 def table(value: Any, characters: int, write: Callable[[Any], str]) -> str:
-    """Return a Dataset or DataArray as text. No file is read for it, and nothing is computed."""
+    """Return a Dataset or DataArray as text, without reading a file or computing values."""
     lines = [frames.table_row(cells) for cells in _rows(value)]
     kept = list(frames.fitting(lines, characters))
     left = len(lines) - len(kept)
@@ -39,13 +39,13 @@ def table(value: Any, characters: int, write: Callable[[Any], str]) -> str:
 
 
 def schema(value: Any) -> str:
-    """Return the names, dimensions and types of the variables, and no value."""
+    """Return the names, dimensions and types of the variables, without values."""
     lines = (f"{name}: {kind} ({dimensions})" for name, dimensions, kind, *_ in _rows(value, figures=False))
     return "\n".join([f"{size(value)}. Variables and types:", *lines])
 
 
 def _rows(value: Any, *, figures: bool = True) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of each variable, the coordinates first."""
+    """Yield the table cells of each variable, the coordinates first."""
     own = value.data_vars if hasattr(value, "data_vars") else {value.name or frames.NO_NAME: value}
     for what, variables in ((" (coordinate)", value.coords), ("", own)):
         for name, array in variables.items():
@@ -56,7 +56,7 @@ def _rows(value: Any, *, figures: bool = True) -> Iterator[tuple[str, ...]]:
 def _figures(variable: Any) -> tuple[str, str]:
     units = variable.attrs.get("units")
     told = f"units: {one_line(str(units), LONGEST_UNITS)}" if isinstance(units, str) else ""
-    if not getattr(variable, "_in_memory", False):  # of a file that is not read yet, or of dask
+    if not getattr(variable, "_in_memory", False):  # in a file that is not read yet, or in a dask array
         return "", told or "not loaded"
     part, every = frames.sampled(variable.values)
     missing, values = frames.array_figures(part)
