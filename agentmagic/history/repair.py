@@ -1,6 +1,6 @@
-"""Messages from elsewhere, or from a damaged file, made into a history that every provider takes.
+"""Repairs messages from other sources, or from a damaged file, so that every provider accepts the history.
 
-What the loop makes is valid as it is, and passes through unchanged.
+Histories made by the agent loop are valid, and are returned unchanged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,28 +36,28 @@ from agentmagic.messages import (
 )
 
 CONTINUED = "(continued)"
-"""Stands in for the prompt of a history that begins in the middle."""
+"""Text that replaces the missing prompt of a history that begins in the middle."""
 
 _PARTS: dict[Role, tuple[type[Part], ...]] = {
     "user": (Text, Media, Resource),
     "assistant": (Text, Reasoning, Media, ToolCall, HostedCall, HostedResult),
-    "tool": (),  # results are placed by the calls they answer
+    "tool": (),  # tool results are placed after their calls
 }
 
 
 def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the messages as a history that every provider takes; a valid one stays as it is.
+    """Return the messages as a history that every provider accepts. A valid history is returned unchanged.
 
-    A call without a result gets an "interrupted" one, a result without a call is dropped, results come
-    right after their calls and in their order. If two calls in a message have the same id, the second gets
-    another id. Parts that do not belong to a role and messages without parts are dropped. A history that
-    does not begin with the user gets a stand-in prompt.
+    A call without a result gets a result with the status "interrupted"; a result without a call is dropped. Results are
+    placed right after their calls, in the same order. If two calls in a message have the same id, the second gets
+    another id. Parts that do not belong to a role, and messages without parts, are dropped. A history that does not
+    begin with the user gets the prompt CONTINUED.
     """
     return repair(messages)[0]
 
 
 def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-    """Do what `repaired` does, and say in sentences what was lost or made up.
+    """Return the messages as `repaired` does, and sentences about the parts that were lost or added.
 
     Raises UsageError for a message with an unknown role.
     """
@@ -73,7 +73,7 @@ def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str,
 
 @dataclass(slots=True)
 class _Repair:
-    """Goes through a history once; what follows a message with calls waits until their results are placed."""
+    """One pass through a history. Messages after one with tool calls wait until the results of the calls are placed."""
 
     out: list[Message] = field(default_factory=list[Message])
     _calls: tuple[ToolCall, ...] = ()
@@ -96,7 +96,7 @@ class _Repair:
             self._calls = message.calls
 
     def answer(self) -> None:
-        """Place what has come since the last message of the assistant: its results first, then the rest."""
+        """Place the messages since the last assistant message: the results of its calls first, then the rest."""
         results = [part for reply in self._replies for part in reply.parts if isinstance(part, ToolResult)]
         answers = tuple(
             self._result(asked, call, results) for asked, call in zip(self._asked, self._calls, strict=True)
@@ -160,9 +160,9 @@ def _with_own_ids(message: Message) -> Message:
 
 
 def unfold(messages: Sequence[Message], model: str = "") -> tuple[tuple[Event, ...], ...]:
-    """Return the turns that a history stands for, each as the log of events that folds to its messages.
+    """Return the turns of a history, each as the log of events that folds to its messages.
 
-    The history is repaired first. `model` is named as the one that was asked.
+    The history is repaired first. The events name `model` as the model of each step.
     """
     turns: list[list[Message]] = []
     for message in repaired(messages):
@@ -181,7 +181,7 @@ def _log(messages: Sequence[Message], model: str) -> Iterator[Event]:
         events=tuple(events),
         iterations_used=sum(message.role == "assistant" for message in messages),
         timed_out=False,
-        # Also without an answer: the caller gives these messages to be sent.
+        # "answer" even if there is none, so that later requests contain these messages.
         stop_reason="cancelled" if answer and answer.interrupted else "answer",
         usage=Usage(),
     )
