@@ -185,7 +185,7 @@ def _content(thing: Any, plain: Any) -> ObjectState:
 
 
 def form_of(array: Any) -> tuple[Any, ...]:
-    """Return the address of an array's memory, and all that can change in place except the numbers: shape, strides, ..."""
+    """Return the address, shape, strides, type, field names and writeable flag of an array, but not its numbers."""
     dtype = array.dtype
     kind = dtype.str if dtype.names is None else [part[1:] for part in dtype.descr]
     fields = None if dtype.names is None else tuple(dtype.names)
