@@ -91,8 +91,8 @@ class Turn:
     @property
     def tool_failures(self) -> int:
         """The number of tool calls that did not succeed."""
-        ended = (event for event in map(innermost, self.events) if isinstance(event, ToolFinished))
-        return sum(event.result.is_error for event in ended)
+        finish_events = (event for event in map(innermost, self.events) if isinstance(event, ToolFinished))
+        return sum(event.result.is_error for event in finish_events)
 
     def __repr__(self) -> str:
         prompt = redact(self.prompt.text)[:_AROUND]
@@ -137,12 +137,12 @@ class History:
     @classmethod
     def of_saved(cls, saved: Saved, journal: Journal) -> "History":
         """Return a history with the content of a journal, including the changes that can be undone."""
-        made: dict[int, Turn] = {}  # one turn is part of many changes
+        turns_by_id: dict[int, Turn] = {}  # one turn is part of many changes
 
         def turn(events: Sequence[Event]) -> Turn:
-            if id(events) not in made:
-                made[id(events)] = turn_of(events)
-            return made[id(events)]
+            if id(events) not in turns_by_id:
+                turns_by_id[id(events)] = turn_of(events)
+            return turns_by_id[id(events)]
 
         return cls(map(turn, saved.turns), journal, saved.changes.mapped(turn))
 
@@ -288,13 +288,13 @@ class History:
         """Return the matches of words in prompts, answers, and the arguments and results of calls, ignoring case."""
         if not words.strip():
             return []
-        wanted = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
+        pattern = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
         return [
-            Match(number, message.role, _excerpt(text, found))
+            Match(number, message.role, _excerpt(text, match))
             for number, turn in enumerate(self.turns)
             for message in turn.messages
             for text in map(redact, map(_text, message.parts))
-            if (found := wanted.search(text))
+            if (match := pattern.search(text))
         ]
 
     def _write(self, cut: HistoryCut) -> None:
@@ -315,10 +315,10 @@ class History:
 
     def _append(self, *turns: Turn) -> None:
         self.turns += turns
-        added = [(message, turn.unsent) for turn in turns for message in turn.messages]
-        self.unsent |= {place for place, (_, unsent) in enumerate(added, len(self.messages)) if unsent}
-        self.messages += tuple(message for message, _ in added)
-        self._call_ids.update(call.id for message, _ in added for call in message.calls)
+        new_messages = [(message, turn.unsent) for turn in turns for message in turn.messages]
+        self.unsent |= {place for place, (_, unsent) in enumerate(new_messages, len(self.messages)) if unsent}
+        self.messages += tuple(message for message, _ in new_messages)
+        self._call_ids.update(call.id for message, _ in new_messages for call in message.calls)
         self.usage = sum((turn.usage for turn in turns), self.usage)
         events = [event for turn in turns for event in turn.events]
         self.proposals = open_proposals((*self.proposals, *events))
@@ -354,7 +354,7 @@ def _text(part: Part) -> str:
             return as_text(part)
 
 
-def _excerpt(text: str, found: re.Match[str]) -> str:
-    start, end = max(0, found.start() - _AROUND), found.end() + _AROUND
-    words = one_line(text[start:end], end - start + 1)
-    return f"{'…' if start else ''}{words}{'…' if end < len(text) else ''}"
+def _excerpt(text: str, match: re.Match[str]) -> str:
+    start, end = max(0, match.start() - _AROUND), match.end() + _AROUND
+    excerpt = one_line(text[start:end], end - start + 1)
+    return f"{'…' if start else ''}{excerpt}{'…' if end < len(text) else ''}"

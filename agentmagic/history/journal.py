@@ -141,13 +141,13 @@ class Journal:
             except (JournalError, OSError) as error:
                 self._stop(error)
         try:
-            saved = read(self.path)
+            content = read(self.path)
         except JournalError:
             self.close()
             raise
         if self._lock is not None:
-            self._continue(saved)
-        return saved
+            self._continue(content)
+        return content
 
     def close(self) -> None:
         """Close the file. A later `write` opens it again, if no other session wrote to it.
@@ -166,17 +166,17 @@ class Journal:
             if lock is not None:
                 lock.release()
 
-    def _continue(self, saved: Saved) -> None:
+    def _continue(self, content: Saved) -> None:
         try:
-            with self.path.open("rb") as written:
-                written.seek(-1, os.SEEK_END)
-                torn = written.read(1) != b"\n"
+            with self.path.open("rb") as reader:
+                reader.seek(-1, os.SEEK_END)
+                ends_inside_line = reader.read(1) != b"\n"
             file = self._open_file()
             self.begun = True
-            if torn:
+            if ends_inside_line:
                 file.append(b"\n")
-            if saved.closing or saved.lost_turns:
-                for record in (InDoubt(tuple(sorted(saved.in_doubt))), *saved.closing):
+            if content.closing or content.lost_turns:
+                for record in (InDoubt(tuple(sorted(content.in_doubt))), *content.closing):
                     file.append(self._line(record))
                 file.sync()
         except OSError as error:
@@ -221,14 +221,14 @@ class Journal:
 
     def _line(self, record: Record) -> bytes:
         """Return the line of a record, or an empty line if the record cannot be written."""
-        record, lost = fitting(record)
+        record, losses = fitting(record)
         try:
             line = encode_record(record)
         except ValueError as error:
-            line, lost = b"", (str(error),)
-        if lost and not self._incomplete:
+            line, losses = b"", (str(error),)
+        if losses and not self._incomplete:
             self._incomplete = True
-            self._tell(f"A part of this conversation is too large to be saved in {self.path.name}: {lost[0]}.")
+            self._tell(f"A part of this conversation is too large to be saved in {self.path.name}: {losses[0]}.")
         return line
 
     def _leave_to_parent(self) -> None:
@@ -299,11 +299,11 @@ class _File:
         """Sync the file at every request, until it is closed. Requests that come during a sync share the next one."""
         going_on = True
         while going_on:
-            wanted = [self._wanted.get()]
+            requests = [self._wanted.get()]
             while not self._wanted.empty():
-                wanted.append(self._wanted.get())
-            going_on = False not in wanted
-            if True in wanted:
+                requests.append(self._wanted.get())
+            going_on = False not in requests
+            if True in requests:
                 self._sync()
         os.close(self._number)
 
@@ -313,9 +313,9 @@ class _File:
             if not self._path.exists():
                 raise FileNotFoundError(errno.ENOENT, "the file was deleted or moved")
         except OSError as error:
-            failed = self._failed()
-            if failed is not None:
-                failed(error)
+            on_failure = self._failed()
+            if on_failure is not None:
+                on_failure(error)
 
 
 def in_use(path: Path) -> bool:

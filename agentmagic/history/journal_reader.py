@@ -106,8 +106,10 @@ def saved_in(folder: Path, most: int | None = None) -> list[SavedConversation]:
 
     The turns in a file of more than `most` bytes are not counted; None means no limit.
     """
-    found = [saved for path in folder.glob("*.jsonl") if (saved := _glance(path, most)) is not None]
-    return sorted(found, key=lambda saved: saved.modified, reverse=True)
+    conversations = [
+        conversation for path in folder.glob("*.jsonl") if (conversation := _glance(path, most)) is not None
+    ]
+    return sorted(conversations, key=lambda conversation: conversation.modified, reverse=True)
 
 
 def _glance(path: Path, most: int | None) -> SavedConversation | None:
@@ -126,10 +128,10 @@ def _glance(path: Path, most: int | None) -> SavedConversation | None:
                     case _:
                         pass
         turns = len(prompts) if whole else 0 if not holds_journal(path) or _is_cleared(path) else None
-        modified = path.stat().st_mtime
+        mtime = path.stat().st_mtime
     except (JournalError, OSError):
         return None
-    return SavedConversation(path.stem, path, turns, one_line(prompts[0], _EXCERPT) if prompts else "", modified)
+    return SavedConversation(path.stem, path, turns, one_line(prompts[0], _EXCERPT) if prompts else "", mtime)
 
 
 def _is_cleared(path: Path) -> bool:
@@ -212,10 +214,10 @@ class _Reading:
             problems.append(f"{lines} of the file could not be read; what stood there is missing.")
         closing = self._close()
         problems += [event.text for event in closing if isinstance(event, Notice)]
-        lost = self._turns.count(())
+        lost_turns = self._turns.count(())
         self._forget_lost()
         doubts = frozenset(self._doubts.tools)
-        return Saved(self._turns, doubts, tuple(problems), closing, self._spent, lost, self._changes)
+        return Saved(self._turns, doubts, tuple(problems), closing, self._spent, lost_turns, self._changes)
 
     @property
     def _begun(self) -> bool:
@@ -312,11 +314,11 @@ def _whole(events: Sequence[Event], result: RunResult) -> tuple[Event, ...]:
 
 def _closing(events: Sequence[Event]) -> tuple[tuple[Event, ...], RunResult]:
     """Return the events that complete a turn that was cut off, and its result."""
-    folded = Fold()
+    accumulator = Fold()
     for event in events:
-        folded.feed(event)
-    closing = (*folded.close(), Notice("warning", _cut_off(events)))
-    last = folded.messages[-1]
+        accumulator.feed(event)
+    closing = (*accumulator.close(), Notice("warning", _cut_off(events)))
+    last = accumulator.messages[-1]
     result = RunResult(
         final_text=last.text if last.role == "assistant" else "",
         history_delta=(),
@@ -336,15 +338,17 @@ def _used(events: Iterable[Event]) -> Usage:
 
 def _cut_off(events: Sequence[Event]) -> str:
     """Return the notice that a turn was cut off. It names the calls that were running."""
-    told = [(event, innermost(event)) for event in events]
-    ended = {_place(event, one.result.call_id) for event, one in told if isinstance(one, ToolFinished)}
-    calls = [(_place(event, one.call.id), one.call.name) for event, one in told if isinstance(one, ToolStarted)]
-    names = [name for place, name in calls if place not in ended]
-    words = "This turn was cut off when its kernel ended."
+    pairs = [(event, innermost(event)) for event in events]
+    finished_keys = {_place(event, inner.result.call_id) for event, inner in pairs if isinstance(inner, ToolFinished)}
+    calls = [
+        (_place(event, inner.call.id), inner.call.name) for event, inner in pairs if isinstance(inner, ToolStarted)
+    ]
+    names = [name for key, name in calls if key not in finished_keys]
+    message = "This turn was cut off when its kernel ended."
     if not names:
-        return words
-    which = "The call of {} was" if len(names) == 1 else "The calls of {} were"
+        return message
+    subject = "The call of {} was" if len(names) == 1 else "The calls of {} were"
     return (
-        f"{words} {which.format(', '.join(names))} under way and may have run in part, or wholly; "
+        f"{message} {subject.format(', '.join(names))} under way and may have run in part, or wholly; "
         "look before it is repeated."
     )

@@ -55,17 +55,17 @@ class Journals:
 
         A turn that is in several files counts once: a conversation can be saved to another file, or a file copied.
         """
-        found = (path for pattern in _PLACES for path in folder.glob(pattern))
-        sizes = {path: (about.st_mtime, about.st_size) for path in found if (about := _about(path)) is not None}
-        seen, read = set[bytes](), 0
+        paths = (path for pattern in _PLACES for path in folder.glob(pattern))
+        sizes = {path: (about.st_mtime, about.st_size) for path in paths if (about := _about(path)) is not None}
+        marks, read = set[bytes](), 0
         in_order = sorted(sizes, key=lambda path: (FOLDER in path.parts, *sizes[path]), reverse=True)
         for path in filter(_is_journal, in_order):
-            modified, size = sizes[path]
+            mtime, size = sizes[path]
             if self.files >= MOST_FILES or read + size > MOST_BYTES:
                 self.left_out += 1
                 continue
             read += size
-            journal = _JournalTurns(self, day_of(modified), seen)
+            journal = _JournalTurns(self, day_of(mtime), marks)
             try:
                 for line in lines_of(path):
                     yield from ((path, turn) for turn in journal.take(line))
@@ -112,8 +112,8 @@ class _JournalTurns:
         """Yield the open turn, if there is one. `failed` is True if it was cut off when its kernel ended."""
         steps, self._steps = self._steps, None
         if steps:
-            used = (getattr(self._decoded(line), "usage", Usage()) for line in steps)
-            yield from self._paid(b"".join(steps), sum(used, Usage()), failed=failed)
+            usages = (getattr(self._decoded(line), "usage", Usage()) for line in steps)
+            yield from self._paid(b"".join(steps), sum(usages, Usage()), failed=failed)
 
     def _begin(self, line: bytes) -> None:
         seconds, self._replayed = stamp_of(line)

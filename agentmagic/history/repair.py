@@ -61,8 +61,8 @@ def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str,
 
     Raises UsageError for a message with an unknown role.
     """
-    if strange := next((message.role for message in messages if message.role not in _PARTS), None):
-        words = f"The messages hold one of role {strange!r}. Give the instructions as Agent(instructions=...)."
+    if unknown_role := next((message.role for message in messages if message.role not in _PARTS), None):
+        words = f"The messages hold one of role {unknown_role!r}. Give the instructions as Agent(instructions=...)."
         raise UsageError(words)
     repairing = _Repair()
     for message in messages:
@@ -99,7 +99,7 @@ class _Repair:
         """Place the messages since the last assistant message: the results of its calls first, then the rest."""
         results = [part for reply in self._replies for part in reply.parts if isinstance(part, ToolResult)]
         answers = tuple(
-            self._result(asked, call, results) for asked, call in zip(self._asked, self._calls, strict=True)
+            self._result(original_id, call, results) for original_id, call in zip(self._asked, self._calls, strict=True)
         )
         self._orphans += len(results)
         if answers:
@@ -112,30 +112,30 @@ class _Repair:
         self._replies, self._asked, self._calls = [], (), ()
 
     def notes(self) -> Iterator[str]:
-        for number, words in (
+        for number, message in (
             (self._unanswered, "Tool calls had no result, and the model is told that they were interrupted"),
             (self._orphans, "Tool results answer no call and were left out"),
             (self._misplaced, "Parts stood in a message that cannot hold them and were left out"),
         ):
             if number:
-                yield f"{words}: {number}."
+                yield f"{message}: {number}."
         if self._headless:
             yield f'The history did not begin with a prompt; "{CONTINUED}" stands in for it.'
 
-    def _result(self, asked: str, call: ToolCall, results: list[ToolResult]) -> ToolResult:
+    def _result(self, original_id: str, call: ToolCall, results: list[ToolResult]) -> ToolResult:
         for result in results:
-            if result.call_id == asked:
+            if result.call_id == original_id:
                 results.remove(result)
-                return result if asked == call.id else replace(result, call_id=call.id)
+                return result if original_id == call.id else replace(result, call_id=call.id)
         self._unanswered += 1
         return ToolResult(call.id, call.name, (Text(INTERRUPTED),), "interrupted")
 
     def _without_misplaced(self, message: Message) -> Message:
-        kept = tuple(part for part in message.parts if isinstance(part, _PARTS[message.role]))
-        if len(kept) == len(message.parts):
+        parts = tuple(part for part in message.parts if isinstance(part, _PARTS[message.role]))
+        if len(parts) == len(message.parts):
             return message
         self._misplaced += sum(not isinstance(part, (*_PARTS[message.role], ToolResult)) for part in message.parts)
-        return replace(message, parts=kept)
+        return replace(message, parts=parts)
 
     def _put(self, message: Message) -> None:
         if not self.out and message.role != "user":
@@ -148,14 +148,14 @@ def _with_own_ids(message: Message) -> Message:
     ids = [call.id for call in message.calls]
     if len(set(ids)) == len(ids):
         return message
-    taken, seen, parts = set(ids), set[str](), list(message.parts)
-    for place, part in enumerate(parts):
-        if isinstance(part, ToolCall) and part.id in seen:
-            free = next(name for number in count(2) if (name := f"{part.id}_{number}") not in taken)
-            taken.add(free)
-            parts[place] = replace(part, id=free, provider_data=None)
+    used_ids, earlier_ids, parts = set(ids), set[str](), list(message.parts)
+    for index, part in enumerate(parts):
+        if isinstance(part, ToolCall) and part.id in earlier_ids:
+            new_id = next(name for number in count(2) if (name := f"{part.id}_{number}") not in used_ids)
+            used_ids.add(new_id)
+            parts[index] = replace(part, id=new_id, provider_data=None)
         elif isinstance(part, ToolCall):
-            seen.add(part.id)
+            earlier_ids.add(part.id)
     return replace(message, parts=tuple(parts))
 
 

@@ -153,14 +153,14 @@ async def outcome(function: Callable[[], Awaitable[T]]) -> Future[T]:
 
     SystemExit is stored in the future too, because it would end the loop.
     """
-    ended: Future[T] = Future()
+    future: Future[T] = Future()
     try:
-        ended.set_result(await function())
+        future.set_result(await function())
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001  (see above)
-        ended.set_exception(error)
-    return ended
+        future.set_exception(error)
+    return future
 
 
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:

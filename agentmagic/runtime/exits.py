@@ -33,9 +33,9 @@ def exit_words(code: object) -> str:
     The phrase follows the name of the code in a sentence.
     """
     number = 0 if code is None else code
-    words = said(SystemExit(code))
-    if words and not isinstance(number, int):
-        return f"ended itself: {words}"
+    message = said(SystemExit(code))
+    if message and not isinstance(number, int):
+        return f"ended itself: {message}"
     return f"ended itself with exit code {int(number) if isinstance(number, int) else 1}."
 
 
@@ -121,18 +121,18 @@ def offer_names() -> None:
 
     `contained_exits` calls this, and removes them at the end.
     """
-    for name, held in _builtin_exits():
-        if not isinstance(held, _BuiltinExit):
-            setattr(builtins, name, _BuiltinExit(name, held))
+    for name, value in _builtin_exits():
+        if not isinstance(value, _BuiltinExit):
+            setattr(builtins, name, _BuiltinExit(name, value))
 
 
 def _withdraw_names() -> None:
-    for name, held in _builtin_exits():  # IPython may have restored its own functions
-        if isinstance(held, _BuiltinExit):
-            if held.original is _MISSING:
+    for name, value in _builtin_exits():  # IPython may have restored its own functions
+        if isinstance(value, _BuiltinExit):
+            if value.original is _MISSING:
                 delattr(builtins, name)
             else:
-                setattr(builtins, name, held.original)
+                setattr(builtins, name, value.original)
 
 
 # -- IPython's -------------------------------------------------------------------------------------------
@@ -151,11 +151,15 @@ def _guard_shell() -> None:
     find: Callable[[], Any] = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     if (shell := find()) is None:
         return
-    own = cast("type[Any]", type(shell.exiter))
-    if not issubclass(own, _ShellExit):
+    exit_class = cast("type[Any]", type(shell.exiter))
+    if not issubclass(exit_class, _ShellExit):
         # Change the class and keep the object, because the user may have bound it to other names.
-        told = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
-        shell.exiter.__class__ = type(own.__name__, (_ShellExit, own), told)
+        attributes = {
+            "__module__": exit_class.__module__,
+            "__qualname__": exit_class.__qualname__,
+            "__doc__": exit_class.__doc__,
+        }
+        shell.exiter.__class__ = type(exit_class.__name__, (_ShellExit, exit_class), attributes)
     _guard(shell, "ask_exit")
     _guard(getattr(shell, "kernel", None), "do_shutdown")
 
@@ -166,9 +170,9 @@ def _guard(owner: Any, name: str) -> None:
         return
 
     @wraps(method)
-    def guarded(*given: Any, **options: Any) -> Any:
+    def guarded(*arguments: Any, **options: Any) -> Any:
         end_tool()
-        return method(*given, **options)
+        return method(*arguments, **options)
 
     setattr(guarded, _GUARDED, True)
     setattr(owner, name, guarded)

@@ -67,7 +67,7 @@ _Base: type[BaseEventLoop] = asyncio.ProactorEventLoop if sys.platform == "win32
 
 
 class EngineLoop(_Base):  # type: ignore[misc, valid-type]
-    """An event loop that nest_asyncio cannot patch. nest_asyncio changes methods of the kernel loop's class in place."""
+    """An event loop that nest_asyncio cannot patch. nest_asyncio patches the class of the kernel's loop in place."""
 
     # Use methods of the base class, because nest_asyncio may have patched SelectorEventLoop before this line runs.
     # On Windows, the loop's class has its own `run_forever`.

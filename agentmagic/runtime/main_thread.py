@@ -180,20 +180,20 @@ class MainThread:
         finally:
             restore()
 
-    def serve(self, done: "Future[Any]", on_interrupt: Callable[[], None]) -> None:
-        """Block the main thread until `done` has a result. Run the queued jobs meanwhile.
+    def serve(self, future: "Future[Any]", on_interrupt: Callable[[], None]) -> None:
+        """Block the main thread until the future is done. Run the queued jobs meanwhile.
 
         The first interrupt calls `on_interrupt` and stops the running job, if there is one. The second raises
         KeyboardInterrupt here. Calls can be nested, because a job can call `serve`.
         """
-        done.add_done_callback(lambda _: self._notify())
+        future.add_done_callback(lambda _: self._notify())
         outer, self._interrupts = self._interrupts, on_interrupt
         try:
             with self.held(), self._uncaptured():
                 if self._current is None and self._stopped:  # the interrupt came before `serve`
                     self._stopped, self._interrupts = False, None
                     on_interrupt()
-                self._serve(done)
+                self._serve(future)
         except KeyboardInterrupt:
             if self._interrupts is not None:  # not called yet, and nothing else will end the work
                 on_interrupt()
@@ -201,8 +201,8 @@ class MainThread:
         finally:
             self._interrupts = outer
 
-    def _serve(self, done: "Future[Any]") -> None:
-        """Run jobs until `done` has a result.
+    def _serve(self, future: "Future[Any]") -> None:
+        """Run jobs until the future is done.
 
         An interrupt raises KeyboardInterrupt here, but never while a lock is held.
 
@@ -214,10 +214,12 @@ class MainThread:
         if job is not None:
             job.serves = True
         try:
-            while not done.done() and not self._is_over():
+            while not future.done() and not self._is_over():
                 if not self._step():
                     with self._changed:
-                        self._changed.wait_for(lambda: bool(self._jobs) or done.done() or self._is_over(), timeout=TICK)
+                        self._changed.wait_for(
+                            lambda: bool(self._jobs) or future.done() or self._is_over(), timeout=TICK
+                        )
         finally:
             if job is not None:
                 job.serves = False

@@ -41,8 +41,8 @@ def is_data_of_arrow(kind: type[Any]) -> bool:
 def arrow_state(thing: Any) -> ObjectState:
     """Return the state of a pyarrow object that holds data."""
     if isinstance(thing, sys.modules["pyarrow.lib"].Buffer):
-        is_written = thing.is_mutable and thing.size
-        return _ArrowBuffer(thing, (), form_of(_bytes_of(thing))) if is_written else _ArrowData(thing)
+        is_writable = thing.is_mutable and thing.size
+        return _ArrowBuffer(thing, (), form_of(_bytes_of(thing))) if is_writable else _ArrowData(thing)
     # An array of an extension type can have a class that the user wrote, with attributes.
     return with_attributes(thing, _ArrowData(thing)) if type(thing).__dictoffset__ else _ArrowData(thing)
 
@@ -67,25 +67,25 @@ def arrow_places(thing: Any) -> list[Place]:
 
 def sharing(states: Collection[ObjectState]) -> dict[int, list[int]]:
     """Map the id of each object to the ids of the other objects that can write to the memory it uses."""
-    owned = sorted((start, start + size, id(state.thing)) for state in states for start, size in state.owned() if size)
-    starts = [start for start, _, _ in owned]
-    furthest = list(accumulate((end for _, end, _ in owned), max))
+    blocks = sorted((start, start + size, id(state.thing)) for state in states for start, size in state.owned() if size)
+    starts = [start for start, _, _ in blocks]
+    furthest = list(accumulate((end for _, end, _ in blocks), max))
 
     def owners(start: int, end: int) -> Iterator[int]:
         place = bisect_right(starts, end - 1) - 1
         while place >= 0 and furthest[place] > start:
-            if owned[place][1] > start:
-                yield owned[place][2]
+            if blocks[place][1] > start:
+                yield blocks[place][2]
             place -= 1
 
-    found: dict[int, list[int]] = {}
-    for state in states if owned else ():
+    sharers: dict[int, list[int]] = {}
+    for state in states if blocks else ():
         ids = {
             one for start, size in (*state.owned(), *_borrowed(state)) if size for one in owners(start, start + size)
         }
         if ids := ids - {id(state.thing)}:
-            found[id(state.thing)] = list(ids)
-    return found
+            sharers[id(state.thing)] = list(ids)
+    return sharers
 
 
 def _borrowed(state: ObjectState) -> Collection[Place]:

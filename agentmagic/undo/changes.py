@@ -80,15 +80,15 @@ class Changes:
         camera = Camera(self.namespace, picture=self.before)
         camera.writes_past_copies = not PAST_COPIES.isdisjoint(words)
         camera.look(self.names, self._roots).develop(self.limit - self.size)
-        self.names, held = camera.names, self.before.bindings
-        for name in held if self.names is None else self.names & held.keys():
-            self._kinds.setdefault(name, kind_of(held[name]))
+        self.names, bindings = camera.names, self.before.bindings
+        for name in bindings if self.names is None else self.names & bindings.keys():
+            self._kinds.setdefault(name, kind_of(bindings[name]))
 
     @property
     def size(self) -> int:
         """The approximate number of bytes that are stored."""
-        found = (cast("Memory | None", state.memory) for state in self.before.states.values())
-        copies = (one.copy.nbytes for one in found if one is not None and one.copy is not None)
+        memories = (cast("Memory | None", state.memory) for state in self.before.states.values())
+        copies = (memory.copy.nbytes for memory in memories if memory is not None and memory.copy is not None)
         return sum(copies) + 100 * len(self.before.states)
 
     @without_collection()
@@ -97,8 +97,8 @@ class Changes:
         self.over = True
         try:
             self.after = _later(self.namespace, self.names, [self.before], 0)
-            if self.names is not None and (changed := self.before.changed(self.after)):
-                self._look_beside(changed)
+            if self.names is not None and (changed_ids := self.before.changed(self.after)):
+                self._look_beside(changed_ids)
             if self.then is not None:
                 self.then()
         except BaseException:  # also KeyboardInterrupt
@@ -113,11 +113,11 @@ class Changes:
         if not self.settled.wait(seconds) and self.over:
             self.settled.wait(LONGEST_LOOK)
 
-    def _look_beside(self, changed: set[int]) -> None:
+    def _look_beside(self, changed_ids: set[int]) -> None:
         """Find the other names that reach changed objects, and add the objects on the way as unchanged themselves."""
-        found = self._with_all_names(self.after)
-        reached = found.reached(found.names_reaching(changed))
-        states = {one: found.states[one] for one in reached - self.after.states.keys()}
+        wide = self._with_all_names(self.after)
+        ids = wide.reached(wide.names_reaching(changed_ids))
+        states = {one: wide.states[one] for one in ids - self.after.states.keys()}
         for state in states.values():
             if isinstance(state, Many):
                 state.hold()
@@ -139,12 +139,12 @@ class Changes:
     @cached_property
     def unwatched(self) -> dict[str, str]:
         """The names that the code may have changed unseen, each with the reason."""
-        found = dict(self.before.unwatched)
-        unseen = {one for one, state in self.before.states.items() if state.problem} - self.before.beside
-        for name in self.before.names_reaching(unseen):
-            reached = self.before.reached([name]) & unseen
-            found.setdefault(name, self.before.states[next(iter(reached))].problem)
-        return found
+        reasons = dict(self.before.unwatched)
+        unknown_ids = {one for one, state in self.before.states.items() if state.problem} - self.before.beside
+        for name in self.before.names_reaching(unknown_ids):
+            ids = self.before.reached([name]) & unknown_ids
+            reasons.setdefault(name, self.before.states[next(iter(ids))].problem)
+        return reasons
 
     @property
     def matters(self) -> bool:
@@ -186,18 +186,18 @@ def told(changes: Sequence[Changes]) -> VariablesChanged | None:
     first: dict[str, VariableChange] = {}
     last: dict[str, VariableChange] = {}
     files: dict[str, None] = {}
-    unwatched: dict[str, None] = {}
-    for one in changes:
-        files |= one.files
-        if one.failed or not one.settled.is_set():  # an interrupted tool may still be running
-            unwatched["all variables"] = None
+    unwatched_names: dict[str, None] = {}
+    for change in changes:
+        files |= change.files
+        if change.failed or not change.settled.is_set():  # an interrupted tool may still be running
+            unwatched_names["all variables"] = None
             continue
-        unwatched |= dict.fromkeys(one.unwatched)
-        for row in one.rows():
+        unwatched_names |= dict.fromkeys(change.unwatched)
+        for row in change.rows():
             first.setdefault(row.name, row)
             last[row.name] = row
     rows = [row for name in sorted(first) if (row := _told(first[name], last[name])) is not None]
-    names = [_name(name) for name in sorted(unwatched) if name not in last]
+    names = [_name(name) for name in sorted(unwatched_names) if name not in last]
     if not (rows or files or names):
         return None
     return VariablesChanged(tuple(rows[:MOST_VARIABLES]), tuple(files), tuple(names[:MOST_VARIABLES]))
@@ -244,20 +244,24 @@ class _Undoing:
         """Refuse the variables that cannot be restored exactly, and those that share objects with a refused one."""
         before, after, now = self._before, self._after, self._now
         for one in self._stale:
-            if why := before.states[one].obstacle(now.states[one]):
-                self._refuse(before.names_reaching({one}), why)
+            if reason := before.states[one].obstacle(now.states[one]):
+                self._refuse(before.names_reaching({one}), reason)
         # Objects that are as they were before the code ran need no restoring.
         same = before.states.keys() - before.beside - self._stale
-        changed = after.changed(now) - same
-        since = after.rebound(now) & before.rebound(now) | now.names_reaching(changed) | after.names_reaching(changed)
+        changed_ids = after.changed(now) - same
+        since = (
+            after.rebound(now) & before.rebound(now)
+            | now.names_reaching(changed_ids)
+            | after.names_reaching(changed_ids)
+        )
         self._refuse(since & self.wanted, "it has been changed since")
         # Names that the code did not touch, but that reach the objects to restore now, were changed later.
         since |= self._wide.names_reaching(self._written()) - self.touched
         while conflict := self._written() & self._wide.reached(since | self.refused.keys()):
             shared = before.names_reaching(conflict) & self.wanted
             self._refuse(shared, "it shares objects with a variable that is left alone")
-        for name, why in sorted(self._unwatched.items()):
-            self._refuse([name], why)
+        for name, reason in sorted(self._unwatched.items()):
+            self._refuse([name], reason)
 
     def put_back(self, namespace: Variables) -> None:
         """Restore the objects in place, then the bindings of the names."""
@@ -279,13 +283,13 @@ class _Undoing:
 
     def verify(self, then: Picture) -> None:
         """Refuse the variables that still differ in `then`, a picture taken after the restore."""
-        wrong = {one for one in self._before.changed(then) if one in self._before.reached(self.wanted)}
-        self._refuse(self._before.names_reaching(wrong), "it could not be put back wholly")
+        wrong_ids = {one for one in self._before.changed(then) if one in self._before.reached(self.wanted)}
+        self._refuse(self._before.names_reaching(wrong_ids), "it could not be put back wholly")
 
     def _written(self) -> set[int]:
         return self._stale & self._before.reached(self.wanted)
 
-    def _refuse(self, names: Iterable[str], why: str) -> None:
+    def _refuse(self, names: Iterable[str], reason: str) -> None:
         for name in names:
-            self.refused.setdefault(name, why)
+            self.refused.setdefault(name, reason)
             self.wanted.discard(name)

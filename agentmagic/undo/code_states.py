@@ -21,7 +21,7 @@ class _Definition(ObjectState):
     """The attributes of a function that code can change. Closure variables have states of their own, in cells."""
 
     def unchanged(self) -> bool:
-        return all(getattr(self.thing, name) is held for name, held in zip(_OF_FUNCTION, self.refs, strict=False))
+        return all(getattr(self.thing, name) is value for name, value in zip(_OF_FUNCTION, self.refs, strict=False))
 
     def put(self) -> None:
         for name, value in zip(_OF_FUNCTION, self.refs, strict=False):
@@ -61,17 +61,17 @@ class _Names(ObjectState):
         return _pairs(self) == _pairs(other) and self.data[1] == other.data[1]
 
     def put(self) -> None:
-        names, registered = self.data
+        names, classes = self.data
         now = _own_names(self.thing)
         for name in now.keys() - set(names):
             _delete(self.thing, name)
         for name, value in zip(names, self.refs, strict=False):
             if now.get(name, UNSET) is not value:
                 _set(self.thing, name, value)
-        if registered != _registered(self.thing):
+        if classes != _registered(self.thing):
             _ABC._reset_registry(self.thing)  # noqa: SLF001  (the registry of an abstract class has no other door)
             _ABC._reset_caches(self.thing)  # noqa: SLF001
-            for one in registered:
+            for one in classes:
                 self.thing.register(one)
 
 
@@ -99,9 +99,9 @@ class _PackageNames(ObjectState):
         after = dict(zip(other.data, other.refs, strict=False))
         if before == after:  # dict equality checks identity first
             return {}
-        found = {name: value for name, value in before.items() if after.get(name, UNSET) is not value}
-        found |= {name: UNSET for name, value in after.items() if name not in before and _is_users(value)}
-        return {name: value for name, value in found.items() if not _is_of_packages(after.get(name))}
+        differences = {name: value for name, value in before.items() if after.get(name, UNSET) is not value}
+        differences |= {name: UNSET for name, value in after.items() if name not in before and _is_users(value)}
+        return {name: value for name, value in differences.items() if not _is_of_packages(after.get(name))}
 
     def put(self) -> None:
         now = _shared(self.thing)
@@ -134,8 +134,8 @@ def _kind_of(thing: Any) -> Any:
 def _is_users(value: Any) -> bool:
     """Return whether the user made this new attribute. Some packages create attributes themselves on first use."""
     kind = cast("type[Any]", type(value))
-    named = value if isinstance(value, type) or kind is FunctionType else kind
-    return is_own(str(named.__module__)) or (named is kind and kind.__module__ == "builtins" and not callable(value))
+    owner = value if isinstance(value, type) or kind is FunctionType else kind
+    return is_own(str(owner.__module__)) or (owner is kind and kind.__module__ == "builtins" and not callable(value))
 
 
 def function_state(thing: FunctionType) -> ObjectState:
@@ -169,13 +169,13 @@ def module_state(thing: ModuleType) -> ObjectState | None:
 
 
 def _names(thing: Any) -> ObjectState:
-    found = _own_names(thing)
-    return _Names(thing, tuple(found.values()), (tuple(found), _registered(thing)))
+    attributes = _own_names(thing)
+    return _Names(thing, tuple(attributes.values()), (tuple(attributes), _registered(thing)))
 
 
 def _own_names(thing: Any) -> dict[str, Any]:
-    hidden = _OF_CLASS if isinstance(thing, type) else _OF_MODULE
-    return {name: value for name, value in _held(thing).items() if name not in hidden}
+    internal_names = _OF_CLASS if isinstance(thing, type) else _OF_MODULE
+    return {name: value for name, value in _held(thing).items() if name not in internal_names}
 
 
 def _held(thing: Any) -> dict[str, Any]:
@@ -192,13 +192,13 @@ def _registered(thing: Any) -> tuple[type[Any], ...]:
     """Return the classes registered with an abstract class."""
     if not isinstance(thing, type) or "_abc_impl" not in vars(thing):
         return ()
-    found: list[type[Any] | None] = [one() for one in _ABC._get_dump(thing)[0]]  # noqa: SLF001
-    return tuple(sorted(filter(None, found), key=id))
+    classes: list[type[Any] | None] = [one() for one in _ABC._get_dump(thing)[0]]  # noqa: SLF001
+    return tuple(sorted(filter(None, classes), key=id))
 
 
 def _shared(thing: Any) -> ObjectState:
-    found = {name: value for name, value in _held(thing).items() if _is_public(name, value)}
-    return _PackageNames(thing, (*found.values(), *_settings(thing)), tuple(found))
+    attributes = {name: value for name, value in _held(thing).items() if _is_public(name, value)}
+    return _PackageNames(thing, (*attributes.values(), *_settings(thing)), tuple(attributes))
 
 
 def _is_public(name: str, value: Any) -> bool:
@@ -212,9 +212,9 @@ def _settings(module: Any) -> tuple[Any, ...]:
 
     The tuple can be empty.
     """
-    place, name = _SETTINGS.get(module.__name__, ("", "")) if isinstance(module, ModuleType) else ("", "")
-    found = getattr(sys.modules.get(place), name, None)
-    return () if found is None else (found,)
+    owner, name = _SETTINGS.get(module.__name__, ("", "")) if isinstance(module, ModuleType) else ("", "")
+    settings = getattr(sys.modules.get(owner), name, None)
+    return () if settings is None else (settings,)
 
 
 def generators(variables: Mapping[str, Any]) -> list[Any]:

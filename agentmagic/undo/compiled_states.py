@@ -34,30 +34,30 @@ class _Compiled(ObjectState):
 
 def compiled_maker(kind: type[Any]) -> Callable[[Any], ObjectState] | None:
     """Return the function that makes states of a scikit-learn type written in C, or None for another type."""
-    compiled = next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
-    if compiled.__module__.partition(".")[0] != "sklearn":
+    c_class = next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
+    if c_class.__module__.partition(".")[0] != "sklearn":
         return None
-    if kind is compiled:
-        return lambda thing: _content(thing, compiled)
-    return lambda thing: with_attributes(thing, _content(thing, compiled))
+    if kind is c_class:
+        return lambda thing: _content(thing, c_class)
+    return lambda thing: with_attributes(thing, _content(thing, c_class))
 
 
-def _content(thing: Any, compiled: type[Any]) -> ObjectState:
-    if getattr(compiled, "__getstate__", None) is getattr(object, "__getstate__", None):
+def _content(thing: Any, c_class: type[Any]) -> ObjectState:
+    if getattr(c_class, "__getstate__", None) is getattr(object, "__getstate__", None):
         return _Compiled(thing, data=((), pickle.dumps(thing)))
-    given = thing.__getstate__()
-    arrays, rest = _parts(given)
+    pickle_state = thing.__getstate__()
+    arrays, rest = _parts(pickle_state)
     forms = list(map(form_of, arrays))
     if forms != list(map(form_of, _parts(thing.__getstate__())[0])):
         return ObjectState(thing, problem=_problem(thing))  # `__getstate__` returns copies
     state = _Compiled(thing, tuple(arrays), (forms, pickle.dumps(rest)))
-    state.given = given
+    state.given = pickle_state
     return state
 
 
-def _parts(given: Any) -> tuple[list[Any], list[Any]]:
+def _parts(pickle_state: Any) -> tuple[list[Any], list[Any]]:
     """Split the pickle state of an object into its arrays and all other values."""
-    parts: list[Any] = list(given.values() if hasattr(given, "values") else given)
+    parts: list[Any] = list(pickle_state.values() if hasattr(pickle_state, "values") else pickle_state)
     ndarray = sys.modules["numpy"].ndarray
     return [one for one in parts if isinstance(one, ndarray)], [one for one in parts if not isinstance(one, ndarray)]
 

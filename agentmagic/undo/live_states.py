@@ -50,10 +50,10 @@ class _Logger(ObjectState):
     """The attributes of a logger, except its place in the logger hierarchy; `data` are their names."""
 
     def put(self) -> None:
-        held = dict_of(self.thing)
+        attributes = dict_of(self.thing)
         for name in _logger_names(self.thing) - set(self.data):
-            del held[name]
-        held.update(zip(self.data, self.refs, strict=True))
+            del attributes[name]
+        attributes.update(zip(self.data, self.refs, strict=True))
         self.thing.manager._clear_cache()  # noqa: SLF001  (as `setLevel` does)
 
 
@@ -79,18 +79,18 @@ class _Traits(ObjectState):
     def _differences(self, now: Mapping[str, Any]) -> dict[str, Any]:
         """Return the earlier values of the traits and attributes that are different in `now`."""
         before = _by_name(self)
-        found = {name: value for name, value in before.items() if now.get(name, UNSET) is not value}
+        differences = {name: value for name, value in before.items() if now.get(name, UNSET) is not value}
         new = now.keys() - before.keys()
         defaults = {name: self.thing.trait_defaults(name) for name in new if self.thing.has_trait(name)}
-        return found | {name: value for name, value in defaults.items() if now[name] != value}
+        return differences | {name: value for name, value in defaults.items() if now[name] != value}
 
     def put(self) -> None:
-        held, names = dict_of(self.thing), self.data[1]
+        attributes, names = dict_of(self.thing), self.data[1]
         for name in _attributes_of(self.thing).keys() - set(names):
-            del held[name]
+            del attributes[name]
         for name, value in self._differences(_by_name(_traits(self.thing))).items():
             if name in names:
-                held[name] = value
+                attributes[name] = value
             else:
                 self.thing.set_trait(name, value)
 
@@ -115,9 +115,11 @@ class _Iterator(ObjectState):
 
 
 def _iterator(thing: Any) -> ObjectState:
-    _, given, *place = thing.__reduce__()
-    held = [one for one in given if type(one) in (list, tuple)]  # a range is left out: each call makes a new one
-    return _Iterator(thing, tuple(held) if place else (), place[0] if place else None)
+    _, arguments, *place = thing.__reduce__()
+    sequences = [
+        one for one in arguments if type(one) in (list, tuple)
+    ]  # a range is left out: each call makes a new one
+    return _Iterator(thing, tuple(sequences) if place else (), place[0] if place else None)
 
 
 def file_state(thing: Any) -> ObjectState | None:
@@ -179,8 +181,8 @@ def _logger_names(thing: Any) -> set[str]:
 
 
 def _traits(thing: Any) -> ObjectState:
-    held = dict(thing._trait_values)  # noqa: SLF001  (reading a trait could run code of its class)
-    traits = {name: value for name, value in held.items() if name not in _OF_WIDGET and not name.startswith("_")}
+    values = dict(thing._trait_values)  # noqa: SLF001  (reading a trait could run code of its class)
+    traits = {name: value for name, value in values.items() if name not in _OF_WIDGET and not name.startswith("_")}
     attributes = _attributes_of(thing)
     return _Traits(thing, (*traits.values(), *attributes.values()), (tuple(traits), tuple(attributes)))
 
@@ -215,11 +217,13 @@ def _settings(thing: Any) -> ObjectState:
 
     Before the first figure, the settings that IPython sets with the first figure are left out.
     """
-    drawn = getattr(sys.modules.get("matplotlib.pyplot"), "_backend_mod", None) is not None
-    held = {
-        name: value for name, value in dict[str, Any].items(thing) if drawn or name not in ("backend", "interactive")
+    has_figure = getattr(sys.modules.get("matplotlib.pyplot"), "_backend_mod", None) is not None
+    settings = {
+        name: value
+        for name, value in dict[str, Any].items(thing)
+        if has_figure or name not in ("backend", "interactive")
     }
-    return _Settings(thing, tuple(held.values()), tuple(held))
+    return _Settings(thing, tuple(settings.values()), tuple(settings))
 
 
 NAMED: dict[str, Callable[[Any], ObjectState | None]] = {

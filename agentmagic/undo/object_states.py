@@ -152,8 +152,8 @@ class _Entries(ObjectState):
     def unchanged(self) -> bool:
         thing = cast("dict[Any, Any]", self.thing)
         factory = (thing.default_factory,) if isinstance(thing, defaultdict) else ()
-        found = chain(dict[Any, Any].keys(thing), dict[Any, Any].values(thing), factory)
-        return 2 * dict[Any, Any].__len__(thing) + len(factory) == len(self.refs) and all(map(is_, found, self.refs))
+        objects = chain(dict[Any, Any].keys(thing), dict[Any, Any].values(thing), factory)
+        return 2 * dict[Any, Any].__len__(thing) + len(factory) == len(self.refs) and all(map(is_, objects, self.refs))
 
     @property
     def hashed(self) -> Collection[Any]:
@@ -202,11 +202,11 @@ class _Attributes(ObjectState):
 
     def unchanged(self) -> bool:
         slots, content = self.data
-        kind, own, *held = self.refs
+        kind, own, *slot_values = self.refs
         return (
             type(self.thing) is kind
             and (own is None or dict_of(self.thing) is own)
-            and all(_slot(slot, self.thing) is value for slot, value in zip(slots, held, strict=False))
+            and all(_slot(slot, self.thing) is value for slot, value in zip(slots, slot_values, strict=False))
             and (content is None or (content.thing is self.thing and content.unchanged()))
         )
 
@@ -270,8 +270,13 @@ class Many(ObjectState):
         if not (isinstance(other, Many) and self.holdings and other.holdings):
             return False
         (own, kind), (others, other_kind) = self.data, other.data
-        (sizes, *held), (other_sizes, *holds) = self.holdings, other.holdings
-        return own.same(others) and kind is other_kind and sizes == other_sizes and all(map(alike, held, holds))
+        (sizes, *contents), (other_sizes, *other_contents) = self.holdings, other.holdings
+        return (
+            own.same(others)
+            and kind is other_kind
+            and sizes == other_sizes
+            and all(map(alike, contents, other_contents))
+        )
 
     def unchanged(self) -> bool:
         """Return whether the list and all its containers are unchanged, in one pass over all of them."""

@@ -21,25 +21,25 @@ OUTSIDE = frozenset({"agentmagic", "IPython", "ipykernel", "logging", "asyncio",
 
 def user_variables(namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables of the user: all names, except those that IPython or Python binds itself."""
-    held = dict(namespace)  # copied in one step, because other threads can bind variables
-    return {name: value for name, value in held.items() if type(name) is str and not _OF_SHELL.fullmatch(name)}
+    variables = dict(namespace)  # copied in one step, because other threads can bind variables
+    return {name: value for name, value in variables.items() if type(name) is str and not _OF_SHELL.fullmatch(name)}
 
 
 def is_own(module: str) -> bool:
     """Return whether a module is the user's: the notebook, a file outside Python's folders, or created by code."""
     if module in ("__main__", "builtins") or module.partition(".")[0] in OUTSIDE:
         return module == "__main__"
-    loaded = sys.modules.get(module)
-    file = getattr(loaded, "__file__", None)
+    module_object = sys.modules.get(module)
+    file = getattr(module_object, "__file__", None)
     if isinstance(file, str):
         return not file.startswith(_folders())
-    return module not in sys.builtin_module_names and getattr(loaded, "__spec__", None) is None
+    return module not in sys.builtin_module_names and getattr(module_object, "__spec__", None) is None
 
 
 @cache
 def _folders() -> tuple[str, ...]:
     """Return the folders of the standard library and of installed packages."""
     paths = sysconfig.get_paths()
-    found = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    found += [*site.getsitepackages(), site.getusersitepackages()]
-    return tuple({str(place) for path in found for place in (Path(path), Path(path).resolve())})
+    folders = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    folders += [*site.getsitepackages(), site.getusersitepackages()]
+    return tuple({str(place) for path in folders for place in (Path(path), Path(path).resolve())})

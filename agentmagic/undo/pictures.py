@@ -81,11 +81,11 @@ class Picture:
     def touched(self, later: "Picture") -> set[str]:
         """Return the names that are bound to another object in a later picture, or that reach a changed object."""
         names = self.rebound(later)
-        if changed := self.changed(later):
+        if changed_ids := self.changed(later):
             others = (state for one, state in later.states.items() if self.states.get(one) is not state)
-            reaching = _closure(changed, _outer(_inner([*self.states.values(), *others])))
-            held = chain(self.bindings.items(), later.bindings.items())
-            names |= {name for name, value in held if id(value) in reaching}
+            reaching = _closure(changed_ids, _outer(_inner([*self.states.values(), *others])))
+            bindings = chain(self.bindings.items(), later.bindings.items())
+            names |= {name for name, value in bindings if id(value) in reaching}
         return names
 
     def with_states(self, states: Mapping[int, ObjectState], beside: Collection[int] = ()) -> "Picture":
@@ -126,33 +126,33 @@ def _same(state: ObjectState, other: ObjectState) -> bool:
 
 def _inner(states: Collection[ObjectState]) -> dict[int, list[int]]:
     """Return, for each object, the ids of the objects inside it and of those that can write to its memory."""
-    known = {id(state.thing) for state in states}
-    found = {one: list[int]() for one in known}
+    ids = {id(state.thing) for state in states}
+    inner_ids = {one: list[int]() for one in ids}
     for state in states:
-        found[id(state.thing)] += [one for one in map(id, chain(state.refs, state.shielded)) if one in known]
+        inner_ids[id(state.thing)] += [one for one in map(id, chain(state.refs, state.shielded)) if one in ids]
     for one, others in sharing(states).items():
-        found[one] += others
-    return found
+        inner_ids[one] += others
+    return inner_ids
 
 
 def _outer(inner: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
     """Return, for each object, the ids of the objects around it: the inverse of `_inner`."""
-    found: defaultdict[int, list[int]] = defaultdict(list)
+    outer_ids: defaultdict[int, list[int]] = defaultdict(list)
     for one, others in inner.items():
         for other in others:
-            found[other].append(one)
-    return found
+            outer_ids[other].append(one)
+    return outer_ids
 
 
 def _closure(starts: Iterable[int], following: Mapping[int, Iterable[int]]) -> set[int]:
-    found = set(starts)
-    waiting = list(found)
+    closure = set(starts)
+    waiting = list(closure)
     while waiting:
         for one in following.get(waiting.pop(), ()):
-            if one not in found:
-                found.add(one)
+            if one not in closure:
+                closure.add(one)
                 waiting.append(one)
-    return found
+    return closure
 
 
 class Camera:
@@ -232,12 +232,12 @@ class Camera:
 
     def _walk(self, waiting: list[Any], most: int) -> list[Any]:
         """Add the states of objects and of all that they reach, `most` at most. Return the objects that are left."""
-        states, behind, shielded = self.picture.states, self._behind, self._shielded
-        left, known = most, cast("Callable[[Any, Any], Maker | None]", MAKERS.get)
-        while waiting or shielded:
+        states, behind, shielded_arrays = self.picture.states, self._behind, self._shielded
+        remaining, lookup = most, cast("Callable[[Any, Any], Maker | None]", MAKERS.get)
+        while waiting or shielded_arrays:
             is_plain = bool(waiting)
-            thing = (waiting or shielded).pop()
-            if (make := known(type(thing), UNSET)) is None:
+            thing = (waiting or shielded_arrays).pop()
+            if (make := lookup(type(thing), UNSET)) is None:
                 continue
             if (one := id(thing)) in states:
                 if is_plain:
@@ -245,14 +245,14 @@ class Camera:
                 continue
             if make is UNSET and (make := _maker(thing)) is None:
                 continue
-            if left <= 0:
+            if remaining <= 0:
                 waiting.append(thing)
                 break
-            left -= 1
+            remaining -= 1
             waiting += self._take(thing, make)
             if not is_plain:
                 behind.add(one)
-        self._left -= most - left
+        self._left -= most - remaining
         return waiting
 
     def _take(self, thing: Any, make: Maker) -> Iterable[Any]:
@@ -289,19 +289,19 @@ class Camera:
 
     def develop(self, limit: int) -> Picture:
         """Store the memory of arrays: a copy if the code can write to it and `limit` bytes suffice, else a digest."""
-        compared, states = COMPARED, self.picture.states
+        digest_limit, states = COMPARED, self.picture.states
         is_deep = self.everything or self.writes_past_copies
         for one in self._new:
             memory = cast("Memory", states[one].memory)
             size = memory.array.nbytes
-            written = one not in self._behind or size <= SMALL
-            copy = written and size <= limit
-            if not (written or is_deep or size <= SHIELDED):
+            is_writable = one not in self._behind or size <= SMALL
+            copy = is_writable and size <= limit
+            if not (is_writable or is_deep or size <= SHIELDED):
                 continue
-            if not copy and size > compared:
+            if not copy and size > digest_limit:
                 states[one].problem = TOO_LARGE
                 continue
-            limit, compared = (limit - size, compared) if copy else (limit, compared - size)
+            limit, digest_limit = (limit - size, digest_limit) if copy else (limit, digest_limit - size)
             try:
                 memory.keep(copy=copy)
             except Exception as error:  # noqa: BLE001  (also a MemoryError)
@@ -346,9 +346,9 @@ def _state(make: Maker, thing: Any) -> ObjectState | None:
 
 def _unreadable(thing: Any, error: Exception, refs: tuple[Any, ...] = ()) -> ObjectState:
     try:
-        named = a_type(thing)
+        label = a_type(thing)
     except Exception:  # noqa: BLE001  (the class of a class may refuse to give its name)
-        named = "an object"
-    logger.debug("%s cannot be kept", named, exc_info=error)
-    why = said(error) or type(error).__name__
-    return ObjectState(thing, refs, problem=f"it holds {named}, which cannot be read: {why}")
+        label = "an object"
+    logger.debug("%s cannot be kept", label, exc_info=error)
+    reason = said(error) or type(error).__name__
+    return ObjectState(thing, refs, problem=f"it holds {label}, which cannot be read: {reason}")

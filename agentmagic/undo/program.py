@@ -89,7 +89,7 @@ class Program:
 
     def lines(self) -> tuple[str, ...]:
         """Return what a user should know before the program runs, one line each."""
-        named = (
+        sections = (
             ("Reads", self.reads),
             ("Writes", self.writes),
             ("Removes", self.removes),
@@ -97,7 +97,7 @@ class Program:
             ("Reads files", self.files),
             ("Calls tools", self.calls),
         )
-        lines = [f"{word}: {', '.join(sorted(names))}" for word, names in named if names]
+        lines = [f"{word}: {', '.join(sorted(names))}" for word, names in sections if names]
         closing = [READS] if self.only_reads else [] if self.risks else [AFTERWARDS]
         return (*lines, *(f"Risk: {risk}" for risk in self.risks), *closing)
 
@@ -140,9 +140,9 @@ def names_of(code: CodeType) -> frozenset[str] | None:
     names = set(code.co_names)
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            if (found := names_of(inner)) is None:
+            if (inner_names := names_of(inner)) is None:
                 return None
-            names |= found
+            names |= inner_names
     is_open = any(_is_door(part) for name in names for part in name.split(".")) or names >= {"sys", "modules"}
     return None if is_open else frozenset(names)
 
@@ -192,7 +192,7 @@ class _Walk:
                 line = self._plain(1, head.removeprefix("%"), body)
                 is_python = head[2:].split(" ")[0] in (*risks.TIMERS, "capture")
                 return self.parse(f"{line}\n{body}" if is_python else "")
-            code = _CONTINUED.sub(lambda found: found[0].replace("\\\n", " ") + "\n" * found[0].count("\\\n"), code)
+            code = _CONTINUED.sub(lambda match: match[0].replace("\\\n", " ") + "\n" * match[0].count("\\\n"), code)
             return ast.parse("\n".join(self._plain(number, line) for number, line in enumerate(code.split("\n"), 1)))
 
     def _plain(self, number: int, line: str, body: str = "") -> str:
@@ -200,19 +200,19 @@ class _Walk:
         if _HELP.match(line):
             self.escaped = True
             return line[: len(line) - len(line.lstrip())] + "pass"
-        if (found := _ESCAPED.match(line)) is None:
+        if (match := _ESCAPED.match(line)) is None:
             return line
-        margin, bound, mark, rest = found["margin"], found["bound"], found["mark"], found["rest"]
-        name, timed = rest.partition(" ")[0], _OPTIONS.sub("", rest.partition(" ")[2]).strip()
-        if mark == "%" and name == "capture" and timed.isidentifier():
-            return f"{margin}{timed} = None"
+        margin, target, mark, rest = match["margin"], match["bound"], match["mark"], match["rest"]
+        name, statement = rest.partition(" ")[0], _OPTIONS.sub("", rest.partition(" ")[2]).strip()
+        if mark == "%" and name == "capture" and statement.isidentifier():
+            return f"{margin}{statement} = None"
         if mark == "%" and name in risks.TIMERS:
             self.escaped = True
-            if _parsed(timed) is not None:
-                return f"{margin}{f'{bound} = ' if bound else ''}{timed or 'pass'}"
-            self._note(number, "code", timed, "")
+            if _parsed(statement) is not None:
+                return f"{margin}{f'{target} = ' if target else ''}{statement or 'pass'}"
+            self._note(number, "code", statement, "")
         self._escape(number, mark, f"{rest}\n{body}" if body else rest)
-        return margin + (f"{bound} = None" if bound else "pass")
+        return margin + (f"{target} = None" if target else "pass")
 
     def _escape(self, number: int, mark: str, command: str) -> None:
         self.escaped = True
@@ -381,15 +381,15 @@ class _Walk:
             self._note(node.lineno, act, argument, ast.unparse(node))
         self._callee(func)
         self._all([*node.args, *node.keywords])
-        given = self.text(node.args[0]) if node.args else None
+        first_text = self.text(node.args[0]) if node.args else None
         match func:
             case ast.Name(id="getattr") if len(node.args) > 1:
                 attribute = self.text(node.args[1])
                 self.is_open |= attribute is None or attribute in _DOORS
-            case ast.Name(id="eval" | "exec") if path == func.id and (tree := _parsed(given or "")):
+            case ast.Name(id="eval" | "exec") if path == func.id and (tree := _parsed(first_text or "")):
                 self.visit(tree)
             case ast.Attribute(attr="eval" | "query"):
-                self.is_open |= given is None or "@" in given or path == "pandas.eval"
+                self.is_open |= first_text is None or "@" in first_text or path == "pandas.eval"
             case ast.Attribute(attr="agg" | "aggregate" | "apply" | "transform") if _hands_on(node):
                 self.is_open = True
             case ast.Attribute(attr=method) if self._mutates(func.value, method, node):
@@ -406,8 +406,8 @@ class _Walk:
             return True
         while isinstance(base, (ast.Attribute, ast.Subscript)):
             base = base.value
-        held = self.namespace.get(base.id) if isinstance(base, ast.Name) else None
-        return method in _MUTATORS and reads.is_container(held)
+        value = self.namespace.get(base.id) if isinstance(base, ast.Name) else None
+        return method in _MUTATORS and reads.is_container(value)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         module = "." * node.level + (node.module or "") if isinstance(node, ast.ImportFrom) else ""
@@ -435,9 +435,9 @@ class _Walk:
 
         It is "" if unknown.
         """
-        if (found := self._known.get(node)) is None:
-            found = self._known[node] = self._found_path(node)
-        return found
+        if (path := self._known.get(node)) is None:
+            path = self._known[node] = self._found_path(node)
+        return path
 
     def _found_path(self, node: ast.AST | None) -> str:  # noqa: C901, PLR0911  (one arm for each kind)
         match node:
@@ -450,7 +450,7 @@ class _Walk:
             case ast.NamedExpr() | ast.Await():
                 return self.path(node.value)
             case ast.BinOp(op=ast.Div()):
-                return left if (left := self.path(node.left)).endswith("Path()") else ""
+                return base if (base := self.path(node.left)).endswith("Path()") else ""
             case ast.Subscript(value=ast.Attribute(attr="modules", value=ast.Name(id="sys"))):
                 return self.text(node.slice) or ""
             case ast.Subscript(value=ast.Attribute(attr="__dict__", value=of) | ast.Call(ast.Name(id="vars"), [of])):
@@ -460,10 +460,10 @@ class _Walk:
             case ast.Call(ast.Name(id="__import__") | ast.Attribute(attr="import_module"), [name, *_]):
                 return self.text(name) or ""
             case ast.Call():
-                made = self.path(node.func)
-                made = f"{made.removesuffix('.home').removesuffix('.cwd')}" if "Path." in made else made
-                last = made.rpartition(".")[2]
-                return f"{made}()" if last[:1].isupper() or last in ("get_ipython", "open") else ""
+                path = self.path(node.func)
+                path = f"{path.removesuffix('.home').removesuffix('.cwd')}" if "Path." in path else path
+                last = path.rpartition(".")[2]
+                return f"{path}()" if last[:1].isupper() or last in ("get_ipython", "open") else ""
             case _:
                 return ""
 
@@ -475,8 +475,8 @@ class _Walk:
         if name in self.namespace and not is_of_shell(name, self.namespace[name]):
             return _path_of_value(self.namespace[name])
         name = {"np": "numpy", "pd": "pandas"}.get(name, name)
-        starred = (f"{module}.{name}" for module in self._stars)
-        return next((path for path in starred if risks.entry(path)), name if name not in self.writes else "")
+        candidates = (f"{module}.{name}" for module in self._stars)
+        return next((path for path in candidates if risks.entry(path)), name if name not in self.writes else "")
 
     def text(self, node: ast.AST | None) -> str | None:  # noqa: PLR0911  (one arm for each kind)
         """Return the constant text that an expression stands for, or None.
@@ -489,8 +489,8 @@ class _Walk:
             case ast.Name(id=name) if name in self._texts or self._is_local(name):
                 return self._texts.get(name)
             case ast.Name(id=name):
-                held = self.namespace.get(name)
-                return held if type(held) is str else str(held) if isinstance(held, PurePath) else None
+                value = self.namespace.get(name)
+                return value if type(value) is str else str(value) if isinstance(value, PurePath) else None
             case ast.BinOp(op=ast.Add() | ast.Div() as op):
                 left, right = self.text(node.left), self.text(node.right)
                 mark = "/" if isinstance(op, ast.Div) else ""
@@ -498,7 +498,11 @@ class _Walk:
             case ast.JoinedStr():
                 return "".join(self.text(one) or "" for one in node.values)
             case ast.FormattedValue():
-                return found if (found := self.text(node.value)) is not None else f"{{{ast.unparse(node.value)}}}"
+                return (
+                    value_text
+                    if (value_text := self.text(node.value)) is not None
+                    else f"{{{ast.unparse(node.value)}}}"
+                )
             case ast.List() | ast.Tuple() if node.elts:
                 parts = [self.text(one) for one in node.elts]
                 return " ".join(one or "…" for one in parts) if any(parts) else None
@@ -533,11 +537,22 @@ class _Walk:
             self._globals = outer
 
     @contextmanager
-    def _function(self, given: ast.arguments, assigned: Iterable[str]) -> Generator[None]:
+    def _function(self, parameters: ast.arguments, body_names: Iterable[str]) -> Generator[None]:
         """Enter the scope of a function. Its defaults are visited first, because they are evaluated outside."""
-        own = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
-        self._all([*given.defaults, *filter(None, given.kw_defaults), *filter(None, (one.annotation for one in own))])
-        with self._scope([*assigned, *(one.arg for one in own)]):
+        own = [
+            *parameters.posonlyargs,
+            *parameters.args,
+            *parameters.kwonlyargs,
+            *filter(None, (parameters.vararg, parameters.kwarg)),
+        ]
+        self._all(
+            [
+                *parameters.defaults,
+                *filter(None, parameters.kw_defaults),
+                *filter(None, (one.annotation for one in own)),
+            ]
+        )
+        with self._scope([*body_names, *(one.arg for one in own)]):
             yield
 
 

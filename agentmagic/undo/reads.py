@@ -45,16 +45,16 @@ Values of types in the last row can hold functions: a program may create them, b
 
 
 @cache
-def _kinds(_loaded: frozenset[str]) -> Mapping[type, str]:
-    """Return the kind of each data type of the loaded libraries. `_loaded` only serves as the key of the cache."""
+def _kinds(_modules: frozenset[str]) -> Mapping[type, str]:
+    """Return the kind of each data type of the loaded libraries. `_modules` only serves as the key of the cache."""
     kinds: dict[type, str] = dict.fromkeys(_SCALARS, "scalar")
     for kind, paths in _TYPES.items():
         for path in paths.split():
             module, _, name = path.rpartition(".")
-            held = _held(module, name)
-            found = held if isinstance(held, type) else type(held)
-            if held is not None and _root(found.__module__) in (_root(module), "builtins"):
-                kinds[found] = kind
+            member = _held(module, name)
+            data_type = member if isinstance(member, type) else type(member)
+            if member is not None and _root(data_type.__module__) in (_root(module), "builtins"):
+                kinds[data_type] = kind
     return kinds
 
 
@@ -77,18 +77,18 @@ def _root(module: object) -> str:
 
 def is_data(value: object) -> bool:
     """Return whether reading a value runs no code of the user: all types in it are Python's or a data library's own."""
-    kinds, cells, left = _known_kinds(), _MOST_CELLS, [value]
+    kinds, cells, pending = _known_kinds(), _MOST_CELLS, [value]
     for _ in range(_MOST_CONTAINERS):
-        if not left:
+        if not pending:
             return True
-        one = left.pop()
+        one = pending.pop()
         if type(one) not in kinds or (inner := _inside(one, kinds[type(one)])) is None:
             return False
         cells -= len(inner)
         if cells < 0:
             return False
         if not _SCALARS.issuperset(map(type, inner)):
-            left += [each for each in inner if type(each) not in _SCALARS]
+            pending += [item for item in inner if type(item) not in _SCALARS]
     return False
 
 
@@ -128,18 +128,18 @@ def _has_only_data(value: object) -> bool:
 
 def _inside_series(value: Any) -> list[Any] | None:
     kind = cast("type[Any]", type(value))
-    held = [value.name] if hasattr(kind, "name") else []
+    inner = [value.name] if hasattr(kind, "name") else []
     if hasattr(kind, "_constructor_expanddim"):  # a series has its labels as attributes, too
         if not _has_only_data(value):
             return None
-        held += [value.index, value.attrs]
+        inner += [value.index, value.attrs]
     if hasattr(kind, "levels"):
-        return [*held, *value.names, *value.levels]
+        return [*inner, *value.names, *value.levels]
     if _is_plain(value.dtype):
-        return held
+        return inner
     if hasattr(value.dtype, "categories"):
-        return [*held, value.dtype.categories]
-    return [*held, *value.tolist()] if str(value.dtype) == "object" and len(value) <= _MOST_CELLS else None
+        return [*inner, value.dtype.categories]
+    return [*inner, *value.tolist()] if str(value.dtype) == "object" and len(value) <= _MOST_CELLS else None
 
 
 def _is_plain(dtype: Any) -> bool:
@@ -337,17 +337,17 @@ def only_reads(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable
     return not any(name.startswith("_") or name in METHODS or name in PARTS for name in _foreign())
 
 
-def is_imported(value: object, path: str, imported: str) -> bool:
+def is_imported(value: object, path: str, module_name: str) -> bool:
     """Return whether an import of a loaded module binds a name to its present value.
 
     `path` is the path of the value.
     """
     module, _, name = path.rpartition(".")
-    return imported in sys.modules and value is not None and value is (sys.modules.get(path) or _held(module, name))
+    return module_name in sys.modules and value is not None and value is (sys.modules.get(path) or _held(module, name))
 
 
-def _need(known: object) -> None:
-    if not known:
+def _need(condition: object) -> None:
+    if not condition:
         raise _UnknownOperation
 
 
@@ -393,8 +393,8 @@ class _ReadCheck:
             case ast.Name(id=name) if name in self._local:
                 return False
             case ast.Name() | ast.Attribute() if path := self._path(node):
-                held = _held(*path.rpartition(".")[::2])
-                _need(path in _CONSTANTS or (isinstance(held, type) and held in _known_kinds()))
+                member = _held(*path.rpartition(".")[::2])
+                _need(path in _CONSTANTS or (isinstance(member, type) and member in _known_kinds()))
                 return False
             case ast.Name(id=name):
                 return self._variable(name)
@@ -410,8 +410,8 @@ class _ReadCheck:
                 return self.data(node.value)
             case _:
                 _need(isinstance(node, _OPERATORS))
-                found = [self.data(one) for one in ast.iter_child_nodes(node) if not isinstance(one, _SIGNS)]
-                return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) and any(found)
+                flags = [self.data(one) for one in ast.iter_child_nodes(node) if not isinstance(one, _SIGNS)]
+                return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) and any(flags)
 
     def _all(self, *nodes: ast.AST | None) -> None:
         for node in nodes:
@@ -529,8 +529,8 @@ class _ReadCheck:
         """Return the path of the module, or module member, of the tables that an expression names; else ""."""
         match node:
             case ast.Name(id=name) if name not in self._local:
-                held = self._namespace.get(name, vars(builtins).get(name, self))
-                path = self._places.get(id(held), "")
+                value = self._namespace.get(name, vars(builtins).get(name, self))
+                path = self._places.get(id(value), "")
                 return path if path in _MODULES or _is_own(path) else ""
             case ast.Attribute(value=of, attr=name) if (base := self._path(of)) in _MODULES:
                 return path if _is_own(path := f"{base}.{name}") else ""
@@ -540,9 +540,9 @@ class _ReadCheck:
 
 def _places() -> dict[int, str]:
     """Return the paths of all loaded modules, functions and types in the tables, by the id of the object."""
-    held = ((_held(*path.rpartition(".")[::2]), path) for path in _PATHS)
+    members = ((_held(*path.rpartition(".")[::2]), path) for path in _PATHS)
     modules = ((sys.modules[module], module) for module in _MODULES if module in sys.modules)
-    return {id(value): path for value, path in (*held, *modules) if value is not None}
+    return {id(value): path for value, path in (*members, *modules) if value is not None}
 
 
 def _is_own(path: str) -> bool:
@@ -550,14 +550,14 @@ def _is_own(path: str) -> bool:
     module, _, name = path.rpartition(".")
     if module not in sys.modules:  # a class, such as `datetime.date`
         return module in _MODULES
-    held: Any = _held(module, name)
-    if type(held) is ModuleType:
-        of = held.__name__
-    elif _root(type(held).__module__) in (_root(module), "builtins"):
-        of = getattr(held, "__module__", None) or module
+    member: Any = _held(module, name)
+    if type(member) is ModuleType:
+        owner = member.__name__
+    elif _root(type(member).__module__) in (_root(module), "builtins"):
+        owner = getattr(member, "__module__", None) or module
     else:
         return False
-    return _root(of).lstrip("_") in {_root(module), *_BUILT_FROM.get(module, ())}
+    return _root(owner).lstrip("_") in {_root(module), *_BUILT_FROM.get(module, ())}
 
 
 def _is_part(node: ast.AST) -> bool:
@@ -592,7 +592,7 @@ def _foreign() -> frozenset[str]:
 
     `__repr__` is included if pandas or NumPy call a function of the user for each number that they show.
     """
-    found = set[str]()
+    foreign_names = set[str]()
     parts = {part for kind in _known_kinds() for part in kind.__mro__ if part.__flags__ & _CAN_BE_CHANGED}
     own = {_root(part.__module__) for part in parts} | {"functools"}
     for part in parts:
@@ -600,21 +600,21 @@ def _foreign() -> frozenset[str]:
         if len(now) != len(before) or not all(map(operator.is_, now, before)):
             names = {name for name, one in vars(part).items() if not _is_of(own, one)}
             _own_parts.update({} if names else {part: now})
-            found |= names
+            foreign_names |= names
     pandas: Any = sys.modules.get("pandas")
     numpy: Any = sys.modules.get("numpy")
-    is_shown = pandas and isinstance(pandas.get_option("display.float_format"), FunctionType)
-    is_shown = is_shown or (numpy and numpy.get_printoptions()["formatter"])
-    return frozenset(found | {"__repr__"} if is_shown else found)
+    has_formatter = pandas and isinstance(pandas.get_option("display.float_format"), FunctionType)
+    has_formatter = has_formatter or (numpy and numpy.get_printoptions()["formatter"])
+    return frozenset(foreign_names | {"__repr__"} if has_formatter else foreign_names)
 
 
-def _is_of(own: set[str], held: Any) -> bool:
+def _is_of(own: set[str], member: Any) -> bool:
     """Return whether a member of a class is a plain value, or a function of one of these packages."""
-    held = held.fget if type(held) is property else held
-    match held:
+    member = member.fget if type(member) is property else member
+    match member:
         case FunctionType():
-            return _root(held.__module__) in own
+            return _root(member.__module__) in own
         case BuiltinFunctionType():  # `__new__` of a type, or a bound method that the user put there
-            return isinstance(held.__self__, type)
+            return isinstance(member.__self__, type)
         case _:
-            return type(held) is not MethodType and _root(type(held).__module__) != "__main__"
+            return type(member) is not MethodType and _root(type(member).__module__) != "__main__"

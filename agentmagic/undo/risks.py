@@ -237,8 +237,8 @@ class ProgramCall:
 
     def acts(self) -> Iterator[Act]:
         """Yield the acts of the call."""
-        if (found := entry(self.path)) is not None:
-            yield from self._listed(*found)
+        if (row := entry(self.path)) is not None:
+            yield from self._listed(*row)
         elif "." in self.path:
             yield from self._by_shape(self._text())
         text = self._text()
@@ -246,8 +246,8 @@ class ProgramCall:
             yield "sql", text
         if self._name == "load" and _constant(self._named.get("allow_pickle", ast.Constant(value=False))) is not False:
             yield "pickle", text
-        called = _CALLS_ANY if self.path == "pandas.eval" else _CALLS
-        if self._name in ("eval", "query") and "." in self.path and text is not None and called.search(text):
+        pattern = _CALLS_ANY if self.path == "pandas.eval" else _CALLS
+        if self._name in ("eval", "query") and "." in self.path and text is not None and pattern.search(text):
             yield "code", text
         if self._name in _TAKE_METHODS:
             yield from self._of_named_methods()
@@ -274,48 +274,48 @@ class ProgramCall:
 
     def _listed(self, act: str, place: str) -> Iterator[Act]:
         """Yield the acts of a function in the table."""
-        told = self._text(place)
+        text = self._text(place)
         match act:
             case "opens":
-                yield from filter(None, [self._of_file(place, told)])
+                yield from filter(None, [self._of_file(place, text)])
             case "exports":
                 node = self._argument(place)
-                is_kept = node is None or (isinstance(node, ast.Constant) and node.value is None)
-                if not is_kept and self.path_of(cast("ast.expr", node)) not in _BUFFERS:
-                    yield "writes", told
+                has_no_target = node is None or (isinstance(node, ast.Constant) and node.value is None)
+                if not has_no_target and self.path_of(cast("ast.expr", node)) not in _BUFFERS:
+                    yield "writes", text
             case "environment":
-                yield from filter(None, [of_environment(told)])
-            case "shell" if told is not None:
-                yield of_shell(told)
+                yield from filter(None, [of_environment(text)])
+            case "shell" if text is not None:
+                yield of_shell(text)
             case "pickle" if self._loads_safely():
                 pass
             case "ends" | "inside":
                 yield act, None
             case "credential" if not self.path.startswith(("dotenv", "keyring", "google")):
                 yield act, None  # not shown: the argument is a prompt
-            case "fetches" | "sends" if told is not None and not _ADDRESS.search(told):
+            case "fetches" | "sends" if text is not None and not _ADDRESS.search(text):
                 yield act, None
             case _:
-                yield act, told
+                yield act, text
 
     def _loads_safely(self) -> bool:
         loader = self._named.get("Loader", self.node.args[1] if len(self.node.args) > 1 else None)
         is_safe = loader is not None and self.path_of(loader).rpartition(".")[2] in _SAFE_LOADERS
         return (self.path.startswith("yaml.") and is_safe) or _constant(self._named.get("weights_only")) is True
 
-    def _of_file(self, place: str, told: str | None) -> Act | None:
+    def _of_file(self, place: str, path: str | None) -> Act | None:
         """Return the act of a call that opens a file, depending on its mode and its path."""
         if self._name in ("open", "fdopen", "File", "ZipFile", "memmap"):
             at = 0 if place == "self" else 2 if self._name == "memmap" else 1
-            given = self._named.get("mode", self.node.args[at] if len(self.node.args) > at else None)
-            mode = ("r+" if self._name == "memmap" else "r") if given is None else self.text_of(given)
+            mode_node = self._named.get("mode", self.node.args[at] if len(self.node.args) > at else None)
+            mode = ("r+" if self._name == "memmap" else "r") if mode_node is None else self.text_of(mode_node)
             if mode is None or (mode not in ("readonly", "copyonwrite") and set(mode) & set("wax+")):
-                return "writes", told
-        if told is None:
+                return "writes", path
+        if path is None:
             return None
-        return ("fetches" if _REMOTE.match(told) else "credential" if _CREDENTIALS.search(told) else OPENS), told
+        return ("fetches" if _REMOTE.match(path) else "credential" if _CREDENTIALS.search(path) else OPENS), path
 
-    def _by_shape(self, told: str | None) -> Iterator[Act]:
+    def _by_shape(self, text: str | None) -> Iterator[Act]:
         """Yield the acts of a method of an unknown object, judged by the arguments.
 
         The method's name has many meanings.
@@ -326,25 +326,27 @@ class ProgramCall:
                 if address := next((one for one in texts if one and _REMOTE.match(one)), None):
                     yield ("fetches" if name in _FETCHING else "sends"), address
             case "extractall" if not self.path.endswith(".str.extractall"):
-                yield "writes", told
-            case "dump" if told and len(self.node.args) == 1 and not self._named:
-                yield "writes", told
-            case "system" | "popen" | "run_command" if told:
-                yield "shell", told
-            case "open" if told and set(told) <= set("rwax+bt") and set(told) & set("wax+"):
+                yield "writes", text
+            case "dump" if text and len(self.node.args) == 1 and not self._named:
+                yield "writes", text
+            case "system" | "popen" | "run_command" if text:
+                yield "shell", text
+            case "open" if text and set(text) <= set("rwax+bt") and set(text) & set("wax+"):
                 yield "writes", self._text("self")
-            case "create_engine" if told and "://" in told and not told.startswith(("sqlite", "duckdb")):
-                yield "fetches", told
-            case "run_line_magic" | "run_cell_magic" | "magic" if told:
+            case "create_engine" if text and "://" in text and not text.startswith(("sqlite", "duckdb")):
+                yield "fetches", text
+            case "run_line_magic" | "run_cell_magic" | "magic" if text:
                 rest = [self.text_of(one) or "" for one in self.node.args[1:]]
-                yield from of_magic(" ".join([told, *rest]))
+                yield from of_magic(" ".join([text, *rest]))
             case _:
                 pass
 
     def _of_named_methods(self) -> Iterator[Act]:
         """Yield the acts of the methods that are named by texts in the arguments."""
-        for given in (*self.node.args, *self._named.values()):
-            for one in ast.walk(given) if isinstance(given, (ast.List, ast.Dict, ast.Tuple, ast.Constant)) else ():
+        for argument in (*self.node.args, *self._named.values()):
+            for one in (
+                ast.walk(argument) if isinstance(argument, (ast.List, ast.Dict, ast.Tuple, ast.Constant)) else ()
+            ):
                 name = _constant(one)
                 if name in ("eval", "query", "pipe", "apply", "system"):
                     yield "code", None

@@ -86,20 +86,20 @@ class UndoStack(Generic[T]):
         if not cut.step:
             return self.cut(turns, cut.turns)
         change = self.undo(turns) if cut.step == "undo" else self.redo()
-        found = turns if change is None else change.before if cut.step == "undo" else change.after
-        return found[: cut.turns]
+        new_turns = turns if change is None else change.before if cut.step == "undo" else change.after
+        return new_turns[: cut.turns]
 
     def keep(self, variables: Iterable[Changes]) -> None:
         """Store the changed variables with the last change.
 
         Drop those of older changes, if they are too many or too large.
         """
-        kept = [one for one in variables if one.failed or not one.settled.is_set() or one.matters]
-        self.done[-1].variables = None if any(one.failed for one in kept) else kept
-        left = 2 * LIMIT
-        for place, change in enumerate(reversed(self.done)):
-            left -= sum(one.size for one in change.variables or ())
-            if place >= MOST_KEPT or left < 0:
+        changes = [one for one in variables if one.failed or not one.settled.is_set() or one.matters]
+        self.done[-1].variables = None if any(one.failed for one in changes) else changes
+        budget = 2 * LIMIT
+        for index, change in enumerate(reversed(self.done)):
+            budget -= sum(one.size for one in change.variables or ())
+            if index >= MOST_KEPT or budget < 0:
                 change.variables = None
 
     def let_go(self) -> None:
@@ -109,7 +109,7 @@ class UndoStack(Generic[T]):
 
     def saved(self) -> None:
         """Drop the changes that a new journal file, which has only the current turns, does not contain."""
-        last = max((place for place, one in enumerate(self.done) if one.kind != "turn"), default=-1)
+        last = max((index for index, one in enumerate(self.done) if one.kind != "turn"), default=-1)
         self.done, self.undone, self._cut = self.done[last + 1 :], [], None
 
     def mapped(self, function: Callable[[T], S | None]) -> "UndoStack[S]":
@@ -153,29 +153,29 @@ class Undone:
     @property
     def problems(self) -> list[str]:
         """What was not restored, and why, one sentence each."""
-        left = [f"{shown(name)} was left alone: {shown(why)}." for name, why in self.refused.items()]
-        return [self.problem, *left] if self.problem else left
+        refusals = [f"{shown(name)} was left alone: {shown(why)}." for name, why in self.refused.items()]
+        return [self.problem, *refusals] if self.problem else refusals
 
 
 NOT_KEPT = "The variables are as they were: what they held before is not kept any more, only the conversation changed."
 STILL_RUNNING = "The variables are as they are: a tool of this turn still runs. Only the conversation changed."
 
 
-def put_back(kept: list[Changes] | None, outcome: Undone) -> tuple[Undone, list[Changes] | None]:
+def put_back(changes: list[Changes] | None, outcome: Undone) -> tuple[Undone, list[Changes] | None]:
     """Restore variables, the latest change first. Return the outcome, and the changes that undo this restore."""
     if not outcome.tools:
         return outcome, []
-    if kept is not None and not all(one.settled.is_set() for one in kept):
-        return replace(outcome, problem=STILL_RUNNING), kept
-    if kept is None or any(one.failed for one in kept):
+    if changes is not None and not all(one.settled.is_set() for one in changes):
+        return replace(outcome, problem=STILL_RUNNING), changes
+    if changes is None or any(one.failed for one in changes):
         return replace(outcome, problem=NOT_KEPT), []
-    restored: set[str] = set()
-    refused: dict[str, str] = {}
+    names: set[str] = set()
+    reasons: dict[str, str] = {}
     back: list[Changes] = []
-    for one in reversed(kept):
+    for one in reversed(changes):
         step = one.restore()
-        restored.update(step.restored)
-        refused |= {name: why for name, why in step.refused.items() if name not in refused}
+        names.update(step.restored)
+        reasons |= {name: why for name, why in step.refused.items() if name not in reasons}
         back.append(step.back)
-    done = tuple(sorted(restored - refused.keys()))
-    return replace(outcome, restored=done, refused=dict(sorted(refused.items()))), back
+    restored_names = tuple(sorted(names - reasons.keys()))
+    return replace(outcome, restored=restored_names, refused=dict(sorted(reasons.items()))), back

@@ -117,8 +117,8 @@ def library_maker(kind: type[Any]) -> Maker | None:  # noqa: PLR0911  (one retur
 
 def _origin(kind: type[Any]) -> tuple[str, str]:
     """Return the library and the name of the first class in the MRO that belongs to a library in `_LIBRARIES`."""
-    named = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
-    return next((one for one in named if one[0] in _LIBRARIES), ("", ""))
+    origins = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+    return next((one for one in origins if one[0] in _LIBRARIES), ("", ""))
 
 
 _LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow", "sklearn"})
@@ -128,7 +128,7 @@ def _table(thing: Any) -> ObjectState:
     manager = thing._mgr  # noqa: SLF001  (pandas has no public way to put a table's content back)
     forms: list[Any] = []
     memory: list[Any] = []
-    fixed: list[Any] = []
+    objects: list[Any] = []
     columns: dict[int, Any] = {}
     for place, block in enumerate(manager.blocks):
         parts = _parts(block.values)
@@ -138,17 +138,17 @@ def _table(thing: Any) -> ObjectState:
         forms.append((type(block.values), block.dtype, block.mgr_locs.as_array.tolist(), list(map(form_of, arrays))))
         roots = list(map(root_of, arrays))
         if block.dtype == object:
-            fixed += roots
+            objects += roots
         elif not _is_text(block.dtype) or len(block.values) <= LONGEST:
             memory += roots
         memory += arrow
-        fixed += [one._pa_array for one in arrow]  # noqa: SLF001
+        objects += [one._pa_array for one in arrow]  # noqa: SLF001
         if arrow:
             columns[place] = block.values
     attributes = _attributes(thing)
     form = (forms, thing.flags.allows_duplicate_labels)
     data = (tuple(attributes), len(manager.axes), form, (manager.copy(deep=False), columns))
-    return _TableState(thing, (*manager.axes, *attributes.values(), *fixed), data, shielded=tuple(memory))
+    return _TableState(thing, (*manager.axes, *attributes.values(), *objects), data, shielded=tuple(memory))
 
 
 def _attributes(thing: Any) -> dict[str, Any]:

@@ -106,16 +106,16 @@ def _program(call: ToolCall) -> str | None:
 
 def _texts(value: Any) -> list[str]:
     """Return all texts inside the arguments of a call, at most MOST_NAMES."""
-    found, waiting = list[str](), [value]
-    while waiting and len(found) < MOST_NAMES:
-        one = waiting.pop()
-        if isinstance(one, str):
-            found.append(one)
-        elif isinstance(one, Mapping):
-            waiting += cast("Mapping[str, Any]", one).values()
-        elif isinstance(one, list | tuple):
-            waiting += cast("list[Any]", one)
-    return found
+    texts, waiting = list[str](), [value]
+    while waiting and len(texts) < MOST_NAMES:
+        argument = waiting.pop()
+        if isinstance(argument, str):
+            texts.append(argument)
+        elif isinstance(argument, Mapping):
+            waiting += cast("Mapping[str, Any]", argument).values()
+        elif isinstance(argument, list | tuple):
+            waiting += cast("list[Any]", argument)
+    return texts
 
 
 # -- files ---------------------------------------------------------------------------------------------------
@@ -133,9 +133,9 @@ def _noting(files: dict[str, None]) -> Generator[None]:
     try:
         yield
     finally:
-        noted = _listening[thread]
-        del noted[next(place for place, one in enumerate(noted) if one is files)]
-        if not noted:
+        collections = _listening[thread]
+        del collections[next(place for place, one in enumerate(collections) if one is files)]
+        if not collections:
             del _listening[thread]
 
 
@@ -145,14 +145,14 @@ def _listen_to_files() -> None:
     sys.addaudithook(_heard)
 
 
-def _heard(event: str, given: tuple[Any, ...]) -> None:
-    if event != "open" or not _listening or (noted := _listening.get(threading.get_ident())) is None:
+def _heard(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "open" or not _listening or (collections := _listening.get(threading.get_ident())) is None:
         return
-    path, mode, flags = given
-    written = bool(_WRITES.intersection(mode)) if isinstance(mode, str) else bool(flags & _WRITE_FLAGS)
-    if written and isinstance(path, str | bytes | os.PathLike):
+    path, mode, flags = arguments
+    is_write = bool(_WRITES.intersection(mode)) if isinstance(mode, str) else bool(flags & _WRITE_FLAGS)
+    if is_write and isinstance(path, str | bytes | os.PathLike):
         for name in _named(os.fsdecode(cast("str | bytes | os.PathLike[str]", path))):
-            for files in noted:
+            for files in collections:
                 if len(files) < MOST_FILES:
                     files[name] = None
 

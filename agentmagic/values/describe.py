@@ -190,16 +190,16 @@ def _inside(value: Any) -> str:
     match value:
         case dict():
             pairs = cast("dict[Any, Any]", value).items()
-            named = [
+            fields = [
                 (key, item) for key, item in islice(pairs, MOST_ITEMS) if isinstance(key, str) and key.isidentifier()
             ]
         case type():
             return f"\n{_definition(value)}" if _is_data(cast("type[Any]", value)) else ""
         case _ if _is_data(cast("type[Any]", type(value))):
-            named = list(cast("dict[str, Any]", getattr(value, "__dict__", {})).items())
+            fields = list(cast("dict[str, Any]", getattr(value, "__dict__", {})).items())
         case _:
             return str(inspect.signature(value)) if inspect.isfunction(value) else ""
-    return "".join(f"\n{name}: {summary(item)}" for name, item in named)
+    return "".join(f"\n{name}: {summary(item)}" for name, item in fields)
 
 
 def snapshot(value: Any) -> Any:
@@ -251,9 +251,9 @@ def _frame(value: Any, limit: int) -> str | None:
     if not _has_head(value):
         return None
     rows: int = value.shape[0]
-    shown: Any = value.head(limit) if rows > limit else value
-    write = getattr(shown, "to_string", None)  # pandas abbreviates columns in str(); other libraries have str() only
-    text = str(write() if callable(write) else shown)
+    head: Any = value.head(limit) if rows > limit else value
+    write = getattr(head, "to_string", None)  # pandas abbreviates columns in str(); other libraries have str() only
+    text = str(write() if callable(write) else head)
     return text if rows <= limit else f"{text}\n({rows} rows in all, the first {limit} shown)"
 
 
@@ -343,8 +343,8 @@ class _Reader:
             # A NumPy scalar. For a time, `item()` would return nanoseconds.
             is_time = getattr(getattr(value, "dtype", None), "kind", "") in _TIMES
             return self.data(item()) if not is_time else None if str(value) == "NaT" else str(value)
-        if callable(listed := getattr(value, "tolist", None)):
-            return self.data(listed())
+        if callable(to_list := getattr(value, "tolist", None)):
+            return self.data(to_list())
         try:
             return to_jsonable_python(value)
         except UnicodeDecodeError:  # the value contains bytes that are not UTF-8

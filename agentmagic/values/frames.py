@@ -103,11 +103,11 @@ def columns(value: Any, characters: int) -> str:
     """Return the names and types of the columns and the index of a frame or series, without values."""
     value = unstyled(value)
     lines = [f"{key}: {kind}" for key, kind in zip(keys_of(value), _kinds(value), strict=False)]
-    kept = list(fitting(lines, characters))
-    left = [_left_out(len(lines) - len(kept), len(lines))] if len(kept) < len(lines) else []
+    visible_lines = list(fitting(lines, characters))
+    note = [_left_out(len(lines) - len(visible_lines), len(lines))] if len(visible_lines) < len(lines) else []
     levels = [f"{label}: {_type(series)}" for label, series in _levels(value)]
     index = ["Index:", *levels] if levels else []
-    return "\n".join([f"{size(value)}. Columns and types:", *kept, *left, *index])
+    return "\n".join([f"{size(value)}. Columns and types:", *visible_lines, *note, *index])
 
 
 def table(value: Any, characters: int, rows: int | None, write: WriteCell) -> str:
@@ -126,20 +126,20 @@ def table(value: Any, characters: int, rows: int | None, write: WriteCell) -> st
     order = dict.fromkeys([*range(max(width - LAST_COLUMNS, 0), width), *range(width)])
     names = whole.columns  # read once, because it is slow if there are many columns
     rest = (_column(keys[place], part[names[place]]) for place in order)
-    found = dict(zip(order, fitting(rest, characters // 2 - sum(map(len, levels))), strict=False))
-    places = sorted(found)
+    column_rows = dict(zip(order, fitting(rest, characters // 2 - sum(map(len, levels))), strict=False))
+    places = sorted(column_rows)
     head = whole.head(rows if rows is not None else MOST_ROWS).select([names[place] for place in places])
     lines = _row_lines(value, head, [keys[place] for place in places], write)
     share = None if rows is not None else characters // ROWS_SHARE
-    used = sum(map(len, levels)) + sum(map(len, found.values()))
+    length = sum(map(len, levels)) + sum(map(len, column_rows.values()))
     return "\n".join(
         [
             f"{size(value)}.{_about(value, keys, step)}",
             *(("", *table_head("index level", "type", "missing", "values"), *levels) if levels else ()),
             *(("", *table_head("column", "type", "missing", "values")) if places else ()),
-            *(found[place] for place in places),
+            *(column_rows[place] for place in places),
             *(("", _left_out(width - len(places), width)) if len(places) < width else ()),
-            *(_shown_rows(lines, total, characters - used, share) if total and places else ()),
+            *(_shown_rows(lines, total, characters - length, share) if total and places else ()),
         ]
     )
 
@@ -172,11 +172,11 @@ def _shown_rows(lines: Iterator[str], total: int, room: int, share: int | None) 
     A long frame gets only `share` characters, unless that is None.
     """
     head = list(islice(lines, 2))
-    taken = list(fitting(lines, room, FEWEST_ROWS))
-    if share is not None and (len(taken) < total or total > WHOLE):
-        taken = list(fitting(taken, share, FEWEST_ROWS))
-    what = "All rows" if len(taken) == total else f"The first {counted(len(taken), 'row')} of {total:,}"
-    yield from ("", f"{what}:", "", *head, *taken)
+    rows = list(fitting(lines, room, FEWEST_ROWS))
+    if share is not None and (len(rows) < total or total > WHOLE):
+        rows = list(fitting(rows, share, FEWEST_ROWS))
+    title = "All rows" if len(rows) == total else f"The first {counted(len(rows), 'row')} of {total:,}"
+    yield from ("", f"{title}:", "", *head, *rows)
 
 
 def rows_of(total: int, step: int) -> list[int]:
@@ -186,8 +186,8 @@ def rows_of(total: int, step: int) -> list[int]:
     alike.
     """
     draw = Random(0).random  # noqa: S311  (it hides nothing)
-    drawn = (start + int(draw() * step) for start in range(1, total - step, step))
-    return list(dict.fromkeys([0, *drawn, total - 1]))
+    positions = (start + int(draw() * step) for start in range(1, total - step, step))
+    return list(dict.fromkeys([0, *positions, total - 1]))
 
 
 # -- columns -----------------------------------------------------------------------------------------
@@ -306,23 +306,23 @@ def _figures(series: "nw.Series[Any]") -> tuple[str, str]:
     if not str(dtype).startswith(("String", "Categorical", "Enum", "Boolean", "Object", "Unknown")):
         return missing, ""
     # Narwhals does not keep the order of the categories. A polars Categorical has no order.
-    known: Any = getattr(getattr(native, "dtype", None), "categories", None)
-    return missing, values_of(series.to_list(), known.to_list() if hasattr(known, "to_list") else ())
+    categories: Any = getattr(getattr(native, "dtype", None), "categories", None)
+    return missing, values_of(series.to_list(), categories.to_list() if hasattr(categories, "to_list") else ())
 
 
-def values_of(values: Sequence[Any], known: Sequence[Any] = ()) -> str:
+def values_of(values: Sequence[Any], categories: Sequence[Any] = ()) -> str:
     """Return the distinct values, each with its count, or the range of the values; "" for values of a user's own types.
 
-    `known` are the categories in order, including those that do not occur.
+    `categories` are in order, and can include some that do not occur in `values`.
     """
-    kinds = set(map(type, values)) | set(map(type, known))
+    kinds = set(map(type, values)) | set(map(type, categories))
     if len(kinds) == 1 and kinds <= _MEASURED:
         return _range(min(values), max(values))
     if not kinds <= _COUNTED:
         return ""
     counts = Counter(values)
-    if len(known) <= MOST_DISTINCT and counts.keys() <= set(known):
-        counts = Counter({one: counts[one] for one in known})
+    if len(categories) <= MOST_DISTINCT and counts.keys() <= set(categories):
+        counts = Counter({category: counts[category] for category in categories})
         return _listed(counts.items(), len(counts))
     if len(counts) <= MOST_DISTINCT:
         return _listed(counts.most_common(), len(counts))
@@ -333,8 +333,8 @@ def values_of(values: Sequence[Any], known: Sequence[Any] = ()) -> str:
 
 def _listed(counts: Iterable[tuple[Any, int]], number: int) -> str:
     """Return values with their counts, as many as fit into LONGEST_VALUES characters."""
-    kept = list(fitting((f"{_quoted(value)} ({count:,})" for value, count in counts), LONGEST_VALUES))
-    return ", ".join([*kept, *([f"… {number - len(kept)} more"] if len(kept) < number else [])])
+    texts = list(fitting((f"{_quoted(value)} ({count:,})" for value, count in counts), LONGEST_VALUES))
+    return ", ".join([*texts, *([f"… {number - len(texts)} more"] if len(texts) < number else [])])
 
 
 def _quoted(value: Any) -> str:
@@ -357,7 +357,7 @@ def array(value: Any, write: WriteCell) -> str:
         fields = (f"\n{name}: {value.dtype[name]}{_spread(part[name])}" for name in value.dtype.names[:MOST_ROWS])
         spread = every + "".join(fields)
     else:
-        spread = f"{found}{every}" if (found := _spread(part)) else ""
+        spread = f"{text}{every}" if (text := _spread(part)) else ""
     if value.dtype.hasobject:  # the items are objects of the user, and their repr may never end
         corner = write(value[(slice(CORNER),) * value.ndim].tolist())
     else:
@@ -377,8 +377,8 @@ def sampled(value: Any) -> tuple[Any, str]:
 
 def _spread(value: Any) -> str:
     missing, values = array_figures(value)
-    what = "not finite" if value.dtype.kind == "f" else "missing"
-    return f"{f', {values}' if values else ''}{f', {missing:,} {what}' if missing else ''}"
+    label = "not finite" if value.dtype.kind == "f" else "missing"
+    return f"{f', {values}' if values else ''}{f', {missing:,} {label}' if missing else ''}"
 
 
 def array_figures(value: Any) -> tuple[int, str]:
@@ -431,8 +431,8 @@ def _opened(value: Any) -> Any:
 
     if _column_index(value) is not None:  # narwhals needs texts as names, each only once
         value = value.set_axis(list(map(str, range(value.shape[1]))), axis=1)
-    opened = cast("Any", nw).from_native(value, pass_through=True, allow_series=True)
-    return cast("Any", opened) if isinstance(opened, (nw.DataFrame, nw.LazyFrame, nw.Series)) else None
+    frame = cast("Any", nw).from_native(value, pass_through=True, allow_series=True)
+    return cast("Any", frame) if isinstance(frame, (nw.DataFrame, nw.LazyFrame, nw.Series)) else None
 
 
 def _cell(value: Any, write: WriteCell) -> str:
@@ -480,5 +480,5 @@ def fitting(lines: Iterable[str], characters: int, least: int = 1) -> Iterator[s
         yield line
 
 
-def _left_out(left: int, whole: int) -> str:
-    return f"{left:,} of the {whole:,} columns are left out: .columns and .dtypes show them all."
+def _left_out(number: int, whole: int) -> str:
+    return f"{number:,} of the {whole:,} columns are left out: .columns and .dtypes show them all."

@@ -145,12 +145,12 @@ def _formatter(kind: str, figure: Any) -> Callable[[Any], Any] | None:
         return None
 
 
-def _shown(drawn: Any) -> Output | None:
+def _shown(result: Any) -> Output | None:
     """Return the result of a method such as `_repr_png_` as an output: bytes or base64, with or without metadata.
 
     Return None if the method drew nothing.
     """
-    data, metadata = cast("tuple[Any, Any]", drawn) if isinstance(drawn, tuple) else (drawn, None)
+    data, metadata = cast("tuple[Any, Any]", result) if isinstance(result, tuple) else (result, None)
     data = base64.b64decode(data) if isinstance(data, str) else data
     return (Media(_type_of(data), data), display_width(metadata)) if isinstance(data, bytes) else None
 
@@ -192,8 +192,8 @@ def _bounded(value: Any) -> bytes:
     if (figure := figure_of(value)) is None:
         return _saved(value.savefig)
     figure.draw_without_rendering()  # computes the layout
-    own, drawn = figure.bbox_inches, figure.get_tightbbox()
-    box = own.union([own, drawn])
+    own, tight_box = figure.bbox_inches, figure.get_tightbbox()
+    box = own.union([own, tight_box])
     is_beyond = bool((box.extents != own.extents).any())
     dpi = min(figure.dpi, (EDGE - 2 * MARGIN * is_beyond) / max(box.size))
     return printed(figure, dpi=dpi, bbox_inches=box.padded(MARGIN / dpi) if is_beyond else box)
@@ -205,9 +205,9 @@ def _saved(save: Callable[..., Any], **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _bytes(drawn: Any) -> bytes:
+def _bytes(result: Any) -> bytes:
     data = (
-        cast("tuple[Any, ...]", drawn)[0] if isinstance(drawn, tuple) else drawn
+        cast("tuple[Any, ...]", result)[0] if isinstance(result, tuple) else result
     )  # methods for IPython can add metadata
     if not isinstance(data, bytes):
         raise NoPicture("it draws itself as nothing")
@@ -275,8 +275,8 @@ def _words(value: Any) -> Iterator[str]:
         chart = value.copy(deep=False)
         with suppress(AttributeError, TypeError):
             chart.data = sys.modules["altair"].Undefined
-        drawn = {key: item for key, item in chart.to_dict(validate=False).items() if key not in ("config", "datasets")}
-        yield written_json(drawn)
+        spec = {key: item for key, item in chart.to_dict(validate=False).items() if key not in ("config", "datasets")}
+        yield written_json(spec)
     elif "matplotlib" in packages:
         for axes in getattr(value, "figure", value).axes[:20]:
             yield f"title: {axes.get_title()}"
@@ -291,9 +291,9 @@ def _axis(axis: Any) -> str:
     """Return the label of a Matplotlib axis, its limits, and its ticks unless they are all numbers."""
     low, high = axis.get_view_interval()
     ticks = [text for tick in axis.get_ticklabels() if (text := tick.get_text().replace("\n", " ").strip())]
-    named = ticks if any(not _NUMBER.fullmatch(text) for text in ticks) else []
-    marked = f" (ticks: {', '.join(named[:MOST_TICKS])}{', …' * (len(named) > MOST_TICKS)})" if named else ""
-    return f"{axis.get_label_text()} from {_place(axis, low, high)} to {_place(axis, high, low)}{marked}"
+    labels = ticks if any(not _NUMBER.fullmatch(text) for text in ticks) else []
+    suffix = f" (ticks: {', '.join(labels[:MOST_TICKS])}{', …' * (len(labels) > MOST_TICKS)})" if labels else ""
+    return f"{axis.get_label_text()} from {_place(axis, low, high)} to {_place(axis, high, low)}{suffix}"
 
 
 def _place(axis: Any, place: float, other: float) -> str:

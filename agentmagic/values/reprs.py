@@ -105,9 +105,11 @@ class _Writer:
         elif kind in CONTAINERS:
             self._container(value, depth)
         elif dataclasses.is_dataclass(kind) and hasattr(value, "__dict__"):
-            hidden = {field.name for field in dataclasses.fields(kind) if not field.repr}
-            held = cast("dict[str, Any]", value.__dict__)
-            self._fields(kind.__name__, {name: item for name, item in held.items() if name not in hidden}, depth)
+            hidden_names = {field.name for field in dataclasses.fields(kind) if not field.repr}
+            attributes = cast("dict[str, Any]", value.__dict__)
+            self._fields(
+                kind.__name__, {name: item for name, item in attributes.items() if name not in hidden_names}, depth
+            )
         elif issubclass(kind, tuple) and (names := getattr(cast("Any", kind), "_fields", None)):
             self._fields(kind.__name__, dict(zip(names, cast("tuple[Any, ...]", value), strict=False)), depth)
         elif (text := frames.scalar(value)) is not None:
