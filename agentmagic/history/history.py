@@ -65,7 +65,7 @@ class Turn:
 
     @property
     def answer(self) -> str:
-        """The final text."""
+        """The final text of the model, or "" if there is no result."""
         return self.result.final_text if self.result else ""
 
     @property
@@ -156,7 +156,7 @@ class History:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The logs of all turns."""
+        """The events of all turns, in order."""
         return tuple(event for turn in self.turns for event in turn.events)
 
     @property
@@ -337,7 +337,7 @@ def turn_of(events: Sequence[Event], messages: tuple[Message, ...] | None = None
     last = log[-1]
     if isinstance(last, TurnFinished):
         messages = last.result.history_delta if messages is None else messages
-        if log is not events:  # the result must not keep the deltas either
+        if log is not events:  # remove the deltas from the result too
             log = (*log[:-1], TurnFinished(replace(last.result, events=log[:-1])))
     return Turn(log, fold(log) if messages is None else messages)
 

@@ -100,9 +100,7 @@ def holds_journal(path: Path) -> bool:
 
 
 def saved_in(folder: Path, most: int | None = None) -> list[SavedConversation]:
-    """Return the conversations saved in a folder, the last used first.
-
-    Return an empty list if the folder is missing.
+    """Return the conversations saved in a folder, the last used first; an empty list if the folder is missing.
 
     The turns in a file of more than `most` bytes are not counted; None means no limit.
     """

@@ -305,7 +305,7 @@ class Engine:
         self._closers.append(close)
 
     def forget(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Undo `at_close`."""
+        """Remove a function registered with `at_close`."""
         if close in self._closers:
             self._closers.remove(close)
 

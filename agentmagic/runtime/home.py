@@ -95,9 +95,9 @@ class Threads:
     threads = True
 
     def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> RunningLoop:
-        """Start a loop in a new thread. Both get an empty context.
+        """Start a loop in a new thread.
 
-        Otherwise they would keep the context of the first cell alive.
+        The loop and the thread get an empty context. Otherwise they would keep the context of the first cell alive.
         """
         empty = contextvars.Context()
         loop = empty.run(EngineLoop)

@@ -81,7 +81,7 @@ class MainThread:
         self._waiting = False
         """Whether `serve` is waiting. False in code inside `held` that has not called `serve` yet."""
         self._stopped = False
-        """Whether an interrupt has come that has not been passed on yet."""
+        """Whether an interrupt has come that no job and no waiting code has received yet."""
         self._interrupts: Callable[[], None] | None = None
 
     @property

@@ -11,7 +11,7 @@ from agentmagic.undo.object_states import ObjectState, Place, Randomness, with_a
 Maker = Callable[[Any], ObjectState | None]
 
 LONGEST = 1_000_000
-"""Largest number of elements in an array of objects that is watched."""
+"""Largest number of elements. An array of objects with more elements is not watched."""
 _PART = 2**20
 """Array elements that are compared in one step."""
 
@@ -34,7 +34,7 @@ class _OwnedArray(_ArrayView):
 
     @property
     def array(self) -> Any:
-        """The array, through which the memory is read and written."""
+        """The array that gives access to the memory."""
         return self.thing
 
     def put(self) -> None:
@@ -223,5 +223,5 @@ def _bytes(array: Any) -> Any:
 
 
 def _digest(array: Any) -> bytes:
-    """Return a digest of an array's memory."""
+    """Return the SHA-1 digest of an array's memory."""
     return sha1(_bytes(array), usedforsecurity=False).digest()

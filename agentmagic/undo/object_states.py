@@ -30,10 +30,10 @@ UNSET: Any = object()
 
 @dataclass(eq=False, slots=True)
 class ObjectState:
-    """The content of `thing` at one time. `refs` are objects, compared by identity; `data` is compared by value.
+    """The content of one object, `thing`, at one time. `refs` are compared by identity, `data` is compared by value.
 
-    `problem` is the reason why the content is unknown, so that the thing may have changed unseen. `shielded` are arrays
-    that the thing copies before it writes to them.
+    `problem` is the reason why the content is unknown, so that the object may have changed unseen. `shielded` are
+    arrays that the object copies before it writes to them.
     """
 
     thing: Any
@@ -43,15 +43,15 @@ class ObjectState:
     shielded: tuple[Any, ...] = ()
 
     def same(self, other: "ObjectState") -> bool:
-        """Return whether the thing had the same content at both times."""
+        """Return whether the object had the same content at both times."""
         return type(self) is type(other) and self.data == other.data and self.same_refs(other)
 
     def same_refs(self, other: "ObjectState") -> bool:
-        """Return whether the thing held the identical objects at both times."""
+        """Return whether the object held the identical objects at both times."""
         return alike(self.refs, other.refs)
 
     def unchanged(self) -> bool:
-        """Return whether the thing certainly still has this content. A fast check; False can also mean "unknown"."""
+        """Return whether the object certainly still has this content. A fast check; False can also mean "unknown"."""
         return False
 
     @property
@@ -61,35 +61,35 @@ class ObjectState:
 
     @property
     def memory(self) -> "ObjectState | None":
-        """The state of the memory that the thing owns, or None."""
+        """The state of the memory that the object owns, or None if it owns no memory of this kind."""
         return None
 
     @property
     def content(self) -> "ObjectState":
-        """The state of the thing without its attributes."""
+        """The state of the object without its attributes."""
         return self
 
     def obstacle(self, now: "ObjectState") -> str:  # noqa: ARG002  (for subclasses)
-        """Return why this content cannot be restored in the thing, whose state is `now`, or "" if it can be."""
+        """Return why this content cannot be restored in the object, whose present state is `now`, or "" if it can."""
         return self.problem
 
     @property
     def hashed(self) -> Collection[Any]:
-        """The objects inside that the thing finds by hash. They are restored first, so that their hashes fit again."""
+        """The inner objects that are found by their hash, such as the keys of a dict. They are restored first."""
         return ()
 
     def put(self) -> None:
-        """Restore this content in the thing."""
+        """Restore this content in the object."""
 
     def refresh(self) -> None:
-        """Clear the caches of the thing. Called after the thing, or an object inside it, was restored."""
+        """Clear the caches of the object. Called after the object, or an object inside it, was restored."""
 
     def owned(self) -> Collection[Place]:
-        """Return the memory that can be written to through the thing, and that other objects may use too."""
+        """Return the memory that can be written to through the object, and that other objects may use too."""
         return ()
 
     def borrowed(self) -> Collection[Place]:
-        """Return the memory that the thing reads, and that another object may own."""
+        """Return the memory that the object reads, and that another object may own."""
         return ()
 
 
@@ -99,18 +99,18 @@ def alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 
 class Fixed(ObjectState):
-    """An object that never changes, but holds objects that can."""
+    """The state of an object that never changes, but holds objects that can."""
 
     def unchanged(self) -> bool:
-        """Return True."""
+        """Return True, because the object never changes."""
         return True
 
 
 class NoCopy(ObjectState):
-    """An object that can be compared by `data` and `refs`, but not restored."""
+    """The state of an object that can be compared, by `data` and `refs`, but not restored."""
 
     def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it changed is enough)
-        """Return that the thing was changed and cannot be restored."""
+        """Return that the object was changed and cannot be restored."""
         return f"it holds {a_type(self.thing)}, which was changed and cannot be put back"
 
 

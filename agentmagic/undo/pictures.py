@@ -38,7 +38,7 @@ PAST_COPIES = frozenset(
 MOST = 20_000
 """Largest number of objects in the picture for one program."""
 MOST_BESIDE = 2_000
-"""Largest number of objects in a picture that finds which other names reach a changed object."""
+"""Largest number of objects that are searched for other names that reach a changed object."""
 TOO_LARGE = "it holds arrays that are too large to be compared"
 TOO_MANY = f"it holds more objects than can be watched ({MOST:,})"
 

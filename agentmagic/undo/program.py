@@ -30,7 +30,7 @@ SHELL_NAMES = frozenset({
 })  # fmt: skip
 """Names of functions and interpreter objects that IPython and Python put into the namespace of a notebook."""
 _SHELL_MODULES = frozenset({"IPython", "ipykernel", "_sitebuiltins", "io", "_io"})
-"""Packages of these functions. IPython's `open` reports `io` as its module."""
+"""Packages of the functions in SHELL_NAMES. IPython's `open` reports `io` as its module."""
 
 
 def is_of_shell(name: str, value: object) -> bool:
@@ -52,7 +52,7 @@ _DOORS = word_set(
 )
 """Names, attributes and modules through which code can reach variables that it does not name."""
 _HISTORY = re.compile(r"_+|Out|_oh|_\d+")
-"""Names under which IPython stores the results of cells. Variables can refer to the same objects."""
+"""Names under which IPython stores the results of cells. A result can be the same object as the value of a variable."""
 _MUTATORS = word_set(
     "append extend insert pop remove clear sort reverse update setdefault popitem add discard difference_update "
     "intersection_update symmetric_difference_update appendleft popleft extendleft rotate fill put"
@@ -366,7 +366,7 @@ class _Walk:
             self._note(node.lineno, *act, ast.unparse(node))
 
     def _write(self, base: ast.expr) -> None:
-        """Record that an object is changed, by the name of the variable that leads to it."""
+        """Record a change to an object, under the name of the variable through which the program reaches it."""
         while isinstance(base, (ast.Attribute, ast.Subscript)):
             base = base.value
         if isinstance(base, ast.Name) and not self._is_local(base.id) and not self._is_offered_builtin(base.id):

@@ -157,7 +157,7 @@ def _is_known_zone(zone: object) -> bool:
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Return the words of a row of a table."""
+    """Return the words in a row of a table as a set."""
     return frozenset(text.split())
 
 
@@ -548,7 +548,7 @@ def _places() -> dict[int, str]:
 def _is_own(path: str) -> bool:
     """Return whether a module's member is still the library's own, and was not replaced by the user."""
     module, _, name = path.rpartition(".")
-    if module not in sys.modules:  # a class, such as `datetime.date`
+    if module not in sys.modules:  # `module` is the path of a class, such as `datetime.date`
         return module in _MODULES
     member: Any = _held(module, name)
     if type(member) is ModuleType:

@@ -20,7 +20,7 @@ LONGEST = 100
 """Largest number of characters shown of an argument."""
 
 OPENS = "opens"
-"""The act of reading a local file, which is not a risk."""
+"""The act of a call that only reads a local file, which is not a risk."""
 
 PHRASES = {
     "deletes": ("deletes", "deletes files"),
@@ -192,7 +192,7 @@ _CALLS_ANY = re.compile(r"[\w\])]\(")
 _LONGEST_SQL = 20_000
 
 Act = tuple[str, str | None]
-"""An act, and its argument if that is known."""
+"""What a call does, as a key of PHRASES, and the argument of the call if that is known."""
 
 
 def phrase(act: str, argument: str | None, source: str) -> str:
@@ -214,7 +214,7 @@ def entry(path: str) -> tuple[str, str] | None:
 
 
 def of_mention(path: str) -> Act | None:
-    """Return the act of a function that a program names without calling it: the call may come from elsewhere."""
+    """Return the act of a function that a program names without calling it, because it can be called elsewhere."""
     act = (entry(path) or (OPENS,))[0]
     if act == "environment":
         return ("credential", None) if path in ENVIRONMENT else None
@@ -236,7 +236,7 @@ class ProgramCall:
     text_of: Callable[[ast.AST | None], str | None]
 
     def acts(self) -> Iterator[Act]:
-        """Yield the acts of the call."""
+        """Yield everything that the call does, as acts."""
         if (row := entry(self.path)) is not None:
             yield from self._listed(*row)
         elif "." in self.path:
@@ -273,7 +273,7 @@ class ProgramCall:
         return self.text_of(self._argument(place))
 
     def _listed(self, act: str, place: str) -> Iterator[Act]:
-        """Yield the acts of a function in the table."""
+        """Yield what a function in the table does."""
         text = self._text(place)
         match act:
             case "opens":
@@ -304,7 +304,7 @@ class ProgramCall:
         return (self.path.startswith("yaml.") and is_safe) or _constant(self._named.get("weights_only")) is True
 
     def _of_file(self, place: str, path: str | None) -> Act | None:
-        """Return the act of a call that opens a file, depending on its mode and its path."""
+        """Return what a call does that opens a file, depending on its mode and its path."""
         if self._name in ("open", "fdopen", "File", "ZipFile", "memmap"):
             at = 0 if place == "self" else 2 if self._name == "memmap" else 1
             mode_node = self._named.get("mode", self.node.args[at] if len(self.node.args) > at else None)
@@ -316,10 +316,7 @@ class ProgramCall:
         return ("fetches" if _REMOTE.match(path) else "credential" if _CREDENTIALS.search(path) else OPENS), path
 
     def _by_shape(self, text: str | None) -> Iterator[Act]:
-        """Yield the acts of a method of an unknown object, judged by the arguments.
-
-        The method's name has many meanings.
-        """
+        """Yield what a method of an unknown object does. Its name has many meanings, so the arguments decide."""
         match self._name:
             case name if name in _FETCHING | _SENDING:
                 texts = map(self.text_of, [*self.node.args[:2], self._named.get("url")])
@@ -342,7 +339,7 @@ class ProgramCall:
                 pass
 
     def _of_named_methods(self) -> Iterator[Act]:
-        """Yield the acts of the methods that are named by texts in the arguments."""
+        """Yield what the methods do that are named by texts in the arguments."""
         for argument in (*self.node.args, *self._named.values()):
             for one in (
                 ast.walk(argument) if isinstance(argument, (ast.List, ast.Dict, ast.Tuple, ast.Constant)) else ()
@@ -355,12 +352,12 @@ class ProgramCall:
 
 
 def of_shell(command: str) -> Act:
-    """Return the act of a shell command."""
+    """Return the act of a shell command: "installs" or "shell"."""
     return ("installs" if _INSTALLS.search(command) else "shell"), command
 
 
 def of_magic(command: str) -> Iterator[Act]:
-    """Yield the acts of an IPython magic. `command` has no percent signs, and contains all lines of the cell."""
+    """Yield what an IPython magic does. `command` has no percent signs, and contains all lines of the cell."""
     name, rest = (*command.split(maxsplit=1), "", "")[:2]
     match _MAGIC.get(name, "magic"):
         case "":
@@ -381,7 +378,7 @@ def of_magic(command: str) -> Iterator[Act]:
 
 
 def of_environment(name: str | None) -> Act | None:
-    """Return the act of reading an environment variable, or all of them if `name` is None. None for a harmless one."""
+    """Return the act "credential" if an environment variable has the name of a secret, or if `name` is None; else None. A name of None means that the program reads all variables."""
     return ("credential", name) if name is None or is_secret_name(name) else None
 
 

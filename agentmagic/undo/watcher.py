@@ -126,7 +126,7 @@ _listening: defaultdict[int, list[dict[str, None]]] = defaultdict(list)
 
 @contextmanager
 def _noting(files: dict[str, None]) -> Generator[None]:
-    """Add the files that this thread opens for writing in the block to `files`."""
+    """While the block runs, add the files that this thread opens for writing to `files`."""
     _listen_to_files()
     thread = threading.get_ident()
     _listening[thread].append(files)

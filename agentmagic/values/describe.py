@@ -47,7 +47,7 @@ CUT = "\n(cut: {whole:,} characters in all, the first {most:,} shown)"
 
 
 def never() -> bool:
-    """Return False."""
+    """Return False. The default for `stopped`."""
     return False
 
 

@@ -158,7 +158,10 @@ def _about(value: Any, keys: Sequence[str], step: int) -> str:
 
 
 def _row_lines(value: Any, head: "nw.DataFrame[Any]", keys: Sequence[str], write: WriteCell) -> Iterator[str]:
-    """Yield the lines of the table of rows: two lines of head, then a line for each row. The index stands first."""
+    """Yield the lines of a Markdown table of rows: two head lines, then a line for each row.
+
+    Index levels stand first.
+    """
     levels = _levels(value, head)
     yield from table_head(*(INDEX if label == NO_NAME else f"{label} {INDEX}" for label, _ in levels), *keys)
     index = zip(*(series.to_list() for _, series in levels), strict=True) if levels else repeat(())

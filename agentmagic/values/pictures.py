@@ -157,7 +157,7 @@ def _shown(result: Any) -> Output | None:
 
 def in_words(value: Any) -> str:
     """Return a description of a figure in words, for models that cannot see images, or "" if that fails."""
-    with suppress(Exception):  # of whichever library: the words are a help, no promise
+    with suppress(Exception):  # any library can raise here, and the description is optional
         return clip(in_time(lambda: "\n".join(_words(value)), 1.0), LONGEST)
     return ""
 
@@ -237,7 +237,7 @@ def _encoded(data: Any, name: str) -> Media:
     image = image if image.mode == mode else image.convert(mode)
     if (scale := EDGE / max(image.size)) < 1:
         size = [max(round(side * scale), 1) for side in image.size]
-        # PIL would resize an image with transparency without reducing it first, unless its colours are premultiplied.
+        # Premultiply the colours, because otherwise PIL ignores `reducing_gap` for an image with transparency.
         image = image.convert("RGBa") if mode == "RGBA" else image
         # Not `thumbnail`, because it changes the image in place, and the image can belong to the user.
         image = image.resize(size, Image.Resampling.HAMMING, reducing_gap=1.1).convert(mode)

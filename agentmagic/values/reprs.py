@@ -179,7 +179,7 @@ class _Writer:
 
 
 def _learn(name: Any, value: Any) -> None:
-    """Register a text as a secret, which is blanked from now on, if its key or field is named like one."""
+    """If a key or field is named like a secret, register its text, so that the text is blanked from now on."""
     if isinstance(name, str) and isinstance(value, str):
         learn(name, value[:LONGEST_SECRET])
 
