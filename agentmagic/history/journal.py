@@ -245,13 +245,13 @@ class Journal:
 
     def _stop(self, error: JournalError | OSError) -> None:
         """Stop writing, and report the reason once."""
-        why = str(error)
+        reason = str(error)
         if isinstance(error, OSError):
-            why = f"The conversation cannot be saved in {self.path}: {error.strerror or error}. {_advice(error)}"
+            reason = f"The conversation cannot be saved in {self.path}: {error.strerror or error}. {_advice(error)}"
         with self._guard:
             if self.problem:
                 return
-            self.problem = f"{why} {_IN_MEMORY}"
+            self.problem = f"{reason} {_IN_MEMORY}"
             self.taken = isinstance(error, _Taken)
         self.close()
         self._tell(self.problem)

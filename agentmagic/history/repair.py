@@ -62,8 +62,10 @@ def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str,
     Raises UsageError for a message with an unknown role.
     """
     if unknown_role := next((message.role for message in messages if message.role not in _PARTS), None):
-        words = f"The messages hold one of role {unknown_role!r}. Give the instructions as Agent(instructions=...)."
-        raise UsageError(words)
+        error_text = (
+            f"The messages hold one of role {unknown_role!r}. Give the instructions as Agent(instructions=...)."
+        )
+        raise UsageError(error_text)
     repairing = _Repair()
     for message in messages:
         repairing.take(message)

@@ -129,8 +129,8 @@ class Threads:
 class Inline:
     """Runs everything on the event loop of the only thread, as in Pyodide, which runs Python in a browser.
 
-    A function that needs its own thread elsewhere is called at once. Synchronous code waits through JavaScript Promise
-    Integration (JSPI), which suspends the code while the event loop continues.
+    A function that gets its own thread on other platforms is called at once. Synchronous code waits through JavaScript
+    Promise Integration (JSPI), which suspends the code while the event loop continues.
     """
 
     threads = False

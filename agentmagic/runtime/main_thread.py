@@ -79,7 +79,7 @@ class MainThread:
         self._target: Job | None = None
         self._servers = 0
         self._waiting = False
-        """Whether `serve` is waiting. False in code inside `held` that has not called `serve` yet."""
+        """Whether `serve` has begun to wait. Before that, code inside `held` starts the work to wait for."""
         self._stopped = False
         """Whether an interrupt has come that no job and no waiting code has received yet."""
         self._interrupts: Callable[[], None] | None = None

@@ -105,8 +105,8 @@ class Memory(_OwnedArray):
         """
         if not (isinstance(other, Memory) and self.data == other.data):
             return False
-        one, two = self.sum(), other.sum()
-        return one is None or two is None or one == two
+        own_digest, other_digest = self.sum(), other.sum()
+        return own_digest is None or other_digest is None or own_digest == other_digest
 
     def sum(self) -> bytes | None:
         """Return the digest of the memory, or None if nothing is stored. The digest of a copy is computed once."""
@@ -207,8 +207,11 @@ def _base_of(array: Any) -> Any:
 
 def _equal(array: Any, copy: Any) -> bool:
     """Return whether the memory of an array equals its copy, bit by bit."""
-    one, other = (_bytes(each) for each in (array, copy))
-    return all(bool((one[at : at + _PART] == other[at : at + _PART]).all()) for at in range(0, one.size, _PART))
+    array_bytes, copy_bytes = (_bytes(each) for each in (array, copy))
+    return all(
+        bool((array_bytes[at : at + _PART] == copy_bytes[at : at + _PART]).all())
+        for at in range(0, array_bytes.size, _PART)
+    )
 
 
 def _bytes(array: Any) -> Any:

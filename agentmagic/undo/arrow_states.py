@@ -60,7 +60,7 @@ def arrow_places(thing: Any) -> list[Place]:
     if hasattr(thing, "chunks"):
         return [place for chunk in thing.chunks for place in arrow_places(chunk)]
     if hasattr(thing, "buffers"):
-        places = [(one.address, one.size) for one in thing.buffers() if one is not None]
+        places = [(buffer.address, buffer.size) for buffer in thing.buffers() if buffer is not None]
         return places + arrow_places(getattr(thing, "dictionary", None))
     return []
 
@@ -81,7 +81,10 @@ def sharing(states: Collection[ObjectState]) -> dict[int, list[int]]:
     sharers: dict[int, list[int]] = {}
     for state in states if blocks else ():
         ids = {
-            one for start, size in (*state.owned(), *_borrowed(state)) if size for one in owners(start, start + size)
+            owner_id
+            for start, size in (*state.owned(), *_borrowed(state))
+            if size
+            for owner_id in owners(start, start + size)
         }
         if ids := ids - {id(state.thing)}:
             sharers[id(state.thing)] = list(ids)

@@ -117,7 +117,7 @@ class Changes:
         """Find the other names that reach changed objects, and add the objects on the way as unchanged themselves."""
         wide = self._with_all_names(self.after)
         ids = wide.reached(wide.names_reaching(changed_ids))
-        states = {one: wide.states[one] for one in ids - self.after.states.keys()}
+        states = {object_id: wide.states[object_id] for object_id in ids - self.after.states.keys()}
         for state in states.values():
             if isinstance(state, Many):
                 state.hold()
@@ -140,7 +140,9 @@ class Changes:
     def unwatched(self) -> dict[str, str]:
         """The names that the code may have changed unseen, each with the reason."""
         reasons = dict(self.before.unwatched)
-        unknown_ids = {one for one, state in self.before.states.items() if state.problem} - self.before.beside
+        unknown_ids = {
+            object_id for object_id, state in self.before.states.items() if state.problem
+        } - self.before.beside
         for name in self.before.names_reaching(unknown_ids):
             ids = self.before.reached([name]) & unknown_ids
             reasons.setdefault(name, self.before.states[next(iter(ids))].problem)
@@ -243,9 +245,9 @@ class _Undoing:
     def decide(self) -> None:
         """Refuse the variables that cannot be restored exactly, and those that share objects with a refused one."""
         before, after, now = self._before, self._after, self._now
-        for one in self._stale:
-            if reason := before.states[one].obstacle(now.states[one]):
-                self._refuse(before.names_reaching({one}), reason)
+        for object_id in self._stale:
+            if reason := before.states[object_id].obstacle(now.states[object_id]):
+                self._refuse(before.names_reaching({object_id}), reason)
         # Objects that are as they were before the code ran need no restoring.
         same = before.states.keys() - before.beside - self._stale
         changed_ids = after.changed(now) - same
@@ -265,7 +267,7 @@ class _Undoing:
 
     def put_back(self, namespace: Variables) -> None:
         """Restore the objects in place, then the bindings of the names."""
-        states = [self._before.states[one] for one in self._written()]
+        states = [self._before.states[object_id] for object_id in self._written()]
         for state in sorted(
             states, key=lambda state: changing(state.hashed)
         ):  # keys before the containers that hash them
@@ -273,8 +275,8 @@ class _Undoing:
                 state.put()
             except Exception as error:  # noqa: BLE001  (a class of the user may raise anything)
                 self._refuse(self._before.names_reaching({id(state.thing)}), f"it could not be put back: {said(error)}")
-        for one in self._before.reaching([id(state.thing) for state in states]):
-            self._before.states[one].refresh()
+        for object_id in self._before.reaching([id(state.thing) for state in states]):
+            self._before.states[object_id].refresh()
         for name in self.wanted:
             if name in self._before.bindings:
                 namespace[name] = self._before.bindings[name]
@@ -283,7 +285,9 @@ class _Undoing:
 
     def verify(self, then: Picture) -> None:
         """Refuse the variables that still differ in `then`, a picture taken after the restore."""
-        wrong_ids = {one for one in self._before.changed(then) if one in self._before.reached(self.wanted)}
+        wrong_ids = {
+            object_id for object_id in self._before.changed(then) if object_id in self._before.reached(self.wanted)
+        }
         self._refuse(self._before.names_reaching(wrong_ids), "it could not be put back wholly")
 
     def _written(self) -> set[int]:

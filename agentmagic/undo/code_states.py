@@ -71,8 +71,8 @@ class _Names(ObjectState):
         if classes != _registered(self.thing):
             _ABC._reset_registry(self.thing)  # noqa: SLF001  (the registry of an abstract class has no other door)
             _ABC._reset_caches(self.thing)  # noqa: SLF001
-            for one in classes:
-                self.thing.register(one)
+            for registered_class in classes:
+                self.thing.register(registered_class)
 
 
 def _pairs(state: ObjectState) -> set[tuple[str, int]]:
@@ -87,7 +87,9 @@ class _PackageNames(ObjectState):
     def inner(self) -> Collection[Any]:
         if isinstance(self.thing, type):
             return ()
-        classes = (one for one in self.refs[: len(self.data)] if isinstance(one, type) and one.__flags__ & HEAP_TYPE)
+        classes = (
+            value for value in self.refs[: len(self.data)] if isinstance(value, type) and value.__flags__ & HEAP_TYPE
+        )
         return (*classes, *self.refs[len(self.data) :])
 
     def same(self, other: ObjectState) -> bool:
@@ -192,7 +194,7 @@ def _registered(thing: Any) -> tuple[type[Any], ...]:
     """Return the classes registered with an abstract class."""
     if not isinstance(thing, type) or "_abc_impl" not in vars(thing):
         return ()
-    classes: list[type[Any] | None] = [one() for one in _ABC._get_dump(thing)[0]]  # noqa: SLF001
+    classes: list[type[Any] | None] = [reference() for reference in _ABC._get_dump(thing)[0]]  # noqa: SLF001
     return tuple(sorted(filter(None, classes), key=id))
 
 
@@ -222,7 +224,7 @@ def generators(variables: Mapping[str, Any]) -> list[Any]:
 
     Any function can draw numbers from them.
     """
-    modules = [one for one in variables.values() if type(one) is ModuleType and one.__name__ in _DRAWN]
+    modules = [value for value in variables.values() if type(value) is ModuleType and value.__name__ in _DRAWN]
     return [generator for module in modules for generator in _settings(module)]
 
 

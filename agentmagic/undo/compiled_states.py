@@ -59,7 +59,9 @@ def _parts(pickle_state: Any) -> tuple[list[Any], list[Any]]:
     """Split the pickle state of an object into its arrays and all other values."""
     parts: list[Any] = list(pickle_state.values() if hasattr(pickle_state, "values") else pickle_state)
     ndarray = sys.modules["numpy"].ndarray
-    return [one for one in parts if isinstance(one, ndarray)], [one for one in parts if not isinstance(one, ndarray)]
+    return [part for part in parts if isinstance(part, ndarray)], [
+        part for part in parts if not isinstance(part, ndarray)
+    ]
 
 
 def _problem(thing: Any) -> str:

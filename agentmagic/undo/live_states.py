@@ -117,7 +117,7 @@ class _Iterator(ObjectState):
 def _iterator(thing: Any) -> ObjectState:
     _, arguments, *place = thing.__reduce__()
     sequences = [
-        one for one in arguments if type(one) in (list, tuple)
+        argument for argument in arguments if type(argument) in (list, tuple)
     ]  # a range is left out: each call makes a new one
     return _Iterator(thing, tuple(sequences) if place else (), place[0] if place else None)
 

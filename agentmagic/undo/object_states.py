@@ -399,8 +399,10 @@ def with_attributes(thing: Any, content: ObjectState | None) -> ObjectState:
 
 @cache
 def _slots(kind: type[Any]) -> tuple[MemberDescriptorType, ...]:
-    plain = [one for one in kind.__mro__ if one.__flags__ & HEAP_TYPE]
-    return tuple(slot for one in plain for slot in vars(one).values() if isinstance(slot, MemberDescriptorType))
+    python_bases = [base for base in kind.__mro__ if base.__flags__ & HEAP_TYPE]
+    return tuple(
+        slot for base in python_bases for slot in vars(base).values() if isinstance(slot, MemberDescriptorType)
+    )
 
 
 def _slot(slot: MemberDescriptorType, thing: Any) -> Any:
@@ -414,7 +416,7 @@ def _slot(slot: MemberDescriptorType, thing: Any) -> Any:
 def is_simple(kind: type[Any], base: type[Any] = object) -> bool:
     """Return whether objects of a class hold only attributes, slots, and the content of the base class.
 
-    Objects of a class written in C are larger in memory. `pickle` uses the same test.
+    Objects of a class written in C are larger in memory. `pickle` uses a similar test.
     """
     room = base.__basicsize__ + _POINTER * len(_slots(kind))
     room += _POINTER * (kind.__dictoffset__ > 0 and not base.__dictoffset__)

@@ -82,7 +82,7 @@ class Picture:
         """Return the names that are bound to another object in a later picture, or that reach a changed object."""
         names = self.rebound(later)
         if changed_ids := self.changed(later):
-            others = (state for one, state in later.states.items() if self.states.get(one) is not state)
+            others = (state for object_id, state in later.states.items() if self.states.get(object_id) is not state)
             reaching = _closure(changed_ids, _outer(_inner([*self.states.values(), *others])))
             bindings = chain(self.bindings.items(), later.bindings.items())
             names |= {name for name, value in bindings if id(value) in reaching}
@@ -95,18 +95,18 @@ class Picture:
     def changed(self, later: "Picture") -> set[int]:
         """Return the ids of the objects whose states differ in the later picture."""
         return {
-            one
-            for one, state in self.states.items()
-            if one not in self.beside
-            and (other := later.states.get(one)) is not None
+            object_id
+            for object_id, state in self.states.items()
+            if object_id not in self.beside
+            and (other := later.states.get(object_id)) is not None
             and other is not state
             and not _same(state, other)
         }
 
     def copy(self, ids: Iterable[int], limit: int) -> None:
         """Copy the memory of arrays that have only a digest so far, up to `limit` bytes in all."""
-        for one in ids:
-            memory = cast("Memory | None", self.states[one].memory)
+        for object_id in ids:
+            memory = cast("Memory | None", self.states[object_id].memory)
             if memory is not None and memory.copy is None and memory.array.nbytes <= limit:
                 memory.keep(copy=True)
                 limit -= memory.array.nbytes
@@ -127,20 +127,22 @@ def _same(state: ObjectState, other: ObjectState) -> bool:
 def _inner(states: Collection[ObjectState]) -> dict[int, list[int]]:
     """Return, for each object, the ids of the objects inside it and of those that can write to its memory."""
     ids = {id(state.thing) for state in states}
-    inner_ids = {one: list[int]() for one in ids}
+    inner_ids = {object_id: list[int]() for object_id in ids}
     for state in states:
-        inner_ids[id(state.thing)] += [one for one in map(id, chain(state.refs, state.shielded)) if one in ids]
-    for one, others in sharing(states).items():
-        inner_ids[one] += others
+        inner_ids[id(state.thing)] += [
+            object_id for object_id in map(id, chain(state.refs, state.shielded)) if object_id in ids
+        ]
+    for object_id, others in sharing(states).items():
+        inner_ids[object_id] += others
     return inner_ids
 
 
 def _outer(inner: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
     """Return, for each object, the ids of the objects around it: the inverse of `_inner`."""
     outer_ids: defaultdict[int, list[int]] = defaultdict(list)
-    for one, others in inner.items():
-        for other in others:
-            outer_ids[other].append(one)
+    for object_id, others in inner.items():
+        for inner_id in others:
+            outer_ids[inner_id].append(object_id)
     return outer_ids
 
 
@@ -148,10 +150,10 @@ def _closure(starts: Iterable[int], following: Mapping[int, Iterable[int]]) -> s
     closure = set(starts)
     waiting = list(closure)
     while waiting:
-        for one in following.get(waiting.pop(), ()):
-            if one not in closure:
-                closure.add(one)
-                waiting.append(one)
+        for object_id in following.get(waiting.pop(), ()):
+            if object_id not in closure:
+                closure.add(object_id)
+                waiting.append(object_id)
     return closure
 
 
@@ -219,11 +221,11 @@ class Camera:
         """
         states, waiting = self.picture.states, list[Any]()
         for picture in earlier:
-            for one, state in picture.states.items():
-                if one in states:
+            for object_id, state in picture.states.items():
+                if object_id in states:
                     continue
                 if _unchanged(state):
-                    states[one] = state
+                    states[object_id] = state
                 else:
                     waiting += self._take(state.thing, _maker(state.thing) or unkept)
         self._left = max(self._left - len(states), MOST_BESIDE)
@@ -239,9 +241,9 @@ class Camera:
             thing = (waiting or shielded_arrays).pop()
             if (make := lookup(type(thing), UNSET)) is None:
                 continue
-            if (one := id(thing)) in states:
+            if (object_id := id(thing)) in states:
                 if is_plain:
-                    behind.discard(one)
+                    behind.discard(object_id)
                 continue
             if make is UNSET and (make := _maker(thing)) is None:
                 continue
@@ -251,7 +253,7 @@ class Camera:
             remaining -= 1
             waiting += self._take(thing, make)
             if not is_plain:
-                behind.add(one)
+                behind.add(object_id)
         self._left -= most - remaining
         return waiting
 
@@ -285,27 +287,27 @@ class Camera:
         elif variables is self._namespace:
             self._names |= dict.fromkeys(sorted(names))
         self.writes_past_copies |= not PAST_COPIES.isdisjoint(names or ())
-        return [] if variables is self._namespace else [variables[one] for one in names or () if one in variables]
+        return [] if variables is self._namespace else [variables[name] for name in names or () if name in variables]
 
     def develop(self, limit: int) -> Picture:
         """Store the memory of arrays: a copy if the code can write to it and `limit` bytes suffice, else a digest."""
         digest_limit, states = COMPARED, self.picture.states
         is_deep = self.everything or self.writes_past_copies
-        for one in self._new:
-            memory = cast("Memory", states[one].memory)
+        for object_id in self._new:
+            memory = cast("Memory", states[object_id].memory)
             size = memory.array.nbytes
-            is_writable = one not in self._behind or size <= SMALL
+            is_writable = object_id not in self._behind or size <= SMALL
             copy = is_writable and size <= limit
             if not (is_writable or is_deep or size <= SHIELDED):
                 continue
             if not copy and size > digest_limit:
-                states[one].problem = TOO_LARGE
+                states[object_id].problem = TOO_LARGE
                 continue
             limit, digest_limit = (limit - size, digest_limit) if copy else (limit, digest_limit - size)
             try:
                 memory.keep(copy=copy)
             except Exception as error:  # noqa: BLE001  (also a MemoryError)
-                states[one] = _unreadable(states[one].thing, error, states[one].refs)
+                states[object_id] = _unreadable(states[object_id].thing, error, states[object_id].refs)
         self._new.clear()
         return self.picture
 
@@ -333,8 +335,8 @@ def _maker(thing: Any) -> Maker | None:
     try:
         return maker_of(cast("type[Any]", type(thing)))
     except Exception as error:  # noqa: BLE001  (a class may have a class of its own, whose attributes raise anything)
-        why = error
-        return lambda thing: _unreadable(thing, why)
+        reason = error
+        return lambda thing: _unreadable(thing, reason)
 
 
 def _state(make: Maker, thing: Any) -> ObjectState | None:

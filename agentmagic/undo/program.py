@@ -38,7 +38,7 @@ def is_of_shell(name: str, value: object) -> bool:
     if name not in SHELL_NAMES or name.startswith("__"):
         return name in SHELL_NAMES
     is_function = isinstance(value, (FunctionType, MethodType, BuiltinFunctionType))
-    modules = [value.__module__] if is_function else [one.__module__ for one in type(value).__mro__]
+    modules = [value.__module__] if is_function else [base.__module__ for base in type(value).__mro__]
     return any(str(module).partition(".")[0] in _SHELL_MODULES for module in modules)
 
 
@@ -396,13 +396,13 @@ class _Walk:
                 self._write(func.value)
             case _:
                 pass
-        for one in node.keywords:
-            if one.arg == "out":
-                self._write(one.value)
+        for keyword in node.keywords:
+            if keyword.arg == "out":
+                self._write(keyword.value)
 
     def _mutates(self, base: ast.expr, method: str, node: ast.Call) -> bool:
         """Return whether a method certainly changes its object: a changing method of a container, or `inplace=True`."""
-        if any(one.arg == "inplace" and ast.unparse(one.value) == "True" for one in node.keywords):
+        if any(keyword.arg == "inplace" and ast.unparse(keyword.value) == "True" for keyword in node.keywords):
             return True
         while isinstance(base, (ast.Attribute, ast.Subscript)):
             base = base.value
@@ -411,22 +411,22 @@ class _Walk:
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         module = "." * node.level + (node.module or "") if isinstance(node, ast.ImportFrom) else ""
-        for one in node.names:
-            path = module or one.name
+        for alias in node.names:
+            path = module or alias.name
             self.imports.add(path)
-            self.is_open |= any(map(_is_door, (*path.split("."), one.name))) or one.name == "*"
-            if one.name == "*":
+            self.is_open |= any(map(_is_door, (*path.split("."), alias.name))) or alias.name == "*"
+            if alias.name == "*":
                 self._stars.append(module)
                 continue
-            name = one.asname or (one.name if module else one.name.partition(".")[0])
-            self._paths[name] = f"{module}.{one.name}" if module else one.name if one.asname else name
+            name = alias.asname or (alias.name if module else alias.name.partition(".")[0])
+            self._paths[name] = f"{module}.{alias.name}" if module else alias.name if alias.asname else name
             self.is_open |= self._paths[name] == "sys.modules"
             if reads.is_imported(self.namespace.get(name), self._paths[name], path):
                 self.kept.add(name)
             else:
                 self._bind(name)
             if (act := risks.of_mention(self._paths[name])) and act[0] == "ends":
-                self._note(node.lineno, *act, f"from {module} import {one.name}")
+                self._note(node.lineno, *act, f"from {module} import {alias.name}")
 
     # -- what expressions stand for ------------------------------------------------------------
 
@@ -496,7 +496,7 @@ class _Walk:
                 mark = "/" if isinstance(op, ast.Div) else ""
                 return None if left is None or right is None else f"{left}{mark}{right}"
             case ast.JoinedStr():
-                return "".join(self.text(one) or "" for one in node.values)
+                return "".join(self.text(part) or "" for part in node.values)
             case ast.FormattedValue():
                 return (
                     value_text
@@ -504,10 +504,10 @@ class _Walk:
                     else f"{{{ast.unparse(node.value)}}}"
                 )
             case ast.List() | ast.Tuple() if node.elts:
-                parts = [self.text(one) for one in node.elts]
-                return " ".join(one or "…" for one in parts) if any(parts) else None
+                parts = [self.text(part) for part in node.elts]
+                return " ".join(part or "…" for part in parts) if any(parts) else None
             case ast.Call() if self.path(node.func).endswith(("Path", "path.join", ".text")) and node.args:
-                parts = [self.text(one) for one in node.args]
+                parts = [self.text(part) for part in node.args]
                 return None if None in parts else "/".join(cast("list[str]", parts))
             case _:
                 return None
@@ -539,7 +539,7 @@ class _Walk:
     @contextmanager
     def _function(self, parameters: ast.arguments, body_names: Iterable[str]) -> Generator[None]:
         """Enter the scope of a function. Its defaults are visited first, because they are evaluated outside."""
-        own = [
+        all_parameters = [
             *parameters.posonlyargs,
             *parameters.args,
             *parameters.kwonlyargs,
@@ -549,16 +549,16 @@ class _Walk:
             [
                 *parameters.defaults,
                 *filter(None, parameters.kw_defaults),
-                *filter(None, (one.annotation for one in own)),
+                *filter(None, (parameter.annotation for parameter in all_parameters)),
             ]
         )
-        with self._scope([*body_names, *(one.arg for one in own)]):
+        with self._scope([*body_names, *(parameter.arg for parameter in all_parameters)]):
             yield
 
 
 def _hands_on(node: ast.Call) -> bool:
     """Return whether a call passes arguments to a method that a text can name, such as an expression for `eval`."""
-    return len(node.args) > 2 or any(one.arg in ("args", "expr", None) for one in node.keywords)  # noqa: PLR2004
+    return len(node.args) > 2 or any(keyword.arg in ("args", "expr", None) for keyword in node.keywords)  # noqa: PLR2004
 
 
 def _parsed(code: str) -> ast.Module | None:

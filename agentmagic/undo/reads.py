@@ -81,8 +81,8 @@ def is_data(value: object) -> bool:
     for _ in range(_MOST_CONTAINERS):
         if not pending:
             return True
-        one = pending.pop()
-        if type(one) not in kinds or (inner := _inside(one, kinds[type(one)])) is None:
+        container = pending.pop()
+        if type(container) not in kinds or (inner := _inside(container, kinds[type(container)])) is None:
             return False
         cells -= len(inner)
         if cells < 0:
@@ -198,7 +198,7 @@ METHODS = _limits({
 })  # fmt: skip
 """Allowed methods, by the largest number of positional arguments. A further argument can be the place of the result."""
 _OF_POLARS = frozenset({"sort", "reverse"})
-"""Methods that change nothing in polars, but can in other libraries."""
+"""Methods that change nothing in polars, but change values of other types, such as lists."""
 _TO_PYTHON = word_set(
     "to_dicts to_dict to_list to_numpy to_pandas to_arrow rows row iter_rows get_columns item columns dtypes schema"
 )
@@ -379,9 +379,9 @@ class _ReadCheck:
                     self.block([*node.body, *node.orelse])
                 case ast.Assert():
                     self._all(node.test, node.msg)
-                case ast.Try() if not any(one.name for one in node.handlers):
+                case ast.Try() if not any(handler.name for handler in node.handlers):
                     self.block([*node.body, *node.orelse, *node.finalbody])
-                    self.block(inner for one in node.handlers for inner in one.body)
+                    self.block(inner for handler in node.handlers for inner in handler.body)
                 case _:
                     raise _UnknownOperation
 
@@ -410,7 +410,7 @@ class _ReadCheck:
                 return self.data(node.value)
             case _:
                 _need(isinstance(node, _OPERATORS))
-                flags = [self.data(one) for one in ast.iter_child_nodes(node) if not isinstance(one, _SIGNS)]
+                flags = [self.data(child) for child in ast.iter_child_nodes(node) if not isinstance(child, _SIGNS)]
                 return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) and any(flags)
 
     def _all(self, *nodes: ast.AST | None) -> None:
@@ -430,7 +430,7 @@ class _ReadCheck:
         for loop in node.generators:
             self.data(loop.iter)
             _need(not loop.is_async and not any(map(_is_part, ast.walk(loop.target))))
-            self._local |= {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+            self._local |= {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
             self._all(*loop.ifs)
         self._all(*((node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)))
         self._local = outer
@@ -442,16 +442,16 @@ class _ReadCheck:
         path, func, args = self._path(node.func), node.func, node.args
         name = path.rpartition(".")[2]
         if (isinstance(func, ast.Name) and self._is_exit(func.id)) or path == "sys.exit":
-            self._all(*args, *(one.value for one in node.keywords))
+            self._all(*args, *(argument.value for argument in node.keywords))
             return False
         if path:
             most, of_polars = FUNCTIONS.get(path), path.startswith("polars.")
-            _need(path.startswith("builtins.") or not any(isinstance(one, ast.Starred) for one in args))
+            _need(path.startswith("builtins.") or not any(isinstance(argument, ast.Starred) for argument in args))
             if path in ("builtins.map", "builtins.filter") and args:
                 self._key(args[0])
                 args = args[1:]
         else:
-            _need(isinstance(func, ast.Attribute) and not any(isinstance(one, ast.Starred) for one in args))
+            _need(isinstance(func, ast.Attribute) and not any(isinstance(argument, ast.Starred) for argument in args))
             of, name = (func.value, func.attr) if isinstance(func, ast.Attribute) else (func, "")
             of_polars = self.data(of)
             _need(name != "format" or _is_plain_format(of))
@@ -462,24 +462,24 @@ class _ReadCheck:
             of_polars &= name not in _TO_PYTHON
         _need(most is not None and len(args) <= most)
         self._all(*args)
-        for one in node.keywords:
-            if one.arg == "key" and path in ("builtins.sorted", "builtins.min", "builtins.max"):
-                self._key(one.value)
-            elif one.arg == "aggfunc":
-                self._reductions(one.value)
+        for argument in node.keywords:
+            if argument.arg == "key" and path in ("builtins.sorted", "builtins.min", "builtins.max"):
+                self._key(argument.value)
+            elif argument.arg == "aggfunc":
+                self._reductions(argument.value)
             else:
-                _need(one.arg and (one.arg in _KEYWORDS or name in _TAKE_ANY_KEYWORD))
-                self.data(one.value)
+                _need(argument.arg and (argument.arg in _KEYWORDS or name in _TAKE_ANY_KEYWORD))
+                self.data(argument.value)
         return of_polars
 
     def _aggregate(self, node: ast.Call) -> None:
         """Check the arguments of a pandas method that calls the methods named in its arguments."""
         _need(len(node.args) + bool(node.keywords) == 1)
-        for one in node.args:
-            self._reductions(one)
-        for one in node.keywords:
-            match one.value:
-                case ast.Tuple(elts=[ast.Constant(), method]) if one.arg:
+        for argument in node.args:
+            self._reductions(argument)
+        for argument in node.keywords:
+            match argument.value:
+                case ast.Tuple(elts=[ast.Constant(), method]) if argument.arg:
                     self._reductions(method)
                 case _:
                     raise _UnknownOperation
@@ -487,12 +487,12 @@ class _ReadCheck:
     def _reductions(self, node: ast.expr) -> None:
         match node:
             case ast.List(elts=inner) | ast.Tuple(elts=inner):
-                for one in inner:
-                    self._reductions(one)
+                for item in inner:
+                    self._reductions(item)
             case ast.Dict():
                 self._all(*node.keys)
-                for one in node.values:
-                    self._reductions(one)
+                for item in node.values:
+                    self._reductions(item)
             case _:
                 _need(isinstance(node, ast.Constant) and node.value in _REDUCTIONS)
 
@@ -504,7 +504,7 @@ class _ReadCheck:
                     inner = ast.walk(ast.parse(text.strip(), mode="eval").body)
                 except (SyntaxError, ValueError):
                     raise _UnknownOperation from None
-                _need(all(isinstance(one, _OF_QUERY) for one in inner))
+                _need(all(isinstance(part, _OF_QUERY) for part in inner))
             case _:
                 raise _UnknownOperation
 
@@ -515,9 +515,9 @@ class _ReadCheck:
                 pass
             case ast.Attribute(value=ast.Name(id="str") as of, attr=name) if self._path(of) == "builtins.str":
                 _need(name in METHODS)
-            case ast.Lambda(args=ast.arguments([], given, None, [], [], None, [])):
+            case ast.Lambda(args=ast.arguments([], parameters, None, [], [], None, [])):
                 outer = self._local
-                self._local |= {one.arg for one in given}
+                self._local |= {parameter.arg for parameter in parameters}
                 self.data(node.body)
                 self._local = outer
             case _:
@@ -598,7 +598,7 @@ def _foreign() -> frozenset[str]:
     for part in parts:
         now, before = tuple(vars(part).values()), _own_parts.get(part, ())
         if len(now) != len(before) or not all(map(operator.is_, now, before)):
-            names = {name for name, one in vars(part).items() if not _is_of(own, one)}
+            names = {name for name, member in vars(part).items() if not _is_of(own, member)}
             _own_parts.update({} if names else {part: now})
             foreign_names |= names
     pandas: Any = sys.modules.get("pandas")

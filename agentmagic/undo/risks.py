@@ -258,7 +258,7 @@ class ProgramCall:
 
     @cached_property
     def _named(self) -> dict[str, ast.expr]:
-        return {one.arg: one.value for one in self.node.keywords if one.arg}
+        return {keyword.arg: keyword.value for keyword in self.node.keywords if keyword.arg}
 
     def _argument(self, place: str = "0") -> ast.expr | None:
         """Return the argument at a place, or else a keyword argument that is a path, an address or a command."""
@@ -267,7 +267,7 @@ class ProgramCall:
         at = int(place) if place.isdigit() else 0
         if len(self.node.args) > at:
             return self.node.args[at]
-        return next((one for name, one in self._named.items() if name in _PATHS), None)
+        return next((value for name, value in self._named.items() if name in _PATHS), None)
 
     def _text(self, place: str = "0") -> str | None:
         return self.text_of(self._argument(place))
@@ -320,7 +320,7 @@ class ProgramCall:
         match self._name:
             case name if name in _FETCHING | _SENDING:
                 texts = map(self.text_of, [*self.node.args[:2], self._named.get("url")])
-                if address := next((one for one in texts if one and _REMOTE.match(one)), None):
+                if address := next((argument for argument in texts if argument and _REMOTE.match(argument)), None):
                     yield ("fetches" if name in _FETCHING else "sends"), address
             case "extractall" if not self.path.endswith(".str.extractall"):
                 yield "writes", text
@@ -333,7 +333,7 @@ class ProgramCall:
             case "create_engine" if text and "://" in text and not text.startswith(("sqlite", "duckdb")):
                 yield "fetches", text
             case "run_line_magic" | "run_cell_magic" | "magic" if text:
-                rest = [self.text_of(one) or "" for one in self.node.args[1:]]
+                rest = [self.text_of(argument) or "" for argument in self.node.args[1:]]
                 yield from of_magic(" ".join([text, *rest]))
             case _:
                 pass
@@ -341,10 +341,10 @@ class ProgramCall:
     def _of_named_methods(self) -> Iterator[Act]:
         """Yield what the methods do that are named by texts in the arguments."""
         for argument in (*self.node.args, *self._named.values()):
-            for one in (
+            for part in (
                 ast.walk(argument) if isinstance(argument, (ast.List, ast.Dict, ast.Tuple, ast.Constant)) else ()
             ):
-                name = _constant(one)
+                name = _constant(part)
                 if name in ("eval", "query", "pipe", "apply", "system"):
                     yield "code", None
                 elif isinstance(name, str) and name.isidentifier() and (act := of_mention(f".{name}")):
@@ -378,7 +378,10 @@ def of_magic(command: str) -> Iterator[Act]:
 
 
 def of_environment(name: str | None) -> Act | None:
-    """Return the act "credential" if an environment variable has the name of a secret, or if `name` is None; else None. A name of None means that the program reads all variables."""
+    """Return the act "credential" if an environment variable is named like a secret, else None.
+
+    If `name` is None, the program reads all variables; this also counts as "credential".
+    """
     return ("credential", name) if name is None or is_secret_name(name) else None
 
 

@@ -94,11 +94,11 @@ class UndoStack(Generic[T]):
 
         Drop those of older changes, if they are too many or too large.
         """
-        changes = [one for one in variables if one.failed or not one.settled.is_set() or one.matters]
-        self.done[-1].variables = None if any(one.failed for one in changes) else changes
+        changes = [record for record in variables if record.failed or not record.settled.is_set() or record.matters]
+        self.done[-1].variables = None if any(record.failed for record in changes) else changes
         budget = 2 * LIMIT
         for index, change in enumerate(reversed(self.done)):
-            budget -= sum(one.size for one in change.variables or ())
+            budget -= sum(record.size for record in change.variables or ())
             if index >= MOST_KEPT or budget < 0:
                 change.variables = None
 
@@ -109,7 +109,7 @@ class UndoStack(Generic[T]):
 
     def saved(self) -> None:
         """Drop the changes that a new journal file, which has only the current turns, does not contain."""
-        last = max((index for index, one in enumerate(self.done) if one.kind != "turn"), default=-1)
+        last = max((index for index, change in enumerate(self.done) if change.kind != "turn"), default=-1)
         self.done, self.undone, self._cut = self.done[last + 1 :], [], None
 
     def mapped(self, function: Callable[[T], S | None]) -> "UndoStack[S]":
@@ -119,7 +119,7 @@ class UndoStack(Generic[T]):
             return tuple(new for turn in old if (new := function(turn)) is not None)
 
         def changes(old: list[Change[T]]) -> list[Change[S]]:
-            return [Change(one.kind, turns(one.before), turns(one.after), one.variables) for one in old]
+            return [Change(change.kind, turns(change.before), turns(change.after), change.variables) for change in old]
 
         stack = UndoStack[S]()
         stack.done, stack.undone = changes(self.done), changes(self.undone)
@@ -153,7 +153,7 @@ class Undone:
     @property
     def problems(self) -> list[str]:
         """What was not restored, and why, one sentence each."""
-        refusals = [f"{shown(name)} was left alone: {shown(why)}." for name, why in self.refused.items()]
+        refusals = [f"{shown(name)} was left alone: {shown(reason)}." for name, reason in self.refused.items()]
         return [self.problem, *refusals] if self.problem else refusals
 
 
@@ -165,15 +165,15 @@ def put_back(changes: list[Changes] | None, outcome: Undone) -> tuple[Undone, li
     """Restore variables, the latest change first. Return the outcome, and the changes that undo this restore."""
     if not outcome.tools:
         return outcome, []
-    if changes is not None and not all(one.settled.is_set() for one in changes):
+    if changes is not None and not all(record.settled.is_set() for record in changes):
         return replace(outcome, problem=STILL_RUNNING), changes
-    if changes is None or any(one.failed for one in changes):
+    if changes is None or any(record.failed for record in changes):
         return replace(outcome, problem=NOT_KEPT), []
     names: set[str] = set()
     reasons: dict[str, str] = {}
     back: list[Changes] = []
-    for one in reversed(changes):
-        step = one.restore()
+    for record in reversed(changes):
+        step = record.restore()
         names.update(step.restored)
         reasons |= {name: why for name, why in step.refused.items() if name not in reasons}
         back.append(step.back)

@@ -136,7 +136,7 @@ def _python_maker(kind: type[Any]) -> Maker:
         return lambda thing: with_attributes(thing, live_states.exception_state(thing))
     if kind.__name__ == "_lru_cache_wrapper":
         return code_states.cache_state
-    base = next((one for one in CONTAINERS if issubclass(kind, one)), _solid(kind))
+    base = next((container for container in CONTAINERS if issubclass(kind, container)), _solid(kind))
     if not is_simple(kind, base):
         return live_states.given_state
     content = CONTAINERS.get(base) or _ROWS.get(base)

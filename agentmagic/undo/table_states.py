@@ -54,18 +54,22 @@ class _Polars(ObjectState):
     """
 
     def same(self, other: ObjectState) -> bool:
-        one, two = self.data, other.data
-        if type(one) is not type(two):
+        own_data, other_data = self.data, other.data
+        if type(own_data) is not type(other_data):
             return False
-        alike = one.schema == two.schema if hasattr(one, "schema") else (one.name, one.dtype) == (two.name, two.dtype)
-        return alike and one.equals(two) and _bits(one).equals(_bits(two))
+        alike = (
+            own_data.schema == other_data.schema
+            if hasattr(own_data, "schema")
+            else (own_data.name, own_data.dtype) == (other_data.name, other_data.dtype)
+        )
+        return alike and own_data.equals(other_data) and _bits(own_data).equals(_bits(other_data))
 
     def put(self) -> None:
         name = "_df" if hasattr(self.thing, "_df") else "_s"
         setattr(self.thing, name, getattr(self.data.clone(), name))
 
     def borrowed(self) -> Collection[Place]:
-        return [place for one in _series_of(self.data) for place in _places(one)]
+        return [place for series in _series_of(self.data) for place in _places(series)]
 
 
 def _series_of(data: Any) -> list[Any]:
@@ -75,9 +79,9 @@ def _series_of(data: Any) -> list[Any]:
 def _bits(data: Any) -> Any:
     """Return the float columns as integers with the same bits, because 0.0 and -0.0 compare as equal."""
     polars = sys.modules["polars"]
-    floats = [one for one in _series_of(data) if one.dtype.is_float()]
-    whole = [one.reinterpret(dtype=getattr(polars, str(one.dtype).replace("Float", "Int"))) for one in floats]
-    return polars.DataFrame([one.alias(str(place)) for place, one in enumerate(whole)])
+    floats = [series for series in _series_of(data) if series.dtype.is_float()]
+    whole = [series.reinterpret(dtype=getattr(polars, str(series.dtype).replace("Float", "Int"))) for series in floats]
+    return polars.DataFrame([series.alias(str(place)) for place, series in enumerate(whole)])
 
 
 def _places(series: Any) -> list[Place]:
@@ -118,7 +122,7 @@ def library_maker(kind: type[Any]) -> Maker | None:  # noqa: PLR0911  (one retur
 def _origin(kind: type[Any]) -> tuple[str, str]:
     """Return the library and the name of the first class in the MRO that belongs to a library in `_LIBRARIES`."""
     origins = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
-    return next((one for one in origins if one[0] in _LIBRARIES), ("", ""))
+    return next((origin for origin in origins if origin[0] in _LIBRARIES), ("", ""))
 
 
 _LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow", "sklearn"})
@@ -134,7 +138,7 @@ def _table(thing: Any) -> ObjectState:
         parts = _parts(block.values)
         if not parts:
             return ObjectState(thing, problem=f"it holds a column of {block.dtype}, which cannot be kept")
-        arrow, arrays = [one for one in parts if _is_arrow(one)], [one for one in parts if not _is_arrow(one)]
+        arrow, arrays = [part for part in parts if _is_arrow(part)], [part for part in parts if not _is_arrow(part)]
         forms.append((type(block.values), block.dtype, block.mgr_locs.as_array.tolist(), list(map(form_of, arrays))))
         roots = list(map(root_of, arrays))
         if block.dtype == object:
@@ -142,7 +146,7 @@ def _table(thing: Any) -> ObjectState:
         elif not _is_text(block.dtype) or len(block.values) <= LONGEST:
             memory += roots
         memory += arrow
-        objects += [one._pa_array for one in arrow]  # noqa: SLF001
+        objects += [part._pa_array for part in arrow]  # noqa: SLF001
         if arrow:
             columns[place] = block.values
     attributes = _attributes(thing)
@@ -168,7 +172,7 @@ def _holder(thing: Any) -> ObjectState:
 
 def _index(thing: Any) -> ObjectState:
     attributes = _attributes(thing)
-    memory = tuple(root_of(one) for one in _parts(thing.__dict__.get("_data")) if not _is_arrow(one))
+    memory = tuple(root_of(part) for part in _parts(thing.__dict__.get("_data")) if not _is_arrow(part))
     return _Holder(thing, tuple(attributes.values()), tuple(attributes), shielded=memory)
 
 
@@ -186,7 +190,9 @@ def _parts(values: Any) -> list[Any]:
     if type(values) is sys.modules["numpy"].ndarray or _is_arrow(values):
         return [values]
     inner = (getattr(values, name, None) for name in (*_ARRAYS, "_codes"))
-    return list({id(part): part for one in inner if one is not None for part in _parts(one)}.values())
+    return list(
+        {id(part): part for inner_values in inner if inner_values is not None for part in _parts(inner_values)}.values()
+    )
 
 
 def _is_arrow(values: Any) -> bool:
@@ -199,6 +205,6 @@ def _is_text(dtype: Any) -> bool:
 
 
 def _polars(thing: Any) -> ObjectState:
-    if any(str(one.dtype) == "Object" for one in _series_of(thing)):
+    if any(str(series.dtype) == "Object" for series in _series_of(thing)):
         return ObjectState(thing, problem="it holds a column of Python objects, which polars does not copy")
     return _Polars(thing, data=thing.clone())

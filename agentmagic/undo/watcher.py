@@ -134,7 +134,7 @@ def _noting(files: dict[str, None]) -> Generator[None]:
         yield
     finally:
         collections = _listening[thread]
-        del collections[next(place for place, one in enumerate(collections) if one is files)]
+        del collections[next(index for index, collection in enumerate(collections) if collection is files)]
         if not collections:
             del _listening[thread]
 

@@ -122,7 +122,7 @@ def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> st
         return cut(frames.array(value, lambda corner: reprs.written(corner, most)), most, CUT)
     if labelled_arrays.is_labelled(value):
         room = min(most, TABLE_BUDGET * CHARACTERS)
-        return cut(labelled_arrays.table(value, room, lambda one: reprs.written(one, room)), most, CUT)
+        return cut(labelled_arrays.table(value, room, lambda item: reprs.written(item, room)), most, CUT)
     if isinstance(value, type) or inspect.isroutine(value):
         return cut(_definition(value), most, CUT)
     return str(value) if type(value) in reprs.SPOKEN else reprs.written(value, most)

@@ -35,9 +35,9 @@ FEWEST_ROWS = 3
 WHOLE = 50
 """Largest number of rows of a frame that is written completely if there is room."""
 ROWS_SHARE = 5
-"""The rows of a longer frame get one part of this many of the room, because the columns say more about it."""
+"""The rows of a longer frame get 1/ROWS_SHARE of the characters, because the columns say more about the frame."""
 LAST_COLUMNS = 3
-"""Number of columns at the end that are always written, because the column to predict is often there."""
+"""Number of columns at the end that are preferred if not all columns fit. The column to predict is often there."""
 MOST_DISTINCT = 10
 """Largest number of distinct values written of a column."""
 EXAMPLES = 3
@@ -96,7 +96,7 @@ def size(value: Any) -> str:
     if not isinstance(shape, tuple):
         return f"{name}, not computed yet"
     rows, *columns = cast("tuple[int, ...]", shape)
-    return ", ".join([name, " x ".join([counted(rows, "row"), *(counted(one, "column") for one in columns)])])
+    return ", ".join([name, " x ".join([counted(rows, "row"), *(counted(number, "column") for number in columns)])])
 
 
 def columns(value: Any, characters: int) -> str:

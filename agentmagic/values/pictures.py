@@ -281,7 +281,7 @@ def _words(value: Any) -> Iterator[str]:
         for axes in getattr(value, "figure", value).axes[:20]:
             yield f"title: {axes.get_title()}"
             yield f"x: {_axis(axes.xaxis)}; y: {_axis(axes.yaxis)}"
-            labels = [one.get_label() for one in (*axes.lines, *axes.collections, *axes.containers)]
+            labels = [artist.get_label() for artist in (*axes.lines, *axes.collections, *axes.containers)]
             yield f"drawn: {', '.join(label for label in labels if not label.startswith('_'))}"
     elif "PIL" in packages:
         yield f"{value.width} x {value.height} pixels, {value.mode}"
