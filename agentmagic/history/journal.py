@@ -233,10 +233,8 @@ class Journal:
 
     def _leave_to_parent(self) -> None:
         """Stop writing in a forked child process, because the file and its lock belong to the parent process."""
-        self._process, self._guard = (
-            os.getpid(),
-            threading.RLock(),
-        )  # a thread of the parent may have locked the old guard
+        # Replace the guard, because a thread of the parent may have locked it.
+        self._process, self._guard = os.getpid(), threading.RLock()
         self._file = self._lock = self._closing = None
         self._stop(_Taken(f"{self.path} belongs to the process that this one was forked from."))
 

@@ -99,7 +99,7 @@ class Memory(_OwnedArray):
         return form_of(self.thing)
 
     def same(self, other: ObjectState) -> bool:
-        """Return whether form and digest are equal. Without a digest on both sides, only the form is compared.
+        """Return whether form and digest are equal. If a digest is missing, only the form is compared.
 
         A missing digest means that no code could write to the memory.
         """

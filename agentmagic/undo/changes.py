@@ -268,9 +268,8 @@ class _Undoing:
     def put_back(self, namespace: Variables) -> None:
         """Restore the objects in place, then the bindings of the names."""
         states = [self._before.states[object_id] for object_id in self._written()]
-        for state in sorted(
-            states, key=lambda state: changing(state.hashed)
-        ):  # keys before the containers that hash them
+        # Restore keys before the containers that hash them.
+        for state in sorted(states, key=lambda state: changing(state.hashed)):
             try:
                 state.put()
             except Exception as error:  # noqa: BLE001  (a class of the user may raise anything)

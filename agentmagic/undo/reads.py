@@ -368,9 +368,7 @@ class _ReadCheck:
             match node:
                 case ast.Pass():
                     pass
-                case (
-                    ast.Import(names=names) | ast.ImportFrom(names=names)
-                ):  # the caller checks the names that they bind
+                case ast.Import(names=names) | ast.ImportFrom(names=names):  # the caller checks the bound names
                     _need(names[0].name != "*")
                 case ast.Expr(value=value):
                     self.data(value)

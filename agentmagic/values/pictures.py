@@ -206,9 +206,8 @@ def _saved(save: Callable[..., Any], **options: Any) -> bytes:
 
 
 def _bytes(result: Any) -> bytes:
-    data = (
-        cast("tuple[Any, ...]", result)[0] if isinstance(result, tuple) else result
-    )  # methods for IPython can add metadata
+    # A method such as `_repr_png_` can return a tuple with metadata.
+    data = cast("tuple[Any, ...]", result)[0] if isinstance(result, tuple) else result
     if not isinstance(data, bytes):
         raise NoPicture("it draws itself as nothing")
     return data

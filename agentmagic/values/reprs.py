@@ -179,7 +179,7 @@ class _Writer:
 
 
 def _learn(name: Any, value: Any) -> None:
-    """If a key or field is named like a secret, register its text, so that the text is blanked from now on."""
+    """Register the text of a key or field that is named like a secret, so that the text is blanked from now on."""
     if isinstance(name, str) and isinstance(value, str):
         learn(name, value[:LONGEST_SECRET])
 
