@@ -105,7 +105,10 @@ class _Pickled(NoCopy):
 
 
 class _Iterator(ObjectState):
-    """An iterator over a sequence; `data` is its position, or None if it has ended. It cannot be restored then."""
+    """An iterator over a sequence; `data` is its position, or None if it has ended.
+
+    An ended iterator cannot be restored.
+    """
 
     def obstacle(self, now: ObjectState) -> str:
         return NoCopy.obstacle(self, now) if now.data is None or self.data is None else ""  # type: ignore[arg-type]

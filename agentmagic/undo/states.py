@@ -67,7 +67,7 @@ _ROWS: dict[type[Any], Maker] = {
 
 
 MAKERS: dict[type[Any], Maker | None] = {}
-"""Cache of `maker_of`."""
+"""The results of `maker_of`, by type."""
 
 
 def maker_of(kind: type[Any]) -> Maker | None:
