@@ -1,1 +1,1 @@
-"""The past of a session: its turns, and the journal file that keeps them."""
+"""The history of a session: its turns, and the journal file that stores them."""

@@ -1,4 +1,4 @@
-"""The past of a session: its turns, each with the log of its events and the messages that they fold to."""
+"""The history of a session: its turns, each with the log of its events and the messages made from them."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -42,12 +42,12 @@ from agentmagic.tools.notebook.proposals import open_proposals
 from agentmagic.undo.stack import UndoStack
 
 _AROUND = 60
-"""Characters shown on each side of what was found."""
+"""Characters shown on each side of a match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A finished turn: the log of its events, the last one a TurnFinished, and the messages that it added."""
+    """A finished turn: the log of its events, which ends with a TurnFinished, and the messages that it added."""
 
     events: tuple[Event, ...]
     messages: tuple[Message, ...]
@@ -59,18 +59,18 @@ class Turn:
 
     @property
     def result(self) -> RunResult | None:
-        """The result, or None if the log has no end."""
+        """The result, or None if the log does not end with a TurnFinished."""
         last = self.events[-1]
         return last.result if isinstance(last, TurnFinished) else None
 
     @property
     def answer(self) -> str:
-        """The final text."""
+        """The final text of the model, or "" if there is no result."""
         return self.result.final_text if self.result else ""
 
     @property
     def unsent(self) -> bool:
-        """Whether the turn ended before the model had finished anything: later requests leave its prompt out."""
+        """Whether the turn ended before the model finished any part. Later requests then leave out its prompt."""
         return self.result is not None and self.result.unsent
 
     @property
@@ -85,14 +85,14 @@ class Turn:
 
     @property
     def tool_calls(self) -> int:
-        """How many tool calls were settled."""
+        """The number of tool calls that have a result."""
         return sum(isinstance(event, ToolFinished) for event in map(innermost, self.events))
 
     @property
     def tool_failures(self) -> int:
-        """How many tool calls did not succeed."""
-        ended = (event for event in map(innermost, self.events) if isinstance(event, ToolFinished))
-        return sum(event.result.is_error for event in ended)
+        """The number of tool calls that did not succeed."""
+        finish_events = (event for event in map(innermost, self.events) if isinstance(event, ToolFinished))
+        return sum(event.result.is_error for event in finish_events)
 
     def __repr__(self) -> str:
         prompt = redact(self.prompt.text)[:_AROUND]
@@ -101,7 +101,7 @@ class Turn:
 
 @value_class
 class Match:
-    """A place of a searched text: the index of the turn, the role of the message, and the text around the place."""
+    """A match of a search: the index of the turn, the role of the message, and the text around the match."""
 
     turn: int
     role: Role
@@ -111,14 +111,14 @@ class Match:
 class History:
     """The turns of a session, oldest first.
 
-    `turns` are the finished turns, and the first turns are a valid history of their own. `messages` are the
-    messages of all turns, `unsent` the places among them that requests leave out, `usage` the tokens and cost of the
-    turns, and `call_ids` the ids of all calls. `compacted` is the last Compacted event of the turns, or None: it says
-    how the next request is compacted. `proposals` are the proposed cells that are open. `changes` are what `undo` and
-    `redo` go through.
+    `turns` are the finished turns; any number of first turns is a valid history too. `messages` are the messages of all
+    turns, `unsent` the indexes of those that requests leave out, `usage` the tokens and cost of the turns, and
+    `call_ids` the ids of all calls. `compacted` is the last Compacted event of the turns, or None; it controls how the
+    next request is compacted. `proposals` are the proposed cells that are still open. `changes` is the stack for `undo`
+    and `redo`.
 
-    Events are written to the `journal`, if there is one, as they happen. Turns that the history was made with, and
-    that the journal does not hold, are written first. The messages are a valid history after every turn.
+    Events are written to the `journal`, if there is one, as they happen. Turns that the history was created with, and
+    that are not in the journal, are written first. The messages are a valid history after every turn.
     """
 
     def __init__(
@@ -131,24 +131,24 @@ class History:
 
     @classmethod
     def of(cls, turns: Iterable[Sequence[Event]], journal: Journal | None = None) -> "History":
-        """Make a history of logs, one for each turn, as `journal_reader.read` returns them."""
+        """Return a history made from logs, one for each turn, as `journal_reader.read` returns them."""
         return cls((turn_of(events) for events in turns), journal)
 
     @classmethod
     def of_saved(cls, saved: Saved, journal: Journal) -> "History":
-        """Make a history of what a journal holds, with what can be undone."""
-        made: dict[int, Turn] = {}  # a turn stands in many changes
+        """Return a history with the content of a journal, including the changes that can be undone."""
+        turns_by_id: dict[int, Turn] = {}  # one turn is part of many changes
 
         def turn(events: Sequence[Event]) -> Turn:
-            if id(events) not in made:
-                made[id(events)] = turn_of(events)
-            return made[id(events)]
+            if id(events) not in turns_by_id:
+                turns_by_id[id(events)] = turn_of(events)
+            return turns_by_id[id(events)]
 
         return cls(map(turn, saved.turns), journal, saved.changes.mapped(turn))
 
     @classmethod
     def of_messages(cls, messages: Sequence[Message], model: str = "", journal: Journal | None = None) -> "History":
-        """Make a history of messages of any origin; messages that no provider would accept are repaired."""
+        """Return a history made from messages of any origin. Messages that no provider would accept are repaired."""
         return cls.of(unfold(messages, model), journal)
 
     def __len__(self) -> int:
@@ -156,34 +156,37 @@ class History:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The logs of all turns."""
+        """The events of all turns, in order."""
         return tuple(event for turn in self.turns for event in turn.events)
 
     @property
     def sent(self) -> tuple[Message, ...]:
-        """The messages without those that requests leave out."""
+        """The messages, except those that requests leave out."""
         if not self.unsent:
             return self.messages
         return tuple(message for place, message in enumerate(self.messages) if place not in self.unsent)
 
     @property
     def tool_calls(self) -> int:
-        """How many tool calls were settled."""
+        """The number of tool calls that have a result."""
         return sum(turn.tool_calls for turn in self.turns)
 
     @property
     def tool_failures(self) -> int:
-        """How many tool calls did not succeed."""
+        """The number of tool calls that did not succeed."""
         return sum(turn.tool_failures for turn in self.turns)
 
     def record(self, event: Event) -> None:
-        """Write an event to the journal; a file that cannot be written raises nothing."""
+        """Write an event to the journal. Raises nothing if the file cannot be written."""
         if self.journal is not None:
             self._write_earlier(self.journal)
             self.journal.write(event)
 
     def keep_in(self, journal: Journal) -> None:
-        """Write to a journal from now on, the turns so far first, if there was none."""
+        """Write to this journal from now on, starting with the turns so far.
+
+        Does nothing if there is a journal already.
+        """
         if self.journal is None:
             self.journal = journal
             if self.turns:
@@ -197,14 +200,14 @@ class History:
                 journal.write(earlier)
 
     def add(self, events: Sequence[Event], messages: tuple[Message, ...] | None = None) -> None:
-        """Append a finished turn; its messages are those of its result if they are not given."""
+        """Append a finished turn. Its messages are those of its result, unless `messages` is given."""
         if events and isinstance(events[0], TurnStarted):
             turn = turn_of(events, messages)
             self.changes.add(self.turns, turn)
             self._append(turn)
 
     def amend(self, event: Event) -> None:
-        """Add an event, which came after the last turn, to the log of that turn."""
+        """Add an event that came after the last turn to the log of that turn."""
         if not self.turns:
             return
         old = self.turns[-1]
@@ -217,20 +220,23 @@ class History:
             self.usage += event.usage
 
     def cut(self, turns: int) -> None:
-        """Keep only the first turns."""
+        """Keep only the first `turns` turns."""
         if turns >= len(self.turns):
             return
         self._keep(self.changes.cut(self.turns, turns))
         self._write(HistoryCut(len(self.turns)))
 
     def clear(self) -> None:
-        """Forget every turn, until `undo` brings them back."""
+        """Remove all turns. `undo` restores them."""
         if self.turns:
             self._keep(self.changes.clear(self.turns))
             self._write(HistoryCut(0, cleared=True))
 
     def undo(self) -> Message | None:
-        """Undo the last change; return the prompt of the turn that it forgets, None if it brings back cleared ones."""
+        """Undo the last change. Return the prompt of the turn that was removed.
+
+        Return None if the change cleared the turns, which are restored, or if there is no change to undo.
+        """
         change = self.changes.undo(self.turns)
         if change is None:
             return None
@@ -239,7 +245,10 @@ class History:
         return None if change.kind == "clear" else change.after[-1].prompt if change.after else None
 
     def redo(self) -> Message | None:
-        """Do the change again that was undone last; return the prompt of the turn that comes back."""
+        """Redo the change that was undone last.
+
+        Return the prompt of the turn that is restored, or None if there is none.
+        """
         change = self.changes.redo()
         if change is None:
             return None
@@ -253,7 +262,9 @@ class History:
         return self.journal is not None and not self.journal.problem
 
     def save(self, journal: Journal, in_doubt: Iterable[ToolKey] = ()) -> None:
-        """Write every turn to a journal with a new file, and continue with it if there was no journal or it failed.
+        """Write all turns to a new file of a journal.
+
+        Use this journal from now on if there was none, or if it failed.
 
         Raises JournalError, and changes nothing, if the file exists already or cannot be written.
         """
@@ -265,25 +276,25 @@ class History:
             self.changes.saved()
 
     def close(self) -> None:
-        """Close the file of the journal; a later event opens it again."""
+        """Close the file of the journal. A later event opens it again."""
         if self.journal is not None:
             self.journal.close()
 
     def fork(self, turns: int | None = None) -> "History":
-        """Return an independent history, without a journal, of the first turns or of all turns."""
+        """Return an independent history, without a journal, of the first `turns` turns or of all turns."""
         return History(self.turns[:turns])
 
     def search(self, words: str) -> list[Match]:
-        """Find words in prompts, answers, and the arguments and results of calls; case does not matter."""
+        """Return the matches of words in prompts, answers, and the arguments and results of calls, ignoring case."""
         if not words.strip():
             return []
-        wanted = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
+        pattern = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
         return [
-            Match(number, message.role, _excerpt(text, found))
+            Match(number, message.role, _excerpt(text, match))
             for number, turn in enumerate(self.turns)
             for message in turn.messages
             for text in map(redact, map(_text, message.parts))
-            if (found := wanted.search(text))
+            if (match := pattern.search(text))
         ]
 
     def _write(self, cut: HistoryCut) -> None:
@@ -297,33 +308,36 @@ class History:
         self.usage = Usage()
         self.compacted: Compacted | None = None
         self.proposals: tuple[CellProposed, ...] = ()
-        # Grows in place: a session asks at every call whether an id is new.
+        # One set that grows in place, because a session checks for every call whether its id is new.
         self._call_ids: set[str] = set()
         self.call_ids: AbstractSet[str] = self._call_ids
         self._append(*turns)
 
     def _append(self, *turns: Turn) -> None:
         self.turns += turns
-        added = [(message, turn.unsent) for turn in turns for message in turn.messages]
-        self.unsent |= {place for place, (_, unsent) in enumerate(added, len(self.messages)) if unsent}
-        self.messages += tuple(message for message, _ in added)
-        self._call_ids.update(call.id for message, _ in added for call in message.calls)
+        new_messages = [(message, turn.unsent) for turn in turns for message in turn.messages]
+        self.unsent |= {place for place, (_, unsent) in enumerate(new_messages, len(self.messages)) if unsent}
+        self.messages += tuple(message for message, _ in new_messages)
+        self._call_ids.update(call.id for message, _ in new_messages for call in message.calls)
         self.usage = sum((turn.usage for turn in turns), self.usage)
         events = [event for turn in turns for event in turn.events]
         self.proposals = open_proposals((*self.proposals, *events))
         for event in events:
-            # The numbers of a damaged file can point behind its last message.
+            # In a damaged file, these numbers can point past the last message.
             if isinstance(event, Compacted) and max(event.covers, event.prompt) < len(self.messages):
                 self.compacted = event
 
 
 def turn_of(events: Sequence[Event], messages: tuple[Message, ...] | None = None) -> Turn:
-    """Make a turn of its events; its messages are those of its result, or else folded, if they are not given."""
+    """Return a turn with these events.
+
+    If `messages` is None, they are taken from its result, or else from the events.
+    """
     log = without_deltas(events)
     last = log[-1]
     if isinstance(last, TurnFinished):
         messages = last.result.history_delta if messages is None else messages
-        if log is not events:  # the result must not keep the deltas either
+        if log is not events:  # remove the deltas from the result too
             log = (*log[:-1], TurnFinished(replace(last.result, events=log[:-1])))
     return Turn(log, fold(log) if messages is None else messages)
 
@@ -340,7 +354,7 @@ def _text(part: Part) -> str:
             return as_text(part)
 
 
-def _excerpt(text: str, found: re.Match[str]) -> str:
-    start, end = max(0, found.start() - _AROUND), found.end() + _AROUND
-    words = one_line(text[start:end], end - start + 1)
-    return f"{'…' if start else ''}{words}{'…' if end < len(text) else ''}"
+def _excerpt(text: str, match: re.Match[str]) -> str:
+    start, end = max(0, match.start() - _AROUND), match.end() + _AROUND
+    excerpt = one_line(text[start:end], end - start + 1)
+    return f"{'…' if start else ''}{excerpt}{'…' if end < len(text) else ''}"

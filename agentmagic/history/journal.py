@@ -31,33 +31,33 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 FOLDER = ".agentmagic"
-"""The folder, beside a notebook, in which its conversations are saved."""
+"""The folder beside a notebook in which its conversations are saved."""
 
 _BOUNDARIES = (TurnStarted, ToolStarted, ToolFinished, TurnFinished, HistoryCut)
-"""After these records the file is synced to the disk."""
+"""Records after which the file is synced to the disk."""
 _LONGEST_SYNC = 2.0
-"""Seconds; closing waits no longer for the disk, since a network disk may take any time."""
+"""Seconds that closing waits for the disk at most, because a network disk can take any time."""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _OWNER_ONLY = 0o600  # conversations are private
 _IN_MEMORY = "What is said from here on is kept in memory only; session.save(FILE) or %agent save FILE saves all of it."
 
 
 class _Taken(JournalError):
-    """Another kernel or session writes the file."""
+    """Raised when another kernel or session writes the file."""
 
 
 class Journal:
-    """The file of one conversation; no file is touched before the first `write` or `resume`.
+    """The file of one conversation. No file is opened before the first `write` or `resume`.
 
-    `write` hands the record to the operating system before it returns, so the record survives any end of the
-    process. At the beginning and end of a turn and of a tool call, a thread syncs the file to the disk, and the
-    caller does not wait for it: a loss of power may lose the last moments.
+    `write` hands the record to the operating system before it returns, so the record survives any end of the process.
+    At the beginning and end of a turn and of a tool call, a thread syncs the file to the disk. The caller does not wait
+    for it, so a power failure can lose the last moments.
 
-    `write`, `resume` and `close` never raise for a problem with the file. When the file cannot be written any
-    more, `problem` explains it in sentences, `tell` is called once with them, from any thread, and nothing is
-    written from then on: the conversation goes on in memory. `taken` is True if the reason is that another kernel
-    or session writes the file. `begun` is True if the file holds this conversation. `replays` says that the turns to
-    come cost nothing, since they are played from a cassette, and `was_replayed` tells it of one that has ended.
+    `write`, `resume` and `close` never raise for a problem with the file. If the file cannot be written any more,
+    `problem` is set to sentences that explain it, and `tell` is called once with them, in any thread. Then nothing more
+    is written, and the conversation continues in memory. `taken` is True if another kernel or session writes the file.
+    `begun` is True if the file contains this conversation. `replays` is True if later turns cost nothing, because they
+    are replayed from a cassette; `was_replayed` returns the same for a turn that has ended.
     """
 
     def __init__(self, path: Path, *, tell: Callable[[str], None]) -> None:
@@ -77,10 +77,10 @@ class Journal:
         self._process = os.getpid()
 
     def write(self, record: Record) -> None:
-        """Append a record; the first one begins the file.
+        """Append a record. The first record creates the file.
 
-        If the file holds a conversation that was not resumed, that file is kept under the next free name, for
-        example `NAME.1.jsonl`. Of a record that is too large, only a part is written.
+        If the file has a conversation that was not resumed, it is first renamed to the next free name, for example
+        `NAME.1.jsonl`. If a record is too large, only a part of it is written.
         """
         if self._process != os.getpid():
             self._leave_to_parent()
@@ -103,7 +103,7 @@ class Journal:
             self._stop(error)
 
     def begin(self, records: Iterable[Record]) -> None:
-        """Write a whole conversation to a new file and close it; a later `write` goes on there.
+        """Write a whole conversation to a new file and close it. A later `write` appends to this file.
 
         Raises JournalError, and leaves no file behind, if the file exists already or cannot be written.
         """
@@ -131,9 +131,9 @@ class Journal:
         self.begun = True
 
     def resume(self) -> Saved:
-        """Read the conversation of the file and continue it; a turn that was cut off is ended in the file too.
+        """Return the conversation in the file, and continue it. A turn that was cut off is ended in the file too.
 
-        Raises JournalError as `read` does.
+        Raises JournalError like `read`.
         """
         if holds_journal(self.path):
             try:
@@ -141,16 +141,16 @@ class Journal:
             except (JournalError, OSError) as error:
                 self._stop(error)
         try:
-            saved = read(self.path)
+            content = read(self.path)
         except JournalError:
             self.close()
             raise
         if self._lock is not None:
-            self._continue(saved)
-        return saved
+            self._continue(content)
+        return content
 
     def close(self) -> None:
-        """Close the file; a later `write` opens it again if no other session wrote to it.
+        """Close the file. A later `write` opens it again, if no other session wrote to it.
 
         Waits up to two seconds for the sync to the disk.
         """
@@ -166,17 +166,17 @@ class Journal:
             if lock is not None:
                 lock.release()
 
-    def _continue(self, saved: Saved) -> None:
+    def _continue(self, content: Saved) -> None:
         try:
-            with self.path.open("rb") as written:
-                written.seek(-1, os.SEEK_END)
-                torn = written.read(1) != b"\n"
+            with self.path.open("rb") as reader:
+                reader.seek(-1, os.SEEK_END)
+                ends_inside_line = reader.read(1) != b"\n"
             file = self._open_file()
             self.begun = True
-            if torn:
+            if ends_inside_line:
                 file.append(b"\n")
-            if saved.closing or saved.lost_turns:
-                for record in (InDoubt(tuple(sorted(saved.in_doubt))), *saved.closing):
+            if content.closing or content.lost_turns:
+                for record in (InDoubt(tuple(sorted(content.in_doubt))), *content.closing):
                     file.append(self._line(record))
                 file.sync()
         except OSError as error:
@@ -184,7 +184,7 @@ class Journal:
 
     def _open(self) -> "_File":
         make_folder(self.path.parent)
-        holds_journal(self.path)  # raises for any other file, before a lock file is put beside it
+        holds_journal(self.path)  # raises if the file is not a journal, before a lock file is created
         self._acquire()
         if not self.begun:
             _set_aside(self.path)
@@ -199,11 +199,11 @@ class Journal:
 
     def _open_file(self) -> "_File":
         file = self._file = _File(self.path, weakref.WeakMethod(self._stop))
-        self._closing = weakref.finalize(self, file.close)  # also if the journal is dropped unclosed
+        self._closing = weakref.finalize(self, file.close)  # also if the journal is garbage-collected
         return file
 
     def _acquire(self) -> None:
-        """Take the lock; the operating system releases it if the process ends."""
+        """Lock the file. The operating system releases the lock if the process ends."""
         if self._lock is not None:
             return
         from filelock import Timeout
@@ -212,7 +212,7 @@ class Journal:
         try:
             lock.acquire()
         except Timeout as error:
-            if not Path(lock.lock_file).exists():  # a folder that cannot be written looks like a timeout too
+            if not Path(lock.lock_file).exists():  # a read-only folder also raises Timeout
                 raise OSError(errno.EROFS, "no file can be made beside it") from error
             raise _Taken(
                 f"{self.path} is being written by another kernel or session; load it again when that one is closed."
@@ -221,19 +221,20 @@ class Journal:
 
     def _line(self, record: Record) -> bytes:
         """Return the line of a record, or an empty line if the record cannot be written."""
-        record, lost = fitting(record)
+        record, losses = fitting(record)
         try:
             line = encode_record(record)
         except ValueError as error:
-            line, lost = b"", (str(error),)
-        if lost and not self._incomplete:
+            line, losses = b"", (str(error),)
+        if losses and not self._incomplete:
             self._incomplete = True
-            self._tell(f"A part of this conversation is too large to be saved in {self.path.name}: {lost[0]}.")
+            self._tell(f"A part of this conversation is too large to be saved in {self.path.name}: {losses[0]}.")
         return line
 
     def _leave_to_parent(self) -> None:
-        """Stop writing in a forked child, which has the file and the lock of its parent."""
-        self._process, self._guard = os.getpid(), threading.RLock()  # a thread of the parent may hold the guard
+        """Stop writing in a forked child process, because the file and its lock belong to the parent process."""
+        # Replace the guard, because a thread of the parent may have locked it.
+        self._process, self._guard = os.getpid(), threading.RLock()
         self._file = self._lock = self._closing = None
         self._stop(_Taken(f"{self.path} belongs to the process that this one was forked from."))
 
@@ -241,14 +242,14 @@ class Journal:
         return JournalError(f"{self.path} cannot be written: {error.strerror or error}. Choose another file.")
 
     def _stop(self, error: JournalError | OSError) -> None:
-        """Stop writing, and tell the reason once."""
-        why = str(error)
+        """Stop writing, and report the reason once."""
+        reason = str(error)
         if isinstance(error, OSError):
-            why = f"The conversation cannot be saved in {self.path}: {error.strerror or error}. {_advice(error)}"
+            reason = f"The conversation cannot be saved in {self.path}: {error.strerror or error}. {_advice(error)}"
         with self._guard:
             if self.problem:
                 return
-            self.problem = f"{why} {_IN_MEMORY}"
+            self.problem = f"{reason} {_IN_MEMORY}"
             self.taken = isinstance(error, _Taken)
         self.close()
         self._tell(self.problem)
@@ -257,8 +258,8 @@ class Journal:
 class _File:
     """An open file and the thread that syncs it to the disk.
 
-    `failed` is called on that thread if the sync fails or the file is gone. It is a weak reference, so that the
-    thread does not keep a dropped journal alive.
+    `failed` is called on that thread if the sync fails or the file is gone. It is a weak reference, so that the thread
+    does not keep an unused journal alive.
     """
 
     def __init__(self, path: Path, failed: "weakref.WeakMethod[Callable[[OSError], None]]") -> None:
@@ -269,11 +270,11 @@ class _File:
         self._thread: threading.Thread | None = None
 
     def append(self, line: bytes) -> None:
-        """Append in one write, so that lines never mix and no line waits in a buffer."""
+        """Append a line in one write, so that lines never mix and no line waits in a buffer."""
         append(self._number, line)
 
     def sync(self) -> None:
-        """Request a sync to the disk, without waiting for it if there are threads."""
+        """Request a sync to the disk. Does not wait for it, unless the platform has no threads."""
         if not HOME.threads:
             self._sync()
             return
@@ -283,27 +284,27 @@ class _File:
         self._wanted.put(True)
 
     def size(self) -> int:
-        """Return the bytes in the file."""
+        """Return the size of the file in bytes."""
         return os.fstat(self._number).st_size
 
     def close(self) -> None:
-        """Close the file after the last sync; wait a short time for it."""
+        """Close the file after the last sync, and wait for that at most _LONGEST_SYNC seconds."""
         if self._thread is None:
             os.close(self._number)
             return
         self._wanted.put(False)
-        if self._thread is not threading.current_thread():  # `failed` closes the file on the thread itself
+        if self._thread is not threading.current_thread():  # `failed` can call this in the thread itself
             self._thread.join(_LONGEST_SYNC)
 
     def _keep(self) -> None:
-        """Sync at every request until the file is closed; requests that came meanwhile share one sync."""
+        """Sync the file at every request, until it is closed. Requests that come during a sync share the next one."""
         going_on = True
         while going_on:
-            wanted = [self._wanted.get()]
+            requests = [self._wanted.get()]
             while not self._wanted.empty():
-                wanted.append(self._wanted.get())
-            going_on = False not in wanted
-            if True in wanted:
+                requests.append(self._wanted.get())
+            going_on = False not in requests
+            if True in requests:
                 self._sync()
         os.close(self._number)
 
@@ -313,13 +314,13 @@ class _File:
             if not self._path.exists():
                 raise FileNotFoundError(errno.ENOENT, "the file was deleted or moved")
         except OSError as error:
-            failed = self._failed()
-            if failed is not None:
-                failed(error)
+            on_failure = self._failed()
+            if on_failure is not None:
+                on_failure(error)
 
 
 def in_use(path: Path) -> bool:
-    """Return whether a kernel or session writes this file now."""
+    """Return whether a kernel or session is writing this file."""
     from filelock import Timeout
 
     try:
@@ -330,14 +331,14 @@ def in_use(path: Path) -> bool:
 
 
 def file_lock(path: Path, wait: float = 0) -> "BaseFileLock":
-    """Return the lock of a file, `FILE.lock`, whose `acquire` waits so many seconds for another process."""
+    """Return the lock of a file, `FILE.lock`. Its `acquire` waits up to `wait` seconds for another process."""
     from filelock import FileLock
 
     return FileLock(f"{path}.lock", timeout=wait, poll_interval=0.01, thread_local=False)
 
 
 def append(file: int, line: bytes) -> None:
-    """Write a line in one write. Raises OSError if the disk takes only a part of it."""
+    """Write a line in one write. Raises OSError if only a part of it fits on the disk."""
     if os.write(file, line) < len(line):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -349,7 +350,10 @@ def _advice(error: OSError) -> str:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder; a new `.agentmagic` folder keeps its conversations out of version control."""
+    """Create a folder.
+
+    A new `.agentmagic` folder gets a `.gitignore`, so that conversations stay out of version control.
+    """
     above = (folder, *folder.parents)
     new = next((path for path in above if path.name == FOLDER and not path.exists()), None)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Reads journals back as whole turns, also from files that are damaged or were cut off."""
+"""Reads journals as whole turns, even from files that are damaged or were cut off."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,16 +38,16 @@ _EXCERPT = 60
 class Saved:
     """The content of a journal: whole turns, each from its TurnStarted to its TurnFinished.
 
-    `changes` can be undone and done again. `problems` says in sentences what could not be read, and that the last turn
-    was cut off. `closing` are the events that complete the last turn if the file breaks off before its end.
+    `changes` is the stack for undo and redo. `problems` are sentences about lines that could not be read, and about a
+    last turn that was cut off. `closing` are the events that complete such a turn and are missing in the file.
 
-    `spent` is the cost of every turn in the file, undone turns included. `lost_turns` counts the turns whose
-    beginning could not be read, and which are not among `turns`.
+    `spent` is the cost of all turns in the file, undone turns included. `lost_turns` is the number of turns whose
+    beginning could not be read; they are not in `turns`.
 
-    `in_doubt` names the tools that may have done something that the conversation does not know of. The user is
-    asked before they run again. A tool is in doubt if a call of it was begun and the file does not say how the
-    call ended. It stays in doubt, also if turns are undone or cleared, until the user approves a later call of
-    it, or a later call succeeds.
+    `in_doubt` names the tools that may have done something that the conversation does not show. The user is asked
+    before they run again. A tool is in doubt if the file shows that a call of it began, but not how the call ended. It
+    stays in doubt, even if turns are undone or cleared, until the user approves a later call of it, or a later call
+    succeeds.
     """
 
     turns: tuple[tuple[Event, ...], ...]
@@ -61,7 +61,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class SavedConversation:
-    """A journal in a folder; `prompt` is the beginning of its first prompt, `modified` a time as of `time.time`.
+    """A journal in a folder. `prompt` is the beginning of its first prompt, `modified` a time in seconds since 1970.
 
     `turns` is None if the file was too long to count them.
     """
@@ -74,7 +74,7 @@ class SavedConversation:
 
 
 def read(path: Path) -> Saved:
-    """Read a journal.
+    """Return the content of a journal.
 
     Raises JournalError if the file is missing, cannot be read, is not a journal or has a newer format.
     """
@@ -85,9 +85,9 @@ def read(path: Path) -> Saved:
 
 
 def holds_journal(path: Path) -> bool:
-    """Return whether a file holds a journal; a file that is missing, empty or cut off in its header does not.
+    """Return whether a file contains a journal. Return False if it is missing, empty or cut off in its header.
 
-    Raises JournalError for a file of anything else, of a newer format, or that cannot be read.
+    Raises JournalError if the file has other content or a newer format, or cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -100,16 +100,18 @@ def holds_journal(path: Path) -> bool:
 
 
 def saved_in(folder: Path, most: int | None = None) -> list[SavedConversation]:
-    """Return the conversations saved in a folder, the last used first; a missing folder has none.
+    """Return the conversations saved in a folder, the last used first; an empty list if the folder is missing.
 
-    Of each file at most `most` bytes are read, if that is given.
+    The turns in a file of more than `most` bytes are not counted; None means no limit.
     """
-    found = [saved for path in folder.glob("*.jsonl") if (saved := _glance(path, most)) is not None]
-    return sorted(found, key=lambda saved: saved.modified, reverse=True)
+    conversations = [
+        conversation for path in folder.glob("*.jsonl") if (conversation := _glance(path, most)) is not None
+    ]
+    return sorted(conversations, key=lambda conversation: conversation.modified, reverse=True)
 
 
 def _glance(path: Path, most: int | None) -> SavedConversation | None:
-    # A list of many long files must be quick, so only the lines that begin and cut turns are decoded.
+    # Listing many long files must be fast, so decode only the lines that begin or remove turns.
     prompts: tuple[str, ...] = ()
     changes = UndoStack[str]()
     try:
@@ -124,14 +126,14 @@ def _glance(path: Path, most: int | None) -> SavedConversation | None:
                     case _:
                         pass
         turns = len(prompts) if whole else 0 if not holds_journal(path) or _is_cleared(path) else None
-        modified = path.stat().st_mtime
+        mtime = path.stat().st_mtime
     except (JournalError, OSError):
         return None
-    return SavedConversation(path.stem, path, turns, one_line(prompts[0], _EXCERPT) if prompts else "", modified)
+    return SavedConversation(path.stem, path, turns, one_line(prompts[0], _EXCERPT) if prompts else "", mtime)
 
 
 def _is_cleared(path: Path) -> bool:
-    """Return whether the last line of a file forgets every turn."""
+    """Return whether the last line of a file removes all turns."""
     with path.open("rb") as file:
         file.seek(-min(LONGEST_HEADER, path.stat().st_size), os.SEEK_END)
         lines = file.read().splitlines()
@@ -140,14 +142,17 @@ def _is_cleared(path: Path) -> bool:
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """Yield the lines after the header; of a line that is too long, its beginning, which is not a record."""
+    """Yield the lines after the header.
+
+    For a line that is too long, yield only its beginning, which is not a record.
+    """
     try:
         with path.open("rb") as file:
             if not begins_journal(path, file.readline(LONGEST_HEADER)):
                 return
             while line := file.readline(LONGEST_LINE):
                 yield line
-                # Skip the rest of a line that is too long; it never lies in memory as a whole.
+                # Skip the rest of a line that is too long, without loading the whole line into memory.
                 while line and len(line) == LONGEST_LINE and not line.endswith(b"\n"):
                     line = file.readline(LONGEST_LINE)
     except FileNotFoundError as error:
@@ -161,10 +166,10 @@ def _unreadable(path: Path, error: OSError) -> JournalError:
 
 
 class _Reading:
-    """Turns records into turns, record by record.
+    """Builds turns from records, one record at a time.
 
-    A turn whose beginning cannot be read is lost, but an empty turn keeps its place: a HistoryCut in the file
-    counted it. After the next InDoubt the empty turn is dropped: the session that resumed the file did not count it.
+    A turn whose beginning cannot be read is lost, but an empty turn takes its place, because later HistoryCut records
+    count it. The next InDoubt record drops the empty turn: the session that resumed the file did not count it.
     """
 
     def __init__(self) -> None:
@@ -207,18 +212,18 @@ class _Reading:
             problems.append(f"{lines} of the file could not be read; what stood there is missing.")
         closing = self._close()
         problems += [event.text for event in closing if isinstance(event, Notice)]
-        lost = self._turns.count(())
+        lost_turns = self._turns.count(())
         self._forget_lost()
         doubts = frozenset(self._doubts.tools)
-        return Saved(self._turns, doubts, tuple(problems), closing, self._spent, lost, self._changes)
+        return Saved(self._turns, doubts, tuple(problems), closing, self._spent, lost_turns, self._changes)
 
     @property
     def _begun(self) -> bool:
-        """Whether a turn is open and its beginning was read."""
+        """Whether a turn is open, and its beginning could be read."""
         return bool(self._open) and isinstance(self._open[0], TurnStarted)
 
     def _close(self) -> tuple[Event, ...]:
-        """End the open turn, if there is one, and return the events that end it."""
+        """End the open turn, if there is one. Return the events that were added to end it."""
         if not self._begun:
             if self._open:
                 self._finish((), _used(self._open))
@@ -233,7 +238,7 @@ class _Reading:
         self._open = []
 
     def _amend(self, event: ProposalSettled | Compacted) -> None:
-        """Add what the user did after the last turn to that turn."""
+        """Add an event that the user caused after the last turn to that turn."""
         self._spent += _used([event])
         if self._turns and (old := self._turns[-1]):
             new = amended(old, event)
@@ -249,7 +254,7 @@ class _Reading:
 
 
 class _Doubts:
-    """The tools in doubt, by the rule in the docstring of `Saved`."""
+    """Finds the tools in doubt. The docstring of `Saved` has the rules."""
 
     def __init__(self) -> None:
         self.tools: set[ToolKey] = set()
@@ -259,7 +264,7 @@ class _Doubts:
     def feed(self, record: Record) -> None:
         match innermost(record):
             case TurnStarted() | TurnFinished() if isinstance(record, InnerEvent):
-                pass  # what has ended in an inner turn has its result
+                pass  # calls that ended in an inner turn have results of their own
             case TurnStarted() | TurnFinished() | HistoryCut():
                 self.end_turn()
             case InDoubt(tools=tools):
@@ -278,14 +283,14 @@ class _Doubts:
                 pass
 
     def end_turn(self) -> None:
-        """Put the tools in doubt whose calls were begun in this turn and did not end in it."""
+        """Mark the tools as in doubt whose calls began in this turn and did not end in it."""
         self.tools.update(self._under_way.values())
         self._under_way.clear()
         self._asked.clear()
 
 
 def _place(record: object, call_id: str) -> tuple[str, ...]:
-    """Return what tells a call of a turn from those of the turns inside: ids are those of one conversation each."""
+    """Return a key for a call: its id with the path of its inner turn. Ids are unique only within one conversation."""
     return (*record.path, call_id) if isinstance(record, InnerEvent) else (call_id,)
 
 
@@ -300,18 +305,18 @@ def amended(turn: Sequence[Event], event: Event) -> tuple[Event, ...]:
 
 
 def _whole(events: Sequence[Event], result: RunResult) -> tuple[Event, ...]:
-    """Return a turn with its last event; the result gets back the events and messages that the file leaves out."""
+    """Return a complete turn. Its result gets back the events and messages that are not stored in the file."""
     log = tuple(events)
     return (*log, TurnFinished(replace(result, events=log, history_delta=repaired(fold(log)))))
 
 
 def _closing(events: Sequence[Event]) -> tuple[tuple[Event, ...], RunResult]:
     """Return the events that complete a turn that was cut off, and its result."""
-    folded = Fold()
+    accumulator = Fold()
     for event in events:
-        folded.feed(event)
-    closing = (*folded.close(), Notice("warning", _cut_off(events)))
-    last = folded.messages[-1]
+        accumulator.feed(event)
+    closing = (*accumulator.close(), Notice("warning", _cut_off(events)))
+    last = accumulator.messages[-1]
     result = RunResult(
         final_text=last.text if last.role == "assistant" else "",
         history_delta=(),
@@ -325,21 +330,23 @@ def _closing(events: Sequence[Event]) -> tuple[tuple[Event, ...], RunResult]:
 
 
 def _used(events: Iterable[Event]) -> Usage:
-    """Return the usage of a turn that has no end: the sum over its events."""
+    """Return the usage of an unfinished turn: the sum over its events."""
     return sum((getattr(event, "usage", Usage()) for event in events), Usage())
 
 
 def _cut_off(events: Sequence[Event]) -> str:
-    """Return the notice that a turn was cut off, with the names of the calls that were running."""
-    told = [(event, innermost(event)) for event in events]
-    ended = {_place(event, one.result.call_id) for event, one in told if isinstance(one, ToolFinished)}
-    calls = [(_place(event, one.call.id), one.call.name) for event, one in told if isinstance(one, ToolStarted)]
-    names = [name for place, name in calls if place not in ended]
-    words = "This turn was cut off when its kernel ended."
+    """Return the notice that a turn was cut off. It names the calls that were running."""
+    pairs = [(event, innermost(event)) for event in events]
+    finished_keys = {_place(event, inner.result.call_id) for event, inner in pairs if isinstance(inner, ToolFinished)}
+    calls = [
+        (_place(event, inner.call.id), inner.call.name) for event, inner in pairs if isinstance(inner, ToolStarted)
+    ]
+    names = [name for key, name in calls if key not in finished_keys]
+    message = "This turn was cut off when its kernel ended."
     if not names:
-        return words
-    which = "The call of {} was" if len(names) == 1 else "The calls of {} were"
+        return message
+    subject = "The call of {} was" if len(names) == 1 else "The calls of {} were"
     return (
-        f"{words} {which.format(', '.join(names))} under way and may have run in part, or wholly; "
+        f"{message} {subject.format(', '.join(names))} under way and may have run in part, or wholly; "
         "look before it is repeated."
     )

@@ -1,4 +1,4 @@
-"""What the turns of journals have cost: the files are only read, and of them only the lines that tell."""
+"""Reads from journals what their turns cost. Files are never changed, and only lines with usage are decoded."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from agentmagic.messages import Usage
 from agentmagic.serialization import Record, decode_record, stamp_of
 
 MOST_FILES = 5_000
-"""Journals of a folder that are read: those of its notebooks first, and of these what was written last."""
+"""Largest number of journals read in a folder: first those of its notebooks, and the latest first."""
 MOST_BYTES = 2**30
-"""Bytes of the journals of a folder that are read."""
+"""Largest total size, in bytes, of the journals read in a folder."""
 LONGEST_STEP = 2**16
-"""Bytes of a line that tells what a turn without an end has used; usages are short."""
+"""Largest size, in bytes, of a line that is decoded for the usage of an unfinished turn. Usages are short."""
 
 _PLACES = ("*.jsonl", f"{FOLDER}/*.jsonl", f"{FOLDER}/*/*.jsonl")
 _BEGIN, _END = b'{"type":"turn_started"', b'{"type":"turn_finished"'
@@ -30,9 +30,10 @@ _USAGE = b'"type":"usage"'
 
 @dataclass(frozen=True, slots=True)
 class PaidTurn:
-    """A turn of a journal that was not played from a cassette: its day, its model, what it used, whether it failed.
+    """A turn of a journal that cost money: its day, its model, its usage, and whether it failed.
 
-    A turn of a file of an older version has the day on which the file was written last.
+    Turns replayed from a cassette (recorded responses) are not paid. In a file of an older version, the day of a turn
+    is the day of the last change to the file.
     """
 
     day: str
@@ -43,34 +44,34 @@ class PaidTurn:
 
 @dataclass(slots=True)
 class Journals:
-    """What was read of journals: how many files, lines that are damaged, and files that were left out."""
+    """Reads journals, and counts the files, the damaged lines, and the files that were left out."""
 
     files: int = 0
     damaged: int = 0
     left_out: int = 0
 
     def turns(self, folder: Path) -> Iterator[tuple[Path, PaidTurn]]:
-        """Yield the paid turns of the journals in a folder and of those that its notebooks have saved.
+        """Yield the paid turns of the journals in a folder, including those that its notebooks have saved.
 
-        A turn that stands in several files counts once: a conversation may be saved to another file, or a file copied.
+        A turn that is in several files counts once: a conversation can be saved to another file, or a file copied.
         """
-        found = (path for pattern in _PLACES for path in folder.glob(pattern))
-        sizes = {path: (about.st_mtime, about.st_size) for path in found if (about := _about(path)) is not None}
-        seen, read = set[bytes](), 0
+        paths = (path for pattern in _PLACES for path in folder.glob(pattern))
+        sizes = {path: (about.st_mtime, about.st_size) for path in paths if (about := _about(path)) is not None}
+        marks, read = set[bytes](), 0
         in_order = sorted(sizes, key=lambda path: (FOLDER in path.parts, *sizes[path]), reverse=True)
         for path in filter(_is_journal, in_order):
-            modified, size = sizes[path]
+            mtime, size = sizes[path]
             if self.files >= MOST_FILES or read + size > MOST_BYTES:
                 self.left_out += 1
                 continue
             read += size
-            journal = _JournalTurns(self, day_of(modified), seen)
+            journal = _JournalTurns(self, day_of(mtime), marks)
             try:
                 for line in lines_of(path):
                     yield from ((path, turn) for turn in journal.take(line))
-            except JournalError:  # of another program, of a newer version, or one that cannot be read
+            except JournalError:  # the file is from another program or a newer version, or is unreadable
                 continue
-            yield from ((path, turn) for turn in journal.close(failed=False))  # it may be under way
+            yield from ((path, turn) for turn in journal.close(failed=False))  # the turn may still be running
             self.files += 1
 
 
@@ -85,10 +86,10 @@ class _JournalTurns:
         self._day = written
         self._replayed = False
         self._steps: list[bytes] | None = None
-        """The lines that tell what the open turn has used so far."""
+        """The lines with the usage of the open turn so far. None if no turn is open."""
 
     def take(self, line: bytes) -> Iterator[PaidTurn]:
-        """Take the next line, and yield the turn that it ends."""
+        """Process the next line. Yield the turn that it ends, if it ends one."""
         if not line.endswith(b"}\n"):
             self._journals.damaged += 1
         elif line.startswith(_BEGIN):
@@ -108,11 +109,11 @@ class _JournalTurns:
                 yield from self._paid(line, event.usage)
 
     def close(self, *, failed: bool) -> Iterator[PaidTurn]:
-        """Yield the turn that is open. One that `failed` was cut off with its kernel."""
+        """Yield the open turn, if there is one. `failed` is True if it was cut off when its kernel ended."""
         steps, self._steps = self._steps, None
         if steps:
-            used = (getattr(self._decoded(line), "usage", Usage()) for line in steps)
-            yield from self._paid(b"".join(steps), sum(used, Usage()), failed=failed)
+            usages = (getattr(self._decoded(line), "usage", Usage()) for line in steps)
+            yield from self._paid(b"".join(steps), sum(usages, Usage()), failed=failed)
 
     def _begin(self, line: bytes) -> None:
         seconds, self._replayed = stamp_of(line)
@@ -134,7 +135,7 @@ class _JournalTurns:
 
 
 def model_of(line: bytes) -> str:
-    """Return the model of the line that begins a turn, "" if it has none; the rest of the line is not checked."""
+    """Return the model in the line that begins a turn, or "" if it has none. The rest of the line is not checked."""
     try:
         model = json.loads(line).get("model")
     except (ValueError, RecursionError):
@@ -143,12 +144,12 @@ def model_of(line: bytes) -> str:
 
 
 def day_of(seconds: float) -> str:
-    """Return the date, here, of a time in seconds since 1970."""
+    """Return the local date of a time in seconds since 1970."""
     return time.strftime("%Y-%m-%d", time.localtime(seconds))
 
 
 def _is_journal(path: Path) -> bool:
-    """Return whether a file is a journal that can be read: data beside the notebook may have the same ending."""
+    """Return whether a file is a readable journal. Data files beside the notebook can have the same ending."""
     with suppress(JournalError):
         return holds_journal(path)
     return False

@@ -1,6 +1,6 @@
-"""Messages from elsewhere, or from a damaged file, made into a history that every provider takes.
+"""Repairs messages from other sources, or from a damaged file, so that every provider accepts the history.
 
-What the loop makes is valid as it is, and passes through unchanged.
+Histories made by the agent loop are valid, and are returned unchanged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,34 +36,36 @@ from agentmagic.messages import (
 )
 
 CONTINUED = "(continued)"
-"""Stands in for the prompt of a history that begins in the middle."""
+"""Text that replaces the missing prompt of a history that begins in the middle."""
 
 _PARTS: dict[Role, tuple[type[Part], ...]] = {
     "user": (Text, Media, Resource),
     "assistant": (Text, Reasoning, Media, ToolCall, HostedCall, HostedResult),
-    "tool": (),  # results are placed by the calls they answer
+    "tool": (),  # tool results are placed after their calls
 }
 
 
 def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the messages as a history that every provider takes; a valid one stays as it is.
+    """Return the messages as a history that every provider accepts. A valid history is returned unchanged.
 
-    A call without a result gets an "interrupted" one, a result without a call is dropped, results come
-    right after their calls and in their order. If two calls in a message have the same id, the second gets
-    another id. Parts that do not belong to a role and messages without parts are dropped. A history that
-    does not begin with the user gets a stand-in prompt.
+    A call without a result gets a result with the status "interrupted"; a result without a call is dropped. Results are
+    placed right after their calls, in the same order. If two calls in a message have the same id, the second gets
+    another id. Parts that do not belong to a role, and messages without parts, are dropped. A history that does not
+    begin with the user gets the prompt CONTINUED.
     """
     return repair(messages)[0]
 
 
 def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-    """Do what `repaired` does, and say in sentences what was lost or made up.
+    """Return the messages as `repaired` does, and sentences about the parts that were lost or added.
 
     Raises UsageError for a message with an unknown role.
     """
-    if strange := next((message.role for message in messages if message.role not in _PARTS), None):
-        words = f"The messages hold one of role {strange!r}. Give the instructions as Agent(instructions=...)."
-        raise UsageError(words)
+    if unknown_role := next((message.role for message in messages if message.role not in _PARTS), None):
+        error_text = (
+            f"The messages hold one of role {unknown_role!r}. Give the instructions as Agent(instructions=...)."
+        )
+        raise UsageError(error_text)
     repairing = _Repair()
     for message in messages:
         repairing.take(message)
@@ -73,7 +75,7 @@ def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str,
 
 @dataclass(slots=True)
 class _Repair:
-    """Goes through a history once; what follows a message with calls waits until their results are placed."""
+    """One pass through a history. Messages after one with tool calls wait until the results of the calls are placed."""
 
     out: list[Message] = field(default_factory=list[Message])
     _calls: tuple[ToolCall, ...] = ()
@@ -96,10 +98,10 @@ class _Repair:
             self._calls = message.calls
 
     def answer(self) -> None:
-        """Place what has come since the last message of the assistant: its results first, then the rest."""
+        """Place the messages since the last assistant message: the results of its calls first, then the rest."""
         results = [part for reply in self._replies for part in reply.parts if isinstance(part, ToolResult)]
         answers = tuple(
-            self._result(asked, call, results) for asked, call in zip(self._asked, self._calls, strict=True)
+            self._result(original_id, call, results) for original_id, call in zip(self._asked, self._calls, strict=True)
         )
         self._orphans += len(results)
         if answers:
@@ -112,30 +114,30 @@ class _Repair:
         self._replies, self._asked, self._calls = [], (), ()
 
     def notes(self) -> Iterator[str]:
-        for number, words in (
+        for number, message in (
             (self._unanswered, "Tool calls had no result, and the model is told that they were interrupted"),
             (self._orphans, "Tool results answer no call and were left out"),
             (self._misplaced, "Parts stood in a message that cannot hold them and were left out"),
         ):
             if number:
-                yield f"{words}: {number}."
+                yield f"{message}: {number}."
         if self._headless:
             yield f'The history did not begin with a prompt; "{CONTINUED}" stands in for it.'
 
-    def _result(self, asked: str, call: ToolCall, results: list[ToolResult]) -> ToolResult:
+    def _result(self, original_id: str, call: ToolCall, results: list[ToolResult]) -> ToolResult:
         for result in results:
-            if result.call_id == asked:
+            if result.call_id == original_id:
                 results.remove(result)
-                return result if asked == call.id else replace(result, call_id=call.id)
+                return result if original_id == call.id else replace(result, call_id=call.id)
         self._unanswered += 1
         return ToolResult(call.id, call.name, (Text(INTERRUPTED),), "interrupted")
 
     def _without_misplaced(self, message: Message) -> Message:
-        kept = tuple(part for part in message.parts if isinstance(part, _PARTS[message.role]))
-        if len(kept) == len(message.parts):
+        parts = tuple(part for part in message.parts if isinstance(part, _PARTS[message.role]))
+        if len(parts) == len(message.parts):
             return message
         self._misplaced += sum(not isinstance(part, (*_PARTS[message.role], ToolResult)) for part in message.parts)
-        return replace(message, parts=kept)
+        return replace(message, parts=parts)
 
     def _put(self, message: Message) -> None:
         if not self.out and message.role != "user":
@@ -148,21 +150,21 @@ def _with_own_ids(message: Message) -> Message:
     ids = [call.id for call in message.calls]
     if len(set(ids)) == len(ids):
         return message
-    taken, seen, parts = set(ids), set[str](), list(message.parts)
-    for place, part in enumerate(parts):
-        if isinstance(part, ToolCall) and part.id in seen:
-            free = next(name for number in count(2) if (name := f"{part.id}_{number}") not in taken)
-            taken.add(free)
-            parts[place] = replace(part, id=free, provider_data=None)
+    used_ids, earlier_ids, parts = set(ids), set[str](), list(message.parts)
+    for index, part in enumerate(parts):
+        if isinstance(part, ToolCall) and part.id in earlier_ids:
+            new_id = next(name for number in count(2) if (name := f"{part.id}_{number}") not in used_ids)
+            used_ids.add(new_id)
+            parts[index] = replace(part, id=new_id, provider_data=None)
         elif isinstance(part, ToolCall):
-            seen.add(part.id)
+            earlier_ids.add(part.id)
     return replace(message, parts=tuple(parts))
 
 
 def unfold(messages: Sequence[Message], model: str = "") -> tuple[tuple[Event, ...], ...]:
-    """Return the turns that a history stands for, each as the log of events that folds to its messages.
+    """Return the turns of a history, each as the log of events that folds to its messages.
 
-    The history is repaired first. `model` is named as the one that was asked.
+    The history is repaired first. The events name `model` as the model of each step.
     """
     turns: list[list[Message]] = []
     for message in repaired(messages):
@@ -181,7 +183,7 @@ def _log(messages: Sequence[Message], model: str) -> Iterator[Event]:
         events=tuple(events),
         iterations_used=sum(message.role == "assistant" for message in messages),
         timed_out=False,
-        # Also without an answer: the caller gives these messages to be sent.
+        # "answer" even if there is none, so that later requests contain these messages.
         stop_reason="cancelled" if answer and answer.interrupted else "answer",
         usage=Usage(),
     )

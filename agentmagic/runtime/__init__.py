@@ -1,1 +1,1 @@
-"""Where things run: the engine thread, the main thread, timeouts."""
+"""Controls where code runs: on the engine thread, in the main thread, and within time limits."""

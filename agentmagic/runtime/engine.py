@@ -1,8 +1,8 @@
 """The engine: one daemon thread with its own event loop; without threads, the event loop of the page (see `home`).
 
-Model streams, MCP connections and runs live on the engine's loop. A cell that blocks does not stall it, and other
-libraries that patch the kernel's loop do not touch it. Work for the main thread only is queued in `MainThread`;
-coroutine functions of the user run on the `UserLoop` of their session.
+Model streams, MCP connections and runs use the engine's loop. A cell that blocks does not stop this loop, and libraries
+that patch the kernel's loop do not change it. Work that must run in the main thread is queued in `MainThread`.
+Coroutine functions of the user run on the `UserLoop` of their session.
 """
 
 import asyncio
@@ -27,35 +27,35 @@ from agentmagic.runtime.timeouts import GRACE, look_at
 T = TypeVar("T")
 
 POOL_THREADS = 32
-"""How many synchronous tools may run at once; LOOP-6 asks for 16 at least."""
+"""Largest number of synchronous tools that run at the same time in threads of the pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The thread of the code that started a run, and its event loop if it has one, for tools that are bound to it."""
+    """The thread of the code that started a run, and its event loop or None. For tools that must run on this loop."""
 
     loop: asyncio.AbstractEventLoop | None = None
     in_main_thread: bool = True
 
     @classmethod
     def here(cls) -> Self:
-        """Return the thread and the loop of the code that calls this."""
+        """Return the thread and the event loop of the calling code."""
         return cls(running_loop(), threading.current_thread() is threading.main_thread())
 
 
 caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("agentmagic_caller", default=Caller())  # noqa: B039
-"""Who started the run that a coroutine of the engine belongs to."""
+"""The code that started the run to which a coroutine of the engine belongs."""
 
 ANSWER = 0.15
-"""Seconds that a user's coroutine gets to end when it is cancelled. Less than GRACE, in which its result is settled."""
+"""Seconds that a cancelled coroutine of the user gets to end. Less than GRACE, after which its result is settled."""
 
 
 class UserLoop:
-    """An event loop in a daemon thread of its own, for coroutine functions of the user; its methods run on the engine.
+    """An event loop in its own daemon thread, for coroutine functions of the user. Its methods run on the engine.
 
-    A function that blocks stops only the other functions of this loop. The loop is started when it is first needed. If
-    it did not answer, it is replaced when it is next needed. If it answers again by then, it is kept, so that clients
-    that are bound to it go on working.
+    A function that blocks stops only the other functions of this loop. The loop is started on first use. A loop that
+    did not respond is replaced on the next use. If it responds again by then, it is kept, so that clients bound to it
+    continue to work.
     """
 
     def __init__(self) -> None:
@@ -67,8 +67,8 @@ class UserLoop:
     async def run(self, function: Callable[[], Awaitable[T]], name: str, on_left: Callable[[str], object]) -> T:
         """Call a function and await its result on this loop, in a copy of the caller's context.
 
-        `name` is the function's name. If the function goes on after it was cancelled, `on_left` gets a sentence that
-        says so, and why.
+        `name` is the function's name. If the function does not end after it was cancelled, `on_left` is called with a
+        sentence that says so, and why.
         """
         loop, here = await self._responsive(), asyncio.get_running_loop()
         value: asyncio.Future[T] = here.create_future()
@@ -100,7 +100,7 @@ class UserLoop:
         return value.result()
 
     async def answers(self) -> bool:
-        """Return whether the loop answers within GRACE seconds; False if a coroutine blocks it."""
+        """Return whether the loop responds within GRACE seconds. It does not respond while a coroutine blocks it."""
         if self._loop is None:
             return True
         answer = self._cancel(self._loop, [])
@@ -108,7 +108,7 @@ class UserLoop:
         return answer.done()
 
     def close(self) -> None:
-        """Stop the loop; its thread ends after it has cancelled what runs there. A later `run` starts another."""
+        """Stop the loop. Its thread cancels the tasks on the loop, and ends. A later `run` starts a new loop."""
         loop, self._loop, self._answer = self._loop, None, None
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(loop.stop)
@@ -116,7 +116,7 @@ class UserLoop:
     def _cancel(
         self, loop: asyncio.AbstractEventLoop, tasks: "list[asyncio.Task[Future[T]]]"
     ) -> "asyncio.Future[None]":
-        """Cancel tasks of the loop. Return a future that is done when the loop has carried that out."""
+        """Cancel tasks of the loop. Return a future that is done when the loop has processed the request."""
         here = asyncio.get_running_loop()
         answer: asyncio.Future[None] = here.create_future()
 
@@ -129,13 +129,13 @@ class UserLoop:
         return answer
 
     async def _responsive(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, or a new one if it is blocked."""
+        """Return the loop, or a new loop if it is blocked."""
         answer = self._answer
         if answer is not None and not answer.done():
             await asyncio.wait([answer], timeout=GRACE)
-            if self._answer is answer and not answer.done():  # else another call has replaced the loop meanwhile
+            if self._answer is answer and not answer.done():  # no other call has replaced the loop
                 self.close()
-        # A function of the user may have stopped it, and a forked child has no thread of it.
+        # A function of the user may have stopped the loop. In a forked child process, its thread does not exist.
         if self._loop is None or self._thread is None or not self._thread.is_alive():
             self._loop, self._thread = HOME.start(_run_forever, "agentmagic-user")
         return self._loop
@@ -149,19 +149,22 @@ BLOCKS = (
 
 
 async def outcome(function: Callable[[], Awaitable[T]]) -> Future[T]:
-    """Await what a function returns. An exception is part of the outcome: SystemExit would end the loop."""
-    ended: Future[T] = Future()
+    """Await the result of a function. Return a future with its value or exception.
+
+    SystemExit is stored in the future too, because it would end the loop.
+    """
+    future: Future[T] = Future()
     try:
-        ended.set_result(await function())
+        future.set_result(await function())
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001  (see above)
-        ended.set_exception(error)
-    return ended
+        future.set_exception(error)
+    return future
 
 
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until it is stopped, then cancel what is left on it and close it."""
+    """Run a loop until it is stopped, then cancel the remaining tasks and close the loop."""
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         _run_through_exits(runner.get_loop())
 
@@ -172,7 +175,10 @@ def _run_engine(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _run_through_exits(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until it is stopped. A task that raises SystemExit ends alone; what awaits it gets the exception."""
+    """Run a loop until it is stopped.
+
+    SystemExit ends only the task that raises it; code that awaits the task gets it too.
+    """
     while True:
         try:
             loop.run_forever()
@@ -182,11 +188,11 @@ def _run_through_exits(loop: asyncio.AbstractEventLoop) -> None:
 
 
 session_loop: contextvars.ContextVar[UserLoop | None] = contextvars.ContextVar("agentmagic_session_loop", default=None)
-"""The loop for the user's coroutine functions of the session that a coroutine of the engine belongs to."""
+"""The loop for the user's coroutine functions, in the session to which a coroutine of the engine belongs."""
 
 
 class Engine:
-    """The thread that runs agents. `engine()` returns the one of this process."""
+    """The thread that runs agents. `engine()` returns the engine of this process."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -202,9 +208,9 @@ class Engine:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def submit_from_here(self, coroutine: Coroutine[Any, Any, T], started_by: Caller | None = None) -> Future[T]:
-        """Run a coroutine on the engine and note the caller's event loop, for tools with `@tool(loop="caller")`.
+        """Run a coroutine on the engine. Store the caller's event loop, for tools with `@tool(loop="caller")`.
 
-        `started_by` is noted in place of the code that calls this.
+        If `started_by` is given, it is stored instead of the thread and loop of the calling code.
         """
         token = caller.set(started_by or Caller.here())
         try:
@@ -213,21 +219,22 @@ class Engine:
             caller.reset(token)
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the engine and wait for its result; an interrupt cancels it.
+        """Run a coroutine on the engine and wait for its result. An interrupt cancels the coroutine.
 
-        Raises RuntimeError, and runs nothing, on a loop that must not block; UsageError in a browser that cannot wait.
+        Raises RuntimeError on an event loop that must not block, and UsageError in a browser that cannot wait; nothing
+        runs then.
         """
         try:
             self.refuse_own_thread()
         except (RuntimeError, UsageError):
-            coroutine.close()  # else Python warns that it was never awaited
+            coroutine.close()  # prevents the warning that it was never awaited
             raise
         future = self.submit(coroutine)
         self.wait(future, lambda: void(future.cancel()))
         return future.result()
 
     def wait(self, future: Future[Any], on_interrupt: Callable[[], None]) -> None:
-        """Wait for a future, in any thread but the engine's. The main thread does its jobs meanwhile."""
+        """Wait for a future, in any thread except the engine's. Meanwhile, the main thread runs its queued jobs."""
         self.refuse_own_thread()
         if threading.current_thread() is threading.main_thread():
             self.main.serve(future, on_interrupt)
@@ -235,11 +242,13 @@ class Engine:
             future.exception()
 
     def refuse_own_thread(self) -> None:
-        """Raise on the engine's loop and on those of async tools, which must not block."""
+        """Raise on the event loop of the engine, and on those of async tools, because they must not block."""
         HOME.refuse_to_block(running_loop())
 
     async def in_pool(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
-        """Call a function in a daemon thread. Cancelling leaves the thread behind, since no thread can be stopped.
+        """Call a function in a daemon thread.
+
+        Cancelling does not stop the thread, because Python cannot stop threads.
 
         `on_start` is called in that thread just before the function.
         """
@@ -249,19 +258,20 @@ class Engine:
         def work() -> None:
             job = Job(function, on_start)
             job.run()
-            # Through the loop: an asyncio future may be set in its own thread only.
+            # Through the loop, because an asyncio future must be set in the loop's thread.
             loop.call_soon_threadsafe(_pass_on, job.future, answer)
 
         async with self._pool:
-            # No executor: its threads are joined at exit, and a tool that hangs would hang the interpreter.
+            # Not an executor: its threads are joined at exit, so a tool that hangs would stop Python from exiting.
             in_thread(work, "agentmagic-tool")
             return await answer
 
     async def run_user(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
-        """Run a synchronous function of the user: in the main thread of a kernel, in a pool thread of a script.
+        """Run a synchronous function of the user: in a kernel in the main thread, in a script in a pool thread.
 
-        In a kernel too, a pool thread is used if the run was started in another thread and the main thread is busy: the
-        main thread may be waiting for that thread. `on_start` is called in the function's thread just before it.
+        A kernel also uses a pool thread if the run was started in another thread and the main thread is busy, because
+        the main thread may be waiting for that other thread. `on_start` is called in the function's thread just before
+        the function.
         """
         if self.main.takes_tools:
             with suppress(Busy):
@@ -271,7 +281,7 @@ class Engine:
     async def await_user(
         self, function: Callable[[], Awaitable[T]], name: str, on_left: Callable[[str], object] = logger.warning
     ) -> T:
-        """Await what a function of the user returns, on the loop of its session, as `UserLoop.run` does."""
+        """Await the result of a user's function on the loop of its session. See `UserLoop.run`."""
         return await (session_loop.get() or self._user_loop).run(function, name, on_left)
 
     async def call_user(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -286,7 +296,7 @@ class Engine:
             with contained_exits():
                 return await value
 
-        # A coroutine function runs nothing yet when it is called.
+        # Calling a coroutine function only creates the coroutine, so it needs no other thread.
         value = call() if inspect.iscoroutinefunction(function) else await self.run_user(call)
         return await self.await_user(lambda: finish(value), name) if inspect.isawaitable(value) else value
 
@@ -295,13 +305,13 @@ class Engine:
         self._closers.append(close)
 
     def forget(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Undo `at_close`."""
+        """Remove a function registered with `at_close`."""
         if close in self._closers:
             self._closers.remove(close)
 
     def close(self, timeout: float = 6.0) -> None:
-        """Close what runs on the engine and stop it, within about `timeout` seconds."""
-        if os.getpid() != self.pid or not self.thread.is_alive():  # a forked child has no engine thread
+        """Run the functions registered with `at_close` and stop the engine, within about `timeout` seconds."""
+        if os.getpid() != self.pid or not self.thread.is_alive():  # a forked child process has no engine thread
             return
         closing = self.submit(self._close(timeout))
         try:
@@ -319,13 +329,13 @@ class Engine:
 
 
 def void(_value: object) -> None:
-    """Ignore a value: it makes a statement of an expression, and is a listener that does nothing."""
+    """Ignore a value. Used to turn an expression into a statement, and as a listener that does nothing."""
 
 
 def in_thread(function: Callable[[], object], name: str) -> threading.Thread:
     """Call a function in a new daemon thread, in a copy of the caller's context: its output stays with the cell.
 
-    Where there are no threads the function is called at once.
+    On a platform without threads, the function is called at once.
     """
     return HOME.in_thread(function, name)
 
@@ -339,7 +349,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _pass_on(source: "Future[T] | asyncio.Future[Any]", target: "asyncio.Future[T]") -> None:
-    if target.done():  # cancelled, while the thread went on
+    if target.done():  # it was cancelled while the thread continued
         return
     if source.cancelled():
         target.cancel()
@@ -352,23 +362,26 @@ def _pass_on(source: "Future[T] | asyncio.Future[Any]", target: "asyncio.Future[
 
 
 class Listeners(Generic[T]):
-    """Functions that are called with every event, in order. A function that fails stays; its first error is logged."""
+    """Functions that are called with every event, in order.
+
+    A listener that fails is kept; only its first error is logged.
+    """
 
     def __init__(self) -> None:
-        # The tuples are replaced and never changed, so that a listener may add and remove listeners.
+        # The tuples are replaced and never changed, so that a listener can add and remove listeners.
         self._listeners: tuple[Callable[[T], None], ...] = ()
         self._failed: tuple[Callable[[T], None], ...] = ()
 
     def add(self, listener: Callable[[T], None]) -> Callable[[], None]:
-        """Call a function with every event from now on. Returns a function that removes it."""
+        """Call a function with every later event. Return a function that removes it again."""
         self._listeners = (*self._listeners, listener)
         return lambda: self._remove(listener)
 
     def tell(self, event: T, only: Callable[[T], None] | None = None) -> list[Exception]:
-        """Call the listeners with an event, or `only` one of them. Returns what they raised."""
+        """Call all listeners with an event, or `only` one of them. Return the exceptions that they raised."""
         errors: list[Exception] = []
         for listener in self._listeners if only is None else (only,):
-            if listener not in self._listeners:  # removed by the one before it
+            if listener not in self._listeners:  # an earlier listener has removed it
                 continue
             try:
                 listener(event)
@@ -389,10 +402,10 @@ _lock = threading.Lock()
 
 
 def engine() -> Engine:
-    """Return the process's engine. It is started at the first call, and again in a forked child."""
+    """Return the engine of this process. It is started by the first call, and once more in a forked child process."""
     global _engine  # noqa: PLW0603  (one engine per process is the point)
     if (running := _engine) is not None and running.pid == os.getpid() and running.thread.is_alive():
-        return running  # without the lock: a signal handler may have interrupted its holder
+        return running  # without the lock: a signal handler may call this while its thread has the lock
     with _lock:
         if _engine is None or _engine.pid != os.getpid() or not _engine.thread.is_alive():
             _engine = Engine()

@@ -1,7 +1,7 @@
-"""Has `exit`, `quit` and `sys.exit` end the tool or program that calls them, and not the process.
+"""Makes `exit`, `quit` and `sys.exit` end only the tool or program that calls them, not the process.
 
-IPython's `exit` raises nothing: it tells the shell to end once the cell is over. Python's own closes the standard input
-before it raises SystemExit. And SystemExit ends the event loop in whose task it is raised.
+IPython's `exit` raises nothing: it asks the shell to end after the cell. Python's own `exit` closes the standard input
+before it raises SystemExit. And SystemExit ends the event loop if a task on the loop raises it.
 """
 
 import builtins
@@ -20,7 +20,7 @@ _MISSING: Any = object()
 
 
 class CodeExit(Exception):
-    """Raised in place of SystemExit, which is its cause, where a tool or hook has ended itself; `code` is the code."""
+    """Raised instead of SystemExit when a tool or hook exits. `code` is the exit code; the SystemExit is the cause."""
 
     def __init__(self, code: object) -> None:
         super().__init__(f"The code {exit_words(code)}")
@@ -28,27 +28,33 @@ class CodeExit(Exception):
 
 
 def exit_words(code: object) -> str:
-    """Return how code has ended itself, with its exit code or its message, for a sentence that begins with its name."""
+    """Return how code has exited, with its exit code or message.
+
+    The phrase follows the name of the code in a sentence.
+    """
     number = 0 if code is None else code
-    words = said(SystemExit(code))
-    if words and not isinstance(number, int):
-        return f"ended itself: {words}"
+    message = said(SystemExit(code))
+    if message and not isinstance(number, int):
+        return f"ended itself: {message}"
     return f"ended itself with exit code {int(number) if isinstance(number, int) else 1}."
 
 
 _block: ContextVar[object] = ContextVar("agentmagic_exits", default=None)
-"""The block of `contained_exits` that the running code belongs to. What the code leaves in an event loop keeps it."""
+"""The `contained_exits` block to which the running code belongs.
+
+Tasks that the code leaves on an event loop keep it.
+"""
 _open: set[object] = set()
 _GUARDED = "__agentmagic_guarded__"
 
 
 @contextmanager
 def contained_exits() -> Generator[None]:
-    """Have the code of the block end itself, and nothing else, if it exits. Raises CodeExit then.
+    """Let the code in the block end only itself if it exits. Raises CodeExit in this case.
 
-    In the threads that the code starts, `exit` ends the thread, as `sys.exit` does.
+    In threads that the code starts, `exit` ends only the thread, like `sys.exit`.
     """
-    # Without a lock, which an interrupt could leave taken: of two threads at once, the later one does it again.
+    # Without a lock, because an interrupt could leave it locked. If two threads come here, both do this work.
     block = object()
     _open.add(block)
     _guard_shell()
@@ -66,16 +72,16 @@ def contained_exits() -> Generator[None]:
 
 
 def end_tool(code: object = None) -> None:
-    """Raise SystemExit if code of a tool calls this, or code in a thread of its own; return if it is the user's cell.
+    """Raise SystemExit if the caller is code of a tool, or code in its own thread. Return if it is the user's cell.
 
-    Raises RuntimeError in what a tool that is over has left in an event loop: SystemExit would end the loop.
+    Raises RuntimeError in a task that a finished tool has left on an event loop, because SystemExit would end the loop.
     """
     block = _block.get()
     if block is not None and block not in _open:
         message = "The tool that left this behind is over, and nothing else is ended by its exit."
         raise RuntimeError(message)
     thread = threading.current_thread()
-    # ipykernel runs the user's cells in threads of subshells, and takes the request to shut down in another one.
+    # ipykernel runs the user's cells also in threads of subshells, and handles shutdown requests in another thread.
     runs_cells = thread is threading.main_thread() or type(thread).__module__.startswith("ipykernel")
     if block is not None or not runs_cells:
         raise SystemExit(code)
@@ -85,7 +91,10 @@ def end_tool(code: object = None) -> None:
 
 
 class _BuiltinExit:
-    """Stands for the built-in `exit` or `quit` while code of a tool runs; IPython hides them while a cell runs."""
+    """Replaces the built-in `exit` or `quit` while code of a tool runs.
+
+    While a cell runs, IPython's own names hide it.
+    """
 
     def __init__(self, name: str, original: Any) -> None:
         self._name = name
@@ -108,26 +117,29 @@ def _builtin_exits() -> Iterator[tuple[str, Any]]:
 
 
 def offer_names() -> None:
-    """Make `exit` and `quit` built-in names that end code of a tool; `contained_exits` does, and takes them away."""
-    for name, held in _builtin_exits():
-        if not isinstance(held, _BuiltinExit):
-            setattr(builtins, name, _BuiltinExit(name, held))
+    """Make `exit` and `quit` built-in names that end only a tool.
+
+    `contained_exits` calls this, and removes them at the end.
+    """
+    for name, value in _builtin_exits():
+        if not isinstance(value, _BuiltinExit):
+            setattr(builtins, name, _BuiltinExit(name, value))
 
 
 def _withdraw_names() -> None:
-    for name, held in _builtin_exits():  # IPython may have put its own back meanwhile
-        if isinstance(held, _BuiltinExit):
-            if held.original is _MISSING:
+    for name, value in _builtin_exits():  # IPython may have restored its own functions
+        if isinstance(value, _BuiltinExit):
+            if value.original is _MISSING:
                 delattr(builtins, name)
             else:
-                setattr(builtins, name, held.original)
+                setattr(builtins, name, value.original)
 
 
 # -- IPython's -------------------------------------------------------------------------------------------
 
 
 class _ShellExit:
-    """The first class of the shell's `exit` and `quit`, which are one object, under whichever name it is called."""
+    """Added to the class of the shell's `exit` and `quit`, which are one object, so that they end only the tool."""
 
     def __call__(self, *code: object, **options: object) -> None:
         end_tool(*code[:1])
@@ -135,15 +147,19 @@ class _ShellExit:
 
 
 def _guard_shell() -> None:
-    """Have the shell of this process, if it is one of IPython, ask whose code it is that wants to end it."""
+    """Make the IPython shell of this process, if there is one, check which code asks it to end."""
     find: Callable[[], Any] = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     if (shell := find()) is None:
         return
-    own = cast("type[Any]", type(shell.exiter))
-    if not issubclass(own, _ShellExit):
-        # The same object gets another class: the user may have given it other names.
-        told = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
-        shell.exiter.__class__ = type(own.__name__, (_ShellExit, own), told)
+    exit_class = cast("type[Any]", type(shell.exiter))
+    if not issubclass(exit_class, _ShellExit):
+        # Change the class and keep the object, because the user may have bound it to other names.
+        attributes = {
+            "__module__": exit_class.__module__,
+            "__qualname__": exit_class.__qualname__,
+            "__doc__": exit_class.__doc__,
+        }
+        shell.exiter.__class__ = type(exit_class.__name__, (_ShellExit, exit_class), attributes)
     _guard(shell, "ask_exit")
     _guard(getattr(shell, "kernel", None), "do_shutdown")
 
@@ -154,9 +170,9 @@ def _guard(owner: Any, name: str) -> None:
         return
 
     @wraps(method)
-    def guarded(*given: Any, **options: Any) -> Any:
+    def guarded(*arguments: Any, **options: Any) -> Any:
         end_tool()
-        return method(*given, **options)
+        return method(*arguments, **options)
 
     setattr(guarded, _GUARDED, True)
     setattr(owner, name, guarded)

@@ -1,6 +1,6 @@
-"""Where agents run: on event loops in threads, or, if the platform has no threads, on the caller's own event loop.
+"""Where agents run: on event loops in threads or, if the platform has no threads, on the caller's own event loop.
 
-`HOME` is the home of this process. It is chosen once, by the platform.
+`HOME` is the implementation for this process. It is chosen once, by the platform.
 """
 
 import asyncio
@@ -28,25 +28,25 @@ class Condition(Protocol):
     ) -> None: ...
 
     def notify_all(self) -> None:
-        """Wake all that wait."""
+        """Wake all threads that wait."""
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until the predicate holds, at most `timeout` seconds. Return whether it holds."""
+        """Wait until the predicate is true, for at most `timeout` seconds. Return whether it is true."""
         ...
 
 
 class Home(Protocol):
-    """Starts event loops and work, and knows how synchronous code waits for them."""
+    """Starts event loops and functions, and decides how synchronous code waits for them."""
 
     threads: bool
-    """Whether work runs beside the code that starts it."""
+    """Whether new work runs at the same time as the code that starts it."""
 
     def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> "RunningLoop":
-        """Return a loop that runs. `run` runs it until it is stopped, in a thread of this name."""
+        """Return a running event loop. `run` runs the loop until it is stopped, in a thread with this name."""
         ...
 
     def in_thread(self, function: Callable[[], object], name: str) -> threading.Thread:
-        """Call a function in a thread, in a copy of the caller's context: its output stays with the cell."""
+        """Call a function in a thread, in a copy of the caller's context, so that its output stays with the cell."""
         ...
 
     def condition(self) -> Condition:
@@ -54,7 +54,7 @@ class Home(Protocol):
         ...
 
     def refuse_to_block(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Raise if synchronous code may not wait here; `loop` is the event loop that runs here, if one does."""
+        """Raise if synchronous code must not wait here. `loop` is the event loop that runs in this thread, or None."""
 
 
 RunningLoop = tuple[asyncio.AbstractEventLoop, threading.Thread]
@@ -67,14 +67,14 @@ _Base: type[BaseEventLoop] = asyncio.ProactorEventLoop if sys.platform == "win32
 
 
 class EngineLoop(_Base):  # type: ignore[misc, valid-type]
-    """An event loop that nest_asyncio cannot patch: it patches the *class* of the kernel's loop, in place."""
+    """An event loop that nest_asyncio cannot patch. nest_asyncio patches the class of the kernel's loop in place."""
 
-    # From the base class, which nest_asyncio leaves alone: it may have patched SelectorEventLoop before this line runs.
-    # On Windows, the class has a `run_forever` of its own.
+    # Use methods of the base class, because nest_asyncio may have patched SelectorEventLoop before this line runs.
+    # On Windows, the loop's class has its own `run_forever`.
     run_forever = (_Base if sys.platform == "win32" else BaseEventLoop).run_forever
     run_until_complete = BaseEventLoop.run_until_complete
     _run_once = BaseEventLoop._run_once  # type: ignore[attr-defined]  # noqa: SLF001
-    _nest_patched = True  # nest_asyncio leaves a loop alone that has this mark
+    _nest_patched = True  # nest_asyncio does not patch a loop with this attribute
 
     def _check_running(self) -> None:
         if self.is_running():
@@ -86,16 +86,19 @@ NESTED = (
     "asyncio.run() and run_until_complete() cannot run here, because this coroutine runs on the same event loop. Await "
     "the inner coroutine instead, or declare the tool with `def` instead of `async def`."
 )
-"""The error of a nested run. Only nest_asyncio lets `asyncio.run` come this far."""
+"""The error message for a nested run. `asyncio.run` comes this far only if nest_asyncio is active."""
 
 
 class Threads:
-    """Runs each event loop, and each piece of work, in a daemon thread of its own."""
+    """Runs each event loop, and each function, in its own daemon thread."""
 
     threads = True
 
     def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> RunningLoop:
-        """Start a loop in a new thread. Both have an empty context: they would hold that of the first cell for good."""
+        """Start a loop in a new thread.
+
+        The loop and the thread get an empty context. Otherwise they would keep the context of the first cell alive.
+        """
         empty = contextvars.Context()
         loop = empty.run(EngineLoop)
         return loop, self._started(lambda: empty.run(run, loop), name)
@@ -110,11 +113,11 @@ class Threads:
         return thread
 
     def condition(self) -> Condition:
-        """Return a condition for threads."""
+        """Return a condition that works between threads."""
         return threading.Condition()
 
     def refuse_to_block(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Raise RuntimeError on the engine's loop and on those of async tools."""
+        """Raise RuntimeError on the event loop of the engine, and on those of async tools."""
         if isinstance(loop, EngineLoop):
             message = "This would block the event loop it is called on; await it instead."
             raise RuntimeError(message)  # noqa: TRY004  (the caller's place is wrong, not a type)
@@ -124,16 +127,16 @@ class Threads:
 
 
 class Inline:
-    """Runs everything on the event loop of the one thread there is, as Pyodide has it in a browser.
+    """Runs everything on the event loop of the only thread, as in Pyodide, which runs Python in a browser.
 
-    Work that would have a thread of its own runs at once. Synchronous code waits by JavaScript Promise Integration
-    (JSPI), which sets its stack aside while the event loop goes on.
+    A function that gets its own thread on other platforms is called at once. Synchronous code waits through JavaScript
+    Promise Integration (JSPI), which suspends the code while the event loop continues.
     """
 
     threads = False
 
     def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> RunningLoop:  # noqa: ARG002
-        """Return the loop of the page, which runs always."""
+        """Return the event loop of the page, which is always running."""
         return asyncio.get_event_loop(), threading.main_thread()
 
     def in_thread(self, function: Callable[[], object], name: str) -> threading.Thread:  # noqa: ARG002
@@ -142,11 +145,11 @@ class Inline:
         return threading.current_thread()
 
     def condition(self) -> Condition:
-        """Return a condition that lets the event loop go on."""
+        """Return a condition that lets the event loop continue."""
         return _LoopCondition()
 
     def refuse_to_block(self, loop: asyncio.AbstractEventLoop | None) -> None:  # noqa: ARG002
-        """Raise UsageError if the browser cannot set a stack aside."""
+        """Raise UsageError if the browser cannot suspend synchronous code."""
         if not import_module("pyodide.ffi").can_run_sync():
             raise UsageError(NO_JSPI)
 
@@ -167,7 +170,7 @@ class _LoopCondition:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Do nothing: there is no lock to give back."""
+        """Do nothing, because there is no lock to release."""
 
     def notify_all(self) -> None:
         self._event.set()

@@ -1,6 +1,6 @@
-"""The queue of work for the main thread: synchronous functions of the notebook, typed questions.
+"""The queue of work for the main thread: synchronous functions of the notebook, and questions to the user.
 
-While a cell blocks the main thread, the cell runs the jobs. Between cells the kernel's event loop runs them.
+While a cell blocks the main thread, the cell runs the queued jobs. Between cells, the kernel's event loop runs them.
 """
 
 import asyncio
@@ -22,14 +22,17 @@ from agentmagic.runtime.home import HOME
 T = TypeVar("T")
 
 TICK = 0.25
-"""Seconds after which a blocked main thread checks for signals: lock waits on Windows cannot be interrupted."""
+"""Seconds between checks for signals while the main thread waits.
+
+On Windows, waiting for a lock cannot be interrupted.
+"""
 
 AGAIN = 0.05
-"""Seconds after which an interrupt is sent again that the main thread has not heard."""
+"""Seconds after which an interrupt is sent again, if the main thread has not reacted."""
 
 
 class Busy(Exception):
-    """The main thread is busy with something else, which may be waiting for the caller."""
+    """Raised when the main thread is busy with other work, which may be waiting for the caller."""
 
 
 class Job:
@@ -44,20 +47,20 @@ class Job:
         self.given_up = False
 
     def run(self) -> None:
-        """Call the function in this thread. An exception goes into the future and is not raised here."""
+        """Call the function in this thread. An exception is stored in the future, and is not raised here."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
             if self.on_start is not None:
-                self.on_start()  # its exception is the answer too: else the caller would wait for ever
+                self.on_start()  # an exception must be stored too, or the caller would wait for ever
             self.interruptible = True
             try:
-                if self.given_up:  # before the function was interruptible, so that no signal was sent
+                if self.given_up:  # it was given up before it could be interrupted
                     raise KeyboardInterrupt
                 value = self.function()
             finally:
                 self.interruptible = False
-        except (StopIteration, GeneratorExit) as error:  # no asyncio future can carry them
+        except (StopIteration, GeneratorExit) as error:  # an asyncio future cannot store these
             self.future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
         except BaseException as error:  # noqa: BLE001  (every exception is the answer, an interrupt too)
             self.future.set_exception(error)
@@ -66,7 +69,7 @@ class Job:
 
 
 class MainThread:
-    """The queue of work for the main thread: one job at a time, in order. The host says which work belongs there."""
+    """The queue of work for the main thread: one job at a time, in order. The host decides which work runs here."""
 
     def __init__(self) -> None:
         self._capturing: Capture | None = None
@@ -76,44 +79,46 @@ class MainThread:
         self._target: Job | None = None
         self._servers = 0
         self._waiting = False
-        """Whether `serve` waits: work may also be begun for which it will wait."""
+        """Whether `serve` has begun to wait. Before that, code inside `held` starts the work to wait for."""
         self._stopped = False
-        """Whether an interrupt has come that nothing was told of."""
+        """Whether an interrupt has come that no job and no waiting code has received yet."""
         self._interrupts: Callable[[], None] | None = None
 
     @property
     def serving(self) -> bool:
-        """Whether the main thread is blocked in `serve`, which runs the jobs."""
+        """Whether the main thread is blocked in `serve`, which runs the queued jobs."""
         return self._servers > 0
 
     @property
     def working(self) -> bool:
-        """Whether the main thread runs a job, such as a tool."""
+        """Whether the main thread is running a job, such as a tool."""
         return self._current is not None
 
     @property
     def reachable(self) -> bool:
-        """Whether a job that is posted now will be run at all."""
+        """Whether a job that is posted now will ever run."""
         return self.serving or installed().wake is not None
 
     @property
     def takes_tools(self) -> bool:
-        """Whether synchronous tools belong here and can be run now."""
+        """Whether synchronous tools run in the main thread, and can run there now."""
         return installed().takes_tools and self.reachable
 
     def leave(self, error: BaseException) -> None:
-        """Make an exception the last one of the notebook, which `%tb` and `%debug` show."""
+        """Store an exception as the last one of the notebook, which `%tb` and `%debug` show."""
         if installed().takes_tools:
             sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
 
     async def run(
         self, function: Callable[[], T], on_start: Callable[[], None] | None = None, *, wait: bool = True
     ) -> T:
-        """Call a function in the main thread. Cancelling interrupts it, as the user's interrupt would.
+        """Call a function in the main thread.
 
-        `on_start` is called in the main thread just before the function. If the function is interrupted, this
-        raises `asyncio.CancelledError`. Without `wait`, it raises Busy if the main thread has not taken the function
-        up after TICK seconds and is not serving.
+        Cancelling this coroutine interrupts the function, like an interrupt by the user.
+
+        `on_start` is called in the main thread just before the function. Raises `asyncio.CancelledError` if the
+        function is interrupted. If `wait` is False, raises Busy if the main thread is not serving and has not started
+        the function after TICK seconds.
         """
         job = Job(traces.carried(function), on_start)
         self._post(job)
@@ -121,7 +126,7 @@ class MainThread:
         try:
             if not (wait or self.serving):
                 await asyncio.wait([answer], timeout=TICK)
-                if not self.serving and job.future.cancel():  # which fails once the function runs
+                if not self.serving and job.future.cancel():  # False if the function is running already
                     raise Busy
             return await answer
         except asyncio.CancelledError:
@@ -129,7 +134,7 @@ class MainThread:
             self._interrupt(job)
             raise
         except KeyboardInterrupt:
-            # The user has interrupted the function: the turn that waits for it ends as well.
+            # The user has interrupted the function, so the turn that waits for it ends too.
             if (task := asyncio.current_task()) is not None:
                 task.cancel()
             raise asyncio.CancelledError from None
@@ -146,15 +151,16 @@ class MainThread:
         with self._changed:
             job.given_up = True
             self._changed.notify_all()
-            if self._current is not job or job.serves:  # a job that serves looks for `given_up` by itself
+            if self._current is not job or job.serves:  # a job in `serve` checks `given_up` itself
                 return
             self._target = job
         self._send_interrupt(job, asyncio.get_running_loop())
 
     def _send_interrupt(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
-        """Interrupt the main thread, again and again until the job has ended.
+        """Interrupt the main thread, repeatedly, until the job has ended.
 
-        Python handles a signal that comes just before a blocking call, such as `time.sleep`, only after that call.
+        One signal is not enough: if it comes just before a blocking call, such as `time.sleep`, Python handles it only
+        after that call.
         """
         if self._target is not job or self._current is not job:
             return
@@ -166,7 +172,7 @@ class MainThread:
         loop.call_later(AGAIN, self._send_interrupt, job, loop)
 
     def drain(self) -> None:
-        """Run the waiting jobs. The main thread's event loop calls this when no cell blocks it."""
+        """Run the queued jobs. The main thread's event loop calls this when no cell blocks it."""
         restore = self._catch_interrupts()
         try:
             while self._step():
@@ -174,41 +180,46 @@ class MainThread:
         finally:
             restore()
 
-    def serve(self, done: "Future[Any]", on_interrupt: Callable[[], None]) -> None:
-        """Block the main thread until `done`, and run its jobs meanwhile.
+    def serve(self, future: "Future[Any]", on_interrupt: Callable[[], None]) -> None:
+        """Block the main thread until the future is done. Run the queued jobs meanwhile.
 
         The first interrupt calls `on_interrupt` and stops the running job, if there is one. The second raises
-        KeyboardInterrupt here. Calls may be nested, since a job may serve.
+        KeyboardInterrupt here. Calls can be nested, because a job can call `serve`.
         """
-        done.add_done_callback(lambda _: self._notify())
+        future.add_done_callback(lambda _: self._notify())
         outer, self._interrupts = self._interrupts, on_interrupt
         try:
             with self.held(), self._uncaptured():
-                if self._current is None and self._stopped:  # it came before this began
+                if self._current is None and self._stopped:  # the interrupt came before `serve`
                     self._stopped, self._interrupts = False, None
                     on_interrupt()
-                self._serve(done)
+                self._serve(future)
         except KeyboardInterrupt:
-            if self._interrupts is not None:  # `on_interrupt` was not called yet, and nothing else will end the work
+            if self._interrupts is not None:  # not called yet, and nothing else will end the work
                 on_interrupt()
             raise
         finally:
             self._interrupts = outer
 
-    def _serve(self, done: "Future[Any]") -> None:
-        """Run jobs until `done`; an interrupt raises KeyboardInterrupt here, but not while a lock is held.
+    def _serve(self, future: "Future[Any]") -> None:
+        """Run jobs until the future is done.
 
-        An exception that a signal raises as a lock is taken leaves it taken, and the engine would wait for it for ever.
+        An interrupt raises KeyboardInterrupt here, but never while a lock is held.
+
+        An exception that a signal raises while a lock is being acquired would leave it locked, and the engine would
+        wait for ever.
         """
         job, outer = self._current, (self._waiting, self._stopped)
         self._waiting, self._stopped = True, False
         if job is not None:
             job.serves = True
         try:
-            while not done.done() and not self._is_over():
+            while not future.done() and not self._is_over():
                 if not self._step():
                     with self._changed:
-                        self._changed.wait_for(lambda: bool(self._jobs) or done.done() or self._is_over(), timeout=TICK)
+                        self._changed.wait_for(
+                            lambda: bool(self._jobs) or future.done() or self._is_over(), timeout=TICK
+                        )
         finally:
             if job is not None:
                 job.serves = False
@@ -223,11 +234,11 @@ class MainThread:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Mark the main thread as busy, so that jobs posted before `serve` begins are left for it.
+        """Mark the main thread as busy, so that jobs posted before `serve` begins are run by `serve`.
 
-        For code that starts work and then waits for it: the main thread's event loop is about to block, so jobs must
-        not be scheduled there. An interrupt that comes before `serve` is left for it too, or is raised at the end;
-        a second one is raised at once. Does nothing in another thread.
+        Use it around code that starts work and then waits for it: the main thread's event loop is about to block, so
+        jobs must not be scheduled there. An interrupt that comes before `serve` is handled by `serve` too, or is raised
+        at the end of the block; a second one is raised at once. Does nothing in another thread.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -248,7 +259,7 @@ class MainThread:
 
     @contextmanager
     def captured(self, on_lines: Callable[[Callable[[], str]], None]) -> Generator[Capture | None]:
-        """Capture what a tool prints, displays and plots in the block; yield None in another thread or in a script."""
+        """Capture the text, displays and plots of a tool in the block. Yield None in another thread or in a script."""
         in_main = threading.current_thread() is threading.main_thread()
         if not in_main or (capture := installed().capture(on_lines)) is None:
             yield None
@@ -264,7 +275,10 @@ class MainThread:
 
     @contextmanager
     def _uncaptured(self) -> Generator[None]:
-        """Leave what is printed to the cell while a tool waits: the jobs that run meanwhile are not the tool's."""
+        """Suspend the capture in the block, because a tool waits there.
+
+        The jobs that run meanwhile do not belong to the tool.
+        """
         outer, self._capturing = self._capturing, None
         if outer is not None:
             outer.stop()

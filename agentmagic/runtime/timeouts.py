@@ -1,4 +1,4 @@
-"""Waiting with a limit: for cancelled work to end, and a timeout that can be paused."""
+"""Limits for waiting: a short time for cancelled work to end, and a timeout that can be paused."""
 
 import asyncio
 from collections.abc import Collection, Coroutine, Generator
@@ -10,30 +10,30 @@ T = TypeVar("T")
 
 
 def being_cancelled() -> bool:
-    """Return whether the running task was asked to end, by a cancel or by a deadline."""
+    """Return whether the current task is being cancelled, by a cancel or by a deadline."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 GRACE = 0.25
-"""Seconds that cancelled work gets to clean up before its turn is settled without it."""
+"""Seconds for cancelled work to clean up. After that, its turn is settled without it."""
 
 
 async def await_with_grace(work: Coroutine[Any, Any, T]) -> T:
-    """Await work of the user or of a library. When cancelled, wait at most GRACE seconds for it to end."""
+    """Await work of the user or of a library. If this is cancelled, wait at most GRACE seconds for the work to end."""
     task = asyncio.ensure_future(work)
     await await_all_with_grace([task])
     return task.result()
 
 
 async def await_all_with_grace(tasks: Collection["asyncio.Task[Any]"], grace: float = GRACE) -> None:
-    """Wait until tasks have ended. When cancelled, cancel them and wait at most `grace` seconds."""
+    """Wait until all tasks have ended. If this is cancelled, cancel the tasks and wait at most `grace` seconds."""
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=grace)  # work that ignores its cancellation is left behind
+        await asyncio.wait(tasks, timeout=grace)  # do not wait longer for work that ignores the cancellation
         raise
     finally:
         for task in tasks:
@@ -41,7 +41,7 @@ async def await_all_with_grace(tasks: Collection["asyncio.Task[Any]"], grace: fl
 
 
 def look_at(future: "asyncio.Future[Any]") -> None:
-    """Retrieve a future's exception, so that asyncio does not report one that was left behind."""
+    """Retrieve the exception of a future that nobody awaits, so that asyncio does not report it."""
     if not future.cancelled():
         future.exception()
 
@@ -49,7 +49,7 @@ def look_at(future: "asyncio.Future[Any]") -> None:
 class Deadline:
     """An `asyncio.timeout` that can be paused. Leaving the block after the time ran out raises `TimeoutError`.
 
-    `seconds` may be None for no limit. Pauses may nest and overlap; those of `outer`, if there is one, are the same.
+    `seconds` is None for no limit. Pauses can be nested and can overlap. A pause also pauses `outer`, if it is given.
     """
 
     def __init__(self, seconds: float | None, outer: "Deadline | None" = None) -> None:
@@ -76,16 +76,16 @@ class Deadline:
 
     @property
     def expired(self) -> bool:
-        """Whether the time has run out; never before the block was entered."""
+        """Whether the time has run out. False before the block is entered."""
         return self._timeout.expired()
 
     @property
     def paused_for(self) -> float:
-        """Seconds of all pauses so far, of one that goes on too. Read it on the deadline's own event loop."""
+        """Total seconds of all pauses so far, including a current one. Read it on the event loop of the deadline."""
         return self._paused_for + (asyncio.get_running_loop().time() - self._paused_at if self._pauses else 0.0)
 
     def pause(self) -> None:
-        """Stop the clock. Call it on the deadline's own event loop."""
+        """Stop the clock. Call this on the event loop of the deadline."""
         if self._outer is not None:
             self._outer.pause()
         when = self._timeout.when()
@@ -97,7 +97,7 @@ class Deadline:
         self._pauses += 1
 
     def resume(self) -> None:
-        """End one pause. The clock runs again when the last one has ended."""
+        """End one pause. The clock runs again when all pauses have ended."""
         if self._outer is not None:
             self._outer.resume()
         self._pauses -= 1
@@ -108,7 +108,7 @@ class Deadline:
             self._left = None
 
     def restart(self) -> None:
-        """Give the work its whole time again, from now on, or from the end of the pause."""
+        """Give the work its full time again, from now or, during a pause, from the end of the pause."""
         if self._seconds is None or self.expired:
             return
         if self._pauses:

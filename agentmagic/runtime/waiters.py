@@ -1,4 +1,4 @@
-"""Wakes coroutines of any event loop that wait for more."""
+"""Wakes coroutines, on any event loop, that wait for new data."""
 
 import asyncio
 import threading
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 class Waiters:
-    """Coroutines that wait until there is more; they may run on any event loops, and be woken from any thread."""
+    """Coroutines that wait for new data. They can run on any event loop, and any thread can wake them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -17,17 +17,17 @@ class Waiters:
         return bool(self._waiting)
 
     async def wait(self, is_more: Callable[[], bool]) -> None:
-        """Wait until the next `wake`, unless there is more already."""
+        """Wait until the next `wake`. Return at once if `is_more()` is true."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         with self._lock:
             self._waiting.append((loop, waiter))
-        # Asked after the waiter is registered: what comes before that is found here, and what comes later wakes it.
+        # Check after the waiter is registered: `is_more` finds earlier data, and later data wakes the waiter.
         if not is_more():
             await waiter
 
     def wake(self) -> None:
-        """Wake all that wait."""
+        """Wake all coroutines that wait."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for loop, waiter in waiting:

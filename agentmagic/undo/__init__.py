@@ -1,1 +1,1 @@
-"""What tools change in a notebook, and how it is put back."""
+"""Watches what tools change in the variables of a notebook, and restores it on undo."""

@@ -1,4 +1,4 @@
-"""What an array of NumPy holds, in the form of `object_states`: its form, and as much of its memory as is kept."""
+"""States of NumPy arrays, for undo: their form, and a copy or digest of their memory. See `object_states`."""
 
 import pickle
 import sys
@@ -11,13 +11,13 @@ from agentmagic.undo.object_states import ObjectState, Place, Randomness, with_a
 Maker = Callable[[Any], ObjectState | None]
 
 LONGEST = 1_000_000
-"""Elements of an array of objects that are looked at."""
+"""Largest number of elements. An array of objects with more elements is not watched."""
 _PART = 2**20
-"""Numbers that are compared at once."""
+"""Array elements that are compared in one step."""
 
 
 class _ArrayView(ObjectState):
-    """The form of an array whose memory is that of its base; `data` ends with its fields and if it is writeable."""
+    """The form of an array that uses its base's memory. `data` ends with the field names and the writeable flag."""
 
     def obstacle(self, now: ObjectState) -> str:
         return "" if now.data[:-2] == self.data[:-2] else "the form of an array was changed in place"
@@ -28,13 +28,13 @@ class _ArrayView(ObjectState):
 
 
 class _OwnedArray(_ArrayView):
-    """An array that owns its memory, and the `copy` that is put back: an array of objects has one at once."""
+    """An array that owns its memory. `copy` is the content to restore; arrays of objects are copied at once."""
 
     copy: Any = None
 
     @property
     def array(self) -> Any:
-        """The array, through which the memory is read and written."""
+        """The array that gives access to the memory."""
         return self.thing
 
     def put(self) -> None:
@@ -42,7 +42,8 @@ class _OwnedArray(_ArrayView):
         array = self.array
         try:
             _set_writeable(array, True)
-        except ValueError:  # the memory belongs to another object, which is put back itself, or `verify` names this one
+        except ValueError:
+            # The memory belongs to another object. Either that object is restored, or `verify` reports this array.
             return
         _put_fields(array.dtype, self.data[-2])
         _copy(self.copy, array)
@@ -50,12 +51,12 @@ class _OwnedArray(_ArrayView):
 
 
 def _set_writeable(array: Any, value: bool) -> None:
-    if array.flags.writeable != value:  # NumPy refuses to set the flag of memory of Arrow, even to what it is
+    if array.flags.writeable != value:  # for memory of Arrow, NumPy refuses even to set the flag to its present value
         array.flags.writeable = value
 
 
 def _copy(source: Any, target: Any) -> None:
-    """Copy the memory of an array into one of the same form, with what lies between the fields of its records."""
+    """Copy the memory of `source` into `target`, an array of the same form, with the padding between record fields."""
     if target.dtype.names is None:
         target[...] = source
     else:
@@ -68,17 +69,17 @@ def _put_fields(dtype: Any, fields: Any) -> None:
 
 
 class Memory(_OwnedArray):
-    """An array of numbers. `keep` decides how much of its memory is kept; before, nothing of it is."""
+    """An array of numbers. No content is stored until `keep` stores a copy or a digest of the memory."""
 
     digest: bytes | None = None
 
     @property
     def memory(self) -> ObjectState:
-        """This."""
+        """The state of the memory: this object itself."""
         return self
 
     def keep(self, *, copy: bool) -> None:
-        """Keep a copy of the memory, or a digest of it."""
+        """Store a copy of the memory, or only a digest."""
         if copy:
             self.copy = self.array.copy(order="K")
             if self.copy.dtype.names is not None:
@@ -87,7 +88,7 @@ class Memory(_OwnedArray):
             self.digest = _digest(self.array)
 
     def unchanged(self) -> bool:
-        """Compare the form, and the memory if it is kept."""
+        """Return whether the form is the same, and the memory too if a copy or digest of it is stored."""
         if self._form() != self.data:
             return False
         if self.copy is not None:
@@ -98,36 +99,39 @@ class Memory(_OwnedArray):
         return form_of(self.thing)
 
     def same(self, other: ObjectState) -> bool:
-        """Compare the form, and digests if both are known: else nothing could write to the memory."""
+        """Return whether form and digest are equal. If a digest is missing, only the form is compared.
+
+        A missing digest means that no code could write to the memory.
+        """
         if not (isinstance(other, Memory) and self.data == other.data):
             return False
-        one, two = self.sum(), other.sum()
-        return one is None or two is None or one == two
+        own_digest, other_digest = self.sum(), other.sum()
+        return own_digest is None or other_digest is None or own_digest == other_digest
 
     def sum(self) -> bytes | None:
-        """Return the digest; a copy has one from then on."""
+        """Return the digest of the memory, or None if nothing is stored. The digest of a copy is computed once."""
         if self.digest is None and self.copy is not None:
             self.digest = _digest(self.copy)
         return self.digest
 
     def obstacle(self, now: ObjectState) -> str:
-        """Return why the memory cannot be put back, or ""."""
+        """Return why the memory cannot be restored, or ""."""
         return super().obstacle(now) or ("" if self.copy is not None else "an array in it was too large to be copied")
 
     def owned(self) -> tuple[Place, ...]:
-        """Return where the memory is."""
+        """Return the address and size of the memory."""
         return ((self.data[0], self.array.nbytes),)
 
 
 class _FieldNames(ObjectState):
-    """The type of the records of an array; `data` are the names of its fields."""
+    """The data type of a record array; `data` are its field names, which code can change in place."""
 
     def put(self) -> None:
         _put_fields(self.thing, self.data)
 
 
 def numpy_maker(kind: type[Any]) -> Maker | None:
-    """Return what makes the states of arrays, generators of random numbers and types of records; None for others."""
+    """Return the function that makes states of arrays, random generators or data types, or None for another type."""
     numbers = sys.modules["numpy"]
     if issubclass(kind, numbers.ndarray):
         return _array
@@ -139,10 +143,10 @@ def numpy_maker(kind: type[Any]) -> Maker | None:
 
 
 class RandomNumbers(Randomness):
-    """A generator of random numbers of NumPy."""
+    """A random number generator of NumPy."""
 
     def set_state(self, state: Any) -> None:
-        """Make the generator go on from there again."""
+        """Set the generator to an earlier state, so that it draws the same numbers again."""
         if hasattr(self.thing, "set_state"):
             self.thing.set_state(state)
         else:
@@ -159,7 +163,7 @@ def _array(thing: Any) -> ObjectState:
     ndarray = sys.modules["numpy"].ndarray
     if type(thing) is ndarray:
         return _content(thing, thing)
-    # A masked array, a record array, a matrix: its attributes, and its memory through a plain view of it.
+    # A subclass (masked array, record array, matrix): keep its attributes, and its memory through a plain view.
     return with_attributes(thing, _content(thing, ndarray.view(thing, ndarray)))
 
 
@@ -181,7 +185,7 @@ def _content(thing: Any, plain: Any) -> ObjectState:
 
 
 def form_of(array: Any) -> tuple[Any, ...]:
-    """Return what of an array can be changed beside its numbers, and where its memory is."""
+    """Return the address, shape, strides, type, field names and writeable flag of an array, but not its numbers."""
     dtype = array.dtype
     kind = dtype.str if dtype.names is None else [part[1:] for part in dtype.descr]
     fields = None if dtype.names is None else tuple(dtype.names)
@@ -189,26 +193,29 @@ def form_of(array: Any) -> tuple[Any, ...]:
 
 
 def root_of(array: Any) -> Any:
-    """Return the array that owns the memory of another one."""
+    """Return the array that owns the memory of a view, or `array` itself if it is not a view."""
     while isinstance(base := _base_of(array), sys.modules["numpy"].ndarray):
         array = base
     return array
 
 
 def _base_of(array: Any) -> Any:
-    """Return the object whose memory an array uses; a sliding window has one of NumPy in between."""
+    """Return the object whose memory an array uses, or None. A helper object of NumPy's sliding windows is skipped."""
     base = array.base
     return base.base if type(base).__name__ == "DummyArray" else base
 
 
 def _equal(array: Any, copy: Any) -> bool:
-    """Return whether the memory of an array is that of its copy, bit by bit."""
-    one, other = (_bytes(each) for each in (array, copy))
-    return all(bool((one[at : at + _PART] == other[at : at + _PART]).all()) for at in range(0, one.size, _PART))
+    """Return whether the memory of an array equals its copy, bit by bit."""
+    array_bytes, copy_bytes = (_bytes(each) for each in (array, copy))
+    return all(
+        bool((array_bytes[at : at + _PART] == copy_bytes[at : at + _PART]).all())
+        for at in range(0, array_bytes.size, _PART)
+    )
 
 
 def _bytes(array: Any) -> Any:
-    """Return the memory of an array as whole numbers, in the order in which it lies."""
+    """Return the memory of an array as a flat array of unsigned integers, in memory order."""
     numbers = sys.modules["numpy"]
     flat = array.ravel(order="K")
     contiguous = flat if flat.flags.c_contiguous else flat.copy()
@@ -219,5 +226,5 @@ def _bytes(array: Any) -> Any:
 
 
 def _digest(array: Any) -> bytes:
-    """Return a digest of an array's memory."""
+    """Return the SHA-1 digest of an array's memory."""
     return sha1(_bytes(array), usedforsecurity=False).digest()

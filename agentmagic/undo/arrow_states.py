@@ -1,7 +1,7 @@
-"""What an object of pyarrow holds, and which objects share memory with one that may be written to.
+"""States of pyarrow objects, and a map of the objects that share memory with writable arrays.
 
-The data of Arrow and of polars are never written to, so an object of theirs is kept by reference. But Arrow and polars
-may take over the memory of an array of NumPy without a copy. If that array is written to, their data change with it.
+Arrow and polars never write to their data, so undo keeps a reference to their objects instead of a copy. But both can
+use the memory of a NumPy array without copying it. If code writes to such an array, the Arrow data change with it.
 """
 
 import sys
@@ -22,7 +22,7 @@ class _ArrowData(Fixed):
 
 
 class _ArrowBuffer(Memory):
-    """A buffer of Arrow that can be written to."""
+    """A writable buffer of Arrow."""
 
     @property
     def array(self) -> Any:
@@ -33,17 +33,17 @@ class _ArrowBuffer(Memory):
 
 
 def is_data_of_arrow(kind: type[Any]) -> bool:
-    """Return whether objects of a type of pyarrow hold data."""
+    """Return whether objects of this pyarrow type hold data."""
     library = sys.modules["pyarrow.lib"]
     return issubclass(kind, (library.Buffer, library.Array, library.ChunkedArray, library.Table, library.RecordBatch))
 
 
 def arrow_state(thing: Any) -> ObjectState:
-    """Return the state of an object with data of Arrow."""
+    """Return the state of a pyarrow object that holds data."""
     if isinstance(thing, sys.modules["pyarrow.lib"].Buffer):
-        is_written = thing.is_mutable and thing.size
-        return _ArrowBuffer(thing, (), form_of(_bytes_of(thing))) if is_written else _ArrowData(thing)
-    # A class of the user for an extension type of Arrow has attributes.
+        is_writable = thing.is_mutable and thing.size
+        return _ArrowBuffer(thing, (), form_of(_bytes_of(thing))) if is_writable else _ArrowData(thing)
+    # An array of an extension type can have a class that the user wrote, with attributes.
     return with_attributes(thing, _ArrowData(thing)) if type(thing).__dictoffset__ else _ArrowData(thing)
 
 
@@ -52,7 +52,7 @@ def _bytes_of(buffer: Any) -> Any:
 
 
 def arrow_places(thing: Any) -> list[Place]:
-    """Return where the memory of arrays or tables of Arrow is."""
+    """Return the addresses and sizes of the memory that Arrow arrays or tables use."""
     if hasattr(thing, "address"):
         return [(thing.address, thing.size)]
     if hasattr(thing, "columns"):
@@ -60,32 +60,35 @@ def arrow_places(thing: Any) -> list[Place]:
     if hasattr(thing, "chunks"):
         return [place for chunk in thing.chunks for place in arrow_places(chunk)]
     if hasattr(thing, "buffers"):
-        places = [(one.address, one.size) for one in thing.buffers() if one is not None]
+        places = [(buffer.address, buffer.size) for buffer in thing.buffers() if buffer is not None]
         return places + arrow_places(getattr(thing, "dictionary", None))
     return []
 
 
 def sharing(states: Collection[ObjectState]) -> dict[int, list[int]]:
-    """Return for each object by id the other objects by id that can write to the memory that it uses."""
-    owned = sorted((start, start + size, id(state.thing)) for state in states for start, size in state.owned() if size)
-    starts = [start for start, _, _ in owned]
-    furthest = list(accumulate((end for _, end, _ in owned), max))
+    """Map the id of each object to the ids of the other objects that can write to the memory it uses."""
+    blocks = sorted((start, start + size, id(state.thing)) for state in states for start, size in state.owned() if size)
+    starts = [start for start, _, _ in blocks]
+    furthest = list(accumulate((end for _, end, _ in blocks), max))
 
     def owners(start: int, end: int) -> Iterator[int]:
         place = bisect_right(starts, end - 1) - 1
         while place >= 0 and furthest[place] > start:
-            if owned[place][1] > start:
-                yield owned[place][2]
+            if blocks[place][1] > start:
+                yield blocks[place][2]
             place -= 1
 
-    found: dict[int, list[int]] = {}
-    for state in states if owned else ():
+    sharers: dict[int, list[int]] = {}
+    for state in states if blocks else ():
         ids = {
-            one for start, size in (*state.owned(), *_borrowed(state)) if size for one in owners(start, start + size)
+            owner_id
+            for start, size in (*state.owned(), *_borrowed(state))
+            if size
+            for owner_id in owners(start, start + size)
         }
         if ids := ids - {id(state.thing)}:
-            found[id(state.thing)] = list(ids)
-    return found
+            sharers[id(state.thing)] = list(ids)
+    return sharers
 
 
 def _borrowed(state: ObjectState) -> Collection[Place]:

@@ -1,7 +1,8 @@
-"""What a call of a tool changed: the variables that it made, changed and removed, and the way back.
+"""The variables that tool calls created, changed or removed, and how to restore them.
 
-There are three pictures: `before` and `after` the code ran, and one of now, when it is undone. What differs between the
-first two was changed by the code; what differs between the last two was changed since, and is left alone.
+Three pictures (snapshots) of the variables are compared: `before` and `after` the code ran, and `now`, taken when the
+user runs undo. The code made the changes between the first two. Changes between the last two were made later; the
+variables concerned are left alone.
 """
 
 import threading
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
 
 Variables = MutableMapping[str, Any]
 LONGEST_LOOK = 2.0
-"""Seconds that a look may take after an interrupt."""
+"""Seconds to wait, after an interrupt, for the comparison of the variables to finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What putting variables back came to: the names that are as they were, and those left alone, each with why.
+    """The result of restoring variables.
 
-    `back` is the way back, for redo.
+    `restored` are the names that have their earlier values again. `refused` are the names that were left alone, each
+    with the reason. `back` are the changes that redo applies.
     """
 
     restored: tuple[str, ...]
@@ -42,15 +44,15 @@ class Restored:
 
 @dataclass(eq=False, repr=False)
 class Changes:
-    """What the calls of tools that ran at one time changed in a namespace, and in which files they wrote.
+    """The changes that tool calls made to the variables of a namespace, and the files that they wrote.
 
-    `names` are those that the calls may change, None if they may change all. `calls` are their ids. Once the calls are
-    `over`, the changes are looked for, and known once they are `settled`; `then` is called in between. If the look
-    `failed`, nothing is known.
+    Calls that run at the same time share one object; `calls` are their ids. `names` are the variables that they can
+    change, or None for all. When the last call has ended, `over` is set, the variables are compared, `then` is called,
+    and `settled` is set. If the comparison `failed`, the changes are unknown.
     """
 
     namespace: Variables
-    names: set[str] | None = field(default_factory=set[str])  # the call's, and those of the functions it may call
+    names: set[str] | None = field(default_factory=set[str])  # named by the call, or used by functions that it can call
     calls: list[str] = field(default_factory=list[str])
     files: dict[str, None] = field(default_factory=dict[str, None])
     limit: int = LIMIT
@@ -68,37 +70,38 @@ class Changes:
 
     @without_collection()
     def expect(self, names: Iterable[str] | None, roots: Iterable[object] = (), words: Iterable[str] = ()) -> None:
-        """Take a picture of what a call may change, before it begins: what names and other objects reach.
+        """Take a picture of the variables that a call can change, before the call begins.
 
-        `words` are those of its program: they tell whether it may write past what copies an array.
+        `names` are those variables, or None for all; `roots` are other objects that the call can reach. `words` are the
+        words of its program. They show whether it can write to a table's array without the copy that the table makes.
         """
         self._roots += [*roots, *generators(self.before.bindings)]
         self.names = None if names is None or self.names is None else self.names | set(names)
         camera = Camera(self.namespace, picture=self.before)
         camera.writes_past_copies = not PAST_COPIES.isdisjoint(words)
         camera.look(self.names, self._roots).develop(self.limit - self.size)
-        self.names, held = camera.names, self.before.bindings
-        for name in held if self.names is None else self.names & held.keys():
-            self._kinds.setdefault(name, kind_of(held[name]))
+        self.names, bindings = camera.names, self.before.bindings
+        for name in bindings if self.names is None else self.names & bindings.keys():
+            self._kinds.setdefault(name, kind_of(bindings[name]))
 
     @property
     def size(self) -> int:
-        """About how many bytes are kept."""
-        found = (cast("Memory | None", state.memory) for state in self.before.states.values())
-        copies = (one.copy.nbytes for one in found if one is not None and one.copy is not None)
+        """The approximate number of bytes that are stored."""
+        memories = (cast("Memory | None", state.memory) for state in self.before.states.values())
+        copies = (memory.copy.nbytes for memory in memories if memory is not None and memory.copy is not None)
         return sum(copies) + 100 * len(self.before.states)
 
     @without_collection()
     def settle(self) -> "Changes":
-        """Take notice of the variables now that the code has run; return this."""
+        """Compare the variables, now that the code has ended, with those before. Return this object."""
         self.over = True
         try:
             self.after = _later(self.namespace, self.names, [self.before], 0)
-            if self.names is not None and (changed := self.before.changed(self.after)):
-                self._look_beside(changed)
+            if self.names is not None and (changed_ids := self.before.changed(self.after)):
+                self._look_beside(changed_ids)
             if self.then is not None:
                 self.then()
-        except BaseException:  # also an interrupt
+        except BaseException:  # also KeyboardInterrupt
             self.failed = True
             raise
         finally:
@@ -106,15 +109,15 @@ class Changes:
         return self
 
     def wait(self, seconds: float) -> None:
-        """Wait that long for calls that were interrupted to be over; if they are, wait for what they changed too."""
+        """Wait up to `seconds` for interrupted calls to end. If they have ended, also wait for the comparison."""
         if not self.settled.wait(seconds) and self.over:
             self.settled.wait(LONGEST_LOOK)
 
-    def _look_beside(self, changed: set[int]) -> None:
-        """Look which other names reach objects that were changed; what these hold beside is as it was."""
-        found = self._with_all_names(self.after)
-        reached = found.reached(found.names_reaching(changed))
-        states = {one: found.states[one] for one in reached - self.after.states.keys()}
+    def _look_beside(self, changed_ids: set[int]) -> None:
+        """Find the other names that reach changed objects, and add the objects on the way as unchanged themselves."""
+        wide = self._with_all_names(self.after)
+        ids = wide.reached(wide.names_reaching(changed_ids))
+        states = {object_id: wide.states[object_id] for object_id in ids - self.after.states.keys()}
         for state in states.values():
             if isinstance(state, Many):
                 state.hold()
@@ -122,7 +125,7 @@ class Changes:
         self.before = self.before.with_states(states, beside=states)
 
     def _with_all_names(self, picture: Picture) -> Picture:
-        """Return a picture of now with what the other names reach; it is not known what bulk data hold."""
+        """Return a picture of now that includes the objects of all other names. Items of `Many` states are not read."""
         if self.names is None:
             return picture
         camera = Camera(self.namespace, MOST_BESIDE, picture.with_states({}))
@@ -130,18 +133,20 @@ class Changes:
 
     @cached_property
     def touched(self) -> set[str]:
-        """The names that the code made, changed or removed, once it is known."""
+        """The names that the code created, changed or removed. Read it only after `settled` is set."""
         return self.before.touched(self.after)
 
     @cached_property
     def unwatched(self) -> dict[str, str]:
-        """The names of which is not known whether the code changed them, each with why."""
-        found = dict(self.before.unwatched)
-        unseen = {one for one, state in self.before.states.items() if state.problem} - self.before.beside
-        for name in self.before.names_reaching(unseen):
-            reached = self.before.reached([name]) & unseen
-            found.setdefault(name, self.before.states[next(iter(reached))].problem)
-        return found
+        """The names that the code may have changed unseen, each with the reason."""
+        reasons = dict(self.before.unwatched)
+        unknown_ids = {
+            object_id for object_id, state in self.before.states.items() if state.problem
+        } - self.before.beside
+        for name in self.before.names_reaching(unknown_ids):
+            ids = self.before.reached([name]) & unknown_ids
+            reasons.setdefault(name, self.before.states[next(iter(ids))].problem)
+        return reasons
 
     @property
     def matters(self) -> bool:
@@ -149,7 +154,7 @@ class Changes:
         return bool(self.touched or self.unwatched)
 
     def rows(self) -> list[VariableChange]:
-        """Return what the code changed, by name."""
+        """Return the changes that the code made, sorted by variable name."""
         return [self._row(name) for name in sorted(self.touched)]
 
     def _row(self, name: str) -> VariableChange:
@@ -162,7 +167,7 @@ class Changes:
 
     @without_collection()
     def restore(self) -> Restored:
-        """Put back the variables that the code changed, without those that have been changed since."""
+        """Restore the variables that the code changed, except those that were changed again later."""
         pictures = [self.after, self.before]
         now = _later(self.namespace, self.names, pictures, self.limit)
         now.copy(self.before.changed(now) | (now.states.keys() - self.before.states.keys()), self.limit)
@@ -176,29 +181,32 @@ class Changes:
 
 
 def told(changes: Sequence[Changes]) -> VariablesChanged | None:
-    """Return what the calls of a turn changed, one after the other, and of what that is not known; None for nothing."""
+    """Return the combined changes of a turn's calls, which are given in order, or None if nothing changed.
+
+    The result also lists the files written, and the variables that may have changed unseen.
+    """
     first: dict[str, VariableChange] = {}
     last: dict[str, VariableChange] = {}
     files: dict[str, None] = {}
-    unwatched: dict[str, None] = {}
-    for one in changes:
-        files |= one.files
-        if one.failed or not one.settled.is_set():  # a tool that was interrupted may go on
-            unwatched["all variables"] = None
+    unwatched_names: dict[str, None] = {}
+    for change in changes:
+        files |= change.files
+        if change.failed or not change.settled.is_set():  # an interrupted tool may still be running
+            unwatched_names["all variables"] = None
             continue
-        unwatched |= dict.fromkeys(one.unwatched)
-        for row in one.rows():
+        unwatched_names |= dict.fromkeys(change.unwatched)
+        for row in change.rows():
             first.setdefault(row.name, row)
             last[row.name] = row
     rows = [row for name in sorted(first) if (row := _told(first[name], last[name])) is not None]
-    names = [_name(name) for name in sorted(unwatched) if name not in last]
+    names = [_name(name) for name in sorted(unwatched_names) if name not in last]
     if not (rows or files or names):
         return None
     return VariablesChanged(tuple(rows[:MOST_VARIABLES]), tuple(files), tuple(names[:MOST_VARIABLES]))
 
 
 def _told(first: VariableChange, last: VariableChange) -> VariableChange | None:
-    """Return two changes of a variable as one, None if it was made and is removed again."""
+    """Merge two changes of a variable into one. Return None if the variable was created and then removed."""
     was, stays = first.change != "made", last.change != "removed"
     if not (was or stays):
         return None
@@ -212,7 +220,7 @@ def _name(name: str) -> str:
 
 
 def _later(namespace: Variables, names: set[str] | None, earlier: list[Picture], limit: int) -> Picture:
-    """Return a picture of now that has every object of earlier ones too, also those that no name reaches any more."""
+    """Take a picture now. It also has each object of the `earlier` pictures that no name reaches any more."""
     camera = Camera(namespace).again(earlier)
     rebound = earlier[0].rebound(camera.picture)
     camera.look(None if names is None else names | rebound, without=earlier[0].unwatched.keys() - rebound)
@@ -220,9 +228,9 @@ def _later(namespace: Variables, names: set[str] | None, earlier: list[Picture],
 
 
 class _Undoing:
-    """Decides which variables can be put back, and does it; `refused` has the reason for each one that cannot.
+    """Decides which variables can be restored, and restores them. `refused` has the reasons for all other variables.
 
-    `now` is a picture of what the code may have changed, `wide` one of all variables.
+    `now` is a picture of the variables that the code could change, `wide` a picture of all variables.
     """
 
     def __init__(self, changes: Changes, now: Picture, wide: Picture) -> None:
@@ -232,36 +240,42 @@ class _Undoing:
         self.refused: dict[str, str] = {}
         self._unwatched = changes.unwatched
         self._stale = self._before.changed(now)
-        """The objects that do not hold any more what they held before the code ran."""
+        """The ids of the objects that differ from their state before the code ran."""
 
     def decide(self) -> None:
-        """Refuse what cannot be put back exactly, and all that shares objects with it."""
+        """Refuse the variables that cannot be restored exactly, and those that share objects with a refused one."""
         before, after, now = self._before, self._after, self._now
-        for one in self._stale:
-            if why := before.states[one].obstacle(now.states[one]):
-                self._refuse(before.names_reaching({one}), why)
-        # What is again as it was before has not to be put back.
+        for object_id in self._stale:
+            if reason := before.states[object_id].obstacle(now.states[object_id]):
+                self._refuse(before.names_reaching({object_id}), reason)
+        # Objects that are as they were before the code ran need no restoring.
         same = before.states.keys() - before.beside - self._stale
-        changed = after.changed(now) - same
-        since = after.rebound(now) & before.rebound(now) | now.names_reaching(changed) | after.names_reaching(changed)
+        changed_ids = after.changed(now) - same
+        since = (
+            after.rebound(now) & before.rebound(now)
+            | now.names_reaching(changed_ids)
+            | after.names_reaching(changed_ids)
+        )
         self._refuse(since & self.wanted, "it has been changed since")
-        since |= self._wide.names_reaching(self._written()) - self.touched  # which did not reach them then
+        # Names that the code did not touch, but that reach the objects to restore now, were changed later.
+        since |= self._wide.names_reaching(self._written()) - self.touched
         while conflict := self._written() & self._wide.reached(since | self.refused.keys()):
             shared = before.names_reaching(conflict) & self.wanted
             self._refuse(shared, "it shares objects with a variable that is left alone")
-        for name, why in sorted(self._unwatched.items()):
-            self._refuse([name], why)
+        for name, reason in sorted(self._unwatched.items()):
+            self._refuse([name], reason)
 
     def put_back(self, namespace: Variables) -> None:
-        """Put back objects, each in place, and bindings."""
-        states = [self._before.states[one] for one in self._written()]
-        for state in sorted(states, key=lambda state: changing(state.hashed)):  # keys before what finds them
+        """Restore the objects in place, then the bindings of the names."""
+        states = [self._before.states[object_id] for object_id in self._written()]
+        # Restore keys before the containers that hash them.
+        for state in sorted(states, key=lambda state: changing(state.hashed)):
             try:
                 state.put()
             except Exception as error:  # noqa: BLE001  (a class of the user may raise anything)
                 self._refuse(self._before.names_reaching({id(state.thing)}), f"it could not be put back: {said(error)}")
-        for one in self._before.reaching([id(state.thing) for state in states]):
-            self._before.states[one].refresh()
+        for object_id in self._before.reaching([id(state.thing) for state in states]):
+            self._before.states[object_id].refresh()
         for name in self.wanted:
             if name in self._before.bindings:
                 namespace[name] = self._before.bindings[name]
@@ -269,14 +283,16 @@ class _Undoing:
                 namespace.pop(name, None)
 
     def verify(self, then: Picture) -> None:
-        """Refuse variables that are not as they were after all."""
-        wrong = {one for one in self._before.changed(then) if one in self._before.reached(self.wanted)}
-        self._refuse(self._before.names_reaching(wrong), "it could not be put back wholly")
+        """Refuse the variables that still differ in `then`, a picture taken after the restore."""
+        wrong_ids = {
+            object_id for object_id in self._before.changed(then) if object_id in self._before.reached(self.wanted)
+        }
+        self._refuse(self._before.names_reaching(wrong_ids), "it could not be put back wholly")
 
     def _written(self) -> set[int]:
         return self._stale & self._before.reached(self.wanted)
 
-    def _refuse(self, names: Iterable[str], why: str) -> None:
+    def _refuse(self, names: Iterable[str], reason: str) -> None:
         for name in names:
-            self.refused.setdefault(name, why)
+            self.refused.setdefault(name, reason)
             self.wanted.discard(name)

@@ -1,7 +1,7 @@
-"""What functions, classes and modules hold, in the form of `object_states`.
+"""States of functions, classes and modules. See `object_states`.
 
-Those of the user are kept whole. Those of a package are its own affair, but for what code of the notebook puts into
-them: a function or a constant that is replaced, and an attribute that is the user's.
+Functions, classes and modules of the user are kept completely. Of those in a package, only changes made by the notebook
+count: a replaced function or constant, or an attribute that the user added.
 """
 
 import sys
@@ -14,14 +14,14 @@ from agentmagic.undo.object_states import HEAP_TYPE, UNSET, NoCopy, ObjectState
 from agentmagic.undo.own import OUTSIDE, is_own
 
 _ABC: Any = import_module("_abc")
-"""Python's registry of abstract classes."""
+"""The C module of `abc`, which stores the classes registered with abstract classes."""
 
 
 class _Definition(ObjectState):
-    """What of a function can be changed; the variables that it closes over are in cells."""
+    """The attributes of a function that code can change. Closure variables have states of their own, in cells."""
 
     def unchanged(self) -> bool:
-        return all(getattr(self.thing, name) is held for name, held in zip(_OF_FUNCTION, self.refs, strict=False))
+        return all(getattr(self.thing, name) is value for name, value in zip(_OF_FUNCTION, self.refs, strict=False))
 
     def put(self) -> None:
         for name, value in zip(_OF_FUNCTION, self.refs, strict=False):
@@ -33,7 +33,7 @@ _OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
 
 
 class _CellState(ObjectState):
-    """A variable that functions close over."""
+    """A cell: one variable that functions close over."""
 
     def put(self) -> None:
         if self.refs:
@@ -43,10 +43,10 @@ class _CellState(ObjectState):
 
 
 class _Cache(NoCopy):
-    """A function with a cache; `data` has the figures of the cache, `refs` the function and the attributes."""
+    """A function with a cache. `data` is its cache info, `refs` are its attributes and the wrapped function."""
 
     def obstacle(self, now: ObjectState) -> str:
-        """Return that the cache was filled, unless it was empty and can be emptied."""
+        """Return "" if the cache was empty, because it can be cleared; else the reason why it cannot be restored."""
         return "" if not self.data.currsize else super().obstacle(now)
 
     def put(self) -> None:
@@ -55,24 +55,24 @@ class _Cache(NoCopy):
 
 
 class _Names(ObjectState):
-    """The attributes of a class or a module of the user; `data` has the names, and what is registered with it."""
+    """The attributes of a class or module of the user. `data` has their names, and the classes registered with it."""
 
     def same(self, other: ObjectState) -> bool:
         return _pairs(self) == _pairs(other) and self.data[1] == other.data[1]
 
     def put(self) -> None:
-        names, registered = self.data
+        names, classes = self.data
         now = _own_names(self.thing)
         for name in now.keys() - set(names):
             _delete(self.thing, name)
         for name, value in zip(names, self.refs, strict=False):
             if now.get(name, UNSET) is not value:
                 _set(self.thing, name, value)
-        if registered != _registered(self.thing):
+        if classes != _registered(self.thing):
             _ABC._reset_registry(self.thing)  # noqa: SLF001  (the registry of an abstract class has no other door)
             _ABC._reset_caches(self.thing)  # noqa: SLF001
-            for one in registered:
-                self.thing.register(one)
+            for registered_class in classes:
+                self.thing.register(registered_class)
 
 
 def _pairs(state: ObjectState) -> set[tuple[str, int]]:
@@ -81,27 +81,29 @@ def _pairs(state: ObjectState) -> set[tuple[str, int]]:
 
 
 class _PackageNames(ObjectState):
-    """The attributes of a class or a module of a package; `data` are their names. See the module's own lines."""
+    """The attributes of a class or module of a package; `data` are their names. See the module docstring."""
 
     @property
     def inner(self) -> Collection[Any]:
         if isinstance(self.thing, type):
             return ()
-        classes = (one for one in self.refs[: len(self.data)] if isinstance(one, type) and one.__flags__ & HEAP_TYPE)
+        classes = (
+            value for value in self.refs[: len(self.data)] if isinstance(value, type) and value.__flags__ & HEAP_TYPE
+        )
         return (*classes, *self.refs[len(self.data) :])
 
     def same(self, other: ObjectState) -> bool:
         return not self._differences(other)
 
     def _differences(self, other: ObjectState) -> dict[str, Any]:
-        """Return what the attributes were, `UNSET` for one that was not there, that differ in another state."""
+        """Return the earlier values of the attributes that differ in `other`; `UNSET` for an attribute new there."""
         before = dict(zip(self.data, self.refs, strict=False))
         after = dict(zip(other.data, other.refs, strict=False))
-        if before == after:  # compares identities first
+        if before == after:  # dict equality checks identity first
             return {}
-        found = {name: value for name, value in before.items() if after.get(name, UNSET) is not value}
-        found |= {name: UNSET for name, value in after.items() if name not in before and _is_users(value)}
-        return {name: value for name, value in found.items() if not _is_of_packages(after.get(name))}
+        differences = {name: value for name, value in before.items() if after.get(name, UNSET) is not value}
+        differences |= {name: UNSET for name, value in after.items() if name not in before and _is_users(value)}
+        return {name: value for name, value in differences.items() if not _is_of_packages(after.get(name))}
 
     def put(self) -> None:
         now = _shared(self.thing)
@@ -113,7 +115,7 @@ class _PackageNames(ObjectState):
 
 
 def _is_of_packages(value: Any) -> bool:
-    """Return whether packages put a value there: a module, or a function with which IPython replaces another."""
+    """Return whether a package set this attribute: a module, or a function by which IPython replaces another one."""
     is_function = type(value) is FunctionType
     return isinstance(value, ModuleType) or (is_function and value.__module__.partition(".")[0] in OUTSIDE)
 
@@ -127,15 +129,15 @@ def _delete(thing: Any, name: str) -> None:
 
 
 def _kind_of(thing: Any) -> Any:
-    """Return the class whose methods set attributes, whatever a class of the user does instead."""
+    """Return the base class whose methods set attributes. The methods of a user's class are not called."""
     return type if isinstance(thing, type) else ModuleType
 
 
 def _is_users(value: Any) -> bool:
-    """Return whether a new attribute is the user's, and none that the package makes when it is first needed."""
+    """Return whether the user made this new attribute. Some packages create attributes themselves on first use."""
     kind = cast("type[Any]", type(value))
-    named = value if isinstance(value, type) or kind is FunctionType else kind
-    return is_own(str(named.__module__)) or (named is kind and kind.__module__ == "builtins" and not callable(value))
+    owner = value if isinstance(value, type) or kind is FunctionType else kind
+    return is_own(str(owner.__module__)) or (owner is kind and kind.__module__ == "builtins" and not callable(value))
 
 
 def function_state(thing: FunctionType) -> ObjectState:
@@ -144,10 +146,10 @@ def function_state(thing: FunctionType) -> ObjectState:
 
 
 def cell_state(thing: CellType) -> ObjectState:
-    """Return the state of a variable that functions close over."""
+    """Return the state of a cell: one variable that functions close over."""
     try:
         return _CellState(thing, (thing.cell_contents,))
-    except ValueError:  # empty
+    except ValueError:  # the cell is empty
         return _CellState(thing)
 
 
@@ -157,25 +159,25 @@ def cache_state(thing: Any) -> ObjectState:
 
 
 def class_state(thing: type[Any]) -> ObjectState | None:
-    """Return the state of a class, or None for one that was written in C."""
+    """Return the state of a class, or None for a class written in C."""
     if not thing.__flags__ & HEAP_TYPE:
         return None
     return _names(thing) if is_own(thing.__module__) else _shared(thing)
 
 
 def module_state(thing: ModuleType) -> ObjectState | None:
-    """Return the state of a module, with the random numbers that a module draws for all callers."""
+    """Return the state of a module. For one of a package, this includes its shared random generator or settings."""
     return _names(thing) if is_own(thing.__name__) else _shared(thing)
 
 
 def _names(thing: Any) -> ObjectState:
-    found = _own_names(thing)
-    return _Names(thing, tuple(found.values()), (tuple(found), _registered(thing)))
+    attributes = _own_names(thing)
+    return _Names(thing, tuple(attributes.values()), (tuple(attributes), _registered(thing)))
 
 
 def _own_names(thing: Any) -> dict[str, Any]:
-    hidden = _OF_CLASS if isinstance(thing, type) else _OF_MODULE
-    return {name: value for name, value in _held(thing).items() if name not in hidden}
+    internal_names = _OF_CLASS if isinstance(thing, type) else _OF_MODULE
+    return {name: value for name, value in _held(thing).items() if name not in internal_names}
 
 
 def _held(thing: Any) -> dict[str, Any]:
@@ -189,16 +191,16 @@ _OF_MODULE = frozenset(
 
 
 def _registered(thing: Any) -> tuple[type[Any], ...]:
-    """Return the classes that were registered with an abstract class."""
+    """Return the classes registered with an abstract class."""
     if not isinstance(thing, type) or "_abc_impl" not in vars(thing):
         return ()
-    found: list[type[Any] | None] = [one() for one in _ABC._get_dump(thing)[0]]  # noqa: SLF001
-    return tuple(sorted(filter(None, found), key=id))
+    classes: list[type[Any] | None] = [reference() for reference in _ABC._get_dump(thing)[0]]  # noqa: SLF001
+    return tuple(sorted(filter(None, classes), key=id))
 
 
 def _shared(thing: Any) -> ObjectState:
-    found = {name: value for name, value in _held(thing).items() if _is_public(name, value)}
-    return _PackageNames(thing, (*found.values(), *_settings(thing)), tuple(found))
+    attributes = {name: value for name, value in _held(thing).items() if _is_public(name, value)}
+    return _PackageNames(thing, (*attributes.values(), *_settings(thing)), tuple(attributes))
 
 
 def _is_public(name: str, value: Any) -> bool:
@@ -208,15 +210,21 @@ def _is_public(name: str, value: Any) -> bool:
 
 
 def _settings(module: Any) -> tuple[Any, ...]:
-    """Return what callers of a module share: its generator of random numbers, or its settings."""
-    place, name = _SETTINGS.get(module.__name__, ("", "")) if isinstance(module, ModuleType) else ("", "")
-    found = getattr(sys.modules.get(place), name, None)
-    return () if found is None else (found,)
+    """Return the object that all callers of a module share: its random generator or its settings.
+
+    The tuple can be empty.
+    """
+    owner, name = _SETTINGS.get(module.__name__, ("", "")) if isinstance(module, ModuleType) else ("", "")
+    settings = getattr(sys.modules.get(owner), name, None)
+    return () if settings is None else (settings,)
 
 
 def generators(variables: Mapping[str, Any]) -> list[Any]:
-    """Return the generators from which any function may draw random numbers, of the modules that are bound."""
-    modules = [one for one in variables.values() if type(one) is ModuleType and one.__name__ in _DRAWN]
+    """Return the shared random generators of `random` and NumPy, if variables refer to these modules.
+
+    Any function can draw numbers from them.
+    """
+    modules = [value for value in variables.values() if type(value) is ModuleType and value.__name__ in _DRAWN]
     return [generator for module in modules for generator in _settings(module)]
 
 
@@ -232,4 +240,4 @@ _SETTINGS = {
     "pandas": ("pandas._config.config", "_global_config"),
     **dict.fromkeys(("matplotlib", "matplotlib.pyplot", "seaborn"), _CANVAS),
 }
-"""Where a package keeps them, by the module that a user names."""
+"""Module and attribute of the shared random generator or settings, by the module that the user imports."""

@@ -1,7 +1,7 @@
-"""What an object of scikit-learn that was written in C holds, such as the trees of a forest.
+"""States of scikit-learn objects written in C, such as the trees of a forest.
 
-Its attributes cannot be read, but it gives its arrays away to be pickled. If they are the arrays that it works on, and
-no copies, then their memory is kept like that of any other array.
+Their attributes cannot be read, but `__getstate__` returns their arrays for pickling. If these are the arrays that the
+object works on, and not copies, undo keeps their memory like that of any other array.
 """
 
 import pickle
@@ -14,7 +14,10 @@ from agentmagic.undo.object_states import HEAP_TYPE, ObjectState, with_attribute
 
 
 class _Compiled(ObjectState):
-    """An object written in C; `data` has where its arrays are, and all else. Its `refs` are other arrays each time."""
+    """An object written in C. `data` has the forms of its arrays and the pickled rest, `refs` the arrays.
+
+    `refs` are not compared, because `__getstate__` returns new array objects each time.
+    """
 
     given: Any = None
 
@@ -25,38 +28,40 @@ class _Compiled(ObjectState):
         return "" if self.given is not None and now.data[0] == self.data[0] else _problem(self.thing)
 
     def put(self) -> None:
-        """Give the object its arrays and numbers again, such as the number of questions that a tree was asked."""
+        """Restore the arrays and numbers of the object, such as the number of queries that a search tree counts."""
         self.thing.__setstate__(self.given)
 
 
 def compiled_maker(kind: type[Any]) -> Callable[[Any], ObjectState] | None:
-    """Return what makes the states of a type that was written in C, or None for one of Python."""
-    compiled = next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
-    if compiled.__module__.partition(".")[0] != "sklearn":
+    """Return the function that makes states of a scikit-learn type written in C, or None for another type."""
+    c_class = next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
+    if c_class.__module__.partition(".")[0] != "sklearn":
         return None
-    if kind is compiled:
-        return lambda thing: _content(thing, compiled)
-    return lambda thing: with_attributes(thing, _content(thing, compiled))
+    if kind is c_class:
+        return lambda thing: _content(thing, c_class)
+    return lambda thing: with_attributes(thing, _content(thing, c_class))
 
 
-def _content(thing: Any, compiled: type[Any]) -> ObjectState:
-    if getattr(compiled, "__getstate__", None) is getattr(object, "__getstate__", None):
+def _content(thing: Any, c_class: type[Any]) -> ObjectState:
+    if getattr(c_class, "__getstate__", None) is getattr(object, "__getstate__", None):
         return _Compiled(thing, data=((), pickle.dumps(thing)))
-    given = thing.__getstate__()
-    arrays, rest = _parts(given)
+    pickle_state = thing.__getstate__()
+    arrays, rest = _parts(pickle_state)
     forms = list(map(form_of, arrays))
     if forms != list(map(form_of, _parts(thing.__getstate__())[0])):
-        return ObjectState(thing, problem=_problem(thing))  # it gives copies away
+        return ObjectState(thing, problem=_problem(thing))  # `__getstate__` returns copies
     state = _Compiled(thing, tuple(arrays), (forms, pickle.dumps(rest)))
-    state.given = given
+    state.given = pickle_state
     return state
 
 
-def _parts(given: Any) -> tuple[list[Any], list[Any]]:
-    """Return the arrays that an object gives away to be pickled, and all else."""
-    parts: list[Any] = list(given.values() if hasattr(given, "values") else given)
+def _parts(pickle_state: Any) -> tuple[list[Any], list[Any]]:
+    """Split the pickle state of an object into its arrays and all other values."""
+    parts: list[Any] = list(pickle_state.values() if hasattr(pickle_state, "values") else pickle_state)
     ndarray = sys.modules["numpy"].ndarray
-    return [one for one in parts if isinstance(one, ndarray)], [one for one in parts if not isinstance(one, ndarray)]
+    return [part for part in parts if isinstance(part, ndarray)], [
+        part for part in parts if not isinstance(part, ndarray)
+    ]
 
 
 def _problem(thing: Any) -> str:

@@ -1,6 +1,6 @@
-"""Objects that do something: files, locks, generators, widgets, loggers, exceptions; and what is known of all others.
+"""States of objects with behaviour: files, locks, generators, widgets, loggers, exceptions. Also for unknown types.
 
-Most of them can only be seen to be as they were. One that was changed is named, and left alone.
+For most of these objects, undo can only check that they did not change. A changed one is reported and left alone.
 """
 
 import pickle
@@ -18,25 +18,25 @@ from agentmagic.undo.object_states import UNSET, Fixed, NoCopy, ObjectState, Ran
 from agentmagic.undo.own import is_own
 
 LARGEST_PICKLE = 2**20
-"""Bytes of what an object of an unknown type gives away to be pickled."""
+"""Largest pickle, in bytes, that is made of an object of an unknown type."""
 
 
 class _FilePosition(NoCopy):
-    """The position of a file on disk as `data`, None once it is closed; the content is no part of the variables."""
+    """A file on disk; `data` is its position, or None once it is closed. The content of the file is not watched."""
 
     def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it moved is enough)
         return "it holds a file that was read, written or closed"
 
 
 class _Exception(ObjectState):
-    """An exception: its arguments, its attributes, and the exceptions behind it."""
+    """An exception: its arguments, its attributes, its cause and its context."""
 
     def put(self) -> None:
         self.thing.args, _, self.thing.__cause__, self.thing.__context__ = self.refs[:4]
 
 
 class _MemoryFile(ObjectState):
-    """A stream in memory; `data` is its content and its position."""
+    """A stream in memory; `data` is its content and position."""
 
     def put(self) -> None:
         content, position = self.data
@@ -47,18 +47,18 @@ class _MemoryFile(ObjectState):
 
 
 class _Logger(ObjectState):
-    """The attributes of a logger, apart from its place among the loggers; `data` are their names."""
+    """The attributes of a logger, except its place in the logger hierarchy; `data` are their names."""
 
     def put(self) -> None:
-        held = dict_of(self.thing)
+        attributes = dict_of(self.thing)
         for name in _logger_names(self.thing) - set(self.data):
-            del held[name]
-        held.update(zip(self.data, self.refs, strict=True))
+            del attributes[name]
+        attributes.update(zip(self.data, self.refs, strict=True))
         self.thing.manager._clear_cache()  # noqa: SLF001  (as `setLevel` does)
 
 
 class _Environment(ObjectState):
-    """The variables of the process."""
+    """The environment variables of the process."""
 
     def put(self) -> None:
         for name in self.thing.keys() - self.data.keys():
@@ -67,30 +67,30 @@ class _Environment(ObjectState):
 
 
 class _Traits(ObjectState):
-    """The traits of a widget, which tell its page when they are put back, and other attributes.
+    """The traits of a widget, and its other attributes; `data` are the names of both.
 
-    `data` are the names of both.
+    Restoring a trait also updates the widget in the page.
     """
 
     def same(self, other: ObjectState) -> bool:
-        """Compare the traits and attributes; a trait that was not set yet had its default."""
+        """Return whether traits and attributes are equal. A trait that was not set yet counts as its default value."""
         return self.data[1] == other.data[1] and not self._differences(_by_name(other))
 
     def _differences(self, now: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what was other than it is now."""
+        """Return the earlier values of the traits and attributes that are different in `now`."""
         before = _by_name(self)
-        found = {name: value for name, value in before.items() if now.get(name, UNSET) is not value}
+        differences = {name: value for name, value in before.items() if now.get(name, UNSET) is not value}
         new = now.keys() - before.keys()
         defaults = {name: self.thing.trait_defaults(name) for name in new if self.thing.has_trait(name)}
-        return found | {name: value for name, value in defaults.items() if now[name] != value}
+        return differences | {name: value for name, value in defaults.items() if now[name] != value}
 
     def put(self) -> None:
-        held, names = dict_of(self.thing), self.data[1]
+        attributes, names = dict_of(self.thing), self.data[1]
         for name in _attributes_of(self.thing).keys() - set(names):
-            del held[name]
+            del attributes[name]
         for name, value in self._differences(_by_name(_traits(self.thing))).items():
             if name in names:
-                held[name] = value
+                attributes[name] = value
             else:
                 self.thing.set_trait(name, value)
 
@@ -101,11 +101,14 @@ def _by_name(state: ObjectState) -> dict[str, Any]:
 
 
 class _Pickled(NoCopy):
-    """An object of another library; `data` is a digest of what it gives away to be pickled, `refs` what is in it."""
+    """An object of another library. `data` is the digest of its own pickle, `refs` are the objects inside."""
 
 
 class _Iterator(ObjectState):
-    """An iterator over a sequence; `data` is its place, None at the end, from which there is no way back."""
+    """An iterator over a sequence; `data` is its position, or None if it has ended.
+
+    An ended iterator cannot be restored.
+    """
 
     def obstacle(self, now: ObjectState) -> str:
         return NoCopy.obstacle(self, now) if now.data is None or self.data is None else ""  # type: ignore[arg-type]
@@ -115,21 +118,23 @@ class _Iterator(ObjectState):
 
 
 def _iterator(thing: Any) -> ObjectState:
-    _, given, *place = thing.__reduce__()
-    held = [one for one in given if type(one) in (list, tuple)]  # it makes another range each time
-    return _Iterator(thing, tuple(held) if place else (), place[0] if place else None)
+    _, arguments, *place = thing.__reduce__()
+    sequences = [
+        argument for argument in arguments if type(argument) in (list, tuple)
+    ]  # a range is left out: each call makes a new one
+    return _Iterator(thing, tuple(sequences) if place else (), place[0] if place else None)
 
 
 def file_state(thing: Any) -> ObjectState | None:
-    """Return the state of a file, or None for a pipe or a terminal: what went through it is gone."""
-    # A wrapper's own `tell` would write what is pending, or wait for a thread that reads; this one does neither.
+    """Return the state of a file, or None for a pipe or terminal, where data cannot be read twice."""
+    # Call `tell` of the raw file: that of a wrapper would flush pending data, or wait for a thread that reads.
     try:
         binary = getattr(thing, "buffer", thing)
         raw = getattr(binary, "raw", binary) if type(binary) in _BUFFERED else binary
         return _FilePosition(thing, data=raw.tell()) if type(raw) is FileIO else unkept(thing)
-    except OSError:  # a pipe
+    except OSError:  # the file is a pipe
         return None
-    except ValueError:  # closed, or detached
+    except ValueError:  # the file is closed or detached
         return _FilePosition(thing)
 
 
@@ -179,14 +184,14 @@ def _logger_names(thing: Any) -> set[str]:
 
 
 def _traits(thing: Any) -> ObjectState:
-    held = dict(thing._trait_values)  # noqa: SLF001  (reading a trait could run code of its class)
-    traits = {name: value for name, value in held.items() if name not in _OF_WIDGET and not name.startswith("_")}
+    values = dict(thing._trait_values)  # noqa: SLF001  (reading a trait could run code of its class)
+    traits = {name: value for name, value in values.items() if name not in _OF_WIDGET and not name.startswith("_")}
     attributes = _attributes_of(thing)
     return _Traits(thing, (*traits.values(), *attributes.values()), (tuple(traits), tuple(attributes)))
 
 
 def _attributes_of(thing: Any) -> dict[str, Any]:
-    """Return the attributes of a widget that are not the widget's own affair."""
+    """Return the attributes of a widget, without those that it manages itself."""
     return {name: value for name, value in dict_of(thing).items() if name not in _OF_WIDGET and name[0] != "_"}
 
 
@@ -211,12 +216,17 @@ class _Settings(ObjectState):
 
 
 def _settings(thing: Any) -> ObjectState:
-    """Return the settings of matplotlib, before the first figure without those that IPython sets with it."""
-    drawn = getattr(sys.modules.get("matplotlib.pyplot"), "_backend_mod", None) is not None
-    held = {
-        name: value for name, value in dict[str, Any].items(thing) if drawn or name not in ("backend", "interactive")
+    """Return the state of matplotlib's settings.
+
+    Before the first figure, the settings that IPython sets with the first figure are left out.
+    """
+    has_figure = getattr(sys.modules.get("matplotlib.pyplot"), "_backend_mod", None) is not None
+    settings = {
+        name: value
+        for name, value in dict[str, Any].items(thing)
+        if has_figure or name not in ("backend", "interactive")
     }
-    return _Settings(thing, tuple(held.values()), tuple(held))
+    return _Settings(thing, tuple(settings.values()), tuple(settings))
 
 
 NAMED: dict[str, Callable[[Any], ObjectState | None]] = {
@@ -227,13 +237,13 @@ NAMED: dict[str, Callable[[Any], ObjectState | None]] = {
     "_thread.lock": _lock,
     "_thread.RLock": _lock,
 }
-"""States by the name of a class, or of one of its bases: the module may not be loaded."""
+"""Makers of states, by the name of a class or of one of its bases. Names, because the module may not be loaded."""
 
 
 def given_state(thing: Any) -> ObjectState:
-    """Return a state by what an object of a library gives away to be pickled, if it gives anything."""
+    """Return the state of a library object, read from its pickle. If it cannot be pickled, the state has a problem."""
     if any(is_own(base.__module__) for base in cast("type[Any]", type(thing)).__mro__):
-        return unkept(thing)  # that would run code of the user
+        return unkept(thing)  # pickling would run code of the user
     digest = _Digest()
     pickler = _Given(digest)
     pickler.thing, pickler.inner = thing, []
@@ -245,13 +255,13 @@ def given_state(thing: Any) -> ObjectState:
 
 
 class _Given(pickle.Pickler):
-    """Pickles what is an object's own; the objects inside are only noted."""
+    """Pickles one object without the objects inside it, which are collected in `inner`."""
 
     thing: Any
     inner: list[Any]
 
     def persistent_id(self, obj: Any) -> Any:
-        """Return the number of an object inside, or None for a part of the pickle."""
+        """Return a number for an object inside, or None for a part of the pickle itself."""
         if obj is self.thing or type(obj) in _PARTS:
             return None
         self.inner.append(obj)
@@ -262,14 +272,14 @@ _PARTS = frozenset((int, float, complex, bool, str, bytes, type(None), tuple, li
 
 
 class _Digest:
-    """A file that keeps a digest of what is written to it, up to LARGEST_PICKLE."""
+    """A file object that computes a digest of the data written to it, up to LARGEST_PICKLE bytes."""
 
     def __init__(self) -> None:
         self.sum = sha1(usedforsecurity=False)
         self._left = LARGEST_PICKLE
 
     def write(self, data: Any) -> int:
-        """Take a part of the pickle. Raises ValueError if it is too large."""
+        """Add a part of the pickle to the digest, and return its size. Raises ValueError if the pickle is too large."""
         size = memoryview(data).nbytes
         self._left -= size
         if self._left < 0:
@@ -279,5 +289,5 @@ class _Digest:
 
 
 def unkept(thing: Any) -> ObjectState:
-    """Return the state of an object of which nothing can be known."""
+    """Return the state of an object that cannot be watched."""
     return ObjectState(thing, problem=f"it holds {a_type(thing)}, which cannot be watched")

@@ -1,7 +1,7 @@
-"""What one object of the notebook holds itself, in a form that can be compared and put back into the same object.
+"""The state of one object of the notebook: its own content, in a form that can be compared and restored in place.
 
-A state refers to the objects inside and never copies them. The states of all objects that variables reach are
-therefore a picture of the variables, and putting all of them back keeps identities and aliases.
+A state refers to the objects inside and never copies them. The states of all objects that the variables reach are
+therefore a picture of the variables. Restoring all of them keeps identities and aliases.
 """
 
 import pickle
@@ -19,21 +19,21 @@ from typing import Any, cast
 from agentmagic.text import a_type
 
 Place = tuple[int, int]
-"""A part of the memory: its address, and how many bytes it has."""
+"""A block of memory: its address, and its size in bytes."""
 MANY = 500
-"""Items from which on small containers of plain values are kept together with the list that holds them."""
+"""Least number of items for which a list or dict and the small containers in it share one state, a `Many`."""
 HEAP_TYPE = 1 << 9
 _POINTER = 8
-"""Bytes that a class takes for each slot, for the `__dict__` of its objects, and for weak references to them."""
+"""Size in bytes of a slot, and of the pointers to `__dict__` and to the weak references, in an object."""
 UNSET: Any = object()
 
 
 @dataclass(eq=False, slots=True)
 class ObjectState:
-    """What `thing` held: `refs` are objects, which are compared by identity, `data` is compared by value.
+    """The content of one object, `thing`, at one time. `refs` are compared by identity, `data` is compared by value.
 
-    `problem` says why nothing is known of the thing: it may have changed unseen. `shielded` are arrays that the thing
-    copies before it writes to them.
+    `problem` is the reason why the content is unknown, so that the object may have changed unseen. `shielded` are
+    arrays that the object copies before it writes to them.
     """
 
     thing: Any
@@ -43,15 +43,15 @@ class ObjectState:
     shielded: tuple[Any, ...] = ()
 
     def same(self, other: "ObjectState") -> bool:
-        """Return whether the thing held the same at both times."""
+        """Return whether the object had the same content at both times."""
         return type(self) is type(other) and self.data == other.data and self.same_refs(other)
 
     def same_refs(self, other: "ObjectState") -> bool:
-        """Return whether the thing held the very same objects at both times."""
+        """Return whether the object held the identical objects at both times."""
         return alike(self.refs, other.refs)
 
     def unchanged(self) -> bool:
-        """Return whether the thing certainly holds this still: a fast look, which may miss that it does."""
+        """Return whether the object certainly still has this content. A fast check; False can also mean "unknown"."""
         return False
 
     @property
@@ -61,56 +61,56 @@ class ObjectState:
 
     @property
     def memory(self) -> "ObjectState | None":
-        """The state of the memory that the thing owns, or None."""
+        """The state of the memory that the object owns, or None if it owns no memory of this kind."""
         return None
 
     @property
     def content(self) -> "ObjectState":
-        """What the thing holds beside its attributes."""
+        """The state of the object without its attributes."""
         return self
 
     def obstacle(self, now: "ObjectState") -> str:  # noqa: ARG002  (for subclasses)
-        """Return why this cannot be put back into the thing as it is now, or ""."""
+        """Return why this content cannot be restored in the object, whose present state is `now`, or "" if it can."""
         return self.problem
 
     @property
     def hashed(self) -> Collection[Any]:
-        """The objects inside that are found by their hash, which has to be the one of then when they are put back."""
+        """The inner objects that are found by their hash, such as the keys of a dict. They are restored first."""
         return ()
 
     def put(self) -> None:
-        """Make the thing hold this again."""
+        """Restore this content in the object."""
 
     def refresh(self) -> None:
-        """Forget what the thing derived from what it holds. It is called when something in it has been put back."""
+        """Clear the caches of the object. Called after the object, or an object inside it, was restored."""
 
     def owned(self) -> Collection[Place]:
-        """Return the memory that can be written to through the thing, and that other objects may take over."""
+        """Return the memory that can be written to through the object, and that other objects may use too."""
         return ()
 
     def borrowed(self) -> Collection[Place]:
-        """Return the memory that the thing reads, and that another object may own."""
+        """Return the memory that the object reads, and that another object may own."""
         return ()
 
 
 def alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Return whether two sequences hold the very same objects."""
+    """Return whether two sequences hold the identical objects in the same order."""
     return len(one) == len(other) and all(map(is_, one, other))
 
 
 class Fixed(ObjectState):
-    """What never changes, and holds objects that may."""
+    """The state of an object that never changes, but holds objects that can."""
 
     def unchanged(self) -> bool:
-        """Return True."""
+        """Return True, because the object never changes."""
         return True
 
 
 class NoCopy(ObjectState):
-    """What can only be seen to be as it was; `data` or `refs` tell that."""
+    """The state of an object that can be compared, by `data` and `refs`, but not restored."""
 
     def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it changed is enough)
-        """Return that the thing was changed."""
+        """Return that the object was changed and cannot be restored."""
         return f"it holds {a_type(self.thing)}, which was changed and cannot be put back"
 
 
@@ -152,8 +152,8 @@ class _Entries(ObjectState):
     def unchanged(self) -> bool:
         thing = cast("dict[Any, Any]", self.thing)
         factory = (thing.default_factory,) if isinstance(thing, defaultdict) else ()
-        found = chain(dict[Any, Any].keys(thing), dict[Any, Any].values(thing), factory)
-        return 2 * dict[Any, Any].__len__(thing) + len(factory) == len(self.refs) and all(map(is_, found, self.refs))
+        objects = chain(dict[Any, Any].keys(thing), dict[Any, Any].values(thing), factory)
+        return 2 * dict[Any, Any].__len__(thing) + len(factory) == len(self.refs) and all(map(is_, objects, self.refs))
 
     @property
     def hashed(self) -> Collection[Any]:
@@ -170,7 +170,7 @@ class _Entries(ObjectState):
 
 
 class _Buffer(ObjectState):
-    """The numbers of a bytearray or array."""
+    """The content of a bytearray or `array.array`."""
 
     def put(self) -> None:
         self.thing[:] = self.data
@@ -181,7 +181,11 @@ class _Buffer(ObjectState):
 
 
 class _Attributes(ObjectState):
-    """The class, the `__dict__` and the slots of an object; `data` are the slots, and the content of its base."""
+    """The class, `__dict__` and slots of an object.
+
+    `data` has the slots, and the state of its built-in content, or None. For an object of a subclass of `list`, for
+    example, the built-in content is the items of the list.
+    """
 
     @property
     def content(self) -> ObjectState:
@@ -198,11 +202,11 @@ class _Attributes(ObjectState):
 
     def unchanged(self) -> bool:
         slots, content = self.data
-        kind, own, *held = self.refs
+        kind, own, *slot_values = self.refs
         return (
             type(self.thing) is kind
             and (own is None or dict_of(self.thing) is own)
-            and all(_slot(slot, self.thing) is value for slot, value in zip(slots, held, strict=False))
+            and all(_slot(slot, self.thing) is value for slot, value in zip(slots, slot_values, strict=False))
             and (content is None or (content.thing is self.thing and content.unchanged()))
         )
 
@@ -237,10 +241,10 @@ _EMPTY = ObjectState(None)
 
 
 class Randomness(ObjectState):
-    """A generator of random numbers; `data` is its pickled state."""
+    """A random number generator; `data` is its pickled state."""
 
     def put(self) -> None:
-        """Make the generator go on from there again."""
+        """Restore the state of the generator, so that it draws the same numbers again."""
         self.set_state(pickle.loads(self.data))  # noqa: S301  (made in this process, and never leaves it)
 
     def set_state(self, state: Any) -> None:
@@ -249,28 +253,33 @@ class Randomness(ObjectState):
 
 
 class Many(ObjectState):
-    """A list or dictionary of many small containers; `data` has its own state, and the class of the containers.
+    """A list or dictionary of many small containers, as one state. `data` is its own state, and the containers' class.
 
-    With `hold`, it keeps how many keys and values each container has, all keys, and all values, which are plain.
+    `hold` stores how many keys and values each container has, all keys, and all values, which are plain.
     """
 
     holdings: tuple[list[int], list[Any], list[Any]] | None = None
 
     def hold(self) -> None:
-        """Keep what the containers hold."""
+        """Store the content of the containers."""
         own, kind = self.data
         self.holdings = _holdings(kind, _containers(own))
 
     def same(self, other: ObjectState) -> bool:
-        """Compare what all containers hold, one after the other."""
+        """Return whether all containers had the same content, in the same order."""
         if not (isinstance(other, Many) and self.holdings and other.holdings):
             return False
         (own, kind), (others, other_kind) = self.data, other.data
-        (sizes, *held), (other_sizes, *holds) = self.holdings, other.holdings
-        return own.same(others) and kind is other_kind and sizes == other_sizes and all(map(alike, held, holds))
+        (sizes, *contents), (other_sizes, *other_contents) = self.holdings, other.holdings
+        return (
+            own.same(others)
+            and kind is other_kind
+            and sizes == other_sizes
+            and all(map(alike, contents, other_contents))
+        )
 
     def unchanged(self) -> bool:
-        """Look through all containers at once."""
+        """Return whether the list and all its containers are unchanged, in one pass over all of them."""
         own, kind = self.data
         if not (own.unchanged() and self.holdings):
             return False
@@ -279,11 +288,11 @@ class Many(ObjectState):
 
     @property
     def inner(self) -> Collection[Any]:
-        """Nothing, or the class of the containers."""
+        """The class of the containers, or nothing if they are of a built-in class."""
         return () if self.data[1] in _SMALL else (self.data[1],)
 
     def put(self) -> None:
-        """Put back the list, and those of the containers that differ."""
+        """Restore the list, and the containers that differ."""
         own, kind = self.data
         sizes, keys, values = self.holdings or ([], [], [])
         own.put()
@@ -305,7 +314,7 @@ _SMALL = (dict, list, tuple)
 
 
 def many(own: ObjectState, is_plain: Callable[[type[Any]], bool]) -> ObjectState:
-    """Return the state of a list or dictionary, with that of its items if they are many small containers."""
+    """Return the state of a list or dict: a `Many` if it holds many small containers of plain values, else `own`."""
     if len(own.refs) < MANY:
         return own
     items = _containers(own)
@@ -324,14 +333,14 @@ def _containers(own: ObjectState) -> Sequence[Any]:
 
 
 def _holdings(kind: type[Any], items: Iterable[Any]) -> tuple[list[int], list[Any], list[Any]]:
-    """Return how many values each container has, all keys, and all values."""
+    """Return the size of each container, all their keys, and all their values."""
     inner = items if kind in _SMALL else map(dict_of, items)
     keys, values = _held(kind, items)
     return list(map(len, cast("Iterable[list[Any]]", inner))), list(keys), list(values)
 
 
 def _held(kind: type[Any], items: Iterable[Any]) -> tuple[Iterable[Any], Iterable[Any]]:
-    """Return the keys and the values of all containers, to be read once."""
+    """Return the keys and the values of all containers, as iterables that can be read once."""
     if kind in (list, tuple):
         return (), chain.from_iterable(items)
     if kind is dict:
@@ -347,11 +356,11 @@ _VALUES: Callable[[Any], Iterable[Any]] = dict[Any, Any].values
 
 def _items(thing: Any) -> tuple[Any, ...]:
     base: Any = list if issubclass(type(thing), list) else deque
-    return tuple(base.__iter__(thing))  # runs no code of a class of the user
+    return tuple(base.__iter__(thing))  # runs no code of the user's class
 
 
 def _entries(thing: Any) -> ObjectState:
-    entries = dict(thing)  # one step, so that no other thread changes it meanwhile
+    entries = dict(thing)  # one step: no other thread can change the dict in between
     factory = (thing.default_factory,) if isinstance(thing, defaultdict) else ()
     return _Entries(thing, (*entries.keys(), *entries.values(), *factory))
 
@@ -369,16 +378,16 @@ CONTAINERS: dict[type[Any], Callable[[Any], ObjectState]] = {
     bytearray: lambda thing: _Buffer(thing, data=bytes(thing)),
     array: lambda thing: _Buffer(thing, data=thing[:]),
 }
-"""Python's containers, a class before its bases."""
+"""Makers of states for Python's containers. A subclass stands before its base class."""
 
 
 def dict_of(thing: Any) -> Any:
-    """Return the `__dict__` of an object; it runs no code of the user."""
+    """Return the `__dict__` of an object without running code of the user."""
     return object.__getattribute__(thing, "__dict__")
 
 
 def with_attributes(thing: Any, content: ObjectState | None) -> ObjectState:
-    """Return the state of an object that has attributes beside the content of its base."""
+    """Return the state of an object with attributes. `content` is the state of its built-in content, if it has any."""
     kind = cast("type[Any]", type(thing))
     own = dict_of(thing) if kind.__dictoffset__ else None
     slots = _slots(kind)
@@ -390,8 +399,10 @@ def with_attributes(thing: Any, content: ObjectState | None) -> ObjectState:
 
 @cache
 def _slots(kind: type[Any]) -> tuple[MemberDescriptorType, ...]:
-    plain = [one for one in kind.__mro__ if one.__flags__ & HEAP_TYPE]
-    return tuple(slot for one in plain for slot in vars(one).values() if isinstance(slot, MemberDescriptorType))
+    python_bases = [base for base in kind.__mro__ if base.__flags__ & HEAP_TYPE]
+    return tuple(
+        slot for base in python_bases for slot in vars(base).values() if isinstance(slot, MemberDescriptorType)
+    )
 
 
 def _slot(slot: MemberDescriptorType, thing: Any) -> Any:
@@ -403,9 +414,9 @@ def _slot(slot: MemberDescriptorType, thing: Any) -> Any:
 
 @cache
 def is_simple(kind: type[Any], base: type[Any] = object) -> bool:
-    """Return whether objects of a class hold nothing but attributes, slots, and the content of a known base.
+    """Return whether objects of a class hold only attributes, slots, and the content of the base class.
 
-    A class that was written in C is larger, as `pickle` knows too.
+    Objects of a class written in C are larger in memory. `pickle` uses a similar test.
     """
     room = base.__basicsize__ + _POINTER * len(_slots(kind))
     room += _POINTER * (kind.__dictoffset__ > 0 and not base.__dictoffset__)

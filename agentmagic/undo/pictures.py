@@ -1,4 +1,4 @@
-"""A picture of a namespace: what each name was bound to, and the state of each object that the names reach."""
+"""A picture (snapshot) of a namespace: the value of each name, and the state of each object that the values reach."""
 
 import gc
 from collections import defaultdict
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from agentmagic.undo.array_states import Memory
 
 LIMIT = 256 * 2**20
-"""Bytes of arrays that are copied before one program runs."""
+"""Largest total size, in bytes, of the arrays that are copied before a program runs."""
 SMALL = 2**16
-"""Bytes of an array that is copied however the code may reach it."""
+"""Size in bytes up to which an array is copied even if the code can reach it only through copy-on-write."""
 COMPARED = 2**28
-"""Bytes of arrays that are not copied, and are compared by a digest."""
+"""Largest total size, in bytes, of the arrays that are compared by a digest because they are not copied."""
 SHIELDED = 2**25
-"""Bytes of an array behind copy-on-write that are compared though the code names no way to write past it."""
+"""Size in bytes up to which an array behind copy-on-write is compared, even if the code cannot bypass the copy."""
 PAST_COPIES = frozenset(
     ["base", "blocks", "ctypes", "memoryview", "setflags", "writeable", "_data", "_mgr", "_ndarray", "_values"]
 )
-"""Names that code needs to write to an array past what copies it before it is written to."""
+"""Names that code needs to write to the array of a table directly, without the copy that the table makes first."""
 MOST = 20_000
-"""Objects that are looked at for one program."""
+"""Largest number of objects in the picture for one program."""
 MOST_BESIDE = 2_000
-"""Objects that are looked at to see which other names reach one that was changed."""
+"""Largest number of objects that are searched for other names that reach a changed object."""
 TOO_LARGE = "it holds arrays that are too large to be compared"
 TOO_MANY = f"it holds more objects than can be watched ({MOST:,})"
 
 
 @dataclass(eq=False, repr=False)
 class Picture:
-    """The bindings of a namespace, and the states of the objects that code may change, by id.
+    """The bindings of a namespace, and the states of the objects that code can change, by the id of the object.
 
-    `unwatched` are the names that were not looked at wholly, each with why. `beside` are objects that the code cannot
-    change, but for what they reach.
+    `unwatched` are the names that were not looked at completely, each with the reason. `beside` are the ids of objects
+    that the code cannot change, although it can change objects that they reach.
     """
 
     bindings: dict[str, Any]
@@ -57,12 +57,12 @@ class Picture:
     beside: set[int] = field(default_factory=set[int])
 
     def names_reaching(self, ids: Collection[int]) -> set[str]:
-        """Return the names whose values are, or reach, one of these objects."""
+        """Return the names whose values are one of these objects, or reach one."""
         reaching = self.reaching(ids)
         return {name for name, value in self.bindings.items() if id(value) in reaching}
 
     def reaching(self, ids: Collection[int]) -> set[int]:
-        """Return the ids of these objects, and of those that reach one of them."""
+        """Return these ids, and the ids of all objects that reach one of them."""
         return _closure(ids, self._outer) if ids else set()
 
     def reached(self, names: Iterable[str]) -> set[int]:
@@ -79,40 +79,40 @@ class Picture:
         return _outer(self._inner)
 
     def touched(self, later: "Picture") -> set[str]:
-        """Return the names that are not bound to the same in a later picture, or reach what is not the same."""
+        """Return the names that are bound to another object in a later picture, or that reach a changed object."""
         names = self.rebound(later)
-        if changed := self.changed(later):
-            others = (state for one, state in later.states.items() if self.states.get(one) is not state)
-            reaching = _closure(changed, _outer(_inner([*self.states.values(), *others])))
-            held = chain(self.bindings.items(), later.bindings.items())
-            names |= {name for name, value in held if id(value) in reaching}
+        if changed_ids := self.changed(later):
+            others = (state for object_id, state in later.states.items() if self.states.get(object_id) is not state)
+            reaching = _closure(changed_ids, _outer(_inner([*self.states.values(), *others])))
+            bindings = chain(self.bindings.items(), later.bindings.items())
+            names |= {name for name, value in bindings if id(value) in reaching}
         return names
 
     def with_states(self, states: Mapping[int, ObjectState], beside: Collection[int] = ()) -> "Picture":
-        """Return this picture with more states; those of `beside` are of later."""
+        """Return this picture with more states. `beside` are the ids of those that were taken after the code ran."""
         return replace(self, states={**self.states, **states}, beside=self.beside | set(beside))
 
     def changed(self, later: "Picture") -> set[int]:
-        """Return the ids of objects that are not the same in a later picture, which has all of them."""
+        """Return the ids of the objects whose states differ in the later picture."""
         return {
-            one
-            for one, state in self.states.items()
-            if one not in self.beside
-            and (other := later.states.get(one)) is not None
+            object_id
+            for object_id, state in self.states.items()
+            if object_id not in self.beside
+            and (other := later.states.get(object_id)) is not None
             and other is not state
             and not _same(state, other)
         }
 
     def copy(self, ids: Iterable[int], limit: int) -> None:
-        """Copy the memory of arrays of which only a digest was kept."""
-        for one in ids:
-            memory = cast("Memory | None", self.states[one].memory)
+        """Copy the memory of arrays that have only a digest so far, up to `limit` bytes in all."""
+        for object_id in ids:
+            memory = cast("Memory | None", self.states[object_id].memory)
             if memory is not None and memory.copy is None and memory.array.nbytes <= limit:
                 memory.keep(copy=True)
                 limit -= memory.array.nbytes
 
     def rebound(self, later: "Picture") -> set[str]:
-        """Return the names that are bound to something else in a later picture, or only in one."""
+        """Return the names that are bound to another object in a later picture, or that only one picture has."""
         names = self.bindings.keys() | later.bindings.keys()
         return {name for name in names if self.bindings.get(name, UNSET) is not later.bindings.get(name, UNSET)}
 
@@ -125,41 +125,43 @@ def _same(state: ObjectState, other: ObjectState) -> bool:
 
 
 def _inner(states: Collection[ObjectState]) -> dict[int, list[int]]:
-    """Return the ids of the objects inside each object, and of those with which it shares memory."""
-    known = {id(state.thing) for state in states}
-    found = {one: list[int]() for one in known}
+    """Return, for each object, the ids of the objects inside it and of those that can write to its memory."""
+    ids = {id(state.thing) for state in states}
+    inner_ids = {object_id: list[int]() for object_id in ids}
     for state in states:
-        found[id(state.thing)] += [one for one in map(id, chain(state.refs, state.shielded)) if one in known]
-    for one, others in sharing(states).items():
-        found[one] += others
-    return found
+        inner_ids[id(state.thing)] += [
+            object_id for object_id in map(id, chain(state.refs, state.shielded)) if object_id in ids
+        ]
+    for object_id, others in sharing(states).items():
+        inner_ids[object_id] += others
+    return inner_ids
 
 
 def _outer(inner: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
-    """Return the ids of the objects around each object."""
-    found: defaultdict[int, list[int]] = defaultdict(list)
-    for one, others in inner.items():
-        for other in others:
-            found[other].append(one)
-    return found
+    """Return, for each object, the ids of the objects around it: the inverse of `_inner`."""
+    outer_ids: defaultdict[int, list[int]] = defaultdict(list)
+    for object_id, others in inner.items():
+        for inner_id in others:
+            outer_ids[inner_id].append(object_id)
+    return outer_ids
 
 
 def _closure(starts: Iterable[int], following: Mapping[int, Iterable[int]]) -> set[int]:
-    found = set(starts)
-    waiting = list(found)
+    closure = set(starts)
+    waiting = list(closure)
     while waiting:
-        for one in following.get(waiting.pop(), ()):
-            if one not in found:
-                found.add(one)
-                waiting.append(one)
-    return found
+        for object_id in following.get(waiting.pop(), ()):
+            if object_id not in closure:
+                closure.add(object_id)
+                waiting.append(object_id)
+    return closure
 
 
 class Camera:
-    """Takes a picture of what code may change: what names and other roots reach, at most `most` objects.
+    """Takes a picture of the objects that code can change: those that names and other roots reach, `most` at most.
 
-    `everything` says that the code may reach all names, and `writes_past_copies` that it may write to the array of a
-    table, which the table would copy first. Both are found out on the way too, from the functions that the code calls.
+    `everything` is True if the code can reach all names. `writes_past_copies` is True if it can write to the array of a
+    table directly, without the copy that the table makes first. Functions that the code can call also set these flags.
     """
 
     def __init__(self, namespace: Mapping[str, Any], most: int = MOST, picture: Picture | None = None) -> None:
@@ -171,11 +173,11 @@ class Camera:
         self._done = set[str]()
         self._left = most
         self._behind = set[int]()
-        """Arrays that are only reached through what copies them before it writes."""
+        """The ids of arrays that are reached only through objects that copy them before they write."""
         self._shielded: list[Any] = []
-        """Such arrays that wait to be looked at."""
+        """Arrays behind such objects that are still to be looked at."""
         self._new: list[int] = []
-        """Objects with memory of which nothing is kept yet."""
+        """The ids of objects whose memory is not stored yet."""
         self._follow = True
 
     @property
@@ -191,9 +193,10 @@ class Camera:
         without: Collection[str] = (),
         follow: bool = True,
     ) -> "Camera":
-        """Take the states of what these names reach, all but some if it is None, and of what roots reach; return this.
+        """Add the states of all objects that `names` and `roots` reach to the picture. Return this camera.
 
-        With `follow`, the code may call the functions, and reach what they use.
+        `names` is None for all names; those in `without` are skipped. With `follow`, the code can call the functions
+        that are found, so the variables that they use are looked at too.
         """
         self._done.update(without)
         self.everything |= names is None
@@ -204,7 +207,7 @@ class Camera:
         rest: list[tuple[str, list[Any]]] = []
         while names := [one for one in (bindings if self.everything else self._names) if one not in self._done]:
             self._done.update(names)
-            # None takes more than half of what is left, so that others are looked at too.
+            # One name may use at most half of the remaining objects, so that the others are looked at too.
             rest += [(name, self._walk([bindings[name]], self._left // 2)) for name in names if name in bindings]
         for name, waiting in rest:
             if self._walk(waiting, self._left):
@@ -212,14 +215,17 @@ class Camera:
         return self
 
     def again(self, earlier: Iterable[Picture]) -> "Camera":
-        """Take over the states of earlier pictures, the last ones first, and look again at what has changed."""
+        """Reuse the states of earlier pictures for unchanged objects, and take new states of the others.
+
+        If several pictures have a state of an object, the first picture in the list counts.
+        """
         states, waiting = self.picture.states, list[Any]()
         for picture in earlier:
-            for one, state in picture.states.items():
-                if one in states:
+            for object_id, state in picture.states.items():
+                if object_id in states:
                     continue
                 if _unchanged(state):
-                    states[one] = state
+                    states[object_id] = state
                 else:
                     waiting += self._take(state.thing, _maker(state.thing) or unkept)
         self._left = max(self._left - len(states), MOST_BESIDE)
@@ -227,32 +233,32 @@ class Camera:
         return self
 
     def _walk(self, waiting: list[Any], most: int) -> list[Any]:
-        """Take the states of objects and of those that they reach; return the objects that were too many."""
-        states, behind, shielded = self.picture.states, self._behind, self._shielded
-        left, known = most, cast("Callable[[Any, Any], Maker | None]", MAKERS.get)
-        while waiting or shielded:
+        """Add the states of objects and of all that they reach, `most` at most. Return the objects that are left."""
+        states, behind, shielded_arrays = self.picture.states, self._behind, self._shielded
+        remaining, lookup = most, cast("Callable[[Any, Any], Maker | None]", MAKERS.get)
+        while waiting or shielded_arrays:
             is_plain = bool(waiting)
-            thing = (waiting or shielded).pop()
-            if (make := known(type(thing), UNSET)) is None:
+            thing = (waiting or shielded_arrays).pop()
+            if (make := lookup(type(thing), UNSET)) is None:
                 continue
-            if (one := id(thing)) in states:
+            if (object_id := id(thing)) in states:
                 if is_plain:
-                    behind.discard(one)
+                    behind.discard(object_id)
                 continue
             if make is UNSET and (make := _maker(thing)) is None:
                 continue
-            if left <= 0:
+            if remaining <= 0:
                 waiting.append(thing)
                 break
-            left -= 1
+            remaining -= 1
             waiting += self._take(thing, make)
             if not is_plain:
-                behind.add(one)
-        self._left -= most - left
+                behind.add(object_id)
+        self._left -= most - remaining
         return waiting
 
     def _take(self, thing: Any, make: Maker) -> Iterable[Any]:
-        """Take the state of an object, and return the objects inside and those that it may call for."""
+        """Add the state of an object. Return the objects inside, and the variables that it uses if it is a function."""
         if (state := _state(make, thing)) is None:
             return ()
         self.picture.states[id(thing)] = state
@@ -268,7 +274,10 @@ class Camera:
         return state.inner
 
     def _globals(self, function: FunctionType) -> list[Any]:
-        """Return the variables that a function of the user may use, apart from those of the namespace."""
+        """Return the global variables that a function of the user can use.
+
+        Those of the namespace are added to `_names` instead.
+        """
         variables = function.__globals__
         if variables is not self._namespace and not is_own(str(variables.get("__name__"))):
             return []
@@ -278,34 +287,34 @@ class Camera:
         elif variables is self._namespace:
             self._names |= dict.fromkeys(sorted(names))
         self.writes_past_copies |= not PAST_COPIES.isdisjoint(names or ())
-        return [] if variables is self._namespace else [variables[one] for one in names or () if one in variables]
+        return [] if variables is self._namespace else [variables[name] for name in names or () if name in variables]
 
     def develop(self, limit: int) -> Picture:
-        """Keep the memory of arrays: a copy if the code may write to it and the limit allows, else a digest."""
-        compared, states = COMPARED, self.picture.states
+        """Store the memory of arrays: a copy if the code can write to it and `limit` bytes suffice, else a digest."""
+        digest_limit, states = COMPARED, self.picture.states
         is_deep = self.everything or self.writes_past_copies
-        for one in self._new:
-            memory = cast("Memory", states[one].memory)
+        for object_id in self._new:
+            memory = cast("Memory", states[object_id].memory)
             size = memory.array.nbytes
-            written = one not in self._behind or size <= SMALL
-            copy = written and size <= limit
-            if not (written or is_deep or size <= SHIELDED):
+            is_writable = object_id not in self._behind or size <= SMALL
+            copy = is_writable and size <= limit
+            if not (is_writable or is_deep or size <= SHIELDED):
                 continue
-            if not copy and size > compared:
-                states[one].problem = TOO_LARGE
+            if not copy and size > digest_limit:
+                states[object_id].problem = TOO_LARGE
                 continue
-            limit, compared = (limit - size, compared) if copy else (limit, compared - size)
+            limit, digest_limit = (limit - size, digest_limit) if copy else (limit, digest_limit - size)
             try:
                 memory.keep(copy=copy)
             except Exception as error:  # noqa: BLE001  (also a MemoryError)
-                states[one] = _unreadable(states[one].thing, error, states[one].refs)
+                states[object_id] = _unreadable(states[object_id].thing, error, states[object_id].refs)
         self._new.clear()
         return self.picture
 
 
 @contextmanager
 def without_collection() -> Generator[None]:
-    """Collect no garbage in the block: it makes many objects at once, and all of them stay."""
+    """Turn off garbage collection in the block, which creates many objects at once and keeps them all."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -326,8 +335,8 @@ def _maker(thing: Any) -> Maker | None:
     try:
         return maker_of(cast("type[Any]", type(thing)))
     except Exception as error:  # noqa: BLE001  (a class may have a class of its own, whose attributes raise anything)
-        why = error
-        return lambda thing: _unreadable(thing, why)
+        reason = error
+        return lambda thing: _unreadable(thing, reason)
 
 
 def _state(make: Maker, thing: Any) -> ObjectState | None:
@@ -339,9 +348,9 @@ def _state(make: Maker, thing: Any) -> ObjectState | None:
 
 def _unreadable(thing: Any, error: Exception, refs: tuple[Any, ...] = ()) -> ObjectState:
     try:
-        named = a_type(thing)
+        label = a_type(thing)
     except Exception:  # noqa: BLE001  (the class of a class may refuse to give its name)
-        named = "an object"
-    logger.debug("%s cannot be kept", named, exc_info=error)
-    why = said(error) or type(error).__name__
-    return ObjectState(thing, refs, problem=f"it holds {named}, which cannot be read: {why}")
+        label = "an object"
+    logger.debug("%s cannot be kept", label, exc_info=error)
+    reason = said(error) or type(error).__name__
+    return ObjectState(thing, refs, problem=f"it holds {label}, which cannot be read: {reason}")

@@ -1,7 +1,8 @@
-"""What a program would do to the notebook, by its syntax tree: names read, written and removed, imports, risks.
+"""Predicts what a program would do to the notebook: names read, written and removed, imports, risks.
 
-It is for the card that asks the user, and for what is looked at before a program runs. The card says only what is
-certain; what a program changed is found when it has run. The analysis is no sandbox.
+The prediction is made from the syntax tree. It is shown on the card that asks the user, and decides which variables are
+watched while the program runs. The card states only what is certain; the real changes are found after the run. The
+analysis is not a sandbox.
 """
 
 import ast
@@ -19,7 +20,7 @@ from agentmagic.undo import reads, risks
 from agentmagic.undo.reads import word_set
 
 OFFERED = ("tools", "agent_tools")
-"""The names under which a program has the tools of the turn as functions; a variable of the user hides its name."""
+"""Names through which a program calls the tools of the turn as functions. A variable of the user hides its name."""
 READS = "It only reads."
 AFTERWARDS = "When it has run, you see what it changed."
 
@@ -27,17 +28,17 @@ SHELL_NAMES = frozenset({
     *("exit", "quit", "open", "get_ipython"),
     *("__builtins__", "__builtin__", "__loader__", "__spec__", "__import__"),
 })  # fmt: skip
-"""Names of functions and of the interpreter's parts that IPython and Python put into the namespace of a notebook."""
+"""Names of functions and interpreter objects that IPython and Python put into the namespace of a notebook."""
 _SHELL_MODULES = frozenset({"IPython", "ipykernel", "_sitebuiltins", "io", "_io"})
-"""Packages of the functions; IPython's `open` says that it is one of `io`."""
+"""Packages of the functions in SHELL_NAMES. IPython's `open` reports `io` as its module."""
 
 
 def is_of_shell(name: str, value: object) -> bool:
-    """Return whether a name of SHELL_NAMES holds what IPython or Python put there, and is not rebound by the user."""
+    """Return whether a name of SHELL_NAMES still has the value that IPython or Python gave it."""
     if name not in SHELL_NAMES or name.startswith("__"):
         return name in SHELL_NAMES
     is_function = isinstance(value, (FunctionType, MethodType, BuiltinFunctionType))
-    modules = [value.__module__] if is_function else [one.__module__ for one in type(value).__mro__]
+    modules = [value.__module__] if is_function else [base.__module__ for base in type(value).__mro__]
     return any(str(module).partition(".")[0] in _SHELL_MODULES for module in modules)
 
 
@@ -51,7 +52,7 @@ _DOORS = word_set(
 )
 """Names, attributes and modules through which code can reach variables that it does not name."""
 _HISTORY = re.compile(r"_+|Out|_oh|_\d+")
-"""Names under which IPython keeps the values of cells: the objects of variables with other names."""
+"""Names under which IPython stores the results of cells. A result can be the same object as the value of a variable."""
 _MUTATORS = word_set(
     "append extend insert pop remove clear sort reverse update setdefault popitem add discard difference_update "
     "intersection_update symmetric_difference_update appendleft popleft extendleft rotate fill put"
@@ -63,16 +64,16 @@ _CONTINUED = re.compile(r"^[ \t]*(?:[\w ,]+=\s*)?[%!](?:.*\\\n)+.*", re.MULTILIN
 _HELP = re.compile(r"^[ \t]*(?:\?{1,2}\s*[\w.%*]+|[\w.%*]+\?{1,2})\s*;?$")
 _OPTIONS = re.compile(r"^(?:\s*-(?:[lsTD]\s+\S+|[-\w]+(?:\s+\d+)?)(?=\s|$))+")
 _INSERTED = re.compile(r"\$\w|\{")
-"""What IPython replaces by the value of an expression in a line for the shell or a magic."""
+"""Marks a place in a shell line or magic where IPython inserts the value of an expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program and what it would do.
+    """A program, and a prediction of what it would do.
 
-    `risks` are lines for the user who is asked. `names` are those of the notebook that the program mentions, or None if
-    it could reach variables that it does not name. `calls` are the tools that it calls as functions, and `files` those
-    of this machine that it reads by name. With `only_reads` it certainly changes nothing.
+    `risks` are lines for the user who must approve it. `names` are the variables of the notebook that the program
+    mentions, or None if it could reach variables that it does not name. `calls` are the tools that it calls as
+    functions. `files` are the local files that it reads by name. If `only_reads` is True, it certainly changes nothing.
     """
 
     code: str
@@ -88,7 +89,7 @@ class Program:
 
     def lines(self) -> tuple[str, ...]:
         """Return what a user should know before the program runs, one line each."""
-        named = (
+        sections = (
             ("Reads", self.reads),
             ("Writes", self.writes),
             ("Removes", self.removes),
@@ -96,16 +97,16 @@ class Program:
             ("Reads files", self.files),
             ("Calls tools", self.calls),
         )
-        lines = [f"{word}: {', '.join(sorted(names))}" for word, names in named if names]
+        lines = [f"{word}: {', '.join(sorted(names))}" for word, names in sections if names]
         closing = [READS] if self.only_reads else [] if self.risks else [AFTERWARDS]
         return (*lines, *(f"Risk: {risk}" for risk in self.risks), *closing)
 
 
 def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
-    """Return what a program would do; the program may hold lines of IPython, such as `%time` and `!ls`.
+    """Return what a program would do. The code may contain IPython lines, such as `%time` and `!ls`.
 
-    With the `namespace` that it would run in, a program is known to only read if it uses nothing but data of Python's
-    and the data libraries' own types. Without it no value is known.
+    `namespace` is the one in which the program would run. It is needed to find out that a program only reads: then all
+    values used must have types of Python or the data libraries. Without a namespace, no value is known.
     """
     walk = _Walk(namespace or {})
     only_reads = False
@@ -132,16 +133,16 @@ def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
 
 
 def names_of(code: CodeType) -> frozenset[str] | None:
-    """Return the names that a compiled function may take from its module, or None if it could reach others.
+    """Return the global names that a compiled function can use, or None if it could reach others.
 
-    Names of attributes are among them: compiled code does not tell them apart.
+    Names of attributes are included, because compiled code does not separate them from global names.
     """
     names = set(code.co_names)
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            if (found := names_of(inner)) is None:
+            if (inner_names := names_of(inner)) is None:
                 return None
-            names |= found
+            names |= inner_names
     is_open = any(_is_door(part) for name in names for part in name.split(".")) or names >= {"sys", "modules"}
     return None if is_open else frozenset(names)
 
@@ -152,14 +153,14 @@ def _is_door(name: str) -> bool:
 
 @dataclass(slots=True)
 class _Walk:
-    """Walks a program in the order in which it runs, as far as a tree has one."""
+    """Visits the nodes of a program in the order in which they run, as far as the tree shows it."""
 
     namespace: Mapping[str, Any]
     reads: set[str] = field(default_factory=set[str])
     writes: set[str] = field(default_factory=set[str])
     removes: set[str] = field(default_factory=set[str])
     kept: set[str] = field(default_factory=set[str])
-    """The names that an import binds to what they hold already."""
+    """Names that an import binds to the value that they already have."""
     imports: set[str] = field(default_factory=set[str])
     calls: set[str] = field(default_factory=set[str])
     files: set[str] = field(default_factory=set[str])
@@ -167,22 +168,22 @@ class _Walk:
     is_open: bool = False
     """Whether the program could reach variables that it does not name."""
     escaped: bool = False
-    """Whether it has lines of IPython."""
+    """Whether the program has IPython lines."""
     _paths: dict[str, str] = field(default_factory=dict[str, str])
-    """The dotted paths of what the program has bound to names."""
+    """The dotted paths of the objects that the program binds to names."""
     _texts: dict[str, str | None] = field(default_factory=dict[str, str | None])
-    """The constant texts that it has bound to names; None if there are several."""
+    """The constant texts that the program binds to names; None for a name with several texts."""
     _known: dict[ast.AST | None, str] = field(default_factory=dict[ast.AST | None, str])
-    """The paths of nodes of the tree."""
+    """Cache of `path`, by node."""
     _stars: list[str] = field(default_factory=list[str])
     _scopes: list[tuple[set[str], bool]] = field(default_factory=list[tuple[set[str], bool]])
-    """The local names of each function around, and whether it is a comprehension."""
+    """The local names of each enclosing function, and whether that function is a comprehension."""
     _globals: set[str] = field(default_factory=set[str])
 
     # -- lines of IPython ----------------------------------------------------------------------
 
     def parse(self, code: str) -> ast.Module:
-        """Return the tree of a program, without its lines for IPython; what these do is noted."""
+        """Return the tree of a program. Its IPython lines are replaced, and their effects are recorded."""
         try:
             return ast.parse(code)
         except SyntaxError:
@@ -191,27 +192,27 @@ class _Walk:
                 line = self._plain(1, head.removeprefix("%"), body)
                 is_python = head[2:].split(" ")[0] in (*risks.TIMERS, "capture")
                 return self.parse(f"{line}\n{body}" if is_python else "")
-            code = _CONTINUED.sub(lambda found: found[0].replace("\\\n", " ") + "\n" * found[0].count("\\\n"), code)
+            code = _CONTINUED.sub(lambda match: match[0].replace("\\\n", " ") + "\n" * match[0].count("\\\n"), code)
             return ast.parse("\n".join(self._plain(number, line) for number, line in enumerate(code.split("\n"), 1)))
 
     def _plain(self, number: int, line: str, body: str = "") -> str:
-        """Return a line for IPython as one of Python; what it does beside is noted."""
+        """Return a Python line in place of an IPython line, and record what the IPython line does."""
         if _HELP.match(line):
             self.escaped = True
             return line[: len(line) - len(line.lstrip())] + "pass"
-        if (found := _ESCAPED.match(line)) is None:
+        if (match := _ESCAPED.match(line)) is None:
             return line
-        margin, bound, mark, rest = found["margin"], found["bound"], found["mark"], found["rest"]
-        name, timed = rest.partition(" ")[0], _OPTIONS.sub("", rest.partition(" ")[2]).strip()
-        if mark == "%" and name == "capture" and timed.isidentifier():
-            return f"{margin}{timed} = None"
+        margin, target, mark, rest = match["margin"], match["bound"], match["mark"], match["rest"]
+        name, statement = rest.partition(" ")[0], _OPTIONS.sub("", rest.partition(" ")[2]).strip()
+        if mark == "%" and name == "capture" and statement.isidentifier():
+            return f"{margin}{statement} = None"
         if mark == "%" and name in risks.TIMERS:
             self.escaped = True
-            if _parsed(timed) is not None:
-                return f"{margin}{f'{bound} = ' if bound else ''}{timed or 'pass'}"
-            self._note(number, "code", timed, "")
+            if _parsed(statement) is not None:
+                return f"{margin}{f'{target} = ' if target else ''}{statement or 'pass'}"
+            self._note(number, "code", statement, "")
         self._escape(number, mark, f"{rest}\n{body}" if body else rest)
-        return margin + (f"{bound} = None" if bound else "pass")
+        return margin + (f"{target} = None" if target else "pass")
 
     def _escape(self, number: int, mark: str, command: str) -> None:
         self.escaped = True
@@ -231,7 +232,7 @@ class _Walk:
     # -- the tree ------------------------------------------------------------------------------
 
     def visit(self, node: ast.AST) -> None:  # noqa: C901, PLR0912  (one arm for each kind)
-        """Note what a node does."""
+        """Record what a node does."""
         match node:
             case ast.Constant() | ast.expr_context() | ast.operator() | ast.cmpop() | ast.unaryop() | ast.boolop():
                 pass
@@ -272,7 +273,7 @@ class _Walk:
                 self._block(node)
 
     def _block(self, node: ast.AST) -> None:
-        """Note what a statement does that makes a scope, or binds a name that is no expression."""
+        """Record what a statement does that opens a scope, or that binds a name without an expression."""
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._all([*node.decorator_list, *([node.returns] if node.returns else ())])
@@ -284,7 +285,7 @@ class _Walk:
                 self._bind(node.name)
                 with self._scope(_assigned(node.body)):
                     self._all(node.body)
-            case ast.ExceptHandler(name=str(name)) if not self._scopes:  # the name is removed at the handler's end
+            case ast.ExceptHandler(name=str(name)) if not self._scopes:  # Python removes the name after the handler
                 self._bind(name)
                 self.removes.add(name)
                 self._all(ast.iter_child_nodes(node))
@@ -318,7 +319,7 @@ class _Walk:
                     self.reads.update({name} - self.writes)
 
     def is_exit(self, name: str) -> bool:
-        """Return whether a name ends the program when it is called."""
+        """Return whether a call of this name ends the program."""
         is_own = is_of_shell(name, self.namespace[name]) if name in self.namespace else True
         return name in EXITS and is_own and name not in self.writes and not self._is_local(name)
 
@@ -326,7 +327,7 @@ class _Walk:
         return name not in self._globals and any(name in names for names, _ in self._scopes)
 
     def _part(self, node: ast.Attribute | ast.Subscript, *, called: bool = False) -> None:
-        """Note an attribute or an item that is read, written or removed."""
+        """Record that an attribute or an item is read, written or removed."""
         base, is_load = node.value, isinstance(node.ctx, ast.Load)
         key = self.text(node.slice) if isinstance(node, ast.Subscript) else node.attr
         if isinstance(base, ast.Name) and base.id in OFFERED and self._is_offered(base.id):
@@ -339,7 +340,7 @@ class _Walk:
             self.visit(base)
         if isinstance(node, ast.Subscript):
             self.visit(node.slice)
-        elif not (called and node.attr in ("eval", "query")):  # the call looks at the text that they are given
+        elif not (called and node.attr in ("eval", "query")):  # `_call` checks their text argument
             self.is_open |= node.attr in _DOORS
         if not is_load:
             self._write(base)
@@ -348,7 +349,7 @@ class _Walk:
         self.is_open |= self.path(node) == "sys.modules"
 
     def _callee(self, node: ast.expr) -> None:
-        """Look at what is called, or at the environment, for which the caller notes the risks."""
+        """Visit a called function, or the environment variables. The caller records the risks."""
         match node:
             case ast.Name():
                 self._name(node, called=True)
@@ -365,7 +366,7 @@ class _Walk:
             self._note(node.lineno, *act, ast.unparse(node))
 
     def _write(self, base: ast.expr) -> None:
-        """Note that an object is changed, by the name from which the program has it."""
+        """Record a change to an object, under the name of the variable through which the program reaches it."""
         while isinstance(base, (ast.Attribute, ast.Subscript)):
             base = base.value
         if isinstance(base, ast.Name) and not self._is_local(base.id) and not self._is_offered_builtin(base.id):
@@ -380,60 +381,63 @@ class _Walk:
             self._note(node.lineno, act, argument, ast.unparse(node))
         self._callee(func)
         self._all([*node.args, *node.keywords])
-        given = self.text(node.args[0]) if node.args else None
+        first_text = self.text(node.args[0]) if node.args else None
         match func:
             case ast.Name(id="getattr") if len(node.args) > 1:
                 attribute = self.text(node.args[1])
                 self.is_open |= attribute is None or attribute in _DOORS
-            case ast.Name(id="eval" | "exec") if path == func.id and (tree := _parsed(given or "")):
+            case ast.Name(id="eval" | "exec") if path == func.id and (tree := _parsed(first_text or "")):
                 self.visit(tree)
             case ast.Attribute(attr="eval" | "query"):
-                self.is_open |= given is None or "@" in given or path == "pandas.eval"
+                self.is_open |= first_text is None or "@" in first_text or path == "pandas.eval"
             case ast.Attribute(attr="agg" | "aggregate" | "apply" | "transform") if _hands_on(node):
                 self.is_open = True
             case ast.Attribute(attr=method) if self._mutates(func.value, method, node):
                 self._write(func.value)
             case _:
                 pass
-        for one in node.keywords:
-            if one.arg == "out":
-                self._write(one.value)
+        for keyword in node.keywords:
+            if keyword.arg == "out":
+                self._write(keyword.value)
 
     def _mutates(self, base: ast.expr, method: str, node: ast.Call) -> bool:
-        """Whether a method certainly changes its object: one of a container, or with `inplace`."""
-        if any(one.arg == "inplace" and ast.unparse(one.value) == "True" for one in node.keywords):
+        """Return whether a method certainly changes its object: a changing method of a container, or `inplace=True`."""
+        if any(keyword.arg == "inplace" and ast.unparse(keyword.value) == "True" for keyword in node.keywords):
             return True
         while isinstance(base, (ast.Attribute, ast.Subscript)):
             base = base.value
-        held = self.namespace.get(base.id) if isinstance(base, ast.Name) else None
-        return method in _MUTATORS and reads.is_container(held)
+        value = self.namespace.get(base.id) if isinstance(base, ast.Name) else None
+        return method in _MUTATORS and reads.is_container(value)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         module = "." * node.level + (node.module or "") if isinstance(node, ast.ImportFrom) else ""
-        for one in node.names:
-            path = module or one.name
+        for alias in node.names:
+            path = module or alias.name
             self.imports.add(path)
-            self.is_open |= any(map(_is_door, (*path.split("."), one.name))) or one.name == "*"
-            if one.name == "*":
+            self.is_open |= any(map(_is_door, (*path.split("."), alias.name))) or alias.name == "*"
+            if alias.name == "*":
                 self._stars.append(module)
                 continue
-            name = one.asname or (one.name if module else one.name.partition(".")[0])
-            self._paths[name] = f"{module}.{one.name}" if module else one.name if one.asname else name
+            name = alias.asname or (alias.name if module else alias.name.partition(".")[0])
+            self._paths[name] = f"{module}.{alias.name}" if module else alias.name if alias.asname else name
             self.is_open |= self._paths[name] == "sys.modules"
             if reads.is_imported(self.namespace.get(name), self._paths[name], path):
                 self.kept.add(name)
             else:
                 self._bind(name)
             if (act := risks.of_mention(self._paths[name])) and act[0] == "ends":
-                self._note(node.lineno, *act, f"from {module} import {one.name}")
+                self._note(node.lineno, *act, f"from {module} import {alias.name}")
 
     # -- what expressions stand for ------------------------------------------------------------
 
     def path(self, node: ast.AST | None) -> str:
-        """Return the dotted path of what an expression stands for, such as `os.remove`, or "" if it is not known."""
-        if (found := self._known.get(node)) is None:
-            found = self._known[node] = self._found_path(node)
-        return found
+        """Return the dotted path of the object that an expression stands for, such as `os.remove`.
+
+        It is "" if unknown.
+        """
+        if (path := self._known.get(node)) is None:
+            path = self._known[node] = self._found_path(node)
+        return path
 
     def _found_path(self, node: ast.AST | None) -> str:  # noqa: C901, PLR0911  (one arm for each kind)
         match node:
@@ -446,7 +450,7 @@ class _Walk:
             case ast.NamedExpr() | ast.Await():
                 return self.path(node.value)
             case ast.BinOp(op=ast.Div()):
-                return left if (left := self.path(node.left)).endswith("Path()") else ""
+                return base if (base := self.path(node.left)).endswith("Path()") else ""
             case ast.Subscript(value=ast.Attribute(attr="modules", value=ast.Name(id="sys"))):
                 return self.text(node.slice) or ""
             case ast.Subscript(value=ast.Attribute(attr="__dict__", value=of) | ast.Call(ast.Name(id="vars"), [of])):
@@ -456,10 +460,10 @@ class _Walk:
             case ast.Call(ast.Name(id="__import__") | ast.Attribute(attr="import_module"), [name, *_]):
                 return self.text(name) or ""
             case ast.Call():
-                made = self.path(node.func)
-                made = f"{made.removesuffix('.home').removesuffix('.cwd')}" if "Path." in made else made
-                last = made.rpartition(".")[2]
-                return f"{made}()" if last[:1].isupper() or last in ("get_ipython", "open") else ""
+                path = self.path(node.func)
+                path = f"{path.removesuffix('.home').removesuffix('.cwd')}" if "Path." in path else path
+                last = path.rpartition(".")[2]
+                return f"{path}()" if last[:1].isupper() or last in ("get_ipython", "open") else ""
             case _:
                 return ""
 
@@ -471,32 +475,39 @@ class _Walk:
         if name in self.namespace and not is_of_shell(name, self.namespace[name]):
             return _path_of_value(self.namespace[name])
         name = {"np": "numpy", "pd": "pandas"}.get(name, name)
-        starred = (f"{module}.{name}" for module in self._stars)
-        return next((path for path in starred if risks.entry(path)), name if name not in self.writes else "")
+        candidates = (f"{module}.{name}" for module in self._stars)
+        return next((path for path in candidates if risks.entry(path)), name if name not in self.writes else "")
 
     def text(self, node: ast.AST | None) -> str | None:  # noqa: PLR0911  (one arm for each kind)
-        """Return the constant text that an expression stands for, or None; values in an f-string stay in braces."""
+        """Return the constant text that an expression stands for, or None.
+
+        Expressions in an f-string keep their braces.
+        """
         match node:
             case ast.Constant(value=str(text)):
                 return text
             case ast.Name(id=name) if name in self._texts or self._is_local(name):
                 return self._texts.get(name)
             case ast.Name(id=name):
-                held = self.namespace.get(name)
-                return held if type(held) is str else str(held) if isinstance(held, PurePath) else None
+                value = self.namespace.get(name)
+                return value if type(value) is str else str(value) if isinstance(value, PurePath) else None
             case ast.BinOp(op=ast.Add() | ast.Div() as op):
                 left, right = self.text(node.left), self.text(node.right)
                 mark = "/" if isinstance(op, ast.Div) else ""
                 return None if left is None or right is None else f"{left}{mark}{right}"
             case ast.JoinedStr():
-                return "".join(self.text(one) or "" for one in node.values)
+                return "".join(self.text(part) or "" for part in node.values)
             case ast.FormattedValue():
-                return found if (found := self.text(node.value)) is not None else f"{{{ast.unparse(node.value)}}}"
+                return (
+                    value_text
+                    if (value_text := self.text(node.value)) is not None
+                    else f"{{{ast.unparse(node.value)}}}"
+                )
             case ast.List() | ast.Tuple() if node.elts:
-                parts = [self.text(one) for one in node.elts]
-                return " ".join(one or "…" for one in parts) if any(parts) else None
+                parts = [self.text(part) for part in node.elts]
+                return " ".join(part or "…" for part in parts) if any(parts) else None
             case ast.Call() if self.path(node.func).endswith(("Path", "path.join", ".text")) and node.args:
-                parts = [self.text(one) for one in node.args]
+                parts = [self.text(part) for part in node.args]
                 return None if None in parts else "/".join(cast("list[str]", parts))
             case _:
                 return None
@@ -504,7 +515,7 @@ class _Walk:
     # -- names ---------------------------------------------------------------------------------
 
     def _follow(self, target: ast.expr, value: ast.expr | None) -> None:
-        """Remember what a name stands for."""
+        """Record the path and the text of the value that is assigned to a name."""
         if isinstance(target, ast.Name):
             path, text = self.path(value), self.text(value)
             if path and not path.startswith("."):
@@ -526,17 +537,28 @@ class _Walk:
             self._globals = outer
 
     @contextmanager
-    def _function(self, given: ast.arguments, assigned: Iterable[str]) -> Generator[None]:
-        """Enter a function, whose defaults are evaluated outside."""
-        own = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
-        self._all([*given.defaults, *filter(None, given.kw_defaults), *filter(None, (one.annotation for one in own))])
-        with self._scope([*assigned, *(one.arg for one in own)]):
+    def _function(self, parameters: ast.arguments, body_names: Iterable[str]) -> Generator[None]:
+        """Enter the scope of a function. Its defaults are visited first, because they are evaluated outside."""
+        all_parameters = [
+            *parameters.posonlyargs,
+            *parameters.args,
+            *parameters.kwonlyargs,
+            *filter(None, (parameters.vararg, parameters.kwarg)),
+        ]
+        self._all(
+            [
+                *parameters.defaults,
+                *filter(None, parameters.kw_defaults),
+                *filter(None, (parameter.annotation for parameter in all_parameters)),
+            ]
+        )
+        with self._scope([*body_names, *(parameter.arg for parameter in all_parameters)]):
             yield
 
 
 def _hands_on(node: ast.Call) -> bool:
-    """Whether a call has arguments for a method that a text may name, such as the text that `eval` evaluates."""
-    return len(node.args) > 2 or any(one.arg in ("args", "expr", None) for one in node.keywords)  # noqa: PLR2004
+    """Return whether a call passes arguments to a method that a text can name, such as an expression for `eval`."""
+    return len(node.args) > 2 or any(keyword.arg in ("args", "expr", None) for keyword in node.keywords)  # noqa: PLR2004
 
 
 def _parsed(code: str) -> ast.Module | None:
@@ -547,7 +569,10 @@ def _parsed(code: str) -> ast.Module | None:
 
 
 def _path_of_value(value: object) -> str:
-    """Return the dotted path of a module, function or class, or of an object's class with "()"; "" for the user's."""
+    """Return the dotted path of a module, function or class; for an object, that of its class with "()".
+
+    The path is "" for a class or function of the user.
+    """
     if isinstance(value, ModuleType):
         return str(value.__name__)
     is_named = isinstance(value, (type, FunctionType, BuiltinFunctionType))
@@ -567,7 +592,7 @@ def _loaded(target: ast.expr) -> ast.expr:
 
 
 def _assigned(body: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield the names that a function assigns itself, which are its own unless it declares them otherwise."""
+    """Yield the names that a function body assigns. They are local, unless declared `global` or `nonlocal`."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name

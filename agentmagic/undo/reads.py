@@ -1,9 +1,9 @@
-"""Operations that certainly change nothing: tables of names, for values whose types are known.
+"""Tables of operations that certainly change nothing, for values of known types.
 
-A program only reads if it is made of these operations alone, on data of Python's, NumPy's, pandas' and polars' own
-types throughout, so that no code of the user runs. A name is in a table only if it changes nothing for each of these
-types that has it. Arguments have to be data too: no function, no buffer; a parameter that takes a path, a text that
-names a method, or the place of the result is in no table.
+A program only reads if all its operations are in these tables, and all its data have types of Python, NumPy, pandas or
+polars, so that no code of the user runs. A name is in a table only if it changes nothing for each of these types that
+has it. Arguments must be data too, not functions or buffers. Parameters for a path, for the name of a method, or for
+the place of the result are in no table.
 """
 
 import ast
@@ -18,7 +18,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 _MOST_CELLS = 250_000
-"""Values inside a variable that are looked at, in about 5 ms, to see that it holds data only."""
+"""Largest number of values checked inside a variable, which takes about 5 ms."""
 _MOST_CONTAINERS = 2000
 
 _SCALARS = frozenset({int, float, complex, bool, str, bytes, type(None), type(...), range, object})
@@ -38,20 +38,23 @@ _TYPES = {
     "made": "polars.LazyFrame polars.Expr pandas.api.typing.DataFrameGroupBy pandas.api.typing.SeriesGroupBy "
     "pandas.api.typing.Rolling pandas.api.typing.Resampler",
 }
-"""Types of data, by how their contents are looked at. A value of the last row may hold functions: it is made anew."""
+"""Types of data, by the way in which their contents are checked.
+
+Values of types in the last row can hold functions: a program may create them, but not read them from a variable.
+"""
 
 
 @cache
-def _kinds(_loaded: frozenset[str]) -> Mapping[type, str]:
-    """Return the kind of each type of the libraries that are loaded."""
+def _kinds(_modules: frozenset[str]) -> Mapping[type, str]:
+    """Return the kind of each data type of the loaded libraries. `_modules` only serves as the key of the cache."""
     kinds: dict[type, str] = dict.fromkeys(_SCALARS, "scalar")
     for kind, paths in _TYPES.items():
         for path in paths.split():
             module, _, name = path.rpartition(".")
-            held = _held(module, name)
-            found = held if isinstance(held, type) else type(held)
-            if held is not None and _root(found.__module__) in (_root(module), "builtins"):
-                kinds[found] = kind
+            member = _held(module, name)
+            data_type = member if isinstance(member, type) else type(member)
+            if member is not None and _root(data_type.__module__) in (_root(module), "builtins"):
+                kinds[data_type] = kind
     return kinds
 
 
@@ -60,7 +63,7 @@ def _known_kinds() -> Mapping[type, str]:
 
 
 def _held(module: str, name: str) -> object:
-    """Return what a loaded module holds under a name; a module's own `__getattr__` does not run."""
+    """Return the value of a name in a loaded module, or None. The module's own `__getattr__` is not called."""
     return vars(sys.modules[module]).get(name) if module in sys.modules else None
 
 
@@ -73,29 +76,29 @@ def _root(module: object) -> str:
 
 
 def is_data(value: object) -> bool:
-    """Whether reading a value runs no code of the user: it is of Python's or a data library's own types throughout."""
-    kinds, cells, left = _known_kinds(), _MOST_CELLS, [value]
+    """Return whether reading a value runs no code of the user: all types in it are Python's or a data library's own."""
+    kinds, cells, pending = _known_kinds(), _MOST_CELLS, [value]
     for _ in range(_MOST_CONTAINERS):
-        if not left:
+        if not pending:
             return True
-        one = left.pop()
-        if type(one) not in kinds or (inner := _inside(one, kinds[type(one)])) is None:
+        container = pending.pop()
+        if type(container) not in kinds or (inner := _inside(container, kinds[type(container)])) is None:
             return False
         cells -= len(inner)
         if cells < 0:
             return False
         if not _SCALARS.issuperset(map(type, inner)):
-            left += [each for each in inner if type(each) not in _SCALARS]
+            pending += [item for item in inner if type(item) not in _SCALARS]
     return False
 
 
 def is_container(value: object) -> bool:
-    """Whether a value is a container of Python or an array."""
+    """Return whether a value is a container of Python or an array."""
     return isinstance(value, (list, dict, set, deque, bytearray)) or _known_kinds().get(type(value)) == "array"
 
 
 def _inside(value: Any, kind: str) -> list[Any] | None:  # noqa: PLR0911  (one arm for each kind)
-    """Return the values in one whose type is known, as far as they may be of any type; None if they are not data."""
+    """Return the values inside a value whose types must still be checked, or None if they are not data."""
     match kind:
         case "list":
             return list(value)
@@ -106,9 +109,9 @@ def _inside(value: Any, kind: str) -> list[Any] | None:  # noqa: PLR0911  (one a
             return None if any("Object" in str(one) for one in dtypes) else []
         case "array":
             return [] if not value.dtype.hasobject else None if value.dtype.names else value.ravel().tolist()
-        case "frame" if _has_only_data(value):  # a user's attribute would look like a column
+        case "frame" if _has_only_data(value):  # an attribute set by the user looks like a column
             columns = [value.iloc[:, place] for place, dtype in enumerate(value.dtypes) if not _is_plain(dtype)]
-            return [value.index, value.columns, value.attrs, *columns]  # the attributes are copied with the frame
+            return [value.index, value.columns, value.attrs, *columns]  # `attrs` is copied with the frame
         case "series":
             return _inside_series(value)
         case "slice":
@@ -125,22 +128,22 @@ def _has_only_data(value: object) -> bool:
 
 def _inside_series(value: Any) -> list[Any] | None:
     kind = cast("type[Any]", type(value))
-    held = [value.name] if hasattr(kind, "name") else []
+    inner = [value.name] if hasattr(kind, "name") else []
     if hasattr(kind, "_constructor_expanddim"):  # a series has its labels as attributes, too
         if not _has_only_data(value):
             return None
-        held += [value.index, value.attrs]
+        inner += [value.index, value.attrs]
     if hasattr(kind, "levels"):
-        return [*held, *value.names, *value.levels]
+        return [*inner, *value.names, *value.levels]
     if _is_plain(value.dtype):
-        return held
+        return inner
     if hasattr(value.dtype, "categories"):
-        return [*held, value.dtype.categories]
-    return [*held, *value.tolist()] if str(value.dtype) == "object" and len(value) <= _MOST_CELLS else None
+        return [*inner, value.dtype.categories]
+    return [*inner, *value.tolist()] if str(value.dtype) == "object" and len(value) <= _MOST_CELLS else None
 
 
 def _is_plain(dtype: Any) -> bool:
-    """Whether a column of this type holds no objects, and is of the libraries' own."""
+    """Return whether a column of this dtype holds no objects, and the dtype is one of NumPy or pandas."""
     is_own = _root(type(dtype).__module__) in ("numpy", "pandas")
     is_own &= not getattr(dtype, "hasobject", False) and not hasattr(dtype, "categories")
     return is_own and _is_known_zone(getattr(dtype, "tz", None))
@@ -154,7 +157,7 @@ def _is_known_zone(zone: object) -> bool:
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Return the words of a row of a table."""
+    """Return the words in a row of a table as a set."""
     return frozenset(text.split())
 
 
@@ -193,13 +196,13 @@ METHODS = _limits({
     "between clip nlargest nsmallest where mask repeat swapaxes reshape is_between extract_all match swaplevel",
     99: "format select with_columns group_by agg over when then otherwise unpivot",
 })  # fmt: skip
-"""Methods, by how many arguments they may be given by position: in a further one some take the place of the result."""
+"""Allowed methods, by the largest number of positional arguments. A further argument can be the place of the result."""
 _OF_POLARS = frozenset({"sort", "reverse"})
-"""Methods that change nothing for polars alone."""
+"""Methods that change nothing in polars, but change values of other types, such as lists."""
 _TO_PYTHON = word_set(
     "to_dicts to_dict to_list to_numpy to_pandas to_arrow rows row iter_rows get_columns item columns dtypes schema"
 )
-"""Methods and attributes of polars whose value is none of polars."""
+"""Methods and attributes of polars that return a value of another library."""
 PARTS = word_set(
     "T nlevels index columns dtypes hour minute second microsecond day month year dayofweek weekday quarter "
     "dayofyear days seconds codes categories ordered levels left right mid values iat name names axes shape size "
@@ -208,7 +211,7 @@ PARTS = word_set(
     "is_month_end is_month_start is_leap_year tz schema height width list arr struct __name__ __qualname__ "
     "__module__"
 )
-"""Attributes that are data. On a type where such a name is a method, it is one of the table above."""
+"""Attributes that hold data. On types where such a name is a method, METHODS contains it."""
 _KEYWORDS = word_set(
     "axis skipna left_index right_index keys label before after numeric_only ascending by n sep end flush default "
     "start reverse strict ndigits base dtype columns index values on left_on right_on how suffixes level keep "
@@ -222,14 +225,14 @@ _KEYWORDS = word_set(
     "to_replace return_counts return_index return_inverse num endpoint step rowvar bias density weights range ord "
     "rcond equal_nan rtol atol tz schema named min_samples errors"
 )
-"""Keywords under which functions and methods of the tables take data."""
+"""Keyword arguments that accept data, for the functions and methods in the tables."""
 _TAKE_ANY_KEYWORD = word_set("assign select with_columns agg filter format dict timedelta datetime date")
-"""Functions and methods whose keywords are names of columns or parts."""
+"""Functions and methods that accept any keyword, because their keywords name columns or fields."""
 _REDUCTIONS = word_set(
     "sum mean median std var min max count size nunique first last any all prod sem skew idxmin idxmax cumsum "
     "cummax cummin cumprod rank diff shift pct_change describe"
 )
-"""Methods that a text may name in `agg`, `transform` and `aggfunc`."""
+"""Methods that a text can name in `agg`, `transform` and `aggfunc`."""
 
 FUNCTIONS = {
     **_limits({
@@ -286,7 +289,7 @@ FUNCTIONS = {
     **_limits({1: "pformat pprint pp"}, "pprint."),
     **_limits({2: "dedent fill shorten indent"}, "textwrap."),
 }  # fmt: skip
-"""Functions, by how many arguments they may be given by position."""
+"""Allowed functions, by the largest number of positional arguments."""
 _CONSTANTS = word_set(
     "re.IGNORECASE re.I re.MULTILINE re.DOTALL math.pi math.e math.tau math.inf math.nan numpy.pi numpy.e numpy.inf "
     "numpy.nan numpy.newaxis numpy.euler_gamma pandas.NA pandas.NaT string.ascii_lowercase string.ascii_uppercase "
@@ -300,11 +303,11 @@ _BUILT_FROM = {
     "os.path": {"posixpath", "ntpath", "genericpath"},
     "builtins": {"IPython"},
 }
-"""Where the functions of a module come from, if they say another one."""
+"""Other modules that the functions of a module report as their `__module__`."""
 _CAN_BE_CHANGED = 1 << 9
 """The flag of classes whose attributes can be set, Py_TPFLAGS_HEAPTYPE."""
 _KEYS = word_set("len str int float abs repr bool ord sum min max")
-"""Built-in functions that `sorted`, `min`, `max`, `map` and `filter` may call."""
+"""Built-in functions that may be passed to `sorted`, `min`, `max`, `map` and `filter`."""
 
 _OPERATORS = (
     ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp, ast.JoinedStr, ast.FormattedValue, ast.Starred,
@@ -312,7 +315,7 @@ _OPERATORS = (
 )  # fmt: skip
 _SIGNS = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
 _OF_QUERY = (ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.List, ast.Tuple, *_SIGNS)
-"""What a text may hold that pandas evaluates: it compares and calculates with columns."""
+"""Syntax nodes allowed in a text that pandas evaluates: comparisons of and calculations with columns."""
 
 
 # -- programs --------------------------------------------------------------------------------------------
@@ -323,7 +326,10 @@ class _UnknownOperation(Exception):
 
 
 def only_reads(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable[[str], bool]) -> bool:
-    """Whether a program that binds no names certainly changes nothing. `is_exit` knows the names that end it."""
+    """Return whether a program that binds no names certainly changes nothing.
+
+    `is_exit` returns whether a call of a name ends the program.
+    """
     try:
         _ReadCheck(namespace, is_exit).block(tree.body)
     except _UnknownOperation:
@@ -331,19 +337,22 @@ def only_reads(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable
     return not any(name.startswith("_") or name in METHODS or name in PARTS for name in _foreign())
 
 
-def is_imported(value: object, path: str, imported: str) -> bool:
-    """Whether an import of a loaded module binds a name to the `value` that it has; `path` is that of the value."""
+def is_imported(value: object, path: str, module_name: str) -> bool:
+    """Return whether an import of a loaded module binds a name to its present value.
+
+    `path` is the path of the value.
+    """
     module, _, name = path.rpartition(".")
-    return imported in sys.modules and value is not None and value is (sys.modules.get(path) or _held(module, name))
+    return module_name in sys.modules and value is not None and value is (sys.modules.get(path) or _held(module, name))
 
 
-def _need(known: object) -> None:
-    if not known:
+def _need(condition: object) -> None:
+    if not condition:
         raise _UnknownOperation
 
 
 class _ReadCheck:
-    """Looks whether all of a program is in the tables. Its methods raise _UnknownOperation if a part is not."""
+    """Checks that a whole program is in the tables. Methods raise _UnknownOperation for a part that is not."""
 
     def __init__(self, namespace: Mapping[str, Any], is_exit: Callable[[str], bool]) -> None:
         self._namespace = namespace
@@ -351,15 +360,15 @@ class _ReadCheck:
         self._local = frozenset[str]()
         self._places = _places()
         self._of_polars: dict[str, bool] = {}
-        """The variables that hold data, and whether it is polars'."""
+        """The variables that hold data. True if their data belong to polars."""
 
     def block(self, body: Iterable[ast.stmt]) -> None:
-        """Look at statements."""
+        """Check statements."""
         for node in body:
             match node:
                 case ast.Pass():
                     pass
-                case ast.Import(names=names) | ast.ImportFrom(names=names):  # the caller knows what they bind
+                case ast.Import(names=names) | ast.ImportFrom(names=names):  # the caller checks the bound names
                     _need(names[0].name != "*")
                 case ast.Expr(value=value):
                     self.data(value)
@@ -368,22 +377,22 @@ class _ReadCheck:
                     self.block([*node.body, *node.orelse])
                 case ast.Assert():
                     self._all(node.test, node.msg)
-                case ast.Try() if not any(one.name for one in node.handlers):
+                case ast.Try() if not any(handler.name for handler in node.handlers):
                     self.block([*node.body, *node.orelse, *node.finalbody])
-                    self.block(inner for one in node.handlers for inner in one.body)
+                    self.block(inner for handler in node.handlers for inner in handler.body)
                 case _:
                     raise _UnknownOperation
 
     def data(self, node: ast.AST) -> bool:  # noqa: PLR0911  (one arm for each kind)
-        """Look at an expression whose value has to be data; return whether it is polars'."""
+        """Check an expression that must have data as its value. Return whether the data belong to polars."""
         match node:
             case ast.Constant():
                 return False
             case ast.Name(id=name) if name in self._local:
                 return False
             case ast.Name() | ast.Attribute() if path := self._path(node):
-                held = _held(*path.rpartition(".")[::2])
-                _need(path in _CONSTANTS or (isinstance(held, type) and held in _known_kinds()))
+                member = _held(*path.rpartition(".")[::2])
+                _need(path in _CONSTANTS or (isinstance(member, type) and member in _known_kinds()))
                 return False
             case ast.Name(id=name):
                 return self._variable(name)
@@ -399,8 +408,8 @@ class _ReadCheck:
                 return self.data(node.value)
             case _:
                 _need(isinstance(node, _OPERATORS))
-                found = [self.data(one) for one in ast.iter_child_nodes(node) if not isinstance(one, _SIGNS)]
-                return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) and any(found)
+                flags = [self.data(child) for child in ast.iter_child_nodes(node) if not isinstance(child, _SIGNS)]
+                return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) and any(flags)
 
     def _all(self, *nodes: ast.AST | None) -> None:
         for node in nodes:
@@ -419,7 +428,7 @@ class _ReadCheck:
         for loop in node.generators:
             self.data(loop.iter)
             _need(not loop.is_async and not any(map(_is_part, ast.walk(loop.target))))
-            self._local |= {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+            self._local |= {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
             self._all(*loop.ifs)
         self._all(*((node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)))
         self._local = outer
@@ -431,16 +440,16 @@ class _ReadCheck:
         path, func, args = self._path(node.func), node.func, node.args
         name = path.rpartition(".")[2]
         if (isinstance(func, ast.Name) and self._is_exit(func.id)) or path == "sys.exit":
-            self._all(*args, *(one.value for one in node.keywords))
+            self._all(*args, *(argument.value for argument in node.keywords))
             return False
         if path:
             most, of_polars = FUNCTIONS.get(path), path.startswith("polars.")
-            _need(path.startswith("builtins.") or not any(isinstance(one, ast.Starred) for one in args))
+            _need(path.startswith("builtins.") or not any(isinstance(argument, ast.Starred) for argument in args))
             if path in ("builtins.map", "builtins.filter") and args:
                 self._key(args[0])
                 args = args[1:]
         else:
-            _need(isinstance(func, ast.Attribute) and not any(isinstance(one, ast.Starred) for one in args))
+            _need(isinstance(func, ast.Attribute) and not any(isinstance(argument, ast.Starred) for argument in args))
             of, name = (func.value, func.attr) if isinstance(func, ast.Attribute) else (func, "")
             of_polars = self.data(of)
             _need(name != "format" or _is_plain_format(of))
@@ -451,24 +460,24 @@ class _ReadCheck:
             of_polars &= name not in _TO_PYTHON
         _need(most is not None and len(args) <= most)
         self._all(*args)
-        for one in node.keywords:
-            if one.arg == "key" and path in ("builtins.sorted", "builtins.min", "builtins.max"):
-                self._key(one.value)
-            elif one.arg == "aggfunc":
-                self._reductions(one.value)
+        for argument in node.keywords:
+            if argument.arg == "key" and path in ("builtins.sorted", "builtins.min", "builtins.max"):
+                self._key(argument.value)
+            elif argument.arg == "aggfunc":
+                self._reductions(argument.value)
             else:
-                _need(one.arg and (one.arg in _KEYWORDS or name in _TAKE_ANY_KEYWORD))
-                self.data(one.value)
+                _need(argument.arg and (argument.arg in _KEYWORDS or name in _TAKE_ANY_KEYWORD))
+                self.data(argument.value)
         return of_polars
 
     def _aggregate(self, node: ast.Call) -> None:
-        """Look at the arguments of a method of pandas that calls the methods which texts name."""
+        """Check the arguments of a pandas method that calls the methods named in its arguments."""
         _need(len(node.args) + bool(node.keywords) == 1)
-        for one in node.args:
-            self._reductions(one)
-        for one in node.keywords:
-            match one.value:
-                case ast.Tuple(elts=[ast.Constant(), method]) if one.arg:
+        for argument in node.args:
+            self._reductions(argument)
+        for argument in node.keywords:
+            match argument.value:
+                case ast.Tuple(elts=[ast.Constant(), method]) if argument.arg:
                     self._reductions(method)
                 case _:
                     raise _UnknownOperation
@@ -476,37 +485,37 @@ class _ReadCheck:
     def _reductions(self, node: ast.expr) -> None:
         match node:
             case ast.List(elts=inner) | ast.Tuple(elts=inner):
-                for one in inner:
-                    self._reductions(one)
+                for item in inner:
+                    self._reductions(item)
             case ast.Dict():
                 self._all(*node.keys)
-                for one in node.values:
-                    self._reductions(one)
+                for item in node.values:
+                    self._reductions(item)
             case _:
                 _need(isinstance(node, ast.Constant) and node.value in _REDUCTIONS)
 
     def _query(self, node: ast.Call) -> None:
-        """Look at a text that pandas evaluates."""
+        """Check a text that pandas evaluates."""
         match node:
             case ast.Call(args=[ast.Constant(value=str(text))], keywords=[]):
                 try:
                     inner = ast.walk(ast.parse(text.strip(), mode="eval").body)
                 except (SyntaxError, ValueError):
                     raise _UnknownOperation from None
-                _need(all(isinstance(one, _OF_QUERY) for one in inner))
+                _need(all(isinstance(part, _OF_QUERY) for part in inner))
             case _:
                 raise _UnknownOperation
 
     def _key(self, node: ast.expr) -> None:
-        """Look at a function that a built-in function calls with data."""
+        """Check a function that a built-in function calls with data."""
         match node:
             case ast.Constant(value=None):
                 pass
             case ast.Attribute(value=ast.Name(id="str") as of, attr=name) if self._path(of) == "builtins.str":
                 _need(name in METHODS)
-            case ast.Lambda(args=ast.arguments([], given, None, [], [], None, [])):
+            case ast.Lambda(args=ast.arguments([], parameters, None, [], [], None, [])):
                 outer = self._local
-                self._local |= {one.arg for one in given}
+                self._local |= {parameter.arg for parameter in parameters}
                 self.data(node.body)
                 self._local = outer
             case _:
@@ -515,11 +524,11 @@ class _ReadCheck:
     # -- names ---------------------------------------------------------------------------------
 
     def _path(self, node: ast.AST) -> str:
-        """Return the path of a module of the tables, or of what it holds, that an expression names, or ""."""
+        """Return the path of the module, or module member, of the tables that an expression names; else ""."""
         match node:
             case ast.Name(id=name) if name not in self._local:
-                held = self._namespace.get(name, vars(builtins).get(name, self))
-                path = self._places.get(id(held), "")
+                value = self._namespace.get(name, vars(builtins).get(name, self))
+                path = self._places.get(id(value), "")
                 return path if path in _MODULES or _is_own(path) else ""
             case ast.Attribute(value=of, attr=name) if (base := self._path(of)) in _MODULES:
                 return path if _is_own(path := f"{base}.{name}") else ""
@@ -528,25 +537,25 @@ class _ReadCheck:
 
 
 def _places() -> dict[int, str]:
-    """Return the paths of the modules, functions and types of the tables that are loaded, by id."""
-    held = ((_held(*path.rpartition(".")[::2]), path) for path in _PATHS)
+    """Return the paths of all loaded modules, functions and types in the tables, by the id of the object."""
+    members = ((_held(*path.rpartition(".")[::2]), path) for path in _PATHS)
     modules = ((sys.modules[module], module) for module in _MODULES if module in sys.modules)
-    return {id(value): path for value, path in (*held, *modules) if value is not None}
+    return {id(value): path for value, path in (*members, *modules) if value is not None}
 
 
 def _is_own(path: str) -> bool:
-    """Whether what a module holds under a name is still the library's own, and not put there by the user."""
+    """Return whether a module's member is still the library's own, and was not replaced by the user."""
     module, _, name = path.rpartition(".")
-    if module not in sys.modules:  # a class, such as `datetime.date`
+    if module not in sys.modules:  # `module` is the path of a class, such as `datetime.date`
         return module in _MODULES
-    held: Any = _held(module, name)
-    if type(held) is ModuleType:
-        of = held.__name__
-    elif _root(type(held).__module__) in (_root(module), "builtins"):
-        of = getattr(held, "__module__", None) or module
+    member: Any = _held(module, name)
+    if type(member) is ModuleType:
+        owner = member.__name__
+    elif _root(type(member).__module__) in (_root(module), "builtins"):
+        owner = getattr(member, "__module__", None) or module
     else:
         return False
-    return _root(of).lstrip("_") in {_root(module), *_BUILT_FROM.get(module, ())}
+    return _root(owner).lstrip("_") in {_root(module), *_BUILT_FROM.get(module, ())}
 
 
 def _is_part(node: ast.AST) -> bool:
@@ -554,12 +563,12 @@ def _is_part(node: ast.AST) -> bool:
 
 
 def _is_column(name: str) -> bool:
-    """Whether a name can be an attribute only as that of a column."""
+    """Return whether an attribute of this name can only be a column."""
     return not (name.startswith("_") or any(hasattr(kind, name) for kind in _known_kinds()))
 
 
 def _is_plain_format(node: ast.expr) -> bool:
-    """Whether an expression is a constant text whose fields read no attributes and items of what they are given."""
+    """Return whether an expression is a constant format text that reads no attributes or items of its arguments."""
     if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
         return False
     try:
@@ -570,37 +579,40 @@ def _is_plain_format(node: ast.expr) -> bool:
 
 
 _own_parts: dict[type, tuple[object, ...]] = {}
-"""What the types of data held when it was all the libraries' own: looking at it again takes a tenth of the time."""
+"""The attributes of data types that were all the libraries' own when checked.
+
+Comparing a type with this record takes a tenth of the time of a full check.
+"""
 
 
 def _foreign() -> frozenset[str]:
-    """Return the names under which the types of data have functions that are not the libraries' own.
+    """Return the names under which the data types have functions that are not the libraries' own.
 
-    `__repr__` is one if pandas or NumPy call a function of the user for each number that they show.
+    `__repr__` is included if pandas or NumPy call a function of the user for each number that they show.
     """
-    found = set[str]()
+    foreign_names = set[str]()
     parts = {part for kind in _known_kinds() for part in kind.__mro__ if part.__flags__ & _CAN_BE_CHANGED}
     own = {_root(part.__module__) for part in parts} | {"functools"}
     for part in parts:
         now, before = tuple(vars(part).values()), _own_parts.get(part, ())
         if len(now) != len(before) or not all(map(operator.is_, now, before)):
-            names = {name for name, one in vars(part).items() if not _is_of(own, one)}
+            names = {name for name, member in vars(part).items() if not _is_of(own, member)}
             _own_parts.update({} if names else {part: now})
-            found |= names
+            foreign_names |= names
     pandas: Any = sys.modules.get("pandas")
     numpy: Any = sys.modules.get("numpy")
-    is_shown = pandas and isinstance(pandas.get_option("display.float_format"), FunctionType)
-    is_shown = is_shown or (numpy and numpy.get_printoptions()["formatter"])
-    return frozenset(found | {"__repr__"} if is_shown else found)
+    has_formatter = pandas and isinstance(pandas.get_option("display.float_format"), FunctionType)
+    has_formatter = has_formatter or (numpy and numpy.get_printoptions()["formatter"])
+    return frozenset(foreign_names | {"__repr__"} if has_formatter else foreign_names)
 
 
-def _is_of(own: set[str], held: Any) -> bool:
-    """Whether what a class holds is a value, or a function of one of these packages."""
-    held = held.fget if type(held) is property else held
-    match held:
+def _is_of(own: set[str], member: Any) -> bool:
+    """Return whether a member of a class is a plain value, or a function of one of these packages."""
+    member = member.fget if type(member) is property else member
+    match member:
         case FunctionType():
-            return _root(held.__module__) in own
-        case BuiltinFunctionType():  # `__new__` of a type, or a method of an object that the user has put there
-            return isinstance(held.__self__, type)
+            return _root(member.__module__) in own
+        case BuiltinFunctionType():  # `__new__` of a type, or a bound method that the user put there
+            return isinstance(member.__self__, type)
         case _:
-            return type(held) is not MethodType and _root(type(held).__module__) != "__main__"
+            return type(member) is not MethodType and _root(type(member).__module__) != "__main__"

@@ -1,8 +1,8 @@
-"""What a call, a line of IPython or a text of SQL does that a user should know before it runs: one table of acts.
+"""One table of risks: what a call, an IPython line or an SQL text does that a user should know before it runs.
 
-A function is known by its dotted path, such as `os.remove`, and a method of an unknown object by its name, such as
-`.to_csv`, if the name has only one meaning in the libraries that notebooks use. In a path "()" stands for an object of
-a class: `pathlib.Path().unlink`.
+A function is found by its dotted path, such as `os.remove`. A method of an unknown object is found by its name, such as
+`.to_csv`, if the name has only one meaning in the libraries that notebooks use. In a path, "()" stands for an object of
+a class: `pathlib.Path().unlink`. Each effect, such as "deletes", is called an act.
 """
 
 import ast
@@ -17,10 +17,10 @@ from agentmagic.text import clip, exact
 from agentmagic.undo.reads import word_set
 
 LONGEST = 100
-"""Characters of a risk's argument."""
+"""Largest number of characters shown of an argument."""
 
 OPENS = "opens"
-"""The act of reading a file of this machine, which is no risk."""
+"""The act of a call that only reads a local file, which is not a risk."""
 
 PHRASES = {
     "deletes": ("deletes", "deletes files"),
@@ -43,7 +43,7 @@ PHRASES = {
     "ends": ("", "can end the kernel, with all its variables"),
     "inside": ("", "reaches into the interpreter"),
 }
-"""What a user is told of each act: before its argument if that is a constant, else before the source of the call."""
+"""What the user is told of each act: the words before a constant argument, and those before the source of the call."""
 
 RUNS_CODE = word_set("code script magic pickle resets inside")
 """Acts through which a program can reach variables that it does not name."""
@@ -129,7 +129,7 @@ _ROWS = {
     ".open_dataarray .imread .loadtxt .genfromtxt numpy.load .read_text@self .read_bytes@self "
     "pathlib.Path().open@self .fromfile fsspec.open .read_database_uri smart_open.open .memmap",
 }  # fmt: skip
-"""The functions of each act; behind "@" the place of the argument that is told: `self` is the object of the method."""
+"""The functions of each act. "@" and a number name the argument to show; `self` is the object of the method."""
 
 
 _TABLE = {path: (act, place or "0") for act, row in _ROWS.items() for path, _, place in (
@@ -150,7 +150,7 @@ _MAGICS = {
 }
 _MAGIC = {word: act for act, row in _MAGICS.items() for word in row.split()}
 TIMERS = ("time", "timeit", "prun")
-"""Magics that run the Python code in their line and their cell; `%%capture NAME` binds a name."""
+"""Magics that run the Python code in their line and their cell. The argument of `%%capture` is a name instead."""
 _INSTALLS = re.compile(
     r"\b(?:pip3?|conda|mamba|micromamba|uv(?: pip)?|apt|apt-get|brew|npm|poetry|pipx)\b(?: -\S+)* "
     r"(?:install|add|update|remove|uninstall|i|ci)\b"
@@ -177,7 +177,7 @@ _TAKE_SQL = word_set(
     "run_query run_sql query_df"
 )
 _TAKE_METHODS = word_set("agg aggregate apply transform map pipe getattr methodcaller attrgetter")
-"""Functions that call the method which a text names."""
+"""Functions that call a method named by a text."""
 _PATHS = word_set(
     "path path_or_buf buf buffer excel_writer filename file fname filepath filepath_or_buffer io target workbook "
     "dst source url uri command cmd args sql query name repo_id dsn"
@@ -187,16 +187,16 @@ _SENDING = word_set("post put patch delete request")
 _SAFE_LOADERS = word_set("SafeLoader CSafeLoader BaseLoader CBaseLoader")
 _BUFFERS = word_set("io.StringIO() io.BytesIO() StringIO() BytesIO() sys.stdout sys.stderr")
 _CALLS = re.compile(r"@\s*\w[\w.\[\]'\"]*\(")
-"""A call of a function of the notebook in a text that pandas evaluates with the columns of a frame."""
+"""A call of a function of the notebook, in a text that pandas evaluates with the columns of a frame."""
 _CALLS_ANY = re.compile(r"[\w\])]\(")
 _LONGEST_SQL = 20_000
 
 Act = tuple[str, str | None]
-"""What is done, and the argument if it is known."""
+"""What a call does, as a key of PHRASES, and the argument of the call if that is known."""
 
 
 def phrase(act: str, argument: str | None, source: str) -> str:
-    """Return what a user is told of an act; the argument is that of the call if it is known, else its source stands."""
+    """Return the text for the user about an act, with its argument if known, else with the source of the call."""
     if act == OPENS:
         return _bounded(argument or source)
     with_argument, without = PHRASES[act]
@@ -204,17 +204,17 @@ def phrase(act: str, argument: str | None, source: str) -> str:
 
 
 def _bounded(text: str) -> str:
-    """Return a text of a program on one line, with secrets blanked and what is hidden escaped."""
+    """Return a text of a program on one short line, with secrets blanked and invisible characters escaped."""
     return clip(" ".join(exact(text[: 20 * LONGEST]).split()), LONGEST)
 
 
 def entry(path: str) -> tuple[str, str] | None:
-    """Return the act of a function or method, and the place of its argument."""
+    """Return the act of a function or method and the place of the argument to show, or None if the table lacks it."""
     return _TABLE.get(path) or (_TABLE.get(f".{path.rpartition('.')[2]}") if "." in path else None)
 
 
 def of_mention(path: str) -> Act | None:
-    """Return the act of a function that a program names without calling it there: it may be called elsewhere."""
+    """Return the act of a function that a program names without calling it, because it can be called elsewhere."""
     act = (entry(path) or (OPENS,))[0]
     if act == "environment":
         return ("credential", None) if path in ENVIRONMENT else None
@@ -225,7 +225,10 @@ def of_mention(path: str) -> Act | None:
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """A call of a function with a dotted path. `path_of` and `text_of` return what the program has bound to names."""
+    """A call of a function with a dotted path.
+
+    `path_of` and `text_of` return the path and the text that an expression stands for, if known.
+    """
 
     path: str
     node: ast.Call
@@ -233,9 +236,9 @@ class ProgramCall:
     text_of: Callable[[ast.AST | None], str | None]
 
     def acts(self) -> Iterator[Act]:
-        """Yield what the call does."""
-        if (found := entry(self.path)) is not None:
-            yield from self._listed(*found)
+        """Yield everything that the call does, as acts."""
+        if (row := entry(self.path)) is not None:
+            yield from self._listed(*row)
         elif "." in self.path:
             yield from self._by_shape(self._text())
         text = self._text()
@@ -243,8 +246,8 @@ class ProgramCall:
             yield "sql", text
         if self._name == "load" and _constant(self._named.get("allow_pickle", ast.Constant(value=False))) is not False:
             yield "pickle", text
-        called = _CALLS_ANY if self.path == "pandas.eval" else _CALLS
-        if self._name in ("eval", "query") and "." in self.path and text is not None and called.search(text):
+        pattern = _CALLS_ANY if self.path == "pandas.eval" else _CALLS
+        if self._name in ("eval", "query") and "." in self.path and text is not None and pattern.search(text):
             yield "code", text
         if self._name in _TAKE_METHODS:
             yield from self._of_named_methods()
@@ -255,91 +258,93 @@ class ProgramCall:
 
     @cached_property
     def _named(self) -> dict[str, ast.expr]:
-        return {one.arg: one.value for one in self.node.keywords if one.arg}
+        return {keyword.arg: keyword.value for keyword in self.node.keywords if keyword.arg}
 
     def _argument(self, place: str = "0") -> ast.expr | None:
-        """Return the argument at a place, or the one that is given as a path, an address or a command."""
+        """Return the argument at a place, or else a keyword argument that is a path, an address or a command."""
         if place == "self":
             return self.node.func.value if isinstance(self.node.func, ast.Attribute) else None
         at = int(place) if place.isdigit() else 0
         if len(self.node.args) > at:
             return self.node.args[at]
-        return next((one for name, one in self._named.items() if name in _PATHS), None)
+        return next((value for name, value in self._named.items() if name in _PATHS), None)
 
     def _text(self, place: str = "0") -> str | None:
         return self.text_of(self._argument(place))
 
     def _listed(self, act: str, place: str) -> Iterator[Act]:
-        """Yield what a function of the table does."""
-        told = self._text(place)
+        """Yield what a function in the table does."""
+        text = self._text(place)
         match act:
             case "opens":
-                yield from filter(None, [self._of_file(place, told)])
+                yield from filter(None, [self._of_file(place, text)])
             case "exports":
                 node = self._argument(place)
-                is_kept = node is None or (isinstance(node, ast.Constant) and node.value is None)
-                if not is_kept and self.path_of(cast("ast.expr", node)) not in _BUFFERS:
-                    yield "writes", told
+                has_no_target = node is None or (isinstance(node, ast.Constant) and node.value is None)
+                if not has_no_target and self.path_of(cast("ast.expr", node)) not in _BUFFERS:
+                    yield "writes", text
             case "environment":
-                yield from filter(None, [of_environment(told)])
-            case "shell" if told is not None:
-                yield of_shell(told)
+                yield from filter(None, [of_environment(text)])
+            case "shell" if text is not None:
+                yield of_shell(text)
             case "pickle" if self._loads_safely():
                 pass
             case "ends" | "inside":
                 yield act, None
             case "credential" if not self.path.startswith(("dotenv", "keyring", "google")):
-                yield act, None  # the argument is a prompt
-            case "fetches" | "sends" if told is not None and not _ADDRESS.search(told):
+                yield act, None  # not shown: the argument is a prompt
+            case "fetches" | "sends" if text is not None and not _ADDRESS.search(text):
                 yield act, None
             case _:
-                yield act, told
+                yield act, text
 
     def _loads_safely(self) -> bool:
         loader = self._named.get("Loader", self.node.args[1] if len(self.node.args) > 1 else None)
         is_safe = loader is not None and self.path_of(loader).rpartition(".")[2] in _SAFE_LOADERS
         return (self.path.startswith("yaml.") and is_safe) or _constant(self._named.get("weights_only")) is True
 
-    def _of_file(self, place: str, told: str | None) -> Act | None:
-        """Return what a call does that opens a file, by its mode and its address."""
+    def _of_file(self, place: str, path: str | None) -> Act | None:
+        """Return what a call does that opens a file, depending on its mode and its path."""
         if self._name in ("open", "fdopen", "File", "ZipFile", "memmap"):
             at = 0 if place == "self" else 2 if self._name == "memmap" else 1
-            given = self._named.get("mode", self.node.args[at] if len(self.node.args) > at else None)
-            mode = ("r+" if self._name == "memmap" else "r") if given is None else self.text_of(given)
+            mode_node = self._named.get("mode", self.node.args[at] if len(self.node.args) > at else None)
+            mode = ("r+" if self._name == "memmap" else "r") if mode_node is None else self.text_of(mode_node)
             if mode is None or (mode not in ("readonly", "copyonwrite") and set(mode) & set("wax+")):
-                return "writes", told
-        if told is None:
+                return "writes", path
+        if path is None:
             return None
-        return ("fetches" if _REMOTE.match(told) else "credential" if _CREDENTIALS.search(told) else OPENS), told
+        return ("fetches" if _REMOTE.match(path) else "credential" if _CREDENTIALS.search(path) else OPENS), path
 
-    def _by_shape(self, told: str | None) -> Iterator[Act]:
-        """Yield what a method of an unknown object does whose name has many meanings, by its arguments."""
+    def _by_shape(self, text: str | None) -> Iterator[Act]:
+        """Yield what a method of an unknown object does. Its name has many meanings, so the arguments decide."""
         match self._name:
             case name if name in _FETCHING | _SENDING:
                 texts = map(self.text_of, [*self.node.args[:2], self._named.get("url")])
-                if address := next((one for one in texts if one and _REMOTE.match(one)), None):
+                if address := next((argument for argument in texts if argument and _REMOTE.match(argument)), None):
                     yield ("fetches" if name in _FETCHING else "sends"), address
             case "extractall" if not self.path.endswith(".str.extractall"):
-                yield "writes", told
-            case "dump" if told and len(self.node.args) == 1 and not self._named:
-                yield "writes", told
-            case "system" | "popen" | "run_command" if told:
-                yield "shell", told
-            case "open" if told and set(told) <= set("rwax+bt") and set(told) & set("wax+"):
+                yield "writes", text
+            case "dump" if text and len(self.node.args) == 1 and not self._named:
+                yield "writes", text
+            case "system" | "popen" | "run_command" if text:
+                yield "shell", text
+            case "open" if text and set(text) <= set("rwax+bt") and set(text) & set("wax+"):
                 yield "writes", self._text("self")
-            case "create_engine" if told and "://" in told and not told.startswith(("sqlite", "duckdb")):
-                yield "fetches", told
-            case "run_line_magic" | "run_cell_magic" | "magic" if told:
-                rest = [self.text_of(one) or "" for one in self.node.args[1:]]
-                yield from of_magic(" ".join([told, *rest]))
+            case "create_engine" if text and "://" in text and not text.startswith(("sqlite", "duckdb")):
+                yield "fetches", text
+            case "run_line_magic" | "run_cell_magic" | "magic" if text:
+                rest = [self.text_of(argument) or "" for argument in self.node.args[1:]]
+                yield from of_magic(" ".join([text, *rest]))
             case _:
                 pass
 
     def _of_named_methods(self) -> Iterator[Act]:
-        """Yield what the methods do that texts among the arguments name."""
-        for given in (*self.node.args, *self._named.values()):
-            for one in ast.walk(given) if isinstance(given, (ast.List, ast.Dict, ast.Tuple, ast.Constant)) else ():
-                name = _constant(one)
+        """Yield what the methods do that are named by texts in the arguments."""
+        for argument in (*self.node.args, *self._named.values()):
+            for part in (
+                ast.walk(argument) if isinstance(argument, (ast.List, ast.Dict, ast.Tuple, ast.Constant)) else ()
+            ):
+                name = _constant(part)
                 if name in ("eval", "query", "pipe", "apply", "system"):
                     yield "code", None
                 elif isinstance(name, str) and name.isidentifier() and (act := of_mention(f".{name}")):
@@ -347,12 +352,12 @@ class ProgramCall:
 
 
 def of_shell(command: str) -> Act:
-    """Return the act of a line of a shell."""
+    """Return the act of a shell command: "installs" or "shell"."""
     return ("installs" if _INSTALLS.search(command) else "shell"), command
 
 
 def of_magic(command: str) -> Iterator[Act]:
-    """Yield the acts of a magic of IPython, given without the percent signs, and with the further lines of its cell."""
+    """Yield what an IPython magic does. `command` has no percent signs, and contains all lines of the cell."""
     name, rest = (*command.split(maxsplit=1), "", "")[:2]
     match _MAGIC.get(name, "magic"):
         case "":
@@ -373,7 +378,10 @@ def of_magic(command: str) -> Iterator[Act]:
 
 
 def of_environment(name: str | None) -> Act | None:
-    """Return the act of reading a variable of the environment, or the whole of it if the name is None."""
+    """Return the act "credential" if an environment variable is named like a secret, else None.
+
+    If `name` is None, the program reads all variables; this also counts as "credential".
+    """
     return ("credential", name) if name is None or is_secret_name(name) else None
 
 

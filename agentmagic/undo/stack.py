@@ -1,4 +1,4 @@
-"""What undo and redo go through: the changes of a conversation, with what they did to the variables of the notebook."""
+"""The undo and redo stack: the changes of a conversation, each with the variables of the notebook that it changed."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,16 +16,16 @@ S = TypeVar("S")
 ChangeKind = Literal["turn", "clear", "edit"]
 
 MOST = 100
-"""Changes that can be undone one by one; earlier turns are still forgotten one by one after them."""
+"""Largest number of changes on the stack. After them, undo still removes earlier turns one by one."""
 MOST_KEPT = 20
-"""Changes whose variables are kept."""
+"""Largest number of changes whose variables are stored."""
 
 
 @dataclass(eq=False, slots=True)
 class Change(Generic[T]):
     """A change of a conversation: its turns before and after, and the variables that its tools changed.
 
-    `variables` are in the order in which the tools ran, or None if they are kept no longer.
+    `variables` are in the order in which the tools ran, or None if they are no longer stored.
     """
 
     kind: ChangeKind
@@ -35,10 +35,10 @@ class Change(Generic[T]):
 
 
 class UndoStack(Generic[T]):
-    """The changes that were `done` and can be undone, and those that were `undone` and can be done again.
+    """The changes that can be undone, in `done`, and those that can be redone, in `undone`.
 
-    `moved` is the change that the last call of `undo` or `redo` undid or did again, or None if there was none. `add`,
-    `clear`, `cut` and `follow` take the present turns, and return the turns after the change.
+    `moved` is the change that the last call of `undo` or `redo` returned, or None. `add`, `clear`, `cut` and `follow`
+    accept the current turns, and return the turns after the change.
     """
 
     def __init__(self) -> None:
@@ -48,75 +48,78 @@ class UndoStack(Generic[T]):
         self._cut: tuple[T, ...] | None = None
 
     def add(self, before: tuple[T, ...], turn: T) -> tuple[T, ...]:
-        """Add a new turn, which replaces those that were cut just before."""
+        """Add a new turn. It replaces the turns that `cut` removed just before."""
         after = (*before, turn)
         self._push(Change("turn" if self._cut is None else "edit", before if self._cut is None else self._cut, after))
         return after
 
     def clear(self, turns: tuple[T, ...]) -> tuple[T, ...]:
-        """Forget all turns."""
+        """Remove all turns, as a change that can be undone."""
         self._push(Change("clear", turns, ()))
         return ()
 
     def cut(self, turns: tuple[T, ...], number: int) -> tuple[T, ...]:
-        """Keep only the first turns; the turn that comes next replaces the others."""
+        """Keep only the first `number` turns. The next new turn replaces the others."""
         self._cut = turns if self._cut is None else self._cut
         return turns[:number]
 
     def undo(self, turns: tuple[T, ...]) -> Change[T] | None:
-        """Return the last change, which is undone now, or None if there is none."""
+        """Undo the last change and return it, or return None if there is no change."""
         if self._cut is not None:
             self._push(Change("edit", self._cut, turns))
-        if not self.done and turns:  # a turn that came from elsewhere, or long ago
+        if not self.done and turns:  # the turn was not added here, or has left the stack
             self.done.append(Change("turn", turns[:-1], turns))
         self.moved = self.done.pop() if self.done else None
         self.undone += [self.moved] if self.moved is not None else []
         return self.moved
 
     def redo(self) -> Change[T] | None:
-        """Return the change that was undone last, which is done again now, or None if there is none."""
+        """Redo the change that was undone last and return it, or return None if there is no such change."""
         self.moved = self.undone.pop() if self.undone else None
         self.done += [self.moved] if self.moved is not None else []
         return self.moved
 
     def follow(self, turns: tuple[T, ...], cut: HistoryCut) -> tuple[T, ...]:
-        """Do what a record of a journal says was done between two turns."""
+        """Apply a journal record that turns were cleared, cut, undone or redone. Return the turns after it."""
         if cut.cleared:
             return self.clear(turns)
         if not cut.step:
             return self.cut(turns, cut.turns)
         change = self.undo(turns) if cut.step == "undo" else self.redo()
-        found = turns if change is None else change.before if cut.step == "undo" else change.after
-        return found[: cut.turns]
+        new_turns = turns if change is None else change.before if cut.step == "undo" else change.after
+        return new_turns[: cut.turns]
 
     def keep(self, variables: Iterable[Changes]) -> None:
-        """Keep the variables with the change that was done last, and let go of older ones if they are too large."""
-        kept = [one for one in variables if one.failed or not one.settled.is_set() or one.matters]
-        self.done[-1].variables = None if any(one.failed for one in kept) else kept
-        left = 2 * LIMIT
-        for place, change in enumerate(reversed(self.done)):
-            left -= sum(one.size for one in change.variables or ())
-            if place >= MOST_KEPT or left < 0:
+        """Store the changed variables with the last change.
+
+        Drop those of older changes, if they are too many or too large.
+        """
+        changes = [record for record in variables if record.failed or not record.settled.is_set() or record.matters]
+        self.done[-1].variables = None if any(record.failed for record in changes) else changes
+        budget = 2 * LIMIT
+        for index, change in enumerate(reversed(self.done)):
+            budget -= sum(record.size for record in change.variables or ())
+            if index >= MOST_KEPT or budget < 0:
                 change.variables = None
 
     def let_go(self) -> None:
-        """Let go of all variables that are kept."""
+        """Drop the stored variables of all changes."""
         for change in (*self.done, *self.undone):
             change.variables = None
 
     def saved(self) -> None:
-        """Forget the changes that a new file, which holds only the present turns, does not contain."""
-        last = max((place for place, one in enumerate(self.done) if one.kind != "turn"), default=-1)
+        """Drop the changes that a new journal file, which has only the current turns, does not contain."""
+        last = max((index for index, change in enumerate(self.done) if change.kind != "turn"), default=-1)
         self.done, self.undone, self._cut = self.done[last + 1 :], [], None
 
     def mapped(self, function: Callable[[T], S | None]) -> "UndoStack[S]":
-        """Return this stack with other turns, and without those for which the function returns None."""
+        """Return this stack with each turn replaced by `function(turn)`. Turns for which that is None are left out."""
 
         def turns(old: tuple[T, ...]) -> tuple[S, ...]:
             return tuple(new for turn in old if (new := function(turn)) is not None)
 
         def changes(old: list[Change[T]]) -> list[Change[S]]:
-            return [Change(one.kind, turns(one.before), turns(one.after), one.variables) for one in old]
+            return [Change(change.kind, turns(change.before), turns(change.after), change.variables) for change in old]
 
         stack = UndoStack[S]()
         stack.done, stack.undone = changes(self.done), changes(self.undone)
@@ -130,11 +133,11 @@ class UndoStack(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What an undo or redo came to.
+    """The result of an undo or redo.
 
-    `prompt` is that of the turn that was forgotten, or came back. `restored` are the variables that were put back,
-    `refused` those that were left alone, each with why. `problem` says why no variables could be put back. `looks` is
-    the number of later calls of clients, which only looked, that were forgotten with it.
+    `prompt` is the prompt of the turn that was removed or restored. `restored` are the variables that have their
+    earlier values again; `refused` are those that were left alone, each with the reason. `problem` is the reason why no
+    variables could be restored. `looks` is the number of later read-only calls of clients that were removed too.
     """
 
     kind: ChangeKind
@@ -149,30 +152,30 @@ class Undone:
 
     @property
     def problems(self) -> list[str]:
-        """What was not put back, and why, one sentence each."""
-        left = [f"{shown(name)} was left alone: {shown(why)}." for name, why in self.refused.items()]
-        return [self.problem, *left] if self.problem else left
+        """What was not restored, and why, one sentence each."""
+        refusals = [f"{shown(name)} was left alone: {shown(reason)}." for name, reason in self.refused.items()]
+        return [self.problem, *refusals] if self.problem else refusals
 
 
 NOT_KEPT = "The variables are as they were: what they held before is not kept any more, only the conversation changed."
 STILL_RUNNING = "The variables are as they are: a tool of this turn still runs. Only the conversation changed."
 
 
-def put_back(kept: list[Changes] | None, outcome: Undone) -> tuple[Undone, list[Changes] | None]:
-    """Put variables back, those that were changed last first. Return the outcome, and what undoes it."""
+def put_back(changes: list[Changes] | None, outcome: Undone) -> tuple[Undone, list[Changes] | None]:
+    """Restore variables, the latest change first. Return the outcome, and the changes that undo this restore."""
     if not outcome.tools:
         return outcome, []
-    if kept is not None and not all(one.settled.is_set() for one in kept):
-        return replace(outcome, problem=STILL_RUNNING), kept
-    if kept is None or any(one.failed for one in kept):
+    if changes is not None and not all(record.settled.is_set() for record in changes):
+        return replace(outcome, problem=STILL_RUNNING), changes
+    if changes is None or any(record.failed for record in changes):
         return replace(outcome, problem=NOT_KEPT), []
-    restored: set[str] = set()
-    refused: dict[str, str] = {}
+    names: set[str] = set()
+    reasons: dict[str, str] = {}
     back: list[Changes] = []
-    for one in reversed(kept):
-        step = one.restore()
-        restored.update(step.restored)
-        refused |= {name: why for name, why in step.refused.items() if name not in refused}
+    for record in reversed(changes):
+        step = record.restore()
+        names.update(step.restored)
+        reasons |= {name: why for name, why in step.refused.items() if name not in reasons}
         back.append(step.back)
-    done = tuple(sorted(restored - refused.keys()))
-    return replace(outcome, restored=done, refused=dict(sorted(refused.items()))), back
+    restored_names = tuple(sorted(names - reasons.keys()))
+    return replace(outcome, restored=restored_names, refused=dict(sorted(reasons.items()))), back

@@ -1,4 +1,4 @@
-"""Which state an object has: by its type, found once."""
+"""Chooses how the state of an object is made, by the object's type, and caches the choice."""
 
 import gc
 import sys
@@ -24,7 +24,7 @@ from agentmagic.undo.table_states import library_maker
 Maker = Callable[[Any], ObjectState | None]
 
 MOST_TYPES = 5000
-"""Types of which is remembered how their states are made."""
+"""Largest number of types in the cache `MAKERS`."""
 
 _NAMES = {
     "builtins": "int float complex bool str bytes NoneType ellipsis NotImplementedType range "
@@ -51,9 +51,9 @@ _NAMES = {
     "matplotlib": "RendererAgg FT2Font",
 }
 _UNCHANGING = frozenset((package, name) for package, names in _NAMES.items() for name in names.split())
-"""Types whose objects cannot be changed, or hold no data of the notebook, each with its package."""
+"""Types that undo ignores, each with its package: their objects are immutable, or not data of the notebook."""
 _OFFSETS = "pandas._libs.tslibs.offsets"
-"""Module of the frequencies of times, such as `Day`, which cannot be changed."""
+"""Module of the time offsets of pandas, such as `Day`, which are immutable."""
 
 _ROWS: dict[type[Any], Maker] = {
     **live_states.ROWS,
@@ -67,26 +67,29 @@ _ROWS: dict[type[Any], Maker] = {
 
 
 MAKERS: dict[type[Any], Maker | None] = {}
-"""What `maker_of` has found."""
+"""The results of `maker_of`, by type."""
 
 
 def maker_of(kind: type[Any]) -> Maker | None:
-    """Return what makes the states of a type, or None if its objects cannot be changed and hold nothing that can."""
+    """Return the function that makes states for a type, or None if undo ignores objects of this type."""
     try:
         return MAKERS[kind]
     except KeyError:
-        if len(MAKERS) > MOST_TYPES:  # classes of the user are let go
+        if len(MAKERS) > MOST_TYPES:  # so that classes of the user can be freed
             MAKERS.clear()
         return MAKERS.setdefault(kind, _maker(kind))
 
 
 def changing(things: Collection[Any]) -> bool:
-    """Return whether one of the objects can be changed, or may hold others that can."""
+    """Return whether one of these objects can change, or can hold objects that change."""
     return any(map(_may_change, set(map(type, things))))
 
 
 def put_into(thing: Any, value: Any) -> bool:
-    """Make a container of Python, an array or a table hold what another one holds; return False if it cannot."""
+    """Copy the content of `value` into `thing`, a container, array or table of the same type.
+
+    Return False if that is impossible.
+    """
     kind = cast("type[Any]", type(value))
     numbers = sys.modules.get("numpy")
     if type(thing) is not kind:
@@ -133,7 +136,7 @@ def _python_maker(kind: type[Any]) -> Maker:
         return lambda thing: with_attributes(thing, live_states.exception_state(thing))
     if kind.__name__ == "_lru_cache_wrapper":
         return code_states.cache_state
-    base = next((one for one in CONTAINERS if issubclass(kind, one)), _solid(kind))
+    base = next((container for container in CONTAINERS if issubclass(kind, container)), _solid(kind))
     if not is_simple(kind, base):
         return live_states.given_state
     content = CONTAINERS.get(base) or _ROWS.get(base)
@@ -141,14 +144,14 @@ def _python_maker(kind: type[Any]) -> Maker:
 
 
 def _solid(kind: type[Any]) -> type[Any]:
-    """Return the base of a class that was written in C, if its objects cannot be changed but for attributes."""
+    """Return the C base of a class, if its content is immutable or has a known state; else `object`."""
     solid = next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
     return solid if is_unchanging(solid) or solid in _ROWS else object
 
 
 @cache
 def is_unchanging(kind: type[Any]) -> bool:  # noqa: PLR0911  (one return for each kind of types)
-    """Return whether objects of a type cannot be changed and hold nothing that can, or are no data of the notebook."""
+    """Return whether undo may ignore objects of this type: immutable all the way down, or not user data."""
     package = kind.__module__.partition(".")[0]
     if package in OUTSIDE:
         return True

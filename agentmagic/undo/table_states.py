@@ -1,4 +1,4 @@
-"""What a table of pandas or a frame of polars holds, in the form of `object_states`."""
+"""States of pandas tables and polars frames. See `object_states`."""
 
 import sys
 from collections.abc import Collection, Sequence
@@ -11,9 +11,9 @@ from agentmagic.undo.compiled_states import compiled_maker
 from agentmagic.undo.object_states import ObjectState, Place
 
 _CACHES = frozenset({"_mgr", "_cache", "_id", "_engine", "_flags", "_references"})
-"""Attributes of tables and indexes that are no part of their value, or are kept in another way."""
+"""Attributes of tables and indexes that are not part of their value, or that are kept in another way."""
 _ARRAYS = ("_ndarray", "_data", "_mask", "_left", "_right", "_sparse_values")
-"""Attributes of the arrays of pandas that hold arrays of NumPy."""
+"""Attributes of pandas extension arrays that hold NumPy arrays."""
 
 
 class _TableState(ObjectState):
@@ -37,32 +37,39 @@ class _TableState(ObjectState):
 
 
 class _Holder(ObjectState):
-    """An object of pandas with attributes, whose names are `data`. What it has cached is derived from them."""
+    """An object of pandas with attributes; `data` are their names. Its caches are not kept, and can be made again."""
 
     def put(self) -> None:
         _put_attributes(self.thing, self.data, self.refs)
 
     def refresh(self) -> None:
-        """Forget what was derived from the content, such as the engine that finds labels."""
+        """Clear caches, such as the engine that finds labels."""
         self.thing.__dict__.get("_cache", {}).clear()
 
 
 class _Polars(ObjectState):
-    """A frame or series of polars; `data` is a copy, which shares memory that is never written to."""
+    """A frame or series of polars. `data` is a copy.
+
+    It shares memory with the original, to which polars never writes.
+    """
 
     def same(self, other: ObjectState) -> bool:
-        one, two = self.data, other.data
-        if type(one) is not type(two):
+        own_data, other_data = self.data, other.data
+        if type(own_data) is not type(other_data):
             return False
-        alike = one.schema == two.schema if hasattr(one, "schema") else (one.name, one.dtype) == (two.name, two.dtype)
-        return alike and one.equals(two) and _bits(one).equals(_bits(two))
+        alike = (
+            own_data.schema == other_data.schema
+            if hasattr(own_data, "schema")
+            else (own_data.name, own_data.dtype) == (other_data.name, other_data.dtype)
+        )
+        return alike and own_data.equals(other_data) and _bits(own_data).equals(_bits(other_data))
 
     def put(self) -> None:
         name = "_df" if hasattr(self.thing, "_df") else "_s"
         setattr(self.thing, name, getattr(self.data.clone(), name))
 
     def borrowed(self) -> Collection[Place]:
-        return [place for one in _series_of(self.data) for place in _places(one)]
+        return [place for series in _series_of(self.data) for place in _places(series)]
 
 
 def _series_of(data: Any) -> list[Any]:
@@ -70,18 +77,18 @@ def _series_of(data: Any) -> list[Any]:
 
 
 def _bits(data: Any) -> Any:
-    """Return the numbers with a point as whole numbers, since 0.0 and -0.0 are equal."""
+    """Return the float columns as integers with the same bits, because 0.0 and -0.0 compare as equal."""
     polars = sys.modules["polars"]
-    floats = [one for one in _series_of(data) if one.dtype.is_float()]
-    whole = [one.reinterpret(dtype=getattr(polars, str(one.dtype).replace("Float", "Int"))) for one in floats]
-    return polars.DataFrame([one.alias(str(place)) for place, one in enumerate(whole)])
+    floats = [series for series in _series_of(data) if series.dtype.is_float()]
+    whole = [series.reinterpret(dtype=getattr(polars, str(series.dtype).replace("Float", "Int"))) for series in floats]
+    return polars.DataFrame([series.alias(str(place)) for place, series in enumerate(whole)])
 
 
 def _places(series: Any) -> list[Place]:
-    """Return the memory of a series that may be that of an array of NumPy."""
+    """Return the addresses and sizes of a series' memory that can belong to a NumPy array."""
     if not (series.dtype.is_numeric() or series.dtype.is_nested()):
         return []
-    chunks = series.get_chunks()  # to give several away at once, polars would first copy them into one
+    chunks = series.get_chunks()  # chunk by chunk: for the whole series polars would make a copy
     if sys.modules.get("pyarrow") is not None:
         return [place for chunk in chunks for place in arrow_places(chunk.to_arrow())]
     arrays = (chunk.to_numpy() for chunk in chunks if not chunk.null_count())
@@ -90,7 +97,7 @@ def _places(series: Any) -> list[Place]:
 
 @cache
 def library_maker(kind: type[Any]) -> Maker | None:  # noqa: PLR0911  (one return for each type)
-    """Return what makes the states of a type of one of these libraries, or None for any other type."""
+    """Return the function that makes states for a type of NumPy, pandas and so on, or None for another type."""
     match _origin(kind):
         case "numpy", _:
             return numpy_maker(kind)
@@ -113,9 +120,9 @@ def library_maker(kind: type[Any]) -> Maker | None:  # noqa: PLR0911  (one retur
 
 
 def _origin(kind: type[Any]) -> tuple[str, str]:
-    """Return the library of a class and its name there, of the first of its bases that is in one."""
-    named = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
-    return next((one for one in named if one[0] in _LIBRARIES), ("", ""))
+    """Return the library and the name of the first class in the MRO that belongs to a library in `_LIBRARIES`."""
+    origins = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+    return next((origin for origin in origins if origin[0] in _LIBRARIES), ("", ""))
 
 
 _LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow", "sklearn"})
@@ -125,27 +132,27 @@ def _table(thing: Any) -> ObjectState:
     manager = thing._mgr  # noqa: SLF001  (pandas has no public way to put a table's content back)
     forms: list[Any] = []
     memory: list[Any] = []
-    fixed: list[Any] = []
+    objects: list[Any] = []
     columns: dict[int, Any] = {}
     for place, block in enumerate(manager.blocks):
         parts = _parts(block.values)
         if not parts:
             return ObjectState(thing, problem=f"it holds a column of {block.dtype}, which cannot be kept")
-        arrow, arrays = [one for one in parts if _is_arrow(one)], [one for one in parts if not _is_arrow(one)]
+        arrow, arrays = [part for part in parts if _is_arrow(part)], [part for part in parts if not _is_arrow(part)]
         forms.append((type(block.values), block.dtype, block.mgr_locs.as_array.tolist(), list(map(form_of, arrays))))
         roots = list(map(root_of, arrays))
         if block.dtype == object:
-            fixed += roots
+            objects += roots
         elif not _is_text(block.dtype) or len(block.values) <= LONGEST:
             memory += roots
         memory += arrow
-        fixed += [one._pa_array for one in arrow]  # noqa: SLF001
+        objects += [part._pa_array for part in arrow]  # noqa: SLF001
         if arrow:
             columns[place] = block.values
     attributes = _attributes(thing)
     form = (forms, thing.flags.allows_duplicate_labels)
     data = (tuple(attributes), len(manager.axes), form, (manager.copy(deep=False), columns))
-    return _TableState(thing, (*manager.axes, *attributes.values(), *fixed), data, shielded=tuple(memory))
+    return _TableState(thing, (*manager.axes, *attributes.values(), *objects), data, shielded=tuple(memory))
 
 
 def _attributes(thing: Any) -> dict[str, Any]:
@@ -165,7 +172,7 @@ def _holder(thing: Any) -> ObjectState:
 
 def _index(thing: Any) -> ObjectState:
     attributes = _attributes(thing)
-    memory = tuple(root_of(one) for one in _parts(thing.__dict__.get("_data")) if not _is_arrow(one))
+    memory = tuple(root_of(part) for part in _parts(thing.__dict__.get("_data")) if not _is_arrow(part))
     return _Holder(thing, tuple(attributes.values()), tuple(attributes), shielded=memory)
 
 
@@ -174,20 +181,22 @@ def _extension_array(thing: Any) -> ObjectState:
         return _holder(thing)
     parts = _parts(thing)
     problem = "" if parts else f"it holds an array of {thing.dtype}, which cannot be kept"
-    frequency = getattr(thing, "_freq", None)  # pandas 3 has it in the index instead
+    frequency = getattr(thing, "_freq", None)  # pandas 3 stores it in the index instead
     return ObjectState(thing, tuple(parts), (thing.dtype, frequency), problem)
 
 
 def _parts(values: Any) -> list[Any]:
-    """Return the arrays of NumPy, or of Arrow data, in which a column is kept; none if its kind is unknown."""
+    """Return the NumPy or Arrow arrays that store a column, or an empty list if the kind of column is unknown."""
     if type(values) is sys.modules["numpy"].ndarray or _is_arrow(values):
         return [values]
     inner = (getattr(values, name, None) for name in (*_ARRAYS, "_codes"))
-    return list({id(part): part for one in inner if one is not None for part in _parts(one)}.values())
+    return list(
+        {id(part): part for inner_values in inner if inner_values is not None for part in _parts(inner_values)}.values()
+    )
 
 
 def _is_arrow(values: Any) -> bool:
-    """Return whether this is an array of pandas with data of Arrow. When it is changed, it gets other data."""
+    """Return whether this is a pandas array with Arrow data. A change gives such an array new data."""
     return "_pa_array" in getattr(values, "__dict__", ())
 
 
@@ -196,6 +205,6 @@ def _is_text(dtype: Any) -> bool:
 
 
 def _polars(thing: Any) -> ObjectState:
-    if any(str(one.dtype) == "Object" for one in _series_of(thing)):
+    if any(str(series.dtype) == "Object" for series in _series_of(thing)):
         return ObjectState(thing, problem="it holds a column of Python objects, which polars does not copy")
     return _Polars(thing, data=thing.clone())

@@ -1,7 +1,7 @@
-"""The variables of the notebook: a line about each, and the contents of one.
+"""The variables of the notebook: one line about each, or the content of one.
 
-A list of variables runs no code of the user's classes: only values of Python's and the data libraries' own types are
-shown by their contents, all others by their type.
+Listing the variables runs no code of the user's classes. Values of Python's and the data libraries' own types are shown
+with their content, all other values only with their type.
 """
 
 import inspect
@@ -17,32 +17,32 @@ from agentmagic.undo.reads import is_data
 from agentmagic.values import describe, frames, reprs
 
 MOST_VARIABLES = 200
-"""Variables that are listed, and changes that are told."""
+"""Largest number of variables that are listed, and of changes that are reported."""
 MOST_COLUMNS = 20
 LONGEST_LINE = 200
 LONGEST_VALUE = 80
 LOOK_BUDGET = 2000
-"""Tokens of a variable that is inspected."""
+"""Largest text about one variable, in tokens."""
 
 
 def summary(name: str, value: object) -> str:
-    """Return a variable on one line: its type, its size, and its contents if they are short. Secrets are blanked."""
+    """Return one line about a variable: its type, its size, and its content if that is short. Secrets are blanked."""
     return one_line(shown(f"{name}: {kind_of(value)}{_contents(name, value)}"), LONGEST_LINE)
 
 
 def inspected(name: str, value: object) -> str:
-    """Return what is in a variable, as text. Secrets are blanked."""
+    """Return the content of a variable as text. Secrets are blanked."""
     head = summary(name, value)
     return head if _is_secret(name, value) else shown(f"{head}\n{describe.describe(value, LOOK_BUDGET)}")
 
 
 def kind_of(value: Any) -> str:
-    """Return what kind of value a variable holds, with its size."""
+    """Return the type of a value with its size, such as "list of 3"; for a module its name."""
     return f"module {value.__name__}" if issubclass(type(value), ModuleType) else describe.summary(value)
 
 
 def _contents(name: str, value: object) -> str:
-    """Return the beginning of a value. It runs no code of the user: all variables are listed in one go."""
+    """Return the beginning of a value, or "". It runs no code of the user, because it is called for all variables."""
     if describe.is_opaque(value):
         return ""
     if _is_secret(name, value):
@@ -58,7 +58,7 @@ def _contents(name: str, value: object) -> str:
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Whether a variable is named like a secret; its value is then blanked wherever it is shown."""
+    """Return whether a variable is named like a secret. If so, blank its value from now on wherever it is shown."""
     if not issubclass(type(value), str) or not is_secret_name(name):
         return False
     learn(name, value)
@@ -66,7 +66,7 @@ def _is_secret(name: str, value: Any) -> bool:
 
 
 def find(namespace: Mapping[str, Any], name: str) -> Any:
-    """Return a variable. Raises ToolError, with close names, if there is none."""
+    """Return the value of a variable. Raises ToolError, with similar names, if there is no such variable."""
     if name in namespace:
         return namespace[name]
     close = close_names(name, user_variables(namespace), n=3)

@@ -19,10 +19,10 @@ from agentmagic.undo.changes import Changes
 from agentmagic.undo.program import analyse
 
 RUN_PYTHON = "run_python"
-"""The tool whose program says which names it touches."""
+"""Name of the tool that runs a program. The names that such a call can change are read from the program."""
 MOST_FILES = 50
 MOST_NAMES = 1000
-"""Texts in the arguments of a call that may be names."""
+"""Largest number of texts in the arguments of a call that are tried as names of variables."""
 
 _WORD = re.compile(r"\w+")
 _WRITES = frozenset("wax+")
@@ -30,7 +30,7 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
 
 
 class Watcher:
-    """Watches the variables of one session, in whichever thread a tool runs.
+    """Watches the variables of one session. Tools can run in any thread.
 
     Without a `namespace`, the variables are those of the notebook, or of the script: the module `__main__`.
     """
@@ -51,10 +51,10 @@ class Watcher:
 
     @contextmanager
     def around(self, call: ToolCall, function: object, found: list[Changes]) -> Generator[Changes]:
-        """Watch the variables while the function of a call runs, and put what it changes into a list.
+        """Watch the variables while the function of a call runs, and append its changes to the list.
 
-        Calls that run at one time share their changes, which are known when the last of them is over. If an object of
-        the user makes the look fail, the changes have `failed`, and the call runs all the same.
+        Calls that run at the same time share one `Changes`, which is settled when the last of them ends. If an object
+        of the user makes the comparison fail, the changes have `failed` set, and the call runs normally.
         """
         with self._lock:
             self._running += 1
@@ -84,13 +84,16 @@ def _looking(changes: Changes) -> Generator[None]:
     except Exception:  # noqa: BLE001  (an object of the user may raise anything)
         logger.debug("the variables could not be watched", exc_info=True)
         changes.failed = True
-    except BaseException:  # an interrupt
+    except BaseException:  # KeyboardInterrupt, for example
         changes.failed = True
         raise
 
 
 def _names(call: ToolCall, namespace: Mapping[str, Any]) -> Collection[str] | None:
-    """Return the names that a call may change: those of its program, or variables that its arguments name."""
+    """Return the names that a call can change: those in its program, or those in its arguments.
+
+    None means all names.
+    """
     code = _program(call)
     return set(_texts(call.arguments)) if code is None else analyse(code, namespace).names
 
@@ -102,60 +105,60 @@ def _program(call: ToolCall) -> str | None:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts in arguments, at most MOST_NAMES."""
-    found, waiting = list[str](), [value]
-    while waiting and len(found) < MOST_NAMES:
-        one = waiting.pop()
-        if isinstance(one, str):
-            found.append(one)
-        elif isinstance(one, Mapping):
-            waiting += cast("Mapping[str, Any]", one).values()
-        elif isinstance(one, list | tuple):
-            waiting += cast("list[Any]", one)
-    return found
+    """Return all texts inside the arguments of a call, at most MOST_NAMES."""
+    texts, waiting = list[str](), [value]
+    while waiting and len(texts) < MOST_NAMES:
+        argument = waiting.pop()
+        if isinstance(argument, str):
+            texts.append(argument)
+        elif isinstance(argument, Mapping):
+            waiting += cast("Mapping[str, Any]", argument).values()
+        elif isinstance(argument, list | tuple):
+            waiting += cast("list[Any]", argument)
+    return texts
 
 
 # -- files ---------------------------------------------------------------------------------------------------
 
 _listening: defaultdict[int, list[dict[str, None]]] = defaultdict(list)
-"""Where the files that a thread opens to write are noted, by the thread."""
+"""For each thread, by id: the collections to which the files that it opens for writing are added."""
 
 
 @contextmanager
 def _noting(files: dict[str, None]) -> Generator[None]:
-    """Note the files that the block opens to write, in its thread."""
+    """While the block runs, add the files that this thread opens for writing to `files`."""
     _listen_to_files()
     thread = threading.get_ident()
     _listening[thread].append(files)
     try:
         yield
     finally:
-        noted = _listening[thread]
-        del noted[next(place for place, one in enumerate(noted) if one is files)]
-        if not noted:
+        collections = _listening[thread]
+        del collections[next(index for index, collection in enumerate(collections) if collection is files)]
+        if not collections:
             del _listening[thread]
 
 
 @cache
 def _listen_to_files() -> None:
-    """Install the audit hook, once: it stays for the life of the process."""
+    """Install the audit hook, once. It stays until the process ends, because Python cannot remove audit hooks."""
     sys.addaudithook(_heard)
 
 
-def _heard(event: str, given: tuple[Any, ...]) -> None:
-    if event != "open" or not _listening or (noted := _listening.get(threading.get_ident())) is None:
+def _heard(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "open" or not _listening or (collections := _listening.get(threading.get_ident())) is None:
         return
-    path, mode, flags = given
-    written = bool(_WRITES.intersection(mode)) if isinstance(mode, str) else bool(flags & _WRITE_FLAGS)
-    if written and isinstance(path, str | bytes | os.PathLike):
+    path, mode, flags = arguments
+    is_write = bool(_WRITES.intersection(mode)) if isinstance(mode, str) else bool(flags & _WRITE_FLAGS)
+    if is_write and isinstance(path, str | bytes | os.PathLike):
         for name in _named(os.fsdecode(cast("str | bytes | os.PathLike[str]", path))):
-            for files in noted:
+            for files in collections:
                 if len(files) < MOST_FILES:
                     files[name] = None
 
 
 def _named(path: str) -> Iterator[str]:
-    """Yield a path as a user knows it, unless it is no file of the user."""
+    """Yield a file's path, relative to the working folder if it is inside. Yield nothing for cache and null files."""
     if path.lower() == os.devnull or "__pycache__" in path:
         return
     with suppress(ValueError, OSError):

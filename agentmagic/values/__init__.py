@@ -1,1 +1,1 @@
-"""Values of Python as a model and a reader see them."""
+"""Writes Python values as text, tables and images, for models and for readers."""

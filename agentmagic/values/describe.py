@@ -1,8 +1,8 @@
 """Turns Python values into parts for a model: text, tables, images, JSON.
 
-The results of functions go through `to_content`, the values in a prompt through `describe`, which is bounded in
-characters and in time, whichever value it is given. No library is imported to recognize its values: a value of pandas
-or Matplotlib exists only if the notebook has imported that library.
+Results of functions go through `to_content`. Values in a prompt go through `describe`, which limits the characters and
+the time for every value. No library is imported to recognize its values: a value of pandas or Matplotlib exists only if
+the notebook has imported that library.
 """
 
 import dataclasses
@@ -23,48 +23,48 @@ from agentmagic.text import counted, cut
 from agentmagic.values import frames, labelled_arrays, pictures, reprs
 
 RESULT_ROWS = 50
-"""Rows of a data frame that a result holds."""
+"""Largest number of rows shown of a data frame in a result."""
 
 CHARACTERS = 4
-"""Characters of text that make one token, about."""
+"""Approximate number of characters in one token."""
 
 BUDGET = 5_000
-"""Tokens of one value that a prompt holds."""
+"""Largest number of tokens for one value in a prompt."""
 
 TABLE_BUDGET = 1_000
-"""Tokens of a data frame, unless a number of rows is asked for."""
+"""Largest number of tokens for a data frame, unless the caller asks for a number of rows."""
 
 MOST_ITEMS = 10_000
-"""Items that are read of generators in one result."""
+"""Largest number of items that are read from the generators in one result."""
 
 LONGEST_HTML = 500_000
-"""Characters of the HTML of one value; a longer one is shown as text."""
+"""Largest number of characters in the HTML of one value. A value with longer HTML is shown as text."""
 
 MOST_BYTES = 10_000_000
-"""Bytes after which no more items are read of generators in one result."""
+"""Size in bytes after which no more items are read from the generators in one result."""
 
 CUT = "\n(cut: {whole:,} characters in all, the first {most:,} shown)"
 
 
 def never() -> bool:
-    """Return False."""
+    """Return False. The default for `stopped`."""
     return False
 
 
 def to_content(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Content]:
     """Return the parts of a result: text, or an image if the value draws itself as one.
 
-    A list or tuple with an image, a data frame or a part in it becomes the parts of its items.
+    For a list or tuple that contains an image, a data frame or a part, return one part for each item.
 
-    A generator is read up to the limits above, or until `stopped` returns True.
+    A generator is read up to MOST_ITEMS and MOST_BYTES, or until `stopped` returns True.
     """
     return tuple(part for part, _ in to_outputs(value, stopped))
 
 
 def to_outputs(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Output]:
-    """Return the parts of a result, each with the HTML with which Jupyter shows it, or "" if it has none.
+    """Return the parts of a result, each with the HTML that Jupyter shows for it, or "" if there is none.
 
-    A generator is read up to the limits above, or until `stopped` returns True.
+    A generator is read up to MOST_ITEMS and MOST_BYTES, or until `stopped` returns True.
     """
     reader = _Reader(stopped)
     if isinstance(value, _GENERATORS):
@@ -75,7 +75,10 @@ def to_outputs(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Outp
 
 
 def html_of(value: Any) -> str:
-    """Return the HTML with which Jupyter shows a value, or "" if it has none; a long data frame has its first rows."""
+    """Return the HTML that Jupyter shows for a value, or "" if there is none.
+
+    A long data frame is cut to its first rows.
+    """
     if isinstance(value, (str, int, float, dict, list, tuple, type, type(None))) or _draws(value):
         return ""
     rows = value.shape[0] if _has_head(value) else 0
@@ -89,7 +92,7 @@ def html_of(value: Any) -> str:
 
 
 async def collect(items: AsyncIterator[Any], stopped: Callable[[], bool] = never) -> list[Any]:
-    """Return the items of an async generator, up to the limits above, or until `stopped` returns True."""
+    """Return the items of an async generator, up to MOST_ITEMS and MOST_BYTES, or until `stopped` returns True."""
     reader, read = _Reader(stopped), list[Any]()
     async for item in items:
         if reader.is_full(item):
@@ -100,12 +103,12 @@ async def collect(items: AsyncIterator[Any], stopped: Callable[[], bool] = never
 
 
 def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> str:  # noqa: PLR0911  (as in `summary`)
-    """Return the text of a value for a model, in at most about `budget` tokens and in a bounded time.
+    """Return a text about a value for a model, in about `budget` tokens at most and in a limited time.
 
-    A text goes in as it is. A data frame or series has its index and columns with types, missing values, ranges and
-    distinct values, and some rows, or the first `rows`. An array has its range and a corner, a function its source, a
-    class its schema. A number of NumPy, a time and the like are written as `print` does. Any other value is written
-    like its repr, and none of its items is consumed.
+    A string is returned as it is. For a data frame or series, the text has the index and columns with types, missing
+    values, ranges and distinct values, and some rows, or the first `rows`. For an array it has the range and a corner,
+    for a function the source, for a class the schema. A NumPy number, a time and the like are written as `print` does.
+    Any other value is written like its repr. No iterator is consumed.
     """
     most = budget * CHARACTERS
     if is_opaque(value):
@@ -119,14 +122,14 @@ def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> st
         return cut(frames.array(value, lambda corner: reprs.written(corner, most)), most, CUT)
     if labelled_arrays.is_labelled(value):
         room = min(most, TABLE_BUDGET * CHARACTERS)
-        return cut(labelled_arrays.table(value, room, lambda one: reprs.written(one, room)), most, CUT)
+        return cut(labelled_arrays.table(value, room, lambda item: reprs.written(item, room)), most, CUT)
     if isinstance(value, type) or inspect.isroutine(value):
         return cut(_definition(value), most, CUT)
     return str(value) if type(value) in reprs.SPOKEN else reprs.written(value, most)
 
 
 def summary(value: Any) -> str:  # noqa: PLR0911  (one return for each kind of value)
-    """Return the type and the size of a value in a few words: nothing of its content, and none of its code is run."""
+    """Return the type and size of a value in a few words, without its content. No code of the value runs."""
     kind = cast("type[Any]", type(value))
     if is_opaque(value):
         return kind.__name__
@@ -146,7 +149,7 @@ def summary(value: Any) -> str:  # noqa: PLR0911  (one return for each kind of v
 
 
 def is_opaque(value: Any) -> bool:
-    """Whether `isinstance` fails for a value: a proxy of something that is not set up yet, which has no `__class__`."""
+    """Return whether `isinstance` fails for a value, such as a proxy that is not set up yet and has no `__class__`."""
     try:
         return value.__class__ is None
     except Exception:  # noqa: BLE001  (a user's class may raise anything)
@@ -154,7 +157,7 @@ def is_opaque(value: Any) -> bool:
 
 
 def schema(value: Any, budget: int = BUDGET) -> str:
-    """Return the names and types in a value, and none of its values."""
+    """Return the names and types inside a value, without the values themselves."""
     if is_opaque(value):
         return summary(value)
     if frames.is_frame(value):
@@ -165,11 +168,11 @@ def schema(value: Any, budget: int = BUDGET) -> str:
 
 
 def _definition(value: Any) -> str:
-    """Return the source of a function or class, the JSON Schema of a class of data, or else the signature."""
+    """Return the JSON Schema of a data class, or the source of a function or another class, or else the signature."""
     if isinstance(value, type) and _is_data(cast("type[Any]", value)):
         from pydantic import TypeAdapter
 
-        with suppress(Exception):  # a field of a type that JSON cannot carry, for example
+        with suppress(Exception):  # for example, a field has a type that JSON cannot represent
             return json.dumps(TypeAdapter(value).json_schema(), ensure_ascii=False, indent=1)
     with suppress(OSError, TypeError):
         return inspect.getsource(value)
@@ -183,24 +186,24 @@ def _is_data(kind: type[Any]) -> bool:
 
 
 def _inside(value: Any) -> str:
-    """Return the names and types of the fields of a value, "" if it has none."""
+    """Return the names and types of the fields of a value, or "" if it has none."""
     match value:
         case dict():
             pairs = cast("dict[Any, Any]", value).items()
-            named = [
+            fields = [
                 (key, item) for key, item in islice(pairs, MOST_ITEMS) if isinstance(key, str) and key.isidentifier()
             ]
         case type():
             return f"\n{_definition(value)}" if _is_data(cast("type[Any]", value)) else ""
         case _ if _is_data(cast("type[Any]", type(value))):
-            named = list(cast("dict[str, Any]", getattr(value, "__dict__", {})).items())
+            fields = list(cast("dict[str, Any]", getattr(value, "__dict__", {})).items())
         case _:
             return str(inspect.signature(value)) if inspect.isfunction(value) else ""
-    return "".join(f"\n{name}: {summary(item)}" for name, item in named)
+    return "".join(f"\n{name}: {summary(item)}" for name, item in fields)
 
 
 def snapshot(value: Any) -> Any:
-    """Return a copy of a dict or list that JSON can hold, so that no later change alters the history; else None."""
+    """Return a copy of a dict or list of JSON data, so that later changes do not alter the history; else None."""
     if not isinstance(value, (dict, list)):
         return None
     try:
@@ -210,7 +213,7 @@ def snapshot(value: Any) -> Any:
 
 
 def _output(value: Any, reader: "_Reader") -> Output:
-    """Return the part of a value, with its HTML. A figure of pyplot is closed: else the cell would show it again."""
+    """Return the part of a value, with its HTML. A pyplot figure is closed, because the cell would show it again."""
     image = pictures.as_shown(value)
     if (pyplot := sys.modules.get("matplotlib.pyplot")) and (figure := pictures.figure_of(value)) is not None:
         pyplot.close(figure)
@@ -232,32 +235,32 @@ def _part(value: Any, reader: "_Reader") -> Content:
 
 
 def _is_rich(value: Any) -> bool:
-    """Whether a value makes a part of its own: content, a figure or a data frame."""
+    """Return whether a value becomes a part of its own: content, a figure or a data frame."""
     if isinstance(value, (str, int, float, dict, list, tuple, type(None))):
         return False
     return isinstance(value, (Text, Media, Resource)) or _draws(value) or _has_head(frames.unstyled(value))
 
 
 def _draws(value: Any) -> bool:
-    """Return whether a value may draw itself as an image."""
+    """Return whether a value can draw itself as an image."""
     return not isinstance(value, type) and (hasattr(value, "_repr_png_") or hasattr(value, "savefig"))
 
 
 def _frame(value: Any, limit: int) -> str | None:
-    """Return the first `limit` rows of a data frame or series as text, and None for any other value."""
+    """Return the first `limit` rows of a data frame or series as text, or None for any other value."""
     if not _has_head(value):
         return None
     rows: int = value.shape[0]
-    shown: Any = value.head(limit) if rows > limit else value
-    write = getattr(shown, "to_string", None)  # pandas abbreviates columns in str(); other libraries have str() only
-    text = str(write() if callable(write) else shown)
+    head: Any = value.head(limit) if rows > limit else value
+    write = getattr(head, "to_string", None)  # pandas abbreviates columns in str(); other libraries have str() only
+    text = str(write() if callable(write) else head)
     return text if rows <= limit else f"{text}\n({rows} rows in all, the first {limit} shown)"
 
 
 def _has_head(value: Any) -> bool:
-    """Return whether a value has rows, and gives the first of them: a frame or series in memory, of any library.
+    """Return whether a value is a frame or series in memory, of any library: it has rows and a `head` method.
 
-    `frames.is_frame` asks which values are described; lazy frames are, which have no rows yet.
+    `frames.is_frame` also accepts lazy frames, which can be described but have no rows yet.
     """
     head, shape = getattr(value, "head", None), getattr(value, "shape", None)
     return callable(head) and isinstance(shape, tuple) and not isinstance(value, type)
@@ -268,12 +271,12 @@ def _has_head(value: Any) -> bool:
 _GENERATORS = (Generator, map, filter, zip)
 _LISTS = (list, tuple, set, frozenset, deque)
 _TIMES = ("M", "m")
-"""The kinds of NumPy's times and durations."""
+"""The dtype kinds of NumPy's times and durations."""
 
 
 def _json(value: Any, reader: "_Reader") -> str:
     if isinstance(value, (dict, list, tuple)):
-        try:  # in C; it takes no value but those of JSON
+        try:  # fast, because it is written in C; it accepts only JSON data
             return json.dumps(value, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError):
             pass
@@ -285,7 +288,7 @@ def _json(value: Any, reader: "_Reader") -> str:
 
 
 class _Reader:
-    """Turns values into JSON data. Missing values and not-a-number become null, other objects their own data."""
+    """Turns values into JSON data. Missing values and NaN become null, other objects become the data that they hold."""
 
     def __init__(self, stopped: Callable[[], bool]) -> None:
         self._stopped = stopped
@@ -298,7 +301,7 @@ class _Reader:
             value = self.read(cast("Iterable[Any]", value))
         elif not isinstance(value, type) and dataclasses.is_dataclass(value):
             value = {entry.name: getattr(value, entry.name) for entry in dataclasses.fields(value)}
-        elif callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):  # of pydantic
+        elif callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):  # a pydantic model
             value = dump()
         if isinstance(value, Mapping):
             return {self._key(key): self.data(item) for key, item in cast("Mapping[Any, Any]", value).items()}
@@ -307,7 +310,7 @@ class _Reader:
         return self._finite(value) if isinstance(value, float) else self._other(value)
 
     def read(self, items: Iterable[Any]) -> list[Any]:
-        """Return the items of a generator, up to the limits."""
+        """Return the items of a generator, up to MOST_ITEMS and MOST_BYTES."""
         read: list[Any] = []
         for item in items:
             if self.is_full(item):
@@ -316,7 +319,7 @@ class _Reader:
         return read
 
     def is_full(self, item: Any) -> bool:
-        """Count an item, and return whether no more are read."""
+        """Count an item, and return whether a limit was reached, so that reading must stop."""
         full = self._stopped() or self._items >= MOST_ITEMS or self._bytes > MOST_BYTES
         self._items += 1
         self._bytes += _size(item)
@@ -337,21 +340,21 @@ class _Reader:
         if type(value).__name__ in frames.MISSING:
             return None
         if callable(item := getattr(value, "item", None)) and getattr(value, "shape", None) == ():
-            # A scalar of NumPy. The item of a time would be its nanoseconds.
+            # A NumPy scalar. For a time, `item()` would return nanoseconds.
             is_time = getattr(getattr(value, "dtype", None), "kind", "") in _TIMES
             return self.data(item()) if not is_time else None if str(value) == "NaT" else str(value)
-        if callable(listed := getattr(value, "tolist", None)):
-            return self.data(listed())
+        if callable(to_list := getattr(value, "tolist", None)):
+            return self.data(to_list())
         try:
             return to_jsonable_python(value)
-        except UnicodeDecodeError:  # bytes that are not UTF-8
+        except UnicodeDecodeError:  # the value contains bytes that are not UTF-8
             return to_jsonable_python(value, bytes_mode="base64")
         except (PydanticSerializationError, TypeError):
             return reprs.ADDRESS.sub("", repr(value))
 
 
 def _size(value: Any) -> int:
-    """Estimate the bytes of a value."""
+    """Return the approximate size of a value in bytes."""
     match value:
         case Media():
             return len(value.data)

@@ -1,7 +1,7 @@
 """Writes data frames, series and arrays for a model: columns with types, ranges and values, and a few rows.
 
-Narwhals reads the frames of pandas, polars and others. No frame is copied as a whole, and the figures of a large one
-are those of a part of its rows, so that ten million rows take as long as a hundred thousand.
+Narwhals reads the frames of pandas, polars and others. No frame is copied as a whole. The statistics of a large frame
+are taken from a sample of its rows, so that ten million rows take as long as a hundred thousand.
 """
 
 import re
@@ -22,67 +22,67 @@ if TYPE_CHECKING:
 LIBRARIES = frozenset(
     {"pandas", "polars", "pyarrow", "modin", "cudf", "dask", "duckdb", "_duckdb", "ibis", "pyspark", "sqlframe"}
 )
-"""Packages whose frames are read; no attribute of an object of any other package is looked at."""
+"""Packages whose frames are read. For an object of any other package, no attribute is read."""
 
 MEASURED = 200_000
-"""Cells that missing values, ranges and counts are taken of."""
+"""Approximate number of cells from which missing values, ranges and counts are taken."""
 MOST_ROWS = 200
-"""Rows that are written of a frame if no number is asked for, however narrow it is."""
+"""Largest number of rows written of a frame, if the caller asks for no number."""
 LONGEST_CELL = 80
-"""Characters of a cell."""
+"""Largest number of characters in a cell."""
 FEWEST_ROWS = 3
-"""Rows for which columns leave room, if there are so many columns that not all can be written."""
+"""Number of rows that are written even if the columns have used up the room."""
 WHOLE = 50
-"""Rows of a frame that is written whole if there is room."""
+"""Largest number of rows of a frame that is written completely if there is room."""
 ROWS_SHARE = 5
-"""The first rows of a longer frame take this part of the room: its columns tell more."""
+"""The rows of a longer frame get 1/ROWS_SHARE of the characters, because the columns say more about the frame."""
 LAST_COLUMNS = 3
-"""Columns at the end that are written if not all fit: what is to be predicted often stands there."""
+"""Number of columns at the end that are preferred if not all columns fit. The column to predict is often there."""
 MOST_DISTINCT = 10
-"""Distinct values of a column that are written."""
+"""Largest number of distinct values written of a column."""
 EXAMPLES = 3
-"""Values that are written of a column whose values are all distinct."""
+"""Number of values written of a column whose values are all distinct."""
 LONGEST_VALUE = 30
-"""Characters of a distinct value."""
+"""Largest number of characters written of a distinct value."""
 LONGEST_VALUES = 200
-"""Characters of the distinct values of a column."""
+"""Largest number of characters for the distinct values of a column."""
 MISSING = ("NaTType", "NAType")
 """The types of missing values in pandas."""
 _SCALARS = frozenset({"Timestamp", "Timedelta", "Period", "Interval", *MISSING})
 _KEYS = frozenset({"builtins", "datetime", "decimal", "numpy", "pandas"})
-"""Packages whose values are written as keys."""
+"""Packages of the values that, as keys, are written by their repr."""
 NO_NAME = "(no name)"
 INDEX = "(index)"
 CORNER = 3
-"""Items of each side of an array that are written."""
+"""Number of items written at each side of an array."""
 
 _BAR = "\\|"
 _MIDNIGHT = re.compile(r"[ T]00:00:00(?:\.0+)?$")
 _PLAIN_NAME = re.compile(r"[^\W\d](?:[^\n\r\t]*\S)?")
-"""A name that nobody takes for a number or a tuple."""
+"""Matches a name that cannot be mistaken for a number or a tuple."""
 _TIMES = (date, datetime, time, timedelta)
 _COUNTED = frozenset({str, bool, int, bytes})
-"""Types of objects that are counted: no code of the user runs when they are compared."""
+"""Types whose values are counted. Comparing them runs no code of the user."""
 _MEASURED = frozenset({*_TIMES, Decimal})
-"""Types of objects that have a range."""
+"""Types whose values are written as a range."""
 
 WriteCell = Callable[[Any], str]
-"""Writes a value that is neither a number nor a text on one line."""
+"""A function that writes a value on one line, if it is neither a number nor a text."""
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value is a data frame, a styled one or a series that can be written."""
+    """Return whether a value is a data frame, a styled data frame or a series that can be written."""
     return bool(LIBRARIES & _packages(value)) and _opened(unstyled(value)) is not None
 
 
 def is_array(value: Any) -> bool:
-    """Return whether a value is an array of NumPy with a dimension."""
+    """Return whether a value is a NumPy array with at least one dimension."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and issubclass(type(value), numpy.ndarray) and value.ndim > 0
 
 
 def unstyled(value: Any) -> Any:
-    """Return the frame of a Styler of pandas; any other value as it is."""
+    """Return the frame of a pandas Styler. Return any other value as it is."""
     return value.data if type(value).__name__ == "Styler" and "pandas" in _packages(value) else value
 
 
@@ -96,25 +96,25 @@ def size(value: Any) -> str:
     if not isinstance(shape, tuple):
         return f"{name}, not computed yet"
     rows, *columns = cast("tuple[int, ...]", shape)
-    return ", ".join([name, " x ".join([counted(rows, "row"), *(counted(one, "column") for one in columns)])])
+    return ", ".join([name, " x ".join([counted(rows, "row"), *(counted(number, "column") for number in columns)])])
 
 
 def columns(value: Any, characters: int) -> str:
-    """Return the names and types of the index and the columns of a frame or series, and no value of it."""
+    """Return the names and types of the columns and the index of a frame or series, without values."""
     value = unstyled(value)
     lines = [f"{key}: {kind}" for key, kind in zip(keys_of(value), _kinds(value), strict=False)]
-    kept = list(fitting(lines, characters))
-    left = [_left_out(len(lines) - len(kept), len(lines))] if len(kept) < len(lines) else []
+    visible_lines = list(fitting(lines, characters))
+    note = [_left_out(len(lines) - len(visible_lines), len(lines))] if len(visible_lines) < len(lines) else []
     levels = [f"{label}: {_type(series)}" for label, series in _levels(value)]
     index = ["Index:", *levels] if levels else []
-    return "\n".join([f"{size(value)}. Columns and types:", *kept, *left, *index])
+    return "\n".join([f"{size(value)}. Columns and types:", *visible_lines, *note, *index])
 
 
 def table(value: Any, characters: int, rows: int | None, write: WriteCell) -> str:
-    """Return a frame or series as text: its index, its columns, and its first rows, or `rows` of them."""
+    """Return a frame or series as text: its index, its columns, and `rows` of its first rows, or as many as fit."""
     value = unstyled(value)
     frame = _opened(value)
-    if not hasattr(frame, "shape"):  # a lazy frame: to compute it could take hours
+    if not hasattr(frame, "shape"):  # a lazy frame: computing it could take hours
         return columns(value, characters)
     whole = cast("nw.DataFrame[Any]", frame if hasattr(frame, "columns") else frame.alias("0").to_frame())
     total, width = whole.shape
@@ -124,28 +124,28 @@ def table(value: Any, characters: int, rows: int | None, write: WriteCell) -> st
     levels = [_column(label, series) for label, series in _levels(value, part)]
     # The last columns come first, so that there is room for them.
     order = dict.fromkeys([*range(max(width - LAST_COLUMNS, 0), width), *range(width)])
-    names = whole.columns  # looked up once: of many columns it takes a while
+    names = whole.columns  # read once, because it is slow if there are many columns
     rest = (_column(keys[place], part[names[place]]) for place in order)
-    found = dict(zip(order, fitting(rest, characters // 2 - sum(map(len, levels))), strict=False))
-    places = sorted(found)
+    column_rows = dict(zip(order, fitting(rest, characters // 2 - sum(map(len, levels))), strict=False))
+    places = sorted(column_rows)
     head = whole.head(rows if rows is not None else MOST_ROWS).select([names[place] for place in places])
     lines = _row_lines(value, head, [keys[place] for place in places], write)
     share = None if rows is not None else characters // ROWS_SHARE
-    used = sum(map(len, levels)) + sum(map(len, found.values()))
+    length = sum(map(len, levels)) + sum(map(len, column_rows.values()))
     return "\n".join(
         [
             f"{size(value)}.{_about(value, keys, step)}",
             *(("", *table_head("index level", "type", "missing", "values"), *levels) if levels else ()),
             *(("", *table_head("column", "type", "missing", "values")) if places else ()),
-            *(found[place] for place in places),
+            *(column_rows[place] for place in places),
             *(("", _left_out(width - len(places), width)) if len(places) < width else ()),
-            *(_shown_rows(lines, total, characters - used, share) if total and places else ()),
+            *(_shown_rows(lines, total, characters - length, share) if total and places else ()),
         ]
     )
 
 
 def _about(value: Any, keys: Sequence[str], step: int) -> str:
-    """Return sentences about the keys of the columns, and about the rows that were measured."""
+    """Return sentences about the keys of the columns, and about the sample of rows if it is not the whole frame."""
     names = [_key(name) for name in getattr(_column_index(value), "names", ()) if name is not None]
     twice = [key for key, number in Counter(keys).items() if number > 1]
     return "".join(
@@ -158,7 +158,10 @@ def _about(value: Any, keys: Sequence[str], step: int) -> str:
 
 
 def _row_lines(value: Any, head: "nw.DataFrame[Any]", keys: Sequence[str], write: WriteCell) -> Iterator[str]:
-    """Yield the head of the table of rows, two lines, and a line for each row; the index stands before the columns."""
+    """Yield the lines of a Markdown table of rows: two head lines, then a line for each row.
+
+    Index levels stand first.
+    """
     levels = _levels(value, head)
     yield from table_head(*(INDEX if label == NO_NAME else f"{label} {INDEX}" for label, _ in levels), *keys)
     index = zip(*(series.to_list() for _, series in levels), strict=True) if levels else repeat(())
@@ -167,30 +170,34 @@ def _row_lines(value: Any, head: "nw.DataFrame[Any]", keys: Sequence[str], write
 
 
 def _shown_rows(lines: Iterator[str], total: int, room: int, share: int | None) -> Iterator[str]:
-    """Yield the rows that fit; if `share` is given, those of a long frame that fit into so many characters."""
+    """Yield the rows that fit into `room` characters.
+
+    A long frame gets only `share` characters, unless that is None.
+    """
     head = list(islice(lines, 2))
-    taken = list(fitting(lines, room, FEWEST_ROWS))
-    if share is not None and (len(taken) < total or total > WHOLE):
-        taken = list(fitting(taken, share, FEWEST_ROWS))
-    what = "All rows" if len(taken) == total else f"The first {counted(len(taken), 'row')} of {total:,}"
-    yield from ("", f"{what}:", "", *head, *taken)
+    rows = list(fitting(lines, room, FEWEST_ROWS))
+    if share is not None and (len(rows) < total or total > WHOLE):
+        rows = list(fitting(rows, share, FEWEST_ROWS))
+    title = "All rows" if len(rows) == total else f"The first {counted(len(rows), 'row')} of {total:,}"
+    yield from ("", f"{title}:", "", *head, *rows)
 
 
 def rows_of(total: int, step: int) -> list[int]:
-    """Return the places of about one row in `step`: the first, the last, and one anywhere in each stretch between.
+    """Return the positions of about one row in `step`: the first, the last, and a random one in each stretch between.
 
-    The places are the same each time, and not at equal distances: in periodic rows these could all be alike.
+    The positions are the same in each call. They are not evenly spaced, because in periodic data such rows could all be
+    alike.
     """
     draw = Random(0).random  # noqa: S311  (it hides nothing)
-    drawn = (start + int(draw() * step) for start in range(1, total - step, step))
-    return list(dict.fromkeys([0, *drawn, total - 1]))
+    positions = (start + int(draw() * step) for start in range(1, total - step, step))
+    return list(dict.fromkeys([0, *positions, total - 1]))
 
 
 # -- columns -----------------------------------------------------------------------------------------
 
 
 def keys_of(value: Any) -> list[str]:
-    """Return the keys of the columns as code has to write them, but for the quotes around plain names."""
+    """Return the keys of the columns as code must write them, but without the quotes around plain names."""
     if (index := _column_index(value)) is not None:
         return [_key(name) for name in index]
     if hasattr(frame := _opened(value), "collect_schema"):
@@ -199,19 +206,22 @@ def keys_of(value: Any) -> list[str]:
 
 
 def _column_index(value: Any) -> Any:
-    """Return the columns of a frame of pandas, whose keys may be any values; None for any other value."""
+    """Return the column index of a pandas frame, whose keys can be any values. Return None for any other value."""
     pandas = sys.modules.get("pandas")
     return value.columns if pandas is not None and isinstance(value, pandas.DataFrame) else None
 
 
 def _key(name: Any) -> str:
-    """Return a key: a plain name as it is, any other as Python writes it, so that 1 and "1" differ."""
+    """Return a key as text: a plain name as it is, any other key as Python writes it, so that 1 and "1" differ."""
     is_text = issubclass(type(name), str)
     return one_line(name if is_text and _PLAIN_NAME.fullmatch(name) else _written_key(name), LONGEST_CELL)
 
 
 def _written_key(name: Any) -> str:
-    """Return a key as Python writes it; of a class of the user its name, since its repr is the user's code."""
+    """Return a key as Python writes it. For an object of a user's class, return the name of the class.
+
+    The repr of such an object would run code of the user.
+    """
     kind = cast("type[Any]", type(name))
     if kind is tuple:
         parts = list(map(_written_key, name))
@@ -221,13 +231,13 @@ def _written_key(name: Any) -> str:
 
 
 def _kinds(value: Any) -> list[str]:
-    """Return the types of the columns as the library of the frame names them."""
+    """Return the types of the columns, with the names that the library of the frame uses."""
     frame = _opened(value)
     native: Any = frame.to_native()
-    kind = cast("type[Any]", type(native))  # of which attributes are asked: those of a frame of pandas may be columns
+    kind = cast("type[Any]", type(native))  # look up attributes here: on a pandas frame they can be columns
     if not hasattr(frame, "collect_schema"):
         return [_type(frame)]
-    if hasattr(kind, "collect_schema"):  # of polars; its `dtypes` may have to work for the types
+    if hasattr(kind, "collect_schema"):  # polars: `dtypes` of a lazy frame can be slow
         kinds = native.collect_schema().values()
     elif hasattr(kind, "dtypes"):
         kinds = native.dtypes
@@ -247,7 +257,10 @@ def _type(series: "nw.Series[Any]") -> str:
 
 
 def _levels(value: Any, part: "nw.DataFrame[Any] | None" = None) -> "list[tuple[str, nw.Series[Any]]]":
-    """Return the levels of the index of pandas in rows of a frame; none if the index only counts the rows."""
+    """Return the levels of a pandas index for the rows in `part`.
+
+    Return an empty list if the index only counts the rows.
+    """
     import narwhals as nw
 
     index: Any = getattr(value, "index", None)
@@ -266,13 +279,16 @@ def _levels(value: Any, part: "nw.DataFrame[Any] | None" = None) -> "list[tuple[
 
 
 def _column(label: str, series: "nw.Series[Any]") -> str:
-    """Return the row of a column: type, missing values, range or values; those of a user's types are not compared."""
+    """Return the table row of a column: type, missing values, range or values.
+
+    Values of a user's types are not compared.
+    """
     kind = _type(series)
     try:
         missing, values = _figures(series)
     except Exception:  # noqa: BLE001  (of whichever library: a type that it cannot compare, for example)
         missing, values = "", ""
-    # The categories of an Enum are its values.
+    # The type of an Enum lists its categories, which `values` shows already.
     kind = kind.partition("(")[0] if kind.startswith("Enum(") and values else kind
     return table_row((label, kind, missing, values))
 
@@ -280,7 +296,7 @@ def _column(label: str, series: "nw.Series[Any]") -> str:
 def _figures(series: "nw.Series[Any]") -> tuple[str, str]:
     dtype, whole = series.dtype, len(series)
     series = series.drop_nulls()
-    if dtype.is_float():  # a NaN is a missing value in pandas, and none in polars
+    if dtype.is_float():  # count NaN as missing, which it is in pandas but not in polars
         series = series.filter(~series.is_nan())
     missing = str(whole - len(series))
     if not len(series):
@@ -288,28 +304,28 @@ def _figures(series: "nw.Series[Any]") -> tuple[str, str]:
     if dtype.is_numeric() or dtype.is_temporal():
         return missing, _range(series.min(), series.max())
     native: Any = series.to_native()
-    if str(getattr(native, "dtype", "")).startswith(("period", "interval")):  # of pandas, and unknown to narwhals
+    if str(getattr(native, "dtype", "")).startswith(("period", "interval")):  # pandas types, not known to narwhals
         return missing, _range(native.min(), native.max())
     if not str(dtype).startswith(("String", "Categorical", "Enum", "Boolean", "Object", "Unknown")):
         return missing, ""
-    # Narwhals does not keep the order of the categories. A Categorical of polars has none.
-    known: Any = getattr(getattr(native, "dtype", None), "categories", None)
-    return missing, values_of(series.to_list(), known.to_list() if hasattr(known, "to_list") else ())
+    # Narwhals does not keep the order of the categories. A polars Categorical has no order.
+    categories: Any = getattr(getattr(native, "dtype", None), "categories", None)
+    return missing, values_of(series.to_list(), categories.to_list() if hasattr(categories, "to_list") else ())
 
 
-def values_of(values: Sequence[Any], known: Sequence[Any] = ()) -> str:
-    """Return the distinct values, with how often each is there, or a range; "" for values of a user's own types.
+def values_of(values: Sequence[Any], categories: Sequence[Any] = ()) -> str:
+    """Return the distinct values, each with its count, or the range of the values; "" for values of a user's own types.
 
-    `known` are the categories, in order, of which some may not be there.
+    `categories` are in order, and can include some that do not occur in `values`.
     """
-    kinds = set(map(type, values)) | set(map(type, known))
+    kinds = set(map(type, values)) | set(map(type, categories))
     if len(kinds) == 1 and kinds <= _MEASURED:
         return _range(min(values), max(values))
     if not kinds <= _COUNTED:
         return ""
     counts = Counter(values)
-    if len(known) <= MOST_DISTINCT and counts.keys() <= set(known):
-        counts = Counter({one: counts[one] for one in known})
+    if len(categories) <= MOST_DISTINCT and counts.keys() <= set(categories):
+        counts = Counter({category: counts[category] for category in categories})
         return _listed(counts.items(), len(counts))
     if len(counts) <= MOST_DISTINCT:
         return _listed(counts.most_common(), len(counts))
@@ -319,9 +335,9 @@ def values_of(values: Sequence[Any], known: Sequence[Any] = ()) -> str:
 
 
 def _listed(counts: Iterable[tuple[Any, int]], number: int) -> str:
-    """Return values with their counts, as many as there is room for."""
-    kept = list(fitting((f"{_quoted(value)} ({count:,})" for value, count in counts), LONGEST_VALUES))
-    return ", ".join([*kept, *([f"… {number - len(kept)} more"] if len(kept) < number else [])])
+    """Return values with their counts, as many as fit into LONGEST_VALUES characters."""
+    texts = list(fitting((f"{_quoted(value)} ({count:,})" for value, count in counts), LONGEST_VALUES))
+    return ", ".join([*texts, *([f"… {number - len(texts)} more"] if len(texts) < number else [])])
 
 
 def _quoted(value: Any) -> str:
@@ -336,7 +352,7 @@ def _range(low: Any, high: Any) -> str:
 
 
 def array(value: Any, write: WriteCell) -> str:
-    """Return the shape, type, range and corner of an array; of a structured one the range of each field."""
+    """Return the shape, type, range and corner of an array. For a structured array, return the range of each field."""
     import numpy as np
 
     part, every = sampled(value)
@@ -344,8 +360,8 @@ def array(value: Any, write: WriteCell) -> str:
         fields = (f"\n{name}: {value.dtype[name]}{_spread(part[name])}" for name in value.dtype.names[:MOST_ROWS])
         spread = every + "".join(fields)
     else:
-        spread = f"{found}{every}" if (found := _spread(part)) else ""
-    if value.dtype.hasobject:  # its items are the user's, and may have a repr that does not end
+        spread = f"{text}{every}" if (text := _spread(part)) else ""
+    if value.dtype.hasobject:  # the items are objects of the user, and their repr may never end
         corner = write(value[(slice(CORNER),) * value.ndim].tolist())
     else:
         with np.printoptions(threshold=4 * CORNER**2, edgeitems=CORNER):
@@ -354,7 +370,7 @@ def array(value: Any, write: WriteCell) -> str:
 
 
 def sampled(value: Any) -> tuple[Any, str]:
-    """Return an array, or a part of it with about MEASURED items, and words that say so."""
+    """Return an array, or a sample of about MEASURED items, and a phrase about the sample."""
     import numpy as np
 
     step = max(1, round((value.size / MEASURED) ** (1 / max(value.ndim, 1))))
@@ -364,12 +380,12 @@ def sampled(value: Any) -> tuple[Any, str]:
 
 def _spread(value: Any) -> str:
     missing, values = array_figures(value)
-    what = "not finite" if value.dtype.kind == "f" else "missing"
-    return f"{f', {values}' if values else ''}{f', {missing:,} {what}' if missing else ''}"
+    label = "not finite" if value.dtype.kind == "f" else "missing"
+    return f"{f', {values}' if values else ''}{f', {missing:,} {label}' if missing else ''}"
 
 
 def array_figures(value: Any) -> tuple[int, str]:
-    """Return how many items of an array are missing or not finite, and its range and mean or its distinct values."""
+    """Return the number of missing or infinite items of an array, and its range and mean, or its distinct values."""
     import numpy as np
 
     kind = value.dtype.kind
@@ -391,7 +407,7 @@ def scalar(value: Any) -> str | None:
     """Return a scalar of NumPy, pandas or pyarrow as text without its type, such as "2"; None for any other value."""
     kind = cast("type[Any]", type(value))
     package = kind.__module__.partition(".")[0]
-    if package == "pyarrow" and hasattr(kind, "as_py") and not value.type.num_fields:  # no list, which may be long
+    if package == "pyarrow" and hasattr(kind, "as_py") and not value.type.num_fields:  # not a list, which can be long
         value = value.as_py()
     elif not (package == "pandas" and kind.__name__ in _SCALARS) and not _is_scalar_of_numpy(value):
         return None
@@ -401,25 +417,25 @@ def scalar(value: Any) -> str | None:
 
 
 def _is_scalar_of_numpy(value: Any) -> bool:
-    """Whether a value is a number, text or time of NumPy, or an array of one without a dimension."""
+    """Return whether a value is a NumPy number, text or time, or a NumPy array without dimensions."""
     is_single = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
     return is_single and not value.dtype.hasobject
 
 
 def _packages(value: Any) -> set[str]:
-    if issubclass(type(value), type):  # not `isinstance`, which asks a proxy for its `__class__`
+    if issubclass(type(value), type):  # not `isinstance`, which would read `__class__` of a proxy
         return set()
     return {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
 
 
 def _opened(value: Any) -> Any:
-    """Return a value as narwhals reads it, or None if it is nothing that narwhals reads."""
+    """Return a value as a narwhals frame or series, or None if narwhals cannot read it."""
     import narwhals as nw
 
-    if _column_index(value) is not None:  # its names may be no texts, or be there twice
+    if _column_index(value) is not None:  # narwhals needs texts as names, each only once
         value = value.set_axis(list(map(str, range(value.shape[1]))), axis=1)
-    opened = cast("Any", nw).from_native(value, pass_through=True, allow_series=True)
-    return cast("Any", opened) if isinstance(opened, (nw.DataFrame, nw.LazyFrame, nw.Series)) else None
+    frame = cast("Any", nw).from_native(value, pass_through=True, allow_series=True)
+    return cast("Any", frame) if isinstance(frame, (nw.DataFrame, nw.LazyFrame, nw.Series)) else None
 
 
 def _cell(value: Any, write: WriteCell) -> str:
@@ -439,7 +455,7 @@ def _cell(value: Any, write: WriteCell) -> str:
 
 
 def _dated(value: Any) -> str:
-    """Return a value as text; a time at midnight as the date."""
+    """Return a value as text. A time at midnight is written as the date."""
     is_time = isinstance(value, datetime) or getattr(getattr(value, "dtype", None), "kind", "") == "M"
     return _MIDNIGHT.sub("", str(value)) if is_time else str(value)
 
@@ -449,17 +465,17 @@ def _number(value: float) -> str:
 
 
 def table_row(cells: Iterable[str]) -> str:
-    """Return a row of a table in Markdown."""
+    """Return a row of a Markdown table."""
     return f"| {' | '.join(cell.replace('|', _BAR) for cell in cells)} |"
 
 
 def table_head(*names: str) -> Sequence[str]:
-    """Return the head of a table in Markdown."""
+    """Return the two head lines of a Markdown table."""
     return table_row(names), table_row(["---"] * len(names))
 
 
 def fitting(lines: Iterable[str], characters: int, least: int = 1) -> Iterator[str]:
-    """Yield lines until their characters are used up, the first `least` in any case."""
+    """Yield lines until the characters are used up, but at least the first `least` lines."""
     for number, line in enumerate(lines):
         characters -= len(line) + 1
         if characters < 0 and number >= least:
@@ -467,5 +483,5 @@ def fitting(lines: Iterable[str], characters: int, least: int = 1) -> Iterator[s
         yield line
 
 
-def _left_out(left: int, whole: int) -> str:
-    return f"{left:,} of the {whole:,} columns are left out: .columns and .dtypes show them all."
+def _left_out(number: int, whole: int) -> str:
+    return f"{number:,} of the {whole:,} columns are left out: .columns and .dtypes show them all."

@@ -1,6 +1,6 @@
-"""Draws figures and images: for prompts, as PNG or JPEG of a bounded size and in a bounded time, or as Jupyter does.
+"""Draws figures and images as Jupyter shows them, or for prompts: as PNG or JPEG of limited size, in limited time.
 
-Nothing is imported to recognize a figure: its library has been imported by the notebook.
+No library is imported to recognize a figure: the notebook has already imported the figure's library.
 """
 
 import base64
@@ -20,36 +20,36 @@ from agentmagic.text import clip, written_json
 from agentmagic.values.reprs import in_time
 
 EDGE = 1_568
-"""Pixels of the longer side of an image. Providers scale larger ones down to about this size themselves."""
+"""Largest length, in pixels, of the longer side of an image. Providers scale larger images down to about this size."""
 MOST_PIXELS = 100_000_000
-"""Pixels of an image that is read; a file of a few bytes can hold billions."""
+"""Largest number of pixels of an image that is read. A file of a few bytes can contain billions."""
 LARGEST = 4_000_000
-"""Bytes of an image; providers take up to 5 MB, as base64."""
+"""Largest size of an image in bytes. Providers accept up to 5 MB, as base64."""
 DRAWING = 10.0
-"""Seconds that a figure may take to be drawn."""
+"""Largest time for drawing a figure, in seconds."""
 MARGIN = 10
-"""Pixels around what is drawn beyond the edge of a figure."""
+"""Pixels of margin around things drawn beyond the edge of a figure."""
 LONGEST = 4_000
-"""Characters of a figure in words."""
+"""Largest number of characters of a figure described in words."""
 MOST_TICKS = 12
-"""Ticks that are named in words."""
+"""Largest number of ticks named in the description of an axis."""
 DAYS = 3
-"""Days that an axis shows, so that the times of its ends say nothing."""
+"""Days on a time axis above which its limits are written without the time of day."""
 LARGEST_PNG = 1_000_000
-"""Pixels of a photograph that is sent without loss."""
+"""Largest number of pixels of a photograph that is sent as PNG, without loss."""
 
 _NUMBER = re.compile(r"[-\u2212+]?[\d.,]+(?:e[-+\u2212]?\d+)?|\$.*\$")
-"""The label of a tick that is a number, or a formula, such as a power."""
+"""Matches a tick label that is a number, or a formula such as a power."""
 
 _NEEDS = {"plotly": "kaleido", "altair": "vl_convert"}
-"""The package with which a library draws its figures."""
+"""The package that a library needs to draw its figures."""
 
 _DEEP = ("F", "I", "I;16", "I;16L", "I;16B")
-"""The modes of PIL whose values go beyond 255, or are fractions."""
+"""The modes of PIL images with values above 255, or with fractions."""
 
 
 class NoPicture(Exception):
-    """A value is a figure or an image, and cannot be drawn; the message says why."""
+    """Raised when a value cannot be drawn as an image. The message says why."""
 
 
 def is_picture(value: Any) -> bool:
@@ -58,7 +58,7 @@ def is_picture(value: Any) -> bool:
 
 
 def picture(value: Any, name: str) -> Media:
-    """Return a figure or an image as Media. Raises NoPicture."""
+    """Return a figure or an image as Media. Raises NoPicture if it cannot be drawn."""
     draw = _draw(value)
     if draw is None:
         raise NoPicture("it is no figure")
@@ -76,7 +76,10 @@ def picture(value: Any, name: str) -> Media:
 
 
 def fitted(data: Any, name: str) -> Media:
-    """Return the bytes of an image, or an image of PIL, as Media of a size that models take. Raises NoPicture."""
+    """Return an image as Media of a size that models accept. Raises NoPicture if that fails.
+
+    `data` is an image file as bytes, or a PIL image.
+    """
     if isinstance(data, bytes) and find_spec("PIL") is None:
         media = Media(_type_of(data), data, name)
     else:
@@ -87,7 +90,7 @@ def fitted(data: Any, name: str) -> Media:
 
 
 def figure_of(value: Any) -> Any:
-    """Return the figure of Matplotlib that a value is, or that it saves, as the grids of seaborn do; else None."""
+    """Return the Matplotlib figure that a value is, or has, like the grids of seaborn; else None."""
     if not hasattr(cast("type[Any]", type(value)), "savefig"):
         return None
     figure: Any = value if "matplotlib" in _packages(value) else getattr(value, "figure", None)
@@ -95,10 +98,10 @@ def figure_of(value: Any) -> Any:
 
 
 def as_shown(value: Any) -> Output | None:
-    """Return the image as which Jupyter shows a value, or None if it shows the value in another way.
+    """Return the image that Jupyter shows for a value, or None if Jupyter shows the value in another way.
 
-    In a notebook, a figure of Matplotlib is drawn by the function that draws it below a plain cell, with the user's
-    settings of the inline backend; a format that models do not read is replaced by PNG.
+    In a notebook, a Matplotlib figure is drawn by the function that Jupyter uses below a plain cell, with the user's
+    settings of the inline backend. A format that models cannot read is replaced by PNG.
     """
     if isinstance(value, type):
         return None
@@ -114,7 +117,7 @@ def as_shown(value: Any) -> Output | None:
 
 
 def display_width(metadata: Any) -> str:
-    """Return the width at which Jupyter shows an image, as HTML, or "" if that is the width of the image itself."""
+    """Return the width at which Jupyter shows an image, as HTML, or "" if it is the width of the image itself."""
     match metadata:
         case {"width": int(width)} if width > 0:
             return f'<img width="{width}">'
@@ -123,35 +126,38 @@ def display_width(metadata: Any) -> str:
 
 
 def printed(figure: Any, **options: Any) -> bytes:
-    """Return a figure of Matplotlib as PNG: whole and in its own colours, as Jupyter prints it by default."""
+    """Return a Matplotlib figure as PNG, complete and in its own colours, as Jupyter draws it by default."""
     colours = {"facecolor": figure.get_facecolor(), "edgecolor": figure.get_edgecolor()}
     return _saved(figure.canvas.print_figure, **colours, **{"dpi": figure.dpi, "bbox_inches": "tight"} | options)
 
 
 _SHOWN: Mapping[str, str] = {"image/png": "_repr_png_", "image/jpeg": "_repr_jpeg_"}
-"""The types of the images that Jupyter shows and models read, with the method of a value that draws it as one."""
+"""Image types that Jupyter shows and models can read, each with the method of a value that draws this type."""
 
 
 def _formatter(kind: str, figure: Any) -> Callable[[Any], Any] | None:
-    """Return the function with which the notebook draws a figure as images of a type, or None if it does not."""
+    """Return the function by which the notebook draws a figure as this type of image, or None if it has none."""
     ipython = sys.modules.get("IPython")
     shell: Any = ipython.get_ipython() if ipython is not None else None
     try:
         return shell.display_formatter.formatters[kind].lookup(figure)
-    except (AttributeError, KeyError):  # not in a notebook, or not with this type
+    except (AttributeError, KeyError):  # this is not a notebook, or it does not draw this type
         return None
 
 
-def _shown(drawn: Any) -> Output | None:
-    """Return what a method such as `_repr_png_` has drawn: bytes or base64, by itself or with its size; or None."""
-    data, metadata = cast("tuple[Any, Any]", drawn) if isinstance(drawn, tuple) else (drawn, None)
+def _shown(result: Any) -> Output | None:
+    """Return the result of a method such as `_repr_png_` as an output: bytes or base64, with or without metadata.
+
+    Return None if the method drew nothing.
+    """
+    data, metadata = cast("tuple[Any, Any]", result) if isinstance(result, tuple) else (result, None)
     data = base64.b64decode(data) if isinstance(data, str) else data
     return (Media(_type_of(data), data), display_width(metadata)) if isinstance(data, bytes) else None
 
 
 def in_words(value: Any) -> str:
-    """Return what a figure says of itself in words, for models that see no images."""
-    with suppress(Exception):  # of whichever library: the words are a help, no promise
+    """Return a description of a figure in words, for models that cannot see images, or "" if that fails."""
+    with suppress(Exception):  # any library can raise here, and the description is optional
         return clip(in_time(lambda: "\n".join(_words(value)), 1.0), LONGEST)
     return ""
 
@@ -162,7 +168,7 @@ def _packages(value: Any) -> set[str]:
 
 
 def _draw(value: Any) -> Callable[[], Any] | None:
-    """Return a function that draws a value, as an image of PIL or as bytes; None if the value is no figure."""
+    """Return a function that draws a value as a PIL image or as bytes, or None if the value is not a figure."""
     packages, kind = _packages(value), cast("type[Any]", type(value))
     if isinstance(value, type):
         return None
@@ -172,7 +178,7 @@ def _draw(value: Any) -> Callable[[], Any] | None:
         return lambda: value.to_image(format="png")
     if "altair" in packages and hasattr(kind, "save"):
         return lambda: _saved(value.save)
-    if "matplotlib" in packages and not hasattr(kind, "savefig"):  # axes, or what is drawn on them
+    if "matplotlib" in packages and not hasattr(kind, "savefig"):  # axes, or an object drawn on axes
         value = getattr(value, "figure", None)
         kind = cast("type[Any]", type(value))
     if hasattr(kind, "savefig"):
@@ -182,12 +188,12 @@ def _draw(value: Any) -> Callable[[], Any] | None:
 
 
 def _bounded(value: Any) -> bytes:
-    """Return a figure as PNG; one of Matplotlib in EDGE pixels at most, with what is drawn beyond its edges."""
+    """Return a figure as PNG. A Matplotlib figure has EDGE pixels at most, including things drawn beyond its edges."""
     if (figure := figure_of(value)) is None:
         return _saved(value.savefig)
-    figure.draw_without_rendering()  # lays it out
-    own, drawn = figure.bbox_inches, figure.get_tightbbox()
-    box = own.union([own, drawn])
+    figure.draw_without_rendering()  # computes the layout
+    own, tight_box = figure.bbox_inches, figure.get_tightbbox()
+    box = own.union([own, tight_box])
     is_beyond = bool((box.extents != own.extents).any())
     dpi = min(figure.dpi, (EDGE - 2 * MARGIN * is_beyond) / max(box.size))
     return printed(figure, dpi=dpi, bbox_inches=box.padded(MARGIN / dpi) if is_beyond else box)
@@ -199,8 +205,9 @@ def _saved(save: Callable[..., Any], **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _bytes(drawn: Any) -> bytes:
-    data = cast("tuple[Any, ...]", drawn)[0] if isinstance(drawn, tuple) else drawn  # IPython's may add metadata
+def _bytes(result: Any) -> bytes:
+    # A method such as `_repr_png_` can return a tuple with metadata.
+    data = cast("tuple[Any, ...]", result)[0] if isinstance(result, tuple) else result
     if not isinstance(data, bytes):
         raise NoPicture("it draws itself as nothing")
     return data
@@ -222,16 +229,16 @@ def _encoded(data: Any, name: str) -> Media:
     if isinstance(data, bytes) and max(image.size) <= EDGE and image.format in ("PNG", "JPEG"):
         return Media(f"image/{image.format.lower()}", data, name)
     if isinstance(data, bytes):
-        image.draft(None, (EDGE, EDGE))  # a JPEG is read at about the size that is needed
+        image.draft(None, (EDGE, EDGE))  # read a JPEG at about the size that is needed
     if image.mode in _DEEP:
         image = _stretched(image.convert("F"))
     mode = "RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB"
     image = image if image.mode == mode else image.convert(mode)
     if (scale := EDGE / max(image.size)) < 1:
         size = [max(round(side * scale), 1) for side in image.size]
-        # PIL would resize an image with transparency without reducing it first, unless its colours are premultiplied.
+        # Premultiply the colours, because otherwise PIL ignores `reducing_gap` for an image with transparency.
         image = image.convert("RGBa") if mode == "RGBA" else image
-        # Not `thumbnail`, which changes the image: one of the user would have to be copied first.
+        # Not `thumbnail`, because it changes the image in place, and the image can belong to the user.
         image = image.resize(size, Image.Resampling.HAMMING, reducing_gap=1.1).convert(mode)
     is_photograph = image.mode == "RGB" and image.width * image.height > LARGEST_PNG
     buffer = io.BytesIO()
@@ -243,7 +250,7 @@ def _encoded(data: Any, name: str) -> Media:
 
 
 def _stretched(image: Any) -> Any:
-    """Return an image of floats as one of 256 greys, stretched from its least value to its greatest if needed."""
+    """Return an image of floats as an image of 256 greys. Its values are stretched to this range if needed."""
     low, high = image.getextrema()
     if low >= 0 and 1 < high <= 255:  # noqa: PLR2004  (it fits as it is)
         return image.convert("L")
@@ -267,30 +274,30 @@ def _words(value: Any) -> Iterator[str]:
         chart = value.copy(deep=False)
         with suppress(AttributeError, TypeError):
             chart.data = sys.modules["altair"].Undefined
-        drawn = {key: item for key, item in chart.to_dict(validate=False).items() if key not in ("config", "datasets")}
-        yield written_json(drawn)
+        spec = {key: item for key, item in chart.to_dict(validate=False).items() if key not in ("config", "datasets")}
+        yield written_json(spec)
     elif "matplotlib" in packages:
         for axes in getattr(value, "figure", value).axes[:20]:
             yield f"title: {axes.get_title()}"
             yield f"x: {_axis(axes.xaxis)}; y: {_axis(axes.yaxis)}"
-            labels = [one.get_label() for one in (*axes.lines, *axes.collections, *axes.containers)]
+            labels = [artist.get_label() for artist in (*axes.lines, *axes.collections, *axes.containers)]
             yield f"drawn: {', '.join(label for label in labels if not label.startswith('_'))}"
     elif "PIL" in packages:
         yield f"{value.width} x {value.height} pixels, {value.mode}"
 
 
 def _axis(axis: Any) -> str:
-    """Return the label of an axis of Matplotlib, its limits, and its ticks unless they are numbers."""
+    """Return the label of a Matplotlib axis, its limits, and its ticks unless they are all numbers."""
     low, high = axis.get_view_interval()
     ticks = [text for tick in axis.get_ticklabels() if (text := tick.get_text().replace("\n", " ").strip())]
-    named = ticks if any(not _NUMBER.fullmatch(text) for text in ticks) else []
-    marked = f" (ticks: {', '.join(named[:MOST_TICKS])}{', …' * (len(named) > MOST_TICKS)})" if named else ""
-    return f"{axis.get_label_text()} from {_place(axis, low, high)} to {_place(axis, high, low)}{marked}"
+    labels = ticks if any(not _NUMBER.fullmatch(text) for text in ticks) else []
+    suffix = f" (ticks: {', '.join(labels[:MOST_TICKS])}{', …' * (len(labels) > MOST_TICKS)})" if labels else ""
+    return f"{axis.get_label_text()} from {_place(axis, low, high)} to {_place(axis, high, low)}{suffix}"
 
 
 def _place(axis: Any, place: float, other: float) -> str:
-    """Return a place on an axis as the user means it: on an axis of dates a day, with the time if `other` is near."""
-    if (freq := getattr(axis, "freq", None)) is not None:  # pandas counts periods of its own
+    """Return a position on an axis as text. On an axis of dates, it is a day, with the time if `other` is near."""
+    if (freq := getattr(axis, "freq", None)) is not None:  # pandas numbers the periods on this axis
         return str(sys.modules["pandas"].Period(ordinal=int(place), freq=freq))
     converter = axis.get_converter() if hasattr(axis, "get_converter") else axis.converter
     if "Date" not in type(converter).__name__:

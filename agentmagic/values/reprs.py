@@ -1,4 +1,4 @@
-"""Writes any value like its repr, bounded in characters and in time, and calls in a bounded time what may never end."""
+"""Writes any value like its repr, with limits for characters and time. Also calls functions with a time limit."""
 
 import ctypes
 import dataclasses
@@ -22,29 +22,31 @@ from agentmagic.values import frames
 T = TypeVar("T")
 
 PATIENCE = 0.2
-"""Seconds that the code of a user's classes may take to write a value: a `__repr__` may be slow, or never end."""
+"""Seconds for all code of a user's classes that writes one value: a `__repr__` can be slow, or never end."""
 
 DEEPEST = 6
-"""Levels of nested values that are written."""
+"""Largest number of nested levels that are written."""
 
 LONGEST_SECRET = 10_000
-"""Characters of a text under the name of a secret that are taken for one."""
+"""Largest number of characters of a text that are registered as a secret."""
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""The memory address in a repr: it tells a model nothing and differs from run to run."""
+"""The memory address in a repr. It is removed, because it is useless to a model and changes from run to run."""
 
 
 def written(value: Any, most: int) -> str:
-    """Return a value like its repr, in at most about `most` characters, within PATIENCE."""
+    """Return a text like the repr of a value, of about `most` characters at most, within PATIENCE seconds."""
     writer = _Writer(most)
     writer.write(value)
-    return clip("".join(writer.pieces), 2 * most)  # the escapes of a text take more room than its characters
+    return clip("".join(writer.pieces), 2 * most)  # escaped characters are longer than the originals
 
 
 def in_time(function: Callable[[], T], seconds: float = PATIENCE) -> T:
-    """Return what a function returns, called in a thread of its own. Raises TimeoutError, and what it raises.
+    """Return the result of a function, called in a new thread.
 
-    After the time a thread that runs Python code is ended, so that it does not take the processor for ever.
+    Raises TimeoutError, or the exception of the function.
+
+    When the time is over, the thread is ended if it runs Python code, so that it does not use the processor for ever.
     """
     future = Future[T]()
 
@@ -74,19 +76,19 @@ CONTAINERS: Mapping[type, tuple[str, str]] = {
     defaultdict: ("{", "}"),
     Counter: ("Counter({", "})"),
 }
-"""Types whose items are written one by one: those of Python itself, since a subclass may have code of its own."""
+"""Types whose items are written one by one. Only Python's own types, because a subclass can have code of its own."""
 SPOKEN = (date, datetime, time, timedelta, Decimal, Fraction, UUID)
-"""Types whose values are written as `print` does where they stand alone."""
+"""Types whose values are written as `print` does, unless they are inside another value."""
 _PLAIN = (int, float, complex, bool, type(None), range, *SPOKEN)
 _PACKAGES = frozenset({"numpy", "pandas", "polars"})
-"""Types and packages whose repr takes no time."""
+"""Packages whose values have a fast repr, like the types in _PLAIN."""
 
 
 class _Writer:
-    """Writes a value like its repr, up to a number of characters; `pieces` is what was written.
+    """Writes a value like its repr, up to a number of characters. `pieces` is the text so far.
 
-    Of Python's own types it writes the items. The repr of any other class is that class's own code: it runs in a
-    thread, and all of them together have PATIENCE.
+    Items of Python's own types are written one by one. The repr of any other class can run code of the user. It is
+    called in a thread, and all these calls together have PATIENCE seconds.
     """
 
     def __init__(self, most: int) -> None:
@@ -95,7 +97,7 @@ class _Writer:
         self._until: float | None = None
 
     def write(self, value: Any, depth: int = 0) -> None:
-        """Write a value, or what there is room for."""
+        """Write a value, or as much of it as fits."""
         kind = cast("type[Any]", type(value))
         if kind in (str, bytes, bytearray):
             most = max(self._left, 0)
@@ -103,9 +105,11 @@ class _Writer:
         elif kind in CONTAINERS:
             self._container(value, depth)
         elif dataclasses.is_dataclass(kind) and hasattr(value, "__dict__"):
-            hidden = {field.name for field in dataclasses.fields(kind) if not field.repr}
-            held = cast("dict[str, Any]", value.__dict__)
-            self._fields(kind.__name__, {name: item for name, item in held.items() if name not in hidden}, depth)
+            hidden_names = {field.name for field in dataclasses.fields(kind) if not field.repr}
+            attributes = cast("dict[str, Any]", value.__dict__)
+            self._fields(
+                kind.__name__, {name: item for name, item in attributes.items() if name not in hidden_names}, depth
+            )
         elif issubclass(kind, tuple) and (names := getattr(cast("Any", kind), "_fields", None)):
             self._fields(kind.__name__, dict(zip(names, cast("tuple[Any, ...]", value), strict=False)), depth)
         elif (text := frames.scalar(value)) is not None:
@@ -127,7 +131,7 @@ class _Writer:
         is_map = isinstance(value, dict)
         items = cast("dict[Any, Any]", value).items() if is_map else cast("Iterable[Any]", value)
         whole = len(value)
-        # A part is copied at once: the repr of an item, or another thread, may change the value meanwhile.
+        # Copy the items first, because the repr of an item, or another thread, can change the container.
         for number, item in enumerate(list(islice(items, max(self._left, 0) + 2))):
             if self._left <= 0 or depth == DEEPEST:
                 self._add(f"{', ' if number else ''}… ({whole - number:,} more)")
@@ -175,7 +179,7 @@ class _Writer:
 
 
 def _learn(name: Any, value: Any) -> None:
-    """Blank a text from now on if its name, a key or a field, is that of a secret."""
+    """Register the text of a key or field that is named like a secret, so that the text is blanked from now on."""
     if isinstance(name, str) and isinstance(value, str):
         learn(name, value[:LONGEST_SECRET])
 
