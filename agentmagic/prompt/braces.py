@@ -1,6 +1,6 @@
-"""Puts values into a prompt in the place of `{expression}`, as in an f-string.
+"""Replaces `{expression}` in a prompt with its value, as in an f-string.
 
-Braces that hold no expression over the names at hand (JSON, code, LaTeX, `{}`, `{{...}}`) stay as they are.
+Other braces, as in JSON, code, LaTeX, `{}` and `{{...}}`, are kept: they contain no expression over the given names.
 """
 
 import ast
@@ -19,39 +19,45 @@ from agentmagic.text import did_you_mean, one_line
 from agentmagic.undo.program import SHELL_NAMES, is_of_shell
 
 LONGEST_EXPRESSION = 500
-"""Characters between two braces; longer text is no expression. It bounds the search for the closing brace."""
+"""Most characters between two braces; longer text is not an expression. Limits the search for the closing brace."""
 
 DEEPEST = 20
-"""Braces within braces of an expression; deeper text is no expression."""
+"""Deepest nesting of braces in an expression; deeper text is not an expression."""
 
 LONGEST_PROBLEM = 300
-"""Characters of an error that is told of a value."""
+"""Most characters of the error text about a value."""
 
 _BRACE = re.compile(r"[{}]")
 WORD = re.compile(r"[^\W\d]\w*")
 _LATEX = re.compile(r"(?:[\^_]|\\[A-Za-z]+(?:\{[^{}]*\})*)$")
 _LOOK_BACK = 100
-"""Characters before a brace in which a LaTeX command may stand."""
+"""Characters before a brace that are searched for a LaTeX command."""
 
 _SPLIT = re.compile(r"!(?=[rsa]\s*(?::|$))|:(?![\s=])")
-"""Where a conversion or a format may begin; `{x: 1}` and `{x:=1}` are other code."""
+"""Matches where a conversion or a format can begin. In `{x: 1}` and `{x:=1}` none begins: they are other code."""
 _NAMED = (
     re.compile(r"\s*(.+?)\s*()()"),
     re.compile(r"\s*(.+?)\s*(?:!([rsa]))?\s*(?::(.*))?"),
 )
-"""A name that is no identifier of Python, as columns of a frame have: the whole, else what a format may follow."""
+"""Patterns for a name that is not a Python identifier, such as a column of a data frame.
+
+The first pattern matches the whole text as a name; the second one a name with a conversion and a format after it.
+"""
 _FORMAT = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?\d*[_,]?(?:\.\d+)?[a-zA-Z%]?|schema|.*%.*")
-"""What a format looks like, to tell it from CSS and the like when the name before it is not bound."""
+"""Pattern of a format. It separates formats from CSS and similar code if the name before the format is not bound."""
 _CODE = re.compile(
     r"^(?:```|~~~)[\s\S]*?(?:^(?:```|~~~)|\Z)|^[ \t]*@[\w.]+(?:\(.*\))?[ \t]*\n(?=\s*(?:@|def |class |async ))",
     re.MULTILINE,
 )
-"""Fenced code, and decorators above a definition: `@` and names that are not bound are code there."""
+"""Matches fenced code, and decorators above a definition. An `@` or an unknown name in such code is not a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A prompt with its values put in; `left` tells what stays and why; `attachments` are the values, in order."""
+    """A prompt with its values filled in.
+
+    `left`: the braces that were kept as typed, each with the reason. `attachments`: the values, in order.
+    """
 
     text: str
     left: tuple[str, ...] = ()
@@ -59,20 +65,21 @@ class Filled:
 
 
 def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(lambda: UNKNOWN)) -> Filled:  # noqa: B008
-    """Put the values of a namespace into a prompt.
+    """Replace the expressions in braces in a prompt with their values in a namespace.
 
-    Text in braces is evaluated only if it parses, all its names are bound, at least one of them by the notebook, and
-    none of them leads into the process, as IPython's `exit` and `open` do unless the notebook has bound them anew. An
-    expression that raises stays as it is, and so does a name that is not bound, which is told.
+    Text in braces is evaluated only if it parses, all its names are bound, and at least one name is a variable of the
+    notebook. Names that reach into the process, such as IPython's `exit` and `open`, prevent the evaluation, unless
+    the notebook assigned them. An expression that raises is kept as typed, and so is an unknown name; `Filled.left`
+    says why.
     """
     return Template.read(text, namespace).fill(namespace, attacher)
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A prompt whose braces were read: its texts, its expressions, and values that were put in already, in order.
+    """A parsed prompt: its texts, its expressions, and the values that were filled in already, in order.
 
-    `unbound` tells which names in braces are not bound.
+    `unbound` has a sentence for each name in braces that is not bound.
     """
 
     pieces: tuple["str | BracedExpression | Attachment", ...]
@@ -80,7 +87,7 @@ class Template:
 
     @classmethod
     def read(cls, text: str, namespace: Mapping[str, Any]) -> "Template":
-        """Return the template of a text whose expressions are over the names of a namespace."""
+        """Parse a text and return its template. Braces are an expression only if a namespace has their names."""
         code = code_spans(text)
         pieces: list[str | BracedExpression | Attachment] = []
         unbound: list[str] = []
@@ -107,7 +114,7 @@ class Template:
         return tuple(piece for piece in self.pieces if isinstance(piece, BracedExpression))
 
     def settled(self, names: Collection[str], namespace: Mapping[str, Any], attacher: Attacher) -> "Template":
-        """Return the template with the values of all expressions that have none of some names.
+        """Return the template with the values of all expressions that do not use any of `names`.
 
         Raises UsageError for an expression that fails.
         """
@@ -124,7 +131,7 @@ class Template:
         return Template(tuple(pieces), self.unbound)
 
     def fill(self, namespace: Mapping[str, Any], attacher: Attacher) -> Filled:
-        """Return the prompt with the values of a namespace in the place of the expressions."""
+        """Return the prompt in which the values of the expressions in a namespace replace the expressions."""
         done: list[str | Attachment] = []
         left = list(self.unbound)
         for piece in self.pieces:
@@ -146,7 +153,10 @@ class Template:
 
 
 def _in_place(attachment: Attachment, before: str, following: "str | BracedExpression | Attachment") -> str:
-    """Return what stands in the place of the braces: a text, on lines of its own if it is laid out, or a label."""
+    """Return the text that replaces the braces: the value as text, or a label for an image or a document.
+
+    A table or code of several lines is put on lines of its own. The text is "" for a value that has a part of its own.
+    """
     if isinstance(part := attachment.part, Media):
         return f"[{'image' if part.media_type.startswith('image/') else 'document'}: {part.name}]"
     if not isinstance(attachment.part, Text):
@@ -170,23 +180,23 @@ def _told(error: Exception) -> str:
 
 
 def _is_other(text: str, opening: int) -> bool:
-    """Return whether a brace is doubled, or begins the argument of a LaTeX command."""
+    """Return whether a brace is the first of a doubled pair, or begins the argument of a LaTeX command."""
     if text.startswith("{{", opening):
         return True
     return _LATEX.search(text[max(0, opening - _LOOK_BACK) : opening]) is not None
 
 
 def _after_braces(text: str, opening: int) -> int:
-    """Return the place behind a brace that stays, or behind the whole of a doubled pair."""
+    """Return the position after a brace that is kept; for `{{`, the position after the closing `}}`."""
     if not text.startswith("{{", opening):
         return opening + 1
-    # Within the limit only, so that many open braces take time in proportion.
+    # Search only within the limit, so that the time for many open braces grows linearly.
     closing = text.find("}}", opening, opening + LONGEST_EXPRESSION)
     return closing + 2 if closing > 0 else opening + 2
 
 
 def _closing(text: str, opening: int) -> int:
-    """Return the place of the brace that closes the one at `opening`, or -1 if none near does."""
+    """Return the position of the brace that closes the brace at `opening`, or -1 if it is too far away or missing."""
     depth = 0
     for brace in _BRACE.finditer(text, opening, opening + LONGEST_EXPRESSION):
         depth += 1 if brace[0] == "{" else -1
@@ -199,9 +209,9 @@ def _closing(text: str, opening: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BracedExpression:
-    """What stands between braces, as in an f-string: an expression, its conversion and its format.
+    """The text between two braces, as in an f-string: an expression, its conversion and its format.
 
-    `written` is all of it, with the braces.
+    `written` is the whole text, with the braces.
     """
 
     written: str
@@ -212,13 +222,13 @@ class BracedExpression:
 
     @classmethod
     def read(cls, source: str, namespace: Mapping[str, Any]) -> "BracedExpression | None":
-        """Return the expression over names of a namespace that a text is, or None."""
-        for pattern in _NAMED:  # the column "Review text" of a frame, or "class"
+        """Parse the text between two braces. Return None if it is not an expression over names of a namespace."""
+        for pattern in _NAMED:  # For example the column "Review text" of a data frame, or "class".
             name, conversion, spec = found.groups("") if (found := pattern.fullmatch(source)) else ("", "", "")
             if name in namespace and (not name.isidentifier() or iskeyword(name)):
                 tree = ast.Expression(ast.Name(name, ast.Load(), lineno=1, col_offset=0))
                 return cls(f"{{{source}}}", tree, name, conversion, spec)
-        # Most braces hold no name of the notebook: this look-up is far cheaper than parsing each of them.
+        # Most braces contain no name of the notebook. This look-up is much faster than parsing them all.
         if not any(word in namespace for word in WORD.findall(source)):
             return None
         found = cls.parsed(source)
@@ -226,7 +236,10 @@ class BracedExpression:
 
     @classmethod
     def parsed(cls, source: str) -> "BracedExpression | None":
-        """Return the parts of a text: as expression the whole, else the shortest before a conversion or a format."""
+        """Split a text into expression, conversion and format, or return None if it does not parse.
+
+        The expression is the whole text if that parses, or else the shortest text before a conversion or a format.
+        """
         for end in (len(source), *(place.start() for place in _SPLIT.finditer(source))):
             try:
                 tree = ast.parse(source[:end].strip(), mode="eval")
@@ -238,16 +251,16 @@ class BracedExpression:
         return None
 
     def attachment(self, namespace: Mapping[str, Any], attacher: Attacher) -> Attachment:
-        """Return the attachment for the value. Raises what the expression and its format raise."""
+        """Return the attachment for the value. Raises every exception of the expression and its format."""
         value = eval(compile(self.tree, "<prompt>", "eval"), dict(namespace))  # noqa: S307  (the user's own code)
         spec = fill(self.spec, namespace).text if self.spec else ""
         return attacher.formatted(self.written, self.source, value, self.conversion, spec)
 
 
 def free_names(tree: ast.AST) -> set[str]:
-    """Return the names that an expression takes from the notebook or from Python: it does not bind them itself."""
+    """Return the names that an expression uses but does not bind itself: names of the notebook or of Python."""
     found: set[str] = set()
-    left: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]  # not by recursion: an expression may be deep
+    left: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]  # A stack, not recursion: the tree can be deep.
     while left:
         node, bound = left.pop()
         match node:
@@ -257,7 +270,7 @@ def free_names(tree: ast.AST) -> set[str]:
                 given = [one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)]
                 left += [(node.args, bound), (node.body, bound.union(given))]
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-                for loop in node.generators:  # each one sees the names of those before it
+                for loop in node.generators:  # Each `for` clause sees the names of the earlier ones.
                     left.append((loop.iter, bound))
                     bound = bound.union(one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name))
                     left += [(one, bound) for one in (loop.target, *loop.ifs)]
@@ -269,7 +282,7 @@ def free_names(tree: ast.AST) -> set[str]:
 
 
 def shell_names(expression: ast.AST, namespace: Mapping[str, Any]) -> list[str]:
-    """Return the names of IPython and Python in an expression that lead into the process and that no cell has bound."""
+    """Return the names in an expression that reach into the process, such as `exit`, and that no cell has assigned."""
     found = free_names(expression) & SHELL_NAMES
     return sorted(name for name in found if name not in namespace or is_of_shell(name, namespace[name]))
 
@@ -284,9 +297,10 @@ def _is_meant(tree: ast.Expression, namespace: Mapping[str, Any]) -> bool:
 
 
 def _unbound(source: str, namespace: Mapping[str, Any], before: str) -> Iterator[str]:
-    """Yield what to tell of a name that is not bound, alone or with attributes, items and calls behind it.
+    """Yield a message for the user if braces contain a name that is not bound.
 
-    Of a name that leads into the process it is told too if it stands beside a variable of the notebook.
+    The name can have attributes, items and calls after it, but must not be part of another expression. For a name that
+    reaches into the process, such as `exit`, there is a message also if a variable of the notebook is beside it.
     """
     if (
         before == "$"
@@ -311,10 +325,10 @@ def _unbound(source: str, namespace: Mapping[str, Any], before: str) -> Iterator
 
 
 def code_spans(text: str) -> list[tuple[int, int]]:
-    """Return where code stands in a text: in fences, and decorators above a definition."""
+    """Return the start and end positions of code in a text: fenced code, and decorators above a definition."""
     return [found.span() for found in _CODE.finditer(text)]
 
 
 def within(spans: Sequence[tuple[int, int]], place: int) -> bool:
-    """Return whether a place is in one of some spans."""
+    """Return whether a position is inside one of the spans."""
     return any(start <= place < end for start, end in spans)

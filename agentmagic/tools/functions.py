@@ -1,4 +1,4 @@
-"""Python functions as tools: what a model sees of them, where they run, how their values become results."""
+"""Makes tools of Python functions: their definitions for the model, the thread or loop they run on, their results."""
 
 import asyncio
 import inspect
@@ -29,15 +29,15 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Function)
 
 PAUSE = 0.1
-"""Seconds between two reports of what a running function has printed."""
+"""Seconds between two progress reports with the lines that a running function printed."""
 
 MARK = "__agentmagic_tool__"
 BUILT = "__agentmagic_built__"
-"""The attribute in which a function keeps the `Tool` made of it: reading a signature takes a millisecond or two."""
+"""The attribute in which a function caches its `Tool`, because reading a signature takes a millisecond or two."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-"""A name of a function that all providers take."""
+"""Pattern of the tool names that all providers accept."""
 MOST_NAMES = 100
-"""Names of variables, the newest ones, that are offered for a parameter."""
+"""Most names of variables that are offered for a parameter; the newest ones are."""
 IN_THREAD = (
     "The main thread is busy, so functions that were called from another thread run in a thread. "
     "If they are safe there, say so with @tool(thread_safe=True)."
@@ -61,9 +61,10 @@ class ToolOptions:
 
 
 class _Kept:
-    """What a function keeps in an attribute. A pickle of the function, which may go to a worker, has None there.
+    """A value in an attribute of a function, which is pickled as None.
 
-    The options hold the executor and the variables of the notebook.
+    A pickle of the function may be sent to a worker, and must not contain the executor and the notebook's variables,
+    which are among the options.
     """
 
     __slots__ = ("value",)
@@ -97,17 +98,17 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     The schema comes from its type hints and docstring. A docstring line
     `Example: a question -> {"argument": "value"}` shows small models how to call it.
 
-    With `ask=True` the user is asked before each call. `timeout` is in seconds, None for no limit. With
+    With `ask=True` the user is asked before each call. `timeout` is in seconds; None means no limit. With
     `parallel=False` no other call runs at the same time. With `thread_safe=True` a synchronous function runs in a
     thread, and not in the kernel's main thread. With `loop="caller"` an async function runs on the event loop of the
     code that started the run, for objects that are bound to that loop.
 
-    A parameter of a class that JSON cannot carry, a data frame for example, takes the name of a variable of the
-    notebook. In a script, give the variables: `@tool(variables=globals())`.
+    For a parameter whose class JSON cannot represent, such as a data frame, the model gives the name of a variable of
+    the notebook. In a script, pass the variables: `@tool(variables=globals())`.
 
-    With `executor` the body of a synchronous function runs there: on threads, on a process pool, or on workers of a
-    cluster. `repeatable` says that a second run of a call does no harm; without it, an executor that may run a call
-    twice is refused.
+    With `executor` the body of a synchronous function runs on that executor: on threads, on a process pool, or on
+    workers of a cluster. `repeatable` says that a second run of a call does no harm; without it, an executor that may
+    run a call twice is refused.
 
     Raises UsageError for a function with parameters that a model cannot fill in, or that cannot run on its executor.
     """
@@ -116,7 +117,7 @@ def tool(function: Any = None, /, **options: Any) -> Any:
 
 
 def tool_with(function: F, options: ToolOptions) -> F:
-    """Mark a function as a tool, after checking that it can be one; the options are those of `@tool`."""
+    """Mark a function as a tool with the options of `@tool`. Raises UsageError if the function cannot be a tool."""
     if not callable(function):
         raise UsageError(f"@tool marks functions, and {function!r} is none.")
     built = _built(function, options)
@@ -127,7 +128,7 @@ def tool_with(function: F, options: ToolOptions) -> F:
         setattr(function, MARK, _Kept(options))
         setattr(function, BUILT, _Kept(built))
         json_schema.set_plain_defaults(function)
-    except AttributeError:  # a bound method or a built-in has no attributes of its own
+    except AttributeError:  # Bound methods and built-in functions do not accept new attributes.
         raise UsageError(
             f"@tool cannot mark {function!r}. Mark the function itself, or give it to Agent(tools=[...]) as it is."
         ) from None
@@ -151,10 +152,10 @@ def function_tool(function: Function) -> Tool:
     Raises UsageError for a function with parameters that a model cannot fill in.
     """
     built = _kept(function, BUILT)
-    # functools.wraps copies attributes, so a wrapper can have the tool of the function that it wraps.
+    # functools.wraps copies attributes, so the cached tool of a wrapper can be that of the wrapped function.
     if isinstance(built, Tool) and cast("_Invocation", built.invoke).function is function:
         return built
-    # A partial of a marked function has its options: the user is asked before it too.
+    # A partial of a marked function has the same options: for example, `ask` applies to the partial too.
     marked = (_kept(one, MARK) for one in json_schema.layers(function))
     tool = _built(function, next((one for one in marked if one is not None), ToolOptions()))
     with suppress(AttributeError):  # see tool_with
@@ -188,19 +189,19 @@ def _built(function: Function, options: ToolOptions) -> Tool:
 
 
 def _variables(options: ToolOptions) -> Mapping[str, Any] | None:
-    """Return the variables that a function may take by name, or None if there are none."""
+    """Return the variables that the model can name as arguments, or None if there is no notebook or mapping."""
     notebook = installed().notebook
     return notebook.namespace if options.variables is None and notebook is not None else options.variables
 
 
 def _values(options: ToolOptions, classes: Sequence[type]) -> dict[str, Any]:
-    """Return the variables of some classes; it runs no code of the values."""
+    """Return the variables whose values are instances of some classes, without running code of the values."""
     variables = user_variables(_variables(options) or {})
     return {name: value for name, value in variables.items() if any(one in classes for one in type(value).__mro__)}
 
 
 def _definition_now(definition: ToolDef, signature: json_schema.Signature, options: ToolOptions) -> ToolDef:
-    """Return a definition with the names of the variables of now.
+    """Return a tool's definition that lists the names of the variables that exist now.
 
     Raises UsageError if there is no variable for a required parameter.
     """
@@ -218,7 +219,10 @@ def _definition_now(definition: ToolDef, signature: json_schema.Signature, optio
 def _filled_in(
     arguments: Mapping[str, Any], signature: json_schema.Signature, options: ToolOptions
 ) -> Mapping[str, Any]:
-    """Return arguments with variables in place of their names. Raises ToolError if a variable no longer exists."""
+    """Return arguments in which the values of variables replace their names.
+
+    Raises ToolError if no suitable variable has a name.
+    """
     filled = dict(arguments)
     for parameter, classes in signature.by_name.items():
         if (name := filled.get(parameter)) is None:
@@ -232,7 +236,7 @@ def _filled_in(
 
 
 class Functions:
-    """A toolset of Python functions and of `Tool`s made by hand."""
+    """A toolset of Python functions and of `Tool` objects that the user built."""
 
     is_local = True
 
@@ -240,7 +244,7 @@ class Functions:
         self._tools = tuple(_off_engine(one) if isinstance(one, Tool) else function_tool(one) for one in functions)
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools, the same ones every time."""
+        """Return the tools, which never change."""
         return self._tools
 
     async def aclose(self) -> None:
@@ -248,7 +252,10 @@ class Functions:
 
 
 class _RemoteContext(ToolContext):
-    """The context of a function that runs outside the engine's loop; `ask` and `complete` go back to that loop."""
+    """The context of a function that runs outside the engine's loop.
+
+    `ask`, `complete` and `call_tool` run on the engine's loop.
+    """
 
     def __init__(self, outer: ToolContext) -> None:
         self.call = outer.call
@@ -298,12 +305,12 @@ class _BlockingContext(_RemoteContext):
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
         answer = engine().submit(coroutine)
         try:
-            # Serves the main thread meanwhile: a question may be typed there, another tool may run there.
+            # While waiting, the main thread runs other jobs: an answer may be typed or another tool run there.
             engine().wait(answer, lambda: void(answer.cancel()))
             return answer.result()
         except CancelledError:
             if threading.current_thread() is threading.main_thread():
-                raise KeyboardInterrupt from None  # an `except Exception` of the function must not go on
+                raise KeyboardInterrupt from None  # An `except Exception` in the function does not catch this.
             raise ToolError("The turn is over.") from None
         finally:
             answer.cancel()
@@ -311,7 +318,7 @@ class _BlockingContext(_RemoteContext):
 
 @dataclass(frozen=True, slots=True)
 class _Invocation:
-    """Calls one function, in the thread or on the loop that its options and the engine choose."""
+    """Calls one function, in the thread or on the event loop that its options and the engine choose."""
 
     function: Function
     signature: json_schema.Signature
@@ -338,13 +345,14 @@ class _Invocation:
                 return await _finished(value, context)
 
         bound = caller.get()
-        # Code that runs on the engine's loop may start a turn, and in a browser there is one loop: it must not wait for
-        # itself.
+        # The caller's loop can be the engine's own: if code on the engine's loop starts a turn, and always in a
+        # browser. The engine's loop must not wait for itself.
         if self.options.loop == "engine" or bound.loop is asyncio.get_running_loop():
             return await _on_user_loop(work, context)
         main = engine().main
-        # Started from synchronous code there is no caller's loop, so a new one is run: in the main thread if a cell
-        # waits there, or else in a thread. A caller's loop that is blocked in a waiting cell is run from inside it.
+        # If synchronous code started the run, there is no caller's loop. The function then runs on a new loop, in the
+        # main thread if a cell waits there, or else in a pool thread. If the caller's loop is blocked by a waiting
+        # cell, the function runs on that loop, from inside the cell.
         if bound.loop is None and main.serving:
             return await main.run(lambda: asyncio.run(work()))
         if bound.loop is None:
@@ -354,7 +362,7 @@ class _Invocation:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), bound.loop))
 
     async def _synchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        """Return the result of a function that may block, or the awaitable that it returned."""
+        """Call a function that may block, and return its result, or the awaitable that it returned."""
         loop = asyncio.get_running_loop()
         run = engine().in_pool if self.options.thread_safe else engine().run_user
         if self.dispatcher is not None:
@@ -366,7 +374,7 @@ class _Invocation:
             with contained_exits(), captured as context.capture:
                 with context.watch(self.function):
                     value = self.function(**filled)
-                # Figures and tables are rendered in this thread too: it is slow, and matplotlib is not thread-safe.
+                # Render figures and tables in this thread too: rendering is slow, and matplotlib is not thread-safe.
                 return value if _is_async(value) else to_result(context.call, value, context)
 
         def begin() -> None:
@@ -376,7 +384,7 @@ class _Invocation:
                     context.tell(IN_THREAD)
             loop.call_soon_threadsafe(context.deadline.resume)
 
-        # The time limit of a function that waits for the main thread or the pool starts when it runs.
+        # The function may have to wait for the main thread or the pool. Its time limit starts when it runs.
         context.deadline.pause()
         return await run(work, begin)
 
@@ -386,7 +394,7 @@ class _Invocation:
 
 
 class _LastLines:
-    """Reports the last lines that a function has printed as the progress of its call, soon and not too often."""
+    """Reports the last lines that a function printed as the progress of its call, every PAUSE seconds at most."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: ToolContext) -> None:
         self._loop = loop
@@ -396,7 +404,7 @@ class _LastLines:
 
     def tell(self, lines: Callable[[], str]) -> None:
         self._lines = lines
-        if (now := time.monotonic()) >= self._planned + PAUSE:  # else the report that is due tells these lines
+        if (now := time.monotonic()) >= self._planned + PAUSE:  # Otherwise the report that is due includes these lines.
             self._planned = now
             self._loop.call_soon_threadsafe(self._loop.call_later, PAUSE, self._report)
 
@@ -415,7 +423,7 @@ def _is_async(value: object) -> bool:
 
 
 async def _finished(value: Any, context: ToolContext) -> ToolResult:
-    """Return the result of a coroutine or an async generator; it is rendered here, off the engine's loop."""
+    """Await a coroutine, or collect an async generator, and return its result. Runs outside the engine's loop."""
     if inspect.isawaitable(value):
         value = await value
     if isinstance(value, AsyncIterator):
@@ -424,7 +432,7 @@ async def _finished(value: Any, context: ToolContext) -> ToolResult:
 
 
 async def _on_user_loop(work: Callable[[], Awaitable[ToolResult]], context: ToolContext) -> ToolResult:
-    """Await work on the loop of the session, and note on the context if it cannot be stopped."""
+    """Await work on the session's event loop. If it continues after a cancellation, say so in `context.left`."""
     finished: list[ToolResult] = []
 
     async def finish() -> ToolResult:
@@ -440,11 +448,11 @@ async def _on_user_loop(work: Callable[[], Awaitable[ToolResult]], context: Tool
     except asyncio.CancelledError:
         if not finished:
             raise
-        return finished[0]  # the work ended before it was cancelled
+        return finished[0]  # The work ended before the cancellation arrived.
 
 
 def _off_engine(tool: Tool) -> Tool:
-    """Return the tool of a function as it is, and a tool made by hand so that it runs on the loop of the session."""
+    """Return a tool that runs on the session's loop: the tool itself if a function made it, or else a wrapped copy."""
     if isinstance(tool.invoke, _Invocation):
         return tool
 
@@ -459,7 +467,7 @@ def _off_engine(tool: Tool) -> Tool:
 
 
 def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end in the main thread, on a loop that is blocked in a cell."""
+    """Run a coroutine in the main thread, on an event loop that is blocked by a running cell; return its result."""
     cast("Any", import_module("nest_asyncio2")).apply(loop)
     task = loop.create_task(outcome(lambda: coroutine))
     try:
@@ -467,7 +475,7 @@ def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any])
     except KeyboardInterrupt:
         task.cancel()
         raise
-    except SystemExit:  # of the coroutine, or of a task that it has started and that must not end the kernel's loop
+    except SystemExit:  # From the coroutine, or from a task that it started. It must not end the kernel's loop.
         task.cancel()
         with suppress(asyncio.CancelledError, SystemExit):
             loop.run_until_complete(task)
@@ -475,7 +483,10 @@ def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any])
 
 
 def to_result(call: ToolCall, value: Any, context: ToolContext | None = None) -> ToolResult:
-    """Return the result of a call whose function returned a value; a generator is read until the call is cancelled."""
+    """Return the result of a call for the value that its function returned.
+
+    A generator is read until it ends or the call is cancelled.
+    """
     if isinstance(value, Done):
         return result(call, str(value.message), done=str(value.message))
     if isinstance(value, ToolResult):

@@ -1,6 +1,6 @@
-"""Long tool results: the model gets a preview with a handle, and a tool that reads the rest.
+"""Shortens long tool results: the model gets a preview with a handle, and a tool that reads the rest.
 
-Nothing is stored twice. The history keeps every result whole, and the handle is the id of the call.
+Nothing is stored twice: the history has every result in full, and the handle is the id of the call.
 """
 
 import json
@@ -16,13 +16,13 @@ from agentmagic.tools.base import Tool, ToolContext, result
 
 READER = "read_result"
 SLICE = 4_000
-"""Characters that one call returns by default."""
+"""Characters that one call of the reader returns by default."""
 MOST = 20_000
-"""Characters that one call returns at most."""
+"""Most characters that one call of the reader returns."""
 HEAD = 150
-"""Characters reserved for the line above the text."""
+"""Characters reserved for the header line above the text."""
 AROUND = 120
-"""Characters that are shown on each side of a hit."""
+"""Characters that are shown on each side of a search hit."""
 MOST_HITS = 10
 LONGEST_SEARCH = 200
 
@@ -30,10 +30,10 @@ Find = Callable[[str], ToolResult | None]
 
 
 def preview(whole: ToolResult, limit: int, *, media: bool = True) -> ToolResult:
-    """Return a result with at most `limit` characters of text: its beginning, how to read on, and its end.
+    """Return a result with at most `limit` characters of text: its beginning, how to read the rest, and its end.
 
-    Media stay beside the text, which names them; with `media=False` only the names stay. A result that needs no change
-    is returned unchanged.
+    Media are kept, and the text names them; with `media=False` only their names are kept. A result that needs no
+    change is returned unchanged.
     """
     text = whole.text
     kept = tuple(part for part in whole.content if isinstance(part, Media)) if media else ()
@@ -63,10 +63,10 @@ def find_result(messages: Sequence[Message], call_id: str) -> ToolResult | None:
 
 
 def reader(find: Find, limit: int | None = None) -> Tool:
-    """Return the tool that reads the text which previews leave out.
+    """Return the tool with which the model reads text that previews leave out.
 
-    `find` returns a result by the id of its call. `limit` is the limit of previews: the tool's own results stay within
-    it, so that they are never replaced by a preview.
+    `find` returns a result by the id of its call. `limit` is the length limit of results: the tool's own results stay
+    below it, so that they are never replaced by a preview.
     """
     most = MOST if limit is None else min(limit, MOST)
 
@@ -119,7 +119,7 @@ DEFINITION = ToolDef(
 
 
 def _read(text: str, arguments: Any, most: int) -> str:
-    start = int(arguments.get("start", 0))  # 4000.0 is an integer too in JSON Schema
+    start = int(arguments.get("start", 0))  # In JSON Schema, 4000.0 is an integer too.
     if start and start >= len(text):
         raise ToolError(f"The result has {len(text)} characters; choose a start below that.")
     if words := arguments.get("search"):
@@ -131,7 +131,7 @@ def _read(text: str, arguments: Any, most: int) -> str:
 
 
 def _hits(text: str, words: str, start: int, most: int) -> str:
-    # Plain words and no patterns: a model's regular expression could take for ever. Counting needs no list of hits.
+    # Search for plain text: a regular expression of a model could run forever. `count` needs no list of all hits.
     low, wanted = _folded(text), _folded(words)
     count = low.count(wanted, start)
     if not count:
@@ -152,7 +152,7 @@ def _places(low: str, wanted: str, start: int) -> Iterator[int]:
 
 
 def _folded(text: str) -> str:
-    """Return the text in lower case, with every character at its position: U+0130 would become two characters."""
+    """Return the text in lower case, at the same positions. U+0130 is replaced: its lower case has two characters."""
     return text.replace("\u0130", "I").lower()
 
 
@@ -161,7 +161,7 @@ def _surroundings(text: str, place: int, length: int) -> str:
 
 
 def _fitting(lines: Iterable[str], room: int) -> Iterator[str]:
-    """Yield as many lines as fit into a number of characters, and always the first."""
+    """Yield as many lines as fit into `room` characters, and at least the first line."""
     for number, line in enumerate(lines):
         room -= len(line) + 1
         if number and room < 0:

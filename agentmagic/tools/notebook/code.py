@@ -1,4 +1,4 @@
-"""The tool that runs a program in the notebook, and the tools of the turn as functions inside that program."""
+"""The tool that runs Python code in the notebook; the code can call the turn's other tools as functions."""
 
 import builtins
 import inspect
@@ -19,7 +19,7 @@ from agentmagic.tools.functions import function_tool
 from agentmagic.undo.program import OFFERED, analyse
 
 MOST_FUNCTIONS = 60
-"""Functions that the description of the tool names."""
+"""Most functions that the description of the tool lists."""
 LONGEST_ABOUT = 100
 NOTHING = "(no output; print what you need to know)"
 NOT_IN_MAIN = "The notebook's main thread is busy, and code runs nowhere else. Try again in a cell or in the panel."
@@ -28,7 +28,7 @@ _MISSING: Any = object()
 
 
 def program_tool(notebook: RunningNotebook) -> Tool:
-    """Return the tool that runs programs in a notebook."""
+    """Return the tool that runs Python code in a notebook."""
 
     def run_python(code: str, context: ToolContext) -> ToolResult:
         """Run Python code in the user's notebook, as if the user typed it into a cell.
@@ -62,7 +62,7 @@ def program_tool(notebook: RunningNotebook) -> Tool:
 
 
 def _about(tools: Sequence[ToolDef], namespace: Mapping[str, Any]) -> str:
-    """Return which functions a program has, for the model."""
+    """Return the part of the tool's description that lists the functions which the code can call."""
     if not tools:
         return ""
     name = next((one for one in OFFERED if one not in namespace), OFFERED[-1])
@@ -89,7 +89,7 @@ def _parameters(tool: ToolDef) -> list[str]:
 
 
 def named(tools: Sequence[ToolDef]) -> dict[str, ToolDef]:
-    """Return tools by names that Python can write; a tool whose name cannot be had gets a number behind it."""
+    """Return the tools by valid Python names. If two tools would have the same name, a number is appended to one."""
     found: dict[str, ToolDef] = {}
     for tool in tools:
         base = re.sub(r"\W", "_", tool.name)
@@ -103,9 +103,10 @@ def named(tools: Sequence[ToolDef]) -> dict[str, ToolDef]:
 
 
 class ToolFunctions:
-    """The tools of a turn as functions: `tools.search_flights(city="Oslo")`.
+    """An object whose attributes are the tools of a turn as functions: `tools.search_flights(city="Oslo")`.
 
-    A name that is no identifier has _ for the other characters; `tools["search-flights"]` takes the tool's own name.
+    In the name of an attribute, _ replaces characters that Python does not allow; `tools["search-flights"]` accepts
+    the tool's original name.
     """
 
     def __init__(self, context: ToolContext) -> None:
@@ -129,7 +130,7 @@ class ToolFunctions:
 
 
 def _function(name: str, tool: ToolDef, context: ToolContext) -> Callable[..., Any]:
-    """Return a function that calls a tool; arguments may be given by name, or in the order of its schema."""
+    """Return a function that calls a tool. It accepts arguments by name, or by position in the order of the schema."""
     given = [one for one in tool.parameters.get("properties", {}) if isinstance(one, str)]
     required = tool.parameters.get("required", ())
 
@@ -144,9 +145,7 @@ def _function(name: str, tool: ToolDef, context: ToolContext) -> Callable[..., A
     call.__name__ = call.__qualname__ = name
     call.__doc__ = tool.description
     if all(one.isidentifier() and not keyword.iskeyword(one) for one in given):
-        order = sorted(
-            given, key=lambda one: one not in required
-        )  # a parameter with a default stands behind the others
+        order = sorted(given, key=lambda one: one not in required)  # Parameters with defaults must follow the others.
         kind = inspect.Parameter.KEYWORD_ONLY if order != given else inspect.Parameter.POSITIONAL_OR_KEYWORD
         defaults = {one: inspect.Parameter.empty if one in required else None for one in given}
         call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  (a function may have one of its own)
@@ -157,9 +156,10 @@ def _function(name: str, tool: ToolDef, context: ToolContext) -> Callable[..., A
 
 @contextmanager
 def offered(functions: ToolFunctions) -> Generator[None]:
-    """Offer functions to the code of the block under two names.
+    """Make functions available to code during the block, under the two names in OFFERED.
 
-    They are built-in names: a variable of the user with one of the names is what the code gets, and is not touched.
+    The names are added to `builtins`. If the user has a variable with one of these names, the code sees the variable,
+    which is not changed.
     """
     before = {name: vars(builtins).get(name, _MISSING) for name in OFFERED}
     for name in OFFERED:

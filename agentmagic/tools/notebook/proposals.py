@@ -1,4 +1,4 @@
-"""Proposed cells: the tool that makes them, which are open, and what the model is told of those that are settled."""
+"""Proposed cells: the tool that proposes a cell to the user, and the report to the model on what the user decided."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -23,15 +23,15 @@ from agentmagic.tools.base import Tool, ToolContext
 from agentmagic.tools.functions import function_tool
 
 LONGEST_SOURCE = 20_000
-"""Characters of a proposed cell, and of the cell that it would change."""
+"""Most characters of a proposed cell, and of the cell that it would change."""
 LONGEST_WHY = 300
 MOST_TOLD = 100
-"""Proposals of which the model is told what became of them."""
+"""Most decided proposals that are reported to the model in one prompt."""
 LONGEST_TOLD = 4_000
-"""Characters of a cell that the user changed, as the model is told it."""
+"""Most characters of a cell changed by the user that are reported to the model."""
 
 FATES = "notebook:proposals"
-"""The address of the part of a prompt that says what became of proposed cells."""
+"""URI of the prompt part that tells the model which proposed cells were kept."""
 
 _PLACES: dict[CellPlace, str] = {
     "staged": "It stands in the notebook for the user to keep or discard, and is not run.",
@@ -47,7 +47,7 @@ LATER = "You are told what became of it in the user's next message."
 
 
 def proposal_tool(notebook: RunningNotebook) -> Tool:
-    """Return the tool that proposes a cell, a change of one, or its removal. Nothing of it is run."""
+    """Return the tool that proposes to insert, change or remove a cell. A proposed cell is not run."""
 
     def propose_cell(  # noqa: PLR0913  (what a proposal is made of)
         why: str,
@@ -78,11 +78,13 @@ def proposal_tool(notebook: RunningNotebook) -> Tool:
         context.propose(proposed)
         return f"{_PLACES[proposed.place]} {LATER}"
 
-    return replace(function_tool(propose_cell), parallel=False)  # several are shown in the order of their calls
+    return replace(
+        function_tool(propose_cell), parallel=False
+    )  # Several proposals must be shown in the order of their calls.
 
 
 def _about(proposed: CellProposed, target: NotebookCell) -> CellProposed:
-    """Return a proposal with what it takes from the cell that it names."""
+    """Return a proposal completed with the id, the kind and the source of the cell that it names."""
     if proposed.action == "insert":
         return replace(proposed, cell=target.id)
     kind = "markdown" if target.kind == "markdown" else "code"
@@ -91,7 +93,7 @@ def _about(proposed: CellProposed, target: NotebookCell) -> CellProposed:
 
 
 def _check(source: str, action: CellAction, cell: int) -> None:
-    """Raise ToolError for a proposal that the user could not judge."""
+    """Raise ToolError for a proposal that is incomplete or too long, or that has invisible characters."""
     if action != "remove" and not source.strip():
         raise ToolError("The cell is empty. Write its source.")
     if action != "insert" and not cell:
@@ -118,7 +120,7 @@ def _target(notebook: RunningNotebook, action: CellAction, number: int) -> Noteb
 
 
 def open_proposals(events: Iterable[Event]) -> tuple[CellProposed, ...]:
-    """Return the proposals of a log that the user has not decided on, oldest first."""
+    """Return the proposals in a log of events that the user has not decided on, oldest first."""
     found: dict[str, CellProposed] = {}
     for event in map(innermost, events):
         match event:
@@ -132,14 +134,18 @@ def open_proposals(events: Iterable[Event]) -> tuple[CellProposed, ...]:
 
 
 def looked_up(proposals: Iterable[CellProposed]) -> list[ProposalSettled]:
-    """Return what became of open proposals, if the cells of this process's notebook show it."""
+    """Return the user's decisions on open proposals, as far as the cells of this process's notebook show them."""
     notebook = installed().notebook
     fates = (notebook.fate(one) for one in proposals) if notebook is not None else ()
     return [fate for fate in fates if fate is not None]
 
 
 def told(prompt: Message, events: Iterable[Event], last: Sequence[Event]) -> Message:
-    """Return a prompt with what became of the proposals that were settled in the `last` turn of these events."""
+    """Return a prompt with a part that reports the user's decisions on proposals.
+
+    The decisions are in `last`, the events of the last turn; the proposals are in `events`. An older report in the
+    prompt is removed.
+    """
     parts = tuple(part for part in prompt.parts if not is_told(part))
     settled = [event for event in last if isinstance(event, ProposalSettled)]
     proposed = {one.id: one for one in map(innermost, events) if isinstance(one, CellProposed)} if settled else {}
@@ -153,7 +159,7 @@ def told(prompt: Message, events: Iterable[Event], last: Sequence[Event]) -> Mes
 
 
 def is_told(part: object) -> bool:
-    """Return whether a part of a prompt says what became of proposed cells."""
+    """Return whether a part of a prompt is the report on proposed cells."""
     return isinstance(part, Resource) and part.uri == FATES
 
 
