@@ -39,9 +39,8 @@ def check_client(name: str, client: Any, *, once: bool) -> None:
     if not once or client in _checked:
         return
 
-    def allowed(
-        dask_scheduler: Any,
-    ) -> int:  # Inner functions are sent by value: agentmagic need not be installed there.
+    # Dask sends an inner function by value, so agentmagic need not be installed on the scheduler.
+    def allowed(dask_scheduler: Any) -> int:
         return dask_scheduler.allowed_failures
 
     try:

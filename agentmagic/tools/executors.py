@@ -33,7 +33,8 @@ T = TypeVar("T")
 Kind = Literal["threads", "processes", "dask", "ipyparallel", "other"]
 
 KINDS: Mapping[str, Kind] = {
-    "concurrent.futures.interpreter": "processes",  # Must precede the entry for threads: its class derives from ThreadPoolExecutor.
+    # Before the entry for threads, because InterpreterPoolExecutor derives from ThreadPoolExecutor.
+    "concurrent.futures.interpreter": "processes",
     "concurrent.futures.thread": "threads",
     "concurrent.futures.process": "processes",
     "distributed": "dask",

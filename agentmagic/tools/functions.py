@@ -219,10 +219,7 @@ def _definition_now(definition: ToolDef, signature: json_schema.Signature, optio
 def _filled_in(
     arguments: Mapping[str, Any], signature: json_schema.Signature, options: ToolOptions
 ) -> Mapping[str, Any]:
-    """Return arguments in which the values of variables replace their names.
-
-    Raises ToolError if no suitable variable has a name.
-    """
+    """Return arguments with the values of variables in place of their names. Raises ToolError for an unknown name."""
     filled = dict(arguments)
     for parameter, classes in signature.by_name.items():
         if (name := filled.get(parameter)) is None:
@@ -252,10 +249,7 @@ class Functions:
 
 
 class _RemoteContext(ToolContext):
-    """The context of a function that runs outside the engine's loop.
-
-    `ask`, `complete` and `call_tool` run on the engine's loop.
-    """
+    """The context of a function outside the engine's loop; `ask`, `complete` and `call_tool` run on that loop."""
 
     def __init__(self, outer: ToolContext) -> None:
         self.call = outer.call

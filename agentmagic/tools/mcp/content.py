@@ -1,4 +1,4 @@
-"""From what a server answered to our values: results, prompts, resources; bounded and safe to show."""
+"""Converts results, prompts and resources of a server to agentmagic's types, within the limits and safe to show."""
 
 import base64
 import binascii
@@ -16,15 +16,15 @@ from agentmagic.tools.mcp import limits
 if TYPE_CHECKING:
     from mcp import Client, types
 
-# A carriage return without a line feed, vertical tab, form feed, NEL, and the separators of lines and paragraphs. A
-# class comes first, which Python finds fast.
+# Matches a carriage return without a line feed, vertical tab, form feed, NEL, and the line and paragraph separators.
+# The pattern begins with a character class, because Python finds it fast.
 _LINE_END = re.compile("[\r\x0b\x0c\x85\u2028\u2029](?:(?<!\r)|(?!\n))")
 _MEDIA_TYPE = re.compile(r"[a-zA-Z0-9.+-]{1,64}/[a-zA-Z0-9.+-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a prompt; its value is text."""
+    """An argument of a prompt. Its value is a text."""
 
     name: str
     description: str
@@ -33,7 +33,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt that a server offers by name."""
+    """A prompt that a server offers under a name."""
 
     server: str
     name: str
@@ -43,7 +43,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class ResourceEntry:
-    """A resource of a server; the URI of a `template` has names in braces, to be filled in first."""
+    """A resource of a server. The URI of a `template` has names in braces, which the user must replace."""
 
     server: str
     uri: str
@@ -54,15 +54,15 @@ class ResourceEntry:
 
 
 def clean_lines(text: str) -> str:
-    """Return a text of a server clean, each end of a line kept as a line feed: `clean` alone would join the lines."""
+    """Return a server's text without unsafe characters. Each line end becomes a line feed; `clean` would join lines."""
     return clean(_LINE_END.sub("\n", text))
 
 
 def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
-    """Return a server's answer to a call as the call's result; what is over the limits is cut, with a note.
+    """Return a server's answer to a call as the result of the call. Content over the limits is cut, with a note.
 
-    Structured content that the text does not say is also given as JSON text, because models read text. If that is long,
-    the model is sent a preview, as of any long text, with the way to read on.
+    Structured content that the text does not contain is added as JSON text, because models read text. As with any long
+    text, the model gets a preview of a long one.
     """
     room = _Room()
     parts = [_part(block) for block in answer.content[: limits.RESULT_PARTS + 1]]
@@ -81,9 +81,10 @@ BESIDE = "[The structured content of this result, beside the text above:]"
 
 
 def _is_told(structured: Any, texts: Sequence[str]) -> bool:
-    """Return whether texts say structured content already: as JSON, in one text, or in one for each item of a list.
+    """Return whether texts already contain the structured content: as JSON in one text, or one text per item of a list.
 
-    A server in Python wraps a value that is no object as `{"result": value}`, and writes the bare value as text.
+    A server with the Python SDK wraps a value that is not an object as `{"result": value}`, and writes the bare value
+    as text.
     """
     match structured:
         case {"result": value, **rest} if not rest:
@@ -98,7 +99,7 @@ def _is_told(structured: Any, texts: Sequence[str]) -> bool:
 
 
 def _values_in(text: str) -> list[Any]:
-    """Return what a text can say: itself, and the JSON that it is or that stands between its words."""
+    """Return the values that a text can stand for: the text itself, and the JSON that it is or contains."""
     bare, values = text.strip(), list[Any]([text])
     with suppress(ValueError, RecursionError):
         return [*values, json.loads(bare)]
@@ -109,7 +110,7 @@ def _values_in(text: str) -> list[Any]:
 
 
 class _Room:
-    """What one result may still hold."""
+    """The remaining room for text and media in one result, within the limits."""
 
     def __init__(self) -> None:
         self._text = limits.RESULT_TEXT
@@ -141,17 +142,17 @@ class _Room:
 
 
 def to_parts(blocks: "Sequence[types.ContentBlock | types.SamplingMessageContentBlock]") -> tuple[Content, ...]:
-    """Return content of a prompt or a message as parts, within the limits of one result."""
+    """Convert the content blocks of a prompt or a message to parts, within the limits of one result."""
     return tuple(_Room().take_all(_part(block) for block in blocks[: limits.RESULT_PARTS + 1]))
 
 
 def to_contents(contents: "Sequence[types.TextResourceContents | types.BlobResourceContents]") -> tuple[Content, ...]:
-    """Return what was read of a resource as parts, within the limits of one result."""
+    """Convert the contents of a resource to parts, within the limits of one result."""
     return tuple(_Room().take_all(_embedded(one) for one in contents[: limits.RESULT_PARTS + 1]))
 
 
 def to_messages(answer: "types.GetPromptResult") -> tuple[Message, ...]:
-    """Return a prompt that a server filled in as messages."""
+    """Convert a server's filled-in prompt to messages."""
     return tuple(Message(one.role, to_parts([one.content])) for one in answer.messages[: limits.PROMPT_MESSAGES])
 
 
@@ -172,7 +173,7 @@ def _part(block: "types.ContentBlock | types.SamplingMessageContentBlock") -> Co
 
 def _embedded(contents: "types.TextResourceContents | types.BlobResourceContents") -> Content:
     uri = one_line(contents.uri, limits.ADDRESS)
-    # Told apart by their fields, so that this module does not import the mcp library.
+    # Distinguish the two types by their fields, so that this module need not import the mcp library.
     text = getattr(contents, "text", None)
     if text is not None:
         return Resource(uri, media_type=_media_type(contents.mime_type), text=text)
@@ -180,7 +181,7 @@ def _embedded(contents: "types.TextResourceContents | types.BlobResourceContents
 
 
 def _audience(block: Any) -> str:
-    """Return whom alone a block is meant for, "user" or "assistant"; "" for both."""
+    """Return the only audience of a block, "user" or "assistant", or "" if it is for both."""
     given = getattr(getattr(block, "annotations", None), "audience", None) or ()
     return str(given[0]) if len(given) == 1 else ""
 
@@ -194,13 +195,13 @@ def _media(data: str, media_type: str | None, name: str = "", audience: str = ""
 
 
 def _media_type(given: str | None) -> str:
-    """Return a media type without its parameters, or "" if it is none."""
+    """Return a media type without its parameters, or "" if it is not a valid media type."""
     bare = (given or "").partition(";")[0].strip()
     return bare if _MEDIA_TYPE.fullmatch(bare) else ""
 
 
 async def _all_pages(fetch: Callable[[str | None], Awaitable[Any]], items: str) -> list[Any]:
-    """Return the items of all pages of a list, within the limits; a cursor that repeats ends the list."""
+    """Return the items of all pages of a list, within the limits. A repeated cursor ends the list."""
     found: list[Any] = []
     cursor: str | None = None
     seen: set[str | None] = set()
@@ -220,7 +221,7 @@ async def list_tools(client: "Client") -> "list[types.Tool]":
 
 
 async def list_prompts(client: "Client", server: str) -> list[Prompt]:
-    """Return the prompts of a server; none if it offers none."""
+    """Return the prompts of a server; the list is empty if the server does not support prompts."""
     if client.server_capabilities.prompts is None:
         return []
     found = await _all_pages(lambda cursor: client.list_prompts(cursor=cursor), "prompts")
@@ -228,7 +229,7 @@ async def list_prompts(client: "Client", server: str) -> list[Prompt]:
 
 
 async def list_resources(client: "Client", server: str) -> list[ResourceEntry]:
-    """Return the resources of a server, then its templates; none if it offers none."""
+    """Return the resources of a server, then its templates; the list is empty if it does not support resources."""
     from mcp import MCPError, types
 
     if client.server_capabilities.resources is None:
@@ -237,7 +238,7 @@ async def list_resources(client: "Client", server: str) -> list[ResourceEntry]:
     try:
         templates = await _all_pages(lambda cursor: client.list_resource_templates(cursor=cursor), "resource_templates")
     except MCPError as error:
-        if error.code != types.METHOD_NOT_FOUND:  # many servers have resources and no templates
+        if error.code != types.METHOD_NOT_FOUND:  # Many servers have resources, but no templates.
             raise
         templates = []
     return [_resource(server, one, one.uri) for one in found] + [
