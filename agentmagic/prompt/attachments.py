@@ -72,23 +72,23 @@ class Attacher:
     schema_only: bool = False
     budget: int = BUDGET
 
-    def formatted(self, written: str, name: str, value: Any, conversion: str, spec: str) -> Attachment:
+    def formatted(self, reference: str, name: str, value: Any, conversion: str, spec: str) -> Attachment:
         """Return the attachment for `{expression!conversion:spec}`.
 
         Raises UsageError for an invalid format, and each exception that formatting the value raises.
         """
         if self.schema_only or spec == SCHEMA:
-            return self.attach(written, name, value, only_schema=True)
+            return self.attach(reference, name, value, only_schema=True)
         if not conversion and spec and frames.is_frame(value):
             if not spec.isdecimal():
                 raise UsageError(f"a data frame takes a number of rows or {SCHEMA}, as in {{{name}:50}}")
-            return self.attach(written, name, value, rows=int(spec))
+            return self.attach(reference, name, value, rows=int(spec))
         if conversion or spec:
             if _HUGE.search(spec):
                 raise UsageError("the format asks for more characters than a prompt should hold")
             change = _CONVERSIONS.get(conversion)
             value = in_time(lambda: format(change(value) if change else value, spec))
-        return self.attach(written, name, value)
+        return self.attach(reference, name, value)
 
     def attach(  # noqa: PLR0913  (how the value is named and sent)
         self,
@@ -120,8 +120,8 @@ class Attacher:
             kind = "code"
         text = describe(value, self.budget, rows=rows)
         line = summary(value) if kind != "text" or "\n" in text or len(text) > ONE_LINE else text
-        made = _attachment(written, kind, line, name, text, uri)
-        return replace(made, loss=_loss(value, text, self.budget * CHARACTERS)) if kind == "text" else made
+        attachment = _attachment(written, kind, line, name, text, uri)
+        return replace(attachment, loss=_loss(value, text, self.budget * CHARACTERS)) if kind == "text" else attachment
 
     def output(self, written: str, name: str, text: str, kind: ValueKind = "text") -> Attachment:
         """Return the attachment for the source of a cell, or for the text of its output."""
@@ -155,29 +155,29 @@ class Attacher:
         except UsageError as problem:
             raise UsageError(f"{name} is not attached: {problem}.") from problem
 
-    def _read_file(self, written: str, path: Path, name: str) -> Attachment:
-        with path.open("rb") as opened:
-            return self._file(written, name, path.stat().st_size, opened)
+    def _read_file(self, reference: str, path: Path, name: str) -> Attachment:
+        with path.open("rb") as file:
+            return self._file(reference, name, path.stat().st_size, file)
 
-    def _file(self, written: str, name: str, size: int, opened: IO[bytes]) -> Attachment:
+    def _file(self, reference: str, name: str, size: int, file: IO[bytes]) -> Attachment:
         kind = _TYPES.guess_type(name, strict=False)[0] or "text/plain"
         line = f"{kind}, {counted(size, 'byte')}"
         if self.schema_only:
-            return _attachment(written, SCHEMA, line, name, f"{name}: {line}", f"file:{name}")
+            return _attachment(reference, SCHEMA, line, name, f"{name}: {line}", f"file:{name}")
         if kind.startswith("image/") or kind == "application/pdf":
             if size > LARGEST_FILE:
                 raise UsageError(f"it has {size:,} bytes, and {LARGEST_FILE:,} is the most")
-            return self._media(written, name, opened.read(), kind, line)
+            return self._media(reference, name, file.read(), kind, line)
         most = BUDGET * CHARACTERS
-        start = opened.read(4 * most)  # A character has up to four bytes in UTF-8.
+        start = file.read(4 * most)  # A character has up to four bytes in UTF-8.
         if b"\0" in start:
             raise UsageError("it is no text, and no image")
         text = start.decode("utf-8-sig", "replace")
         if size > len(start) or len(text) > most:
             text = f"{text[:most]}\n(cut: {size:,} bytes in all, the first {most:,} characters shown)"
-        return _attachment(written, "file", line, name, text, f"file:{name}")
+        return _attachment(reference, "file", line, name, text, f"file:{name}")
 
-    def _picture(self, written: str, name: str, value: Any, uri: str) -> Attachment:
+    def _picture(self, reference: str, name: str, value: Any, uri: str) -> Attachment:
         try:
             media = picture(value, name) if self.model().accepts(_PNG) else None
             problem = f"{self.model().name} sees no images"
@@ -185,18 +185,18 @@ class Attacher:
             media, problem = None, str(error)
         if media is None:
             why = f"{summary(value)}, in words: {problem}"
-            made = _attachment(written, "text", why, name, f"({why}.)\n{in_words(value)}".rstrip(), uri)
-            return replace(made, loss=f"is an image: {problem}")
-        return _image(written, media, f"{summary(value)} as an image")
+            attachment = _attachment(reference, "text", why, name, f"({why}.)\n{in_words(value)}".rstrip(), uri)
+            return replace(attachment, loss=f"is an image: {problem}")
+        return _image(reference, media, f"{summary(value)} as an image")
 
     def _media(  # noqa: PLR0913  (what it is, and how it is named)
-        self, written: str, name: str, data: bytes, kind: str, line: str, *, uri: str | None = None
+        self, reference: str, name: str, data: bytes, kind: str, line: str, *, uri: str | None = None
     ) -> Attachment:
         media = Media(kind, data, name)
         if not self.model().accepts(media):
             why = f"{line}, not sent: {self.model().name} does not read it"
-            made = _attachment(written, "text", why, name, f"({why}.)", f"file:{name}" if uri is None else uri)
-            return replace(made, loss=f"is {kind}, which {self.model().name} does not read")
+            attachment = _attachment(reference, "text", why, name, f"({why}.)", f"file:{name}" if uri is None else uri)
+            return replace(attachment, loss=f"is {kind}, which {self.model().name} does not read")
         if kind.startswith("image/"):
             try:
                 media = in_time(lambda: fitted(data, name), seconds=10)
@@ -204,14 +204,14 @@ class Attacher:
                 raise UsageError(str(problem)) from problem
             if not media.data.startswith((b"\x89PNG", b"\xff\xd8")):
                 raise UsageError("it is no image that can be read")
-        return _image(written, media, line)
+        return _image(reference, media, line)
 
 
-def _attachment(written: str, kind: ValueKind, line: str, name: str, text: str, uri: str) -> Attachment:  # noqa: PLR0913
+def _attachment(reference: str, kind: ValueKind, line: str, name: str, text: str, uri: str) -> Attachment:  # noqa: PLR0913
     text = redact(text, stored=True)
     part = Resource(uri, name, "text/plain", text) if uri else Text(text)
-    told = PromptValue(written, kind, one_line(shown(line), 2 * ONE_LINE), _tokens(part), shown(text))
-    return Attachment(told, part)
+    value = PromptValue(reference, kind, one_line(shown(line), 2 * ONE_LINE), _tokens(part), shown(text))
+    return Attachment(value, part)
 
 
 def _media_of(value: Any) -> Media | None:
@@ -233,9 +233,9 @@ def _tokens(part: Content) -> int:
     return tokens_of_message(user(part)) - FRAME
 
 
-def _image(written: str, media: Media, line: str) -> Attachment:
-    told = PromptValue(written, "image", one_line(shown(line), 2 * ONE_LINE), _tokens(media), "")
-    return Attachment(told, media)
+def _image(reference: str, media: Media, line: str) -> Attachment:
+    value = PromptValue(reference, "image", one_line(shown(line), 2 * ONE_LINE), _tokens(media), "")
+    return Attachment(value, media)
 
 
 def _traceback(error: BaseException) -> str:

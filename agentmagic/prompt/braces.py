@@ -95,15 +95,15 @@ class Template:
         while (opening := text.find("{", position)) >= 0:
             closing = -1 if _is_other(text, opening) else _closing(text, opening)
             source = text[opening + 1 : closing]
-            found = BracedExpression.read(source, namespace) if closing > 0 else None
-            if found is None:
+            expression = BracedExpression.read(source, namespace) if closing > 0 else None
+            if expression is None:
                 if closing > 0 and not within(code, opening):
                     unbound += _unbound(source, namespace, text[opening - 1 : opening])
                 end = _after_braces(text, opening)
                 pieces.append(text[position:end])
             else:
                 end = closing + 1
-                pieces += [text[position:opening], found]
+                pieces += [text[position:opening], expression]
             position = end
         pieces.append(text[position:])
         return cls(tuple(filter(None, pieces)), tuple(unbound))
@@ -132,24 +132,24 @@ class Template:
 
     def fill(self, namespace: Mapping[str, Any], attacher: Attacher) -> Filled:
         """Return the prompt in which the values of the expressions in a namespace replace the expressions."""
-        done: list[str | Attachment] = []
-        left = list(self.unbound)
+        pieces: list[str | Attachment] = []
+        problems = list(self.unbound)
         for piece in self.pieces:
             if not isinstance(piece, BracedExpression):
-                done.append(piece)
+                pieces.append(piece)
                 continue
             try:
                 with contained_exits():
-                    done.append(piece.attachment(namespace, attacher))
+                    pieces.append(piece.attachment(namespace, attacher))
             except Exception as error:  # noqa: BLE001  (the text stays, whichever error it is)
-                done.append(piece.written)
-                left.append(f"{piece.written} stays as it is: {_told(error)}")
+                pieces.append(piece.written)
+                problems.append(f"{piece.written} stays as it is: {_told(error)}")
         text = ""
-        for place, piece in enumerate(done):
-            after = self.pieces[place + 1] if place + 1 < len(done) else ""
+        for number, piece in enumerate(pieces):
+            after = self.pieces[number + 1] if number + 1 < len(pieces) else ""
             text += piece if isinstance(piece, str) else _in_place(piece, text[-1:], after)
-        attachments = tuple(piece for piece in done if isinstance(piece, Attachment))
-        return Filled(text, tuple(dict.fromkeys(left)), attachments)
+        attachments = tuple(piece for piece in pieces if isinstance(piece, Attachment))
+        return Filled(text, tuple(dict.fromkeys(problems)), attachments)
 
 
 def _in_place(attachment: Attachment, before: str, following: "str | BracedExpression | Attachment") -> str:
@@ -224,15 +224,15 @@ class BracedExpression:
     def read(cls, source: str, namespace: Mapping[str, Any]) -> "BracedExpression | None":
         """Parse the text between two braces. Return None if it is not an expression over names of a namespace."""
         for pattern in _NAMED:  # For example the column "Review text" of a data frame, or "class".
-            name, conversion, spec = found.groups("") if (found := pattern.fullmatch(source)) else ("", "", "")
+            name, conversion, spec = match.groups("") if (match := pattern.fullmatch(source)) else ("", "", "")
             if name in namespace and (not name.isidentifier() or iskeyword(name)):
                 tree = ast.Expression(ast.Name(name, ast.Load(), lineno=1, col_offset=0))
                 return cls(f"{{{source}}}", tree, name, conversion, spec)
         # Most braces contain no name of the notebook. This look-up is much faster than parsing them all.
         if not any(word in namespace for word in WORD.findall(source)):
             return None
-        found = cls.parsed(source)
-        return found if found is not None and _is_meant(found.tree, namespace) else None
+        expression = cls.parsed(source)
+        return expression if expression is not None and _is_meant(expression.tree, namespace) else None
 
     @classmethod
     def parsed(cls, source: str) -> "BracedExpression | None":
@@ -245,9 +245,9 @@ class BracedExpression:
                 tree = ast.parse(source[:end].strip(), mode="eval")
             except (SyntaxError, ValueError, MemoryError, RecursionError):
                 continue
-            converted = source[end : end + 1] == "!"
+            has_conversion = source[end : end + 1] == "!"
             rest = source[end:].partition(":")[2]
-            return cls(f"{{{source}}}", tree, source[:end].strip(), source[end + 1] if converted else "", rest)
+            return cls(f"{{{source}}}", tree, source[:end].strip(), source[end + 1] if has_conversion else "", rest)
         return None
 
     def attachment(self, namespace: Mapping[str, Any], attacher: Attacher) -> Attachment:
@@ -259,32 +259,32 @@ class BracedExpression:
 
 def free_names(tree: ast.AST) -> set[str]:
     """Return the names that an expression uses but does not bind itself: names of the notebook or of Python."""
-    found: set[str] = set()
-    left: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]  # A stack, not recursion: the tree can be deep.
-    while left:
-        node, bound = left.pop()
+    names: set[str] = set()
+    stack: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]  # A stack, not recursion: the tree can be deep.
+    while stack:
+        node, own_names = stack.pop()
         match node:
             case ast.Name():
-                found |= {node.id} - bound
+                names |= {node.id} - own_names
             case ast.Lambda():
-                given = [one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)]
-                left += [(node.args, bound), (node.body, bound.union(given))]
+                parameters = [one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)]
+                stack += [(node.args, own_names), (node.body, own_names.union(parameters))]
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 for loop in node.generators:  # Each `for` clause sees the names of the earlier ones.
-                    left.append((loop.iter, bound))
-                    bound = bound.union(one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name))
-                    left += [(one, bound) for one in (loop.target, *loop.ifs)]
+                    stack.append((loop.iter, own_names))
+                    own_names = own_names.union(one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name))
+                    stack += [(one, own_names) for one in (loop.target, *loop.ifs)]
                 values = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
-                left += [(one, bound) for one in values]
+                stack += [(one, own_names) for one in values]
             case _:
-                left += [(one, bound) for one in ast.iter_child_nodes(node)]
-    return found
+                stack += [(one, own_names) for one in ast.iter_child_nodes(node)]
+    return names
 
 
 def shell_names(expression: ast.AST, namespace: Mapping[str, Any]) -> list[str]:
     """Return the names in an expression that reach into the process, such as `exit`, and that no cell has assigned."""
-    found = free_names(expression) & SHELL_NAMES
-    return sorted(name for name in found if name not in namespace or is_of_shell(name, namespace[name]))
+    names = free_names(expression) & SHELL_NAMES
+    return sorted(name for name in names if name not in namespace or is_of_shell(name, namespace[name]))
 
 
 def _is_meant(tree: ast.Expression, namespace: Mapping[str, Any]) -> bool:
@@ -305,15 +305,15 @@ def _unbound(source: str, namespace: Mapping[str, Any], before: str) -> Iterator
     if (
         before == "$"
         or not (WORD.match(source.strip()) or SHELL_NAMES.intersection(WORD.findall(source)))
-        or (found := BracedExpression.parsed(source)) is None
-        or not _FORMAT.fullmatch(found.spec)
+        or (expression := BracedExpression.parsed(source)) is None
+        or not _FORMAT.fullmatch(expression.spec)
     ):
         return
-    node = found.tree.body
+    node = expression.tree.body
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
-    free = free_names(found.tree)
-    if own := shell_names(found.tree, namespace):
+    free = free_names(expression.tree)
+    if own := shell_names(expression.tree, namespace):
         if isinstance(node, ast.Name) or free.difference(own) & namespace.keys():
             owner = "Python itself" if own[0].startswith("__") else "IPython"
             yield f"{{{source}}} stays as it is: {own[0]} belongs to {owner}, not to your variables."
@@ -326,7 +326,7 @@ def _unbound(source: str, namespace: Mapping[str, Any], before: str) -> Iterator
 
 def code_spans(text: str) -> list[tuple[int, int]]:
     """Return the start and end positions of code in a text: fenced code, and decorators above a definition."""
-    return [found.span() for found in _CODE.finditer(text)]
+    return [match.span() for match in _CODE.finditer(text)]
 
 
 def within(spans: Sequence[tuple[int, int]], place: int) -> bool:

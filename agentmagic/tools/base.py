@@ -149,24 +149,24 @@ class ToolContext:
     def overheard(self, hear: Callable[..., None]) -> None:
         """Call `hear` before each report and each question of the tool from now on, with its kind and its arguments."""
 
-        def also(kind: str, function: Callable[..., T]) -> Callable[..., T]:
-            def heard(*given: Any) -> T:
-                hear(kind, *given)
-                return function(*given)
+        def with_hear(kind: str, function: Callable[..., T]) -> Callable[..., T]:
+            def wrapper(*arguments: Any) -> T:
+                hear(kind, *arguments)
+                return function(*arguments)
 
-            return heard
+            return wrapper
 
         report = self._progress
 
-        def heard_progress(call_id: str, *reached: Any) -> None:
-            hear("progress", *reached)
-            report(call_id, *reached)
+        def hear_and_report(call_id: str, *progress: Any) -> None:
+            hear("progress", *progress)
+            report(call_id, *progress)
 
-        self._progress = heard_progress
-        self.tell = also("tell", self.tell)
-        self.propose = also("propose", self.propose)
-        self._ask = also("ask", self._ask)
-        self._complete = self._complete and also("complete", self._complete)
+        self._progress = hear_and_report
+        self.tell = with_hear("tell", self.tell)
+        self.propose = with_hear("propose", self.propose)
+        self._ask = with_hear("ask", self._ask)
+        self._complete = self._complete and with_hear("complete", self._complete)
 
     async def ask(self, question: str) -> str:
         """Ask the user a question and return the answer. The time limits of the call and the turn pause until then.
@@ -328,17 +328,17 @@ async def list_source(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
 _FIGURES = re.compile(r"\d+")
 
 
-def not_told(problems: Sequence[str], told: set[str], *, complete: bool = True) -> list[str]:
-    """Return the server problems that the user has not seen yet, and add all `problems` to the set `told`.
+def not_told(problems: Sequence[str], seen_kinds: set[str], *, complete: bool = True) -> list[str]:
+    """Return the server problems that the user has not seen yet, and add all `problems` to the set `seen_kinds`.
 
-    Two problems count as the same if they differ only in numbers, such as times. `complete` says that `problems` has
-    all current problems: each other one is removed from `told`, so that the user sees it again if it returns.
+    Two problems are of the same kind if they differ only in numbers, such as times. `complete` says that `problems` has
+    all current problems: all other kinds are removed from the set, so that the user sees them again if they return.
     """
-    known = {_FIGURES.sub("0", words): words for words in problems}
-    new = [words for kind, words in known.items() if kind not in told]
+    by_kind = {_FIGURES.sub("0", problem): problem for problem in problems}
+    new = [problem for kind, problem in by_kind.items() if kind not in seen_kinds]
     if complete:
-        told.clear()
-    told.update(known)
+        seen_kinds.clear()
+    seen_kinds.update(by_kind)
     return new
 
 
@@ -352,9 +352,9 @@ async def list_sources(sources: Iterable[Toolset]) -> tuple[dict[str, Tool], lis
 
     If several tools have the same name, the first one is returned.
     """
-    listed = await asyncio.gather(*map(list_source, sources))
-    tools = {tool.name: tool for found, _ in reversed(listed) for tool in reversed(found)}
-    return dict(reversed(tools.items())), [problem for _, missing in listed for problem in missing]
+    listings = await asyncio.gather(*map(list_source, sources))
+    tools = {tool.name: tool for source_tools, _ in reversed(listings) for tool in reversed(source_tools)}
+    return dict(reversed(tools.items())), [problem for _, missing in listings for problem in missing]
 
 
 def as_of_now(tools: Iterable[Tool]) -> tuple[dict[str, Tool], list[str]]:
@@ -362,15 +362,15 @@ def as_of_now(tools: Iterable[Tool]) -> tuple[dict[str, Tool], list[str]]:
 
     The tools are by name, and have their current definitions.
     """
-    found: dict[str, Tool] = {}
+    available: dict[str, Tool] = {}
     missing: list[str] = []
     for tool in tools:
         try:
             now = tool if tool.now is None else replace(tool, definition=tool.now(), lasting=tool.definition)
-            found[tool.name] = now
+            available[tool.name] = now
         except UsageError as error:
             missing.append(str(error))
-    return found, missing
+    return available, missing
 
 
 def result(call: ToolCall, *content: str | Content, status: ResultStatus = "ok", done: str | None = None) -> ToolResult:

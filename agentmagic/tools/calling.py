@@ -55,8 +55,8 @@ async def _carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRe
     try:
         async with context.deadline:
             return checked(call, await tool.invoke(call, context))
-    except TaskComplete as done:
-        return result(call, said(done), done=said(done))
+    except TaskComplete as completion:
+        return result(call, said(completion), done=said(completion))
     except (ServerError, CassetteError, ReplayMismatch):
         raise
     except asyncio.CancelledError as error:
@@ -78,11 +78,11 @@ def _failed(tool: Tool, call: ToolCall, context: ToolContext, error: BaseExcepti
         context.error = error
         return failure(call, _sentence(error))
     context.exited = True
-    words = f"The {'program' if tool.code else 'tool'} {exit_words(error.code)}"
+    message = f"The {'program' if tool.code else 'tool'} {exit_words(error.code)}"
     if tool.code and not error.code:
-        return result(call, words)
+        return result(call, message)
     context.error = error.__cause__ if isinstance(error, CodeExit) else error
-    return failure(call, words)
+    return failure(call, message)
 
 
 def _without_refused_nulls(definition: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -143,10 +143,10 @@ def _part(part: object) -> Content:
 
 def _sentence(error: BaseException) -> str:
     # Blank the secrets before the text is clipped: half of a secret would not be recognized.
-    words = ": ".join(filter(None, (said(error), clip(redact(failed_inside(error)), LONGEST_INSIDE))))
+    message = ": ".join(filter(None, (said(error), clip(redact(failed_inside(error)), LONGEST_INSIDE))))
     if isinstance(error, ToolError):
-        return words or "The tool failed without saying why."
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+        return message or "The tool failed without saying why."
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 # -- tracebacks ----------------------------------------------------------------------------------------------

@@ -40,11 +40,11 @@ def check_client(name: str, client: Any, *, once: bool) -> None:
         return
 
     # Dask sends an inner function by value, so agentmagic need not be installed on the scheduler.
-    def allowed(dask_scheduler: Any) -> int:
+    def read_setting(dask_scheduler: Any) -> int:
         return dask_scheduler.allowed_failures
 
     try:
-        failures = client.run_on_scheduler(allowed)
+        failures = client.run_on_scheduler(read_setting)
     except Exception as error:  # noqa: BLE001  (of the connection, or of a scheduler that runs no functions)
         raise ToolError(NOT_ASKED.format(name, one_line(redact(said(error)), 200) or type(error).__name__)) from None
     if failures != 0:

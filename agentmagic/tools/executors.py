@@ -91,9 +91,9 @@ NOT_TAKEN = "{} was not run: its executor did not take the call ({})."
 
 def kind_of(executor: Executor) -> Kind:
     """Return the kind of an executor, without importing any library."""
-    for one in type(executor).__mro__:
+    for base in type(executor).__mro__:
         for module, kind in KINDS.items():
-            if one.__module__ == module or one.__module__.startswith(f"{module}."):
+            if base.__module__ == module or base.__module__.startswith(f"{module}."):
                 return kind
     return "other"
 
@@ -141,7 +141,7 @@ def _repeats(name: str, executor: Any, *, repeatable: bool) -> str:
     if kind_of(executor) == "ipyparallel":
         view = executor.view
         targets = getattr(view, "targets", None)
-        if isinstance(targets, list) and any(one.__name__ == "DirectView" for one in type(view).__mro__):
+        if isinstance(targets, list) and any(base.__name__ == "DirectView" for base in type(view).__mro__):
             return ALL_ENGINES.format(name, len(cast("list[Any]", targets)))
         retries = getattr(view, "retries", 0)
     else:
@@ -201,8 +201,8 @@ class Dispatcher:
             value = future.result()
             has_run, value = dask_calls.outcome(value) if self.kind == "dask" else (True, value)
             return value if has_run else self._lost("Dask gave the call to another one", context)
-        if words := _loss(error):
-            return self._lost(words, context)
+        if name := _loss(error):
+            return self._lost(name, context)
         raise _raised(error)
 
     def _submit(self, arguments: Mapping[str, Any], variables: Collection[str], context: ToolContext) -> Future[Any]:
@@ -214,8 +214,12 @@ class Dispatcher:
         parts = payload.taken_along(
             self.function, by_value=self.kind != "processes", with_globals=self._sends_globals()
         )
-        given = ((f"the argument {one}", one, arguments[one]) for one in variables if one in arguments)
-        large = payload.check(name, chain(parts, given), self._dumps())
+        argument_parts = (
+            (f"the argument {variable}", variable, arguments[variable])
+            for variable in variables
+            if variable in arguments
+        )
+        large = payload.check(name, chain(parts, argument_parts), self._dumps())
         if large and not self._is_told:
             self._is_told = True
             context.tell(payload.large_notice(name, large, dask=self.kind == "dask"))
@@ -228,9 +232,9 @@ class Dispatcher:
             else:
                 future = self.executor.submit(call)
         except Exception as error:  # noqa: BLE001  (of the executor, or of an object that it pickles)
-            broken = f" {BROKEN_POOL}" if self.kind == "processes" and isinstance(error, BrokenExecutor) else ""
+            hint = f" {BROKEN_POOL}" if self.kind == "processes" and isinstance(error, BrokenExecutor) else ""
             reason = one_line(redact(said(error)), 300).rstrip(".")
-            raise ToolError(f"{NOT_TAKEN.format(name, f'{type(error).__name__}: {reason}')}{broken}") from None
+            raise ToolError(f"{NOT_TAKEN.format(name, f'{type(error).__name__}: {reason}')}{hint}") from None
         if context.cancelled:
             future.cancel()
         return future
@@ -246,25 +250,25 @@ class Dispatcher:
         """Return the function with which the executor pickles values, or None if it is not known."""
         if self.kind == "processes":
             return pickle.dumps
-        found: Callable[[Any], bytes] | None = getattr(sys.modules.get("cloudpickle"), "dumps", None)
-        return found
+        dumps: Callable[[Any], bytes] | None = getattr(sys.modules.get("cloudpickle"), "dumps", None)
+        return dumps
 
-    def _lost(self, words: str, context: ToolContext) -> ToolResult:
-        broken = f" {BROKEN_POOL}" if self.kind == "processes" else ""
-        message = (MAY_RUN_AGAIN if self.repeatable else MAY_HAVE_RUN).format(context.call.name, words)
-        return replace(failure(context.call, f"{message}{broken}"), in_doubt=not self.repeatable)
+    def _lost(self, reason: str, context: ToolContext) -> ToolResult:
+        hint = f" {BROKEN_POOL}" if self.kind == "processes" else ""
+        message = (MAY_RUN_AGAIN if self.repeatable else MAY_HAVE_RUN).format(context.call.name, reason)
+        return replace(failure(context.call, f"{message}{hint}"), in_doubt=not self.repeatable)
 
 
 async def _ended(future: Future[Any]) -> None:
     """Wait until a future of another thread is done. Cancelling this wait does not cancel the future."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
 
     def end(_future: Future[Any]) -> None:
         with suppress(RuntimeError):  # The engine's loop is closed already.
-            loop.call_soon_threadsafe(ended.set)
+            loop.call_soon_threadsafe(event.set)
 
     future.add_done_callback(end)
-    await ended.wait()
+    await event.wait()
 
 
 def _loss(error: BaseException) -> str:
@@ -282,7 +286,7 @@ def _raised(error: BaseException) -> BaseException:
     """
     if type(error).__module__ != "ipyparallel.error" or not (name := getattr(error, "ename", None)):
         return error
-    words = str(getattr(error, "evalue", ""))
+    message = str(getattr(error, "evalue", ""))
     if name == "TaskComplete":
-        return TaskComplete(words)
-    return ToolError(words if name == "ToolError" else f"{name}: {words}")
+        return TaskComplete(message)
+    return ToolError(message if name == "ToolError" else f"{name}: {message}")

@@ -112,21 +112,21 @@ def tool(function: Any = None, /, **options: Any) -> Any:
 
     Raises UsageError for a function with parameters that a model cannot fill in, or that cannot run on its executor.
     """
-    chosen = ToolOptions(**options)
-    return partial(tool_with, options=chosen) if function is None else tool_with(function, chosen)
+    tool_options = ToolOptions(**options)
+    return partial(tool_with, options=tool_options) if function is None else tool_with(function, tool_options)
 
 
 def tool_with(function: F, options: ToolOptions) -> F:
     """Mark a function as a tool with the options of `@tool`. Raises UsageError if the function cannot be a tool."""
     if not callable(function):
         raise UsageError(f"@tool marks functions, and {function!r} is none.")
-    built = _built(function, options)
+    new_tool = _built(function, options)
     if options.loop == "caller" and not _is_async_function(function):
         name = json_schema.name_of(function)
         raise UsageError(f'{name} is not async, so loop="caller" means nothing to it. Leave it out.')
     try:
         setattr(function, MARK, _Kept(options))
-        setattr(function, BUILT, _Kept(built))
+        setattr(function, BUILT, _Kept(new_tool))
         json_schema.set_plain_defaults(function)
     except AttributeError:  # Bound methods and built-in functions do not accept new attributes.
         raise UsageError(
@@ -142,8 +142,8 @@ def is_tool(value: object) -> bool:
 
 
 def _kept(function: object, attribute: str) -> Any:
-    kept = getattr(function, attribute, None)
-    return kept.value if isinstance(kept, _Kept) else None
+    holder = getattr(function, attribute, None)
+    return holder.value if isinstance(holder, _Kept) else None
 
 
 def function_tool(function: Function) -> Tool:
@@ -151,13 +151,13 @@ def function_tool(function: Function) -> Tool:
 
     Raises UsageError for a function with parameters that a model cannot fill in.
     """
-    built = _kept(function, BUILT)
+    cache = _kept(function, BUILT)
     # functools.wraps copies attributes, so the cached tool of a wrapper can be that of the wrapped function.
-    if isinstance(built, Tool) and cast("_Invocation", built.invoke).function is function:
-        return built
+    if isinstance(cache, Tool) and cast("_Invocation", cache.invoke).function is function:
+        return cache
     # A partial of a marked function has the same options: for example, `ask` applies to the partial too.
-    marked = (_kept(one, MARK) for one in json_schema.layers(function))
-    tool = _built(function, next((one for one in marked if one is not None), ToolOptions()))
+    candidates = (_kept(layer, MARK) for layer in json_schema.layers(function))
+    tool = _built(function, next((layer for layer in candidates if layer is not None), ToolOptions()))
     with suppress(AttributeError):  # see tool_with
         setattr(function, BUILT, _Kept(tool))
     return tool
@@ -220,16 +220,16 @@ def _filled_in(
     arguments: Mapping[str, Any], signature: json_schema.Signature, options: ToolOptions
 ) -> Mapping[str, Any]:
     """Return arguments with the values of variables in place of their names. Raises ToolError for an unknown name."""
-    filled = dict(arguments)
+    values = dict(arguments)
     for parameter, classes in signature.by_name.items():
-        if (name := filled.get(parameter)) is None:
+        if (name := values.get(parameter)) is None:
             continue
         if name not in (present := _values(options, classes)):
             kinds = json_schema.any_of(classes)
             others = ", ".join([*present][-MOST_NAMES:]) or "none"
             raise ToolError(f"No variable {name!r:.80} is {kinds} now. Those that are: {others}.")
-        filled[parameter] = present[name]
-    return filled
+        values[parameter] = present[name]
+    return values
 
 
 class Functions:
@@ -320,8 +320,8 @@ class _Invocation:
     dispatcher: Dispatcher | None = None
 
     async def __call__(self, call: ToolCall, context: ToolContext) -> ToolResult:
-        given = json_schema.arguments_for(self.signature, call.arguments)
-        arguments = _filled_in(given, self.signature, self.options)
+        values = json_schema.arguments_for(self.signature, call.arguments)
+        arguments = _filled_in(values, self.signature, self.options)
         if _is_async_function(self.function):
             return await self._asynchronously(arguments, context)
         if self.dispatcher is not None and self.dispatcher.kind != "threads":
@@ -338,22 +338,22 @@ class _Invocation:
                 value = self.function(**self._with(arguments, _RemoteContext(context)))
                 return await _finished(value, context)
 
-        bound = caller.get()
+        origin = caller.get()
         # The caller's loop can be the engine's own: if code on the engine's loop starts a turn, and always in a
         # browser. The engine's loop must not wait for itself.
-        if self.options.loop == "engine" or bound.loop is asyncio.get_running_loop():
+        if self.options.loop == "engine" or origin.loop is asyncio.get_running_loop():
             return await _on_user_loop(work, context)
         main = engine().main
         # If synchronous code started the run, there is no caller's loop. The function then runs on a new loop, in the
         # main thread if a cell waits there, or else in a pool thread. If the caller's loop is blocked by a waiting
         # cell, the function runs on that loop, from inside the cell.
-        if bound.loop is None and main.serving:
+        if origin.loop is None and main.serving:
             return await main.run(lambda: asyncio.run(work()))
-        if bound.loop is None:
+        if origin.loop is None:
             return await engine().in_pool(lambda: asyncio.run(work()))
-        if bound.in_main_thread and main.serving:
-            return await main.run(partial(run_on, bound.loop, work()))
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), bound.loop))
+        if origin.in_main_thread and main.serving:
+            return await main.run(partial(run_on, origin.loop, work()))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), origin.loop))
 
     async def _synchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         """Call a function that may block, and return its result, or the awaitable that it returned."""
@@ -361,13 +361,13 @@ class _Invocation:
         run = engine().in_pool if self.options.thread_safe else engine().run_user
         if self.dispatcher is not None:
             run = self.dispatcher.run_here
-        filled = self._with(arguments, _BlockingContext(context))
+        keywords = self._with(arguments, _BlockingContext(context))
 
         def work() -> Any:
-            captured = engine().main.captured(_LastLines(loop, context).tell)
-            with contained_exits(), captured as context.capture:
+            capture = engine().main.captured(_LastLines(loop, context).tell)
+            with contained_exits(), capture as context.capture:
                 with context.watch(self.function):
-                    value = self.function(**filled)
+                    value = self.function(**keywords)
                 # Render figures and tables in this thread too: rendering is slow, and matplotlib is not thread-safe.
                 return value if _is_async(value) else to_result(context.call, value, context)
 
@@ -427,22 +427,22 @@ async def _finished(value: Any, context: ToolContext) -> ToolResult:
 
 async def _on_user_loop(work: Callable[[], Awaitable[ToolResult]], context: ToolContext) -> ToolResult:
     """Await work on the session's event loop. If it continues after a cancellation, say so in `context.left`."""
-    finished: list[ToolResult] = []
+    results: list[ToolResult] = []
 
     async def finish() -> ToolResult:
         with contained_exits():
-            finished.append(await work())
-        return finished[0]
+            results.append(await work())
+        return results[0]
 
-    def left(words: str) -> None:
-        context.left = words
+    def on_left(sentence: str) -> None:
+        context.left = sentence
 
     try:
-        return await engine().await_user(finish, context.call.name, left)
+        return await engine().await_user(finish, context.call.name, on_left)
     except asyncio.CancelledError:
-        if not finished:
+        if not results:
             raise
-        return finished[0]  # The work ended before the cancellation arrived.
+        return results[0]  # The work ended before the cancellation arrived.
 
 
 def _off_engine(tool: Tool) -> Tool:
@@ -487,8 +487,8 @@ def to_result(call: ToolCall, value: Any, context: ToolContext | None = None) ->
         return replace(value, call_id=call.id, name=call.name)
     if context is not None and not inspect.isgenerator(value):
         context.value = value
-    stopped = (lambda: False) if context is None else (lambda: context.cancelled)
-    outputs = to_outputs(value, stopped)
+    should_stop = (lambda: False) if context is None else (lambda: context.cancelled)
+    outputs = to_outputs(value, should_stop)
     parts = [part for part, _ in outputs]
     if context is not None:
         context.rich = tuple(html for _, html in outputs)

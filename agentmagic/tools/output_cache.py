@@ -36,9 +36,11 @@ def preview(whole: ToolResult, limit: int, *, media: bool = True) -> ToolResult:
     change is returned unchanged.
     """
     text = whole.text
-    kept = tuple(part for part in whole.content if isinstance(part, Media)) if media else ()
+    media_parts = tuple(part for part in whole.content if isinstance(part, Media)) if media else ()
     if len(text) > limit:
-        return replace(whole, content=(Text(cut_middle(text, limit, _how_to_read(whole.call_id, len(text)))), *kept))
+        return replace(
+            whole, content=(Text(cut_middle(text, limit, _how_to_read(whole.call_id, len(text)))), *media_parts)
+        )
     if media or not any(isinstance(part, Media) for part in whole.content):
         return whole
     return replace(whole, content=(Text(text),))
@@ -73,9 +75,9 @@ def reader(find: Find, limit: int | None = None) -> Tool:
     async def read(call: ToolCall, _: ToolContext) -> ToolResult:
         whole = find(call.arguments["id"])
         if whole is None:
-            shown = json.dumps(call.arguments["id"][:80], ensure_ascii=False)
+            label = json.dumps(call.arguments["id"][:80], ensure_ascii=False)
             raise ToolError(
-                f"There is no result with the id {shown}. Use the id that a preview names, exactly as it stands there."
+                f"There is no result with the id {label}. Use the id that a preview names, exactly as it stands there."
             )
         return replace(result(call, _read(whole.text, call.arguments, most)), server=whole.server)
 
@@ -122,33 +124,33 @@ def _read(text: str, arguments: Any, most: int) -> str:
     start = int(arguments.get("start", 0))  # In JSON Schema, 4000.0 is an integer too.
     if start and start >= len(text):
         raise ToolError(f"The result has {len(text)} characters; choose a start below that.")
-    if words := arguments.get("search"):
-        return _hits(text, words, start, most)
+    if query := arguments.get("search"):
+        return _hits(text, query, start, most)
     length = min(int(arguments.get("length", SLICE)), max(most - HEAD, 1))
     end = min(start + length, len(text))
     more = f"; start={end} reads on" if end < len(text) else ", the end"
     return f"[Characters {start} to {end} of {len(text)}{more}]\n{text[start:end]}"[:most]
 
 
-def _hits(text: str, words: str, start: int, most: int) -> str:
+def _hits(text: str, query: str, start: int, most: int) -> str:
     # Search for plain text: a regular expression of a model could run forever. `count` needs no list of all hits.
-    low, wanted = _folded(text), _folded(words)
-    count = low.count(wanted, start)
+    low, needle = _folded(text), _folded(query)
+    count = low.count(needle, start)
     if not count:
         return f"[The words are not found between character {start} and the end, {len(text)}]"[:most]
-    places = list(islice(_places(low, wanted, start), MOST_HITS + 1))
-    lines = (_surroundings(text, place, len(words)) for place in places[:MOST_HITS])
-    shown = list(_fitting(lines, max(most - HEAD, 1)))
-    more = f"; start={places[len(shown)]} shows the next" if len(shown) < len(places) else ""
-    head = f"[{len(shown)} of {count} hits from character {start} on{more}]"
-    return "\n".join([head, *shown])[:most]
+    positions = list(islice(_places(low, needle, start), MOST_HITS + 1))
+    lines = (_surroundings(text, position, len(query)) for position in positions[:MOST_HITS])
+    shown_lines = list(_fitting(lines, max(most - HEAD, 1)))
+    more = f"; start={positions[len(shown_lines)]} shows the next" if len(shown_lines) < len(positions) else ""
+    head = f"[{len(shown_lines)} of {count} hits from character {start} on{more}]"
+    return "\n".join([head, *shown_lines])[:most]
 
 
-def _places(low: str, wanted: str, start: int) -> Iterator[int]:
-    place = low.find(wanted, start)
-    while place >= 0:
-        yield place
-        place = low.find(wanted, place + len(wanted))
+def _places(low: str, needle: str, start: int) -> Iterator[int]:
+    position = low.find(needle, start)
+    while position >= 0:
+        yield position
+        position = low.find(needle, position + len(needle))
 
 
 def _folded(text: str) -> str:
@@ -156,8 +158,8 @@ def _folded(text: str) -> str:
     return text.replace("\u0130", "I").lower()
 
 
-def _surroundings(text: str, place: int, length: int) -> str:
-    return f"[{place}] …{text[max(place - AROUND, 0) : place + length + AROUND]}…"
+def _surroundings(text: str, position: int, length: int) -> str:
+    return f"[{position}] …{text[max(position - AROUND, 0) : position + length + AROUND]}…"
 
 
 def _fitting(lines: Iterable[str], room: int) -> Iterator[str]:

@@ -39,13 +39,13 @@ def taken_along(function: Callable[..., Any], *, by_value: bool, with_globals: b
     objects of methods and the arguments of partials are yielded.
     """
     waiting: list[Any] = [function]
-    seen: set[int] = set()
+    seen_ids: set[int] = set()
     while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
+        obj = waiting.pop()
+        if id(obj) in seen_ids:
             continue
-        seen.add(id(one))
-        for part in _parts(one, by_value=by_value, with_globals=with_globals):
+        seen_ids.add(id(obj))
+        for part in _parts(obj, by_value=by_value, with_globals=with_globals):
             value = part[2]
             if isinstance(value, FunctionType | MethodType | partial | type):
                 waiting.append(value)
@@ -58,10 +58,10 @@ def taken_along(function: Callable[..., Any], *, by_value: bool, with_globals: b
 def _parts(one: Any, *, by_value: bool, with_globals: bool) -> Iterator[Part]:
     match one:
         case partial():
-            held = cast("partial[Any]", one)
-            yield "its function", "", held.func
-            yield from ((f"the argument {name}", name, value) for name, value in held.keywords.items())
-            yield from (("an argument", "", value) for value in held.args)
+            call = cast("partial[Any]", one)
+            yield "its function", "", call.func
+            yield from ((f"the argument {name}", name, value) for name, value in call.keywords.items())
+            yield from (("an argument", "", value) for value in call.args)
         case MethodType():
             yield "its object", "", one.__self__
             yield "its function", "", one.__func__
@@ -104,15 +104,15 @@ def _global_names(code: CodeType) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _is_importable(one: Any) -> bool:
+def _is_importable(obj: Any) -> bool:
     """Return whether a worker can import a function or class by its module and name, which a notebook's cannot be."""
-    module = getattr(one, "__module__", None)
+    module = getattr(obj, "__module__", None)
     if not isinstance(module, str) or module == "__main__" or _goes_by_value(module):
         return False
-    found: Any = sys.modules.get(module)
-    for name in one.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is one
+    target: Any = sys.modules.get(module)
+    for name in obj.__qualname__.split("."):
+        target = getattr(target, name, None)
+    return target is obj
 
 
 def _goes_by_value(module: str) -> bool:
@@ -131,7 +131,7 @@ def check(name: str, parts: Iterator[Part], dumps: Callable[[Any], bytes] | None
     for a secret, and for a value that cannot be pickled.
     """
     large: list[tuple[str, int]] = []
-    for place, own_name, value in parts:
+    for location, own_name, value in parts:
         if isinstance(value, _PLAIN):
             continue
         data = b""
@@ -139,11 +139,11 @@ def check(name: str, parts: Iterator[Part], dumps: Callable[[Any], bytes] | None
             data = (dumps or pickle.dumps)(value)
         except Exception as error:  # noqa: BLE001  (an object of the user may raise anything)
             if dumps is not None and not _is_secret(own_name, value):
-                raise ToolError(_unpicklable(name, place, value, error)) from None
+                raise ToolError(_unpicklable(name, location, value, error)) from None
         if _is_secret(own_name, value) or holds_secret(data):
-            raise ToolError(IN_PICKLE.format(name, place))
+            raise ToolError(IN_PICKLE.format(name, location))
         if len(data) > LARGE:
-            large.append((place, len(data)))
+            large.append((location, len(data)))
     return large
 
 
@@ -153,44 +153,44 @@ IN_PICKLE = (
 )
 
 
-def _unpicklable(name: str, place: str, value: object, error: Exception) -> str:
+def _unpicklable(name: str, location: str, value: object, error: Exception) -> str:
     reason = clip(one_line(redact(said(error)), 200).rstrip("."), 200)
     return (
-        f"{name} was not run: {place}, {a_type(value)}, cannot be sent to a worker ({reason}). "
+        f"{name} was not run: {location}, {a_type(value)}, cannot be sent to a worker ({reason}). "
         "Make it inside the function, on the worker."
     )
 
 
 def large_notice(name: str, large: Sequence[tuple[str, int]], *, dask: bool) -> str:
     """Return the warning for the user about large values that are sent to a worker with each call of a tool."""
-    values = ", ".join(f"{place} ({size / 1e6:,.0f} MB)" for place, size in large)
-    mend = "Send it once, with x = client.scatter(x), or let" if dask else "Let"
-    return f"Each call of {name} sends to a worker: {values}. {mend} the function read it there from a file."
+    values = ", ".join(f"{location} ({size / 1e6:,.0f} MB)" for location, size in large)
+    advice = "Send it once, with x = client.scatter(x), or let" if dask else "Let"
+    return f"Each call of {name} sends to a worker: {values}. {advice} the function read it there from a file."
 
 
 def _is_secret(name: str, value: Any) -> bool:
     """Return whether a value, or a text in it, is a secret: a known one, or one by its pattern or its name."""
     waiting, count = [(name, value)], 0
     while waiting and count < MOST_ITEMS:
-        key, one = waiting.pop()
+        key, item_value = waiting.pop()
         count += 1
-        match one:
+        match item_value:
             case bytes() | bytearray():
-                waiting.append((key, bytes(one[:MOST_TEXT]).decode("utf-8", "replace")))
+                waiting.append((key, bytes(item_value[:MOST_TEXT]).decode("utf-8", "replace")))
             case str():
-                text = one[:MOST_TEXT]
+                text = item_value[:MOST_TEXT]
                 # The name alone does not prove a secret, as in SORT_KEY = "customer": the text must look random too.
                 if (is_secret_name(key) and is_random(text)) or redact(text, stored=True, name=key) != text:
                     return True
             case Mapping():
-                pairs = islice(cast("Mapping[Any, Any]", one).items(), MOST_ITEMS)
+                pairs = islice(cast("Mapping[Any, Any]", item_value).items(), MOST_ITEMS)
                 waiting += [(str(inner), item) for inner, item in pairs]
             case list() | tuple() | set() | frozenset():
-                waiting += [(key, item) for item in islice(cast("list[Any]", one), MOST_ITEMS)]
+                waiting += [(key, item) for item in islice(cast("list[Any]", item_value), MOST_ITEMS)]
             case type() | ModuleType() | FunctionType():
                 pass
             case _:
                 # Ignore attribute names of library objects: "pad_token", for example, is not a secret.
-                own = type(one).__module__ == "__main__"
-                waiting += [(inner if own else "", item) for inner, item in getattr(one, "__dict__", {}).items()]
+                own = type(item_value).__module__ == "__main__"
+                waiting += [(inner if own else "", item) for inner, item in getattr(item_value, "__dict__", {}).items()]
     return False

@@ -46,17 +46,17 @@ def web_fetch(domains: Sequence[str] = (), max_uses: int | None = None) -> Tool:
 def _hosted(name: str, description: str, domains: Sequence[str], max_uses: int | None) -> Tool:
     if isinstance(domains, str) or len(domains) > MOST_DOMAINS:
         raise UsageError(f"domains is {domains!r:.80}. Give a list of at most {MOST_DOMAINS} names of sites.")
-    for one in cast("Sequence[object]", domains):
-        if not isinstance(one, str) or not _DOMAIN.fullmatch(one):
-            raise UsageError(f'domains has {one!r:.80}. Write the name of a site alone, for example "python.org".')
+    for domain in cast("Sequence[object]", domains):
+        if not isinstance(domain, str) or not _DOMAIN.fullmatch(domain):
+            raise UsageError(f'domains has {domain!r:.80}. Write the name of a site alone, for example "python.org".')
     uses = cast("object", max_uses)
     if uses is not None and (isinstance(uses, bool) or not isinstance(uses, int) or uses < 1):
         raise UsageError(f"max_uses is {max_uses!r}. Give a whole number from 1 on, or None.")
-    hosted = HostedTool(name, tuple(domains), max_uses)
+    hosted_tool = HostedTool(name, tuple(domains), max_uses)
     # An approval is bound to the definition, so the definition contains the limits that the user approves.
-    bounds = f" {written_json(asked(hosted))}" if asked(hosted) else ""
+    bounds = f" {written_json(asked(hosted_tool))}" if asked(hosted_tool) else ""
     definition = ToolDef(name, description + bounds)
-    return Tool(definition, _not_ours, ask=True, fixed=True, effects=lambda _: (LETS[name],), hosted=hosted)
+    return Tool(definition, _not_ours, ask=True, fixed=True, effects=lambda _: (LETS[name],), hosted=hosted_tool)
 
 
 def check_model(model: str) -> None:
@@ -94,7 +94,7 @@ def why_without(tool: HostedTool | None, model: str, hosts: Callable[[HostedTool
     a tool with the given limits.
     """
     name = tool.name if tool else ""
-    wish = next((wish for wish, kept in _wishes(tool) if hosts(kept)), "")
+    wish = next((wish for wish, variant in _wishes(tool) if hosts(variant)), "")
     return (NO_WISH if wish else NO_WEB).format(model=model, tool=name, wish=wish)
 
 

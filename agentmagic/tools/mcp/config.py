@@ -231,8 +231,8 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
     for name, entry in table.items():
         place = _EntryPlace(f"the server {name!r} in {path}", (workspace or folder).absolute(), inputs.value)
         # The hash covers the inputs too, because their defaults are used if the user gives no value.
-        asked = top.get("inputs") if "${input:" in json.dumps(entry) else None
-        digest = _digest(path, name, entry, *([asked] if asked else []))
+        raw_inputs = top.get("inputs") if "${input:" in json.dumps(entry) else None
+        digest = _digest(path, name, entry, *([raw_inputs] if raw_inputs else []))
         possible = name
         try:
             names.check(name)
@@ -262,16 +262,16 @@ def _table(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None if is_entry else data
 
 
-def _digest(path: Path, name: str, *written: Any) -> str:
+def _digest(path: Path, name: str, *parts: Any) -> str:
     """Return a hash of an entry as it is in the file, without the values of variables; each change changes the hash."""
-    return hashlib.sha256(json.dumps([str(path), name, *written], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([str(path), name, *parts], sort_keys=True).encode()).hexdigest()
 
 
 class _Inputs:
     """The values of the `inputs` of a file; the user is asked for each one once, when it is first needed."""
 
-    def __init__(self, given: Any, ask: Ask | None) -> None:
-        entries = cast("list[Any]", given) if isinstance(given, list) else []
+    def __init__(self, raw: Any, ask: Ask | None) -> None:
+        entries = cast("list[Any]", raw) if isinstance(raw, list) else []
         inputs = [_input(cast("Mapping[str, Any]", one)) for one in entries if isinstance(one, Mapping)]
         self._inputs = {one.id: one for one in inputs}
         self.ask = ask
@@ -279,28 +279,28 @@ class _Inputs:
 
     def value(self, name: str) -> str | None:
         """Return the value of an input, or None if it has no value. Ask the user for it when it is first needed."""
-        one = self._inputs.get(name)
-        if one is None:
+        entry = self._inputs.get(name)
+        if entry is None:
             return None
         if name not in self._values:
             if self.ask is None:
-                return one.default
-            self._values[name] = self.ask(one) or one.default or ""
-            if one.password:
+                return entry.default
+            self._values[name] = self.ask(entry) or entry.default or ""
+            if entry.password:
                 learn(name, self._values[name], certain=True)
         return self._values[name]
 
 
-def _input(given: Mapping[str, Any]) -> Input:
-    options = given.get("options")
-    listed = cast("list[Any]", options) if isinstance(options, list) else []
-    default = given.get("default")
+def _input(entry: Mapping[str, Any]) -> Input:
+    options = entry.get("options")
+    choices = cast("list[Any]", options) if isinstance(options, list) else []
+    default = entry.get("default")
     return Input(
-        str(given.get("id", "")),
-        str(given.get("description", "")),
-        given.get("password") is True,
+        str(entry.get("id", "")),
+        str(entry.get("description", "")),
+        entry.get("password") is True,
         default if isinstance(default, str) else None,
-        tuple(one for one in listed if isinstance(one, str)),
+        tuple(one for one in choices if isinstance(one, str)),
     )
 
 
@@ -326,10 +326,10 @@ class _EntryPlace:
         if placeholder == "workspaceFolder":
             return str(self.workspace)
         if placeholder.startswith("input:"):
-            asked = placeholder.removeprefix("input:")
-            if (given := self.input_value(asked)) is not None:
-                self.used[f"{asked} (an input)"] = None
-                return given
+            input_name = placeholder.removeprefix("input:")
+            if (answer := self.input_value(input_name)) is not None:
+                self.used[f"{input_name} (an input)"] = None
+                return answer
             raise self.wrong(f"${{{placeholder}}} asks for a value that was not given. Use a variable: ${{NAME}}.")
         name, has_default, default = placeholder.removeprefix("env:").partition(":-")
         value = os.environ.get(name)
@@ -414,8 +414,8 @@ def _parse(entry: Entry, place: _EntryPlace) -> ServerConfig:
         case {"url": object()}:
             return _address(entry, place)
         case Mapping():
-            known = 'Write {"command": "...", "args": [...]} or {"url": "..."}.'
-            raise place.wrong(f'there is neither "command" nor "url". {known}')
+            advice = 'Write {"command": "...", "args": [...]} or {"url": "..."}.'
+            raise place.wrong(f'there is neither "command" nor "url". {advice}')
         case _:
             return _config(_from_object(entry, place), _ServerEntry(), place)
 
@@ -425,8 +425,8 @@ def _config(transport: Transport, entry: _ServerEntry, place: _EntryPlace) -> Se
     patience = entry.connect_timeout or (DOWNLOAD_TIMEOUT if downloads else CONNECT_TIMEOUT)
     roots = tuple((place.workspace / Path(one).expanduser()).absolute() for one in entry.roots)
     seconds = entry.timeout or TIMEOUT
-    used = tuple(place.used)
-    return ServerConfig(transport, entry.allow, seconds, patience, roots, variables=used, trust=entry.trust)
+    variables = tuple(place.used)
+    return ServerConfig(transport, entry.allow, seconds, patience, roots, variables=variables, trust=entry.trust)
 
 
 def _command_line(text: str, place: _EntryPlace) -> ServerConfig:
@@ -439,8 +439,8 @@ def _command_line(text: str, place: _EntryPlace) -> ServerConfig:
     return _program({"command": words[0], "args": words[1:]}, place)
 
 
-def _program(given: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
-    entry = place.decode(_ProgramEntry, given)
+def _program(raw: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
+    entry = place.decode(_ProgramEntry, raw)
     if not entry.command.strip():
         raise place.wrong('"command" is empty. Name the program to start.')
     if "://" in entry.command:
@@ -451,8 +451,8 @@ def _program(given: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
     return _config(Stdio(entry.command, entry.args, entry.env, folder), entry, place)
 
 
-def _address(given: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
-    entry = place.decode(_AddressEntry, given)
+def _address(raw: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
+    entry = place.decode(_AddressEntry, raw)
     url = entry.url
     if not url.lower().startswith(("http://", "https://")):
         raise place.wrong(f"{url!r} is no web address. It should begin with http:// or https://.")
@@ -471,12 +471,11 @@ def _address(given: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
 
 
 def _from_object(entry: object, place: _EntryPlace) -> Stdio | InProcess:
-    known = any(kind.__module__.partition(".")[0] == "mcp" for kind in type(entry).__mro__)
-    # StdioServerParameters are started by agentmagic's own transport, like any other command.
-    if known and hasattr(entry, "command"):
-        given = cast("Any", entry)
-        return Stdio(given.command, tuple(given.args), dict(given.env or {}), Path(given.cwd) if given.cwd else None)
-    if known or hasattr(entry, "__aenter__"):
+    is_of_library = any(kind.__module__.partition(".")[0] == "mcp" for kind in type(entry).__mro__)
+    if is_of_library and hasattr(entry, "command"):  # StdioServerParameters, for agentmagic's own transport.
+        stdio = cast("Any", entry)
+        return Stdio(stdio.command, tuple(stdio.args), dict(stdio.env or {}), Path(stdio.cwd) if stdio.cwd else None)
+    if is_of_library or hasattr(entry, "__aenter__"):
         return InProcess(entry)
     if (inner := getattr(entry, "_mcp_server", None)) is not None:  # A FastMCP server of the fastmcp library.
         return InProcess(inner)
@@ -495,8 +494,8 @@ def _learn_arguments(args: Sequence[str]) -> None:
     """Register the values of options such as `--api-key` and `--token`, and the passwords in URLs, as secrets."""
     for argument, following in zip(args, (*args, "")[1:], strict=True):
         option, has_value, value = argument.partition("=")
-        given = value if has_value else following
-        learn(option if option.startswith("-") and not given.startswith("-") else "", given)
+        candidate = value if has_value else following
+        learn(option if option.startswith("-") and not candidate.startswith("-") else "", candidate)
         learn("", argument)
 
 

@@ -154,10 +154,10 @@ class Connection:
             elif server_errors.is_lost(error):
                 session.end()
             elif server_errors.is_refusal(error):
-                words = (
+                message = (
                     f"The MCP server {self.name!r} did not {what}: {one_line(server_errors.said(error), limits.ERROR)}."
                 )
-                raise ServerError(redact(words)) from None
+                raise ServerError(redact(message)) from None
             raise session.unusable(session.reason(error)) from error
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> "types.CallToolResult":
@@ -201,9 +201,9 @@ class Connection:
                 if server_errors.has_expired(error):
                     session.expire()
                     raise _SessionExpired from error
-                words = self._failure(session, tool, error)
-                visited = await self.requests.visit_first(error)
-                raise ToolError(" ".join(filter(None, (words, visited, *running.notes)))) from error
+                problem = self._failure(session, tool, error)
+                visit_outcome = await self.requests.visit_first(error)
+                raise ToolError(" ".join(filter(None, (problem, visit_outcome, *running.notes)))) from error
         return _with_notes(answer, running.notes)
 
     async def aclose(self) -> None:
@@ -220,9 +220,9 @@ class Connection:
 
     def with_remedy(self, error: ServerError) -> str:
         """Return the message of an error of this server, followed by the commands that can fix it."""
-        words, name = str(error), quote_word(self.name)
+        message, name = str(error), quote_word(self.name)
         retry = "" if self.state in ("needs approval", "starting") else f"%mcp restart {name} tries again, "
-        return f"{words}{'' if words.endswith('.') else '.'} {retry}%mcp remove {name} forgets the server."
+        return f"{message}{'' if message.endswith('.') else '.'} {retry}%mcp remove {name} forgets the server."
 
     async def _usable(self) -> SessionTask:
         """Return a session that is ready: the current one, or a new one if that has ended. Raises ServerError."""
@@ -263,22 +263,24 @@ class Connection:
         """
         if isinstance(entry := self.config.transport, Unreadable):  # A missing variable may be set by now.
             config = entry.again()
-            kept = self.config
-            self._configure(replace(config, allow=(*config.allow, *kept.allow), trust=config.trust or kept.trust))
+            previous = self.config
+            self._configure(
+                replace(config, allow=(*config.allow, *previous.allow), trust=config.trust or previous.trust)
+            )
         self._check_readable()
         self._check_class()
         origin = self.config.origin
         if origin is None or await asyncio.to_thread(self._store.approved, origin):
             return
-        shown = await asyncio.to_thread(trust.question, self.name, self.config, self._store)
+        description = await asyncio.to_thread(trust.question, self.name, self.config, self._store)
         with self.pending.prompt():
-            agreed = await self.pending.host.may_start(self.name, shown)
-        if agreed:
+            consent = await self.pending.host.may_start(self.name, description)
+        if consent:
             await asyncio.to_thread(self.approve)
             return
         self.state = "needs approval"
         self.error = (
-            f"The MCP server {self.name!r} was not started, since no one has approved it yet: {shown}\n"
+            f"The MCP server {self.name!r} was not started, since no one has approved it yet: {description}\n"
             f"%mcp approve {quote_word(self.name)} lets it start; McpServers.approve does so in code."
         )
         raise ServerError(self.error)
@@ -324,10 +326,10 @@ class Connection:
         self.tools = None
 
     def _failure(self, session: SessionTask, tool: str, error: Exception) -> str:
-        said = server_errors.said(error)
+        message = server_errors.said(error)
         if server_errors.is_lost(error):
             session.end()
-            status = f" ({said})" if "HTTP" in said else ""
+            status = f" ({message})" if "HTTP" in message else ""
             return (
                 f"The server {self.name!r} went away during {tool}{status}; whether the call took effect is unknown. "
                 "The server is connected again for the next call."
@@ -335,7 +337,7 @@ class Connection:
         if server_errors.is_misshapen(error):
             return f"{tool} answered in a form that is not MCP, so its result cannot be read."
         fate = " Whether the call took effect is unknown." if server_errors.may_have_run(error) else ""
-        return f"{tool} failed: {said or type(error).__name__}{fate and '.'}{fate}"
+        return f"{tool} failed: {message or type(error).__name__}{fate and '.'}{fate}"
 
 
 def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.CallToolResult":

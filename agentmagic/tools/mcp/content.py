@@ -67,34 +67,34 @@ def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
     room = _Room()
     parts = [_part(block) for block in answer.content[: limits.RESULT_PARTS + 1]]
     content = room.take_all(parts)
-    structured = answer.structured_content
-    if structured is not None:
-        text = written_json(structured)
+    structured_content = answer.structured_content
+    if structured_content is not None:
+        text = written_json(structured_content)
         texts = [part.text for part in parts if isinstance(part, Text | Resource) and part.text]
-        if not _is_told(structured, texts):
-            content += [room.take(Text(words)) for words in ((BESIDE, text) if texts else (text,))]
-        structured = structured if len(text) <= limits.RESULT_TEXT else None
-    return ToolResult(call.id, call.name, tuple(content), "error" if answer.is_error else "ok", structured)
+        if not _is_told(structured_content, texts):
+            content += [room.take(Text(line)) for line in ((BESIDE, text) if texts else (text,))]
+        structured_content = structured_content if len(text) <= limits.RESULT_TEXT else None
+    return ToolResult(call.id, call.name, tuple(content), "error" if answer.is_error else "ok", structured_content)
 
 
 BESIDE = "[The structured content of this result, beside the text above:]"
 
 
-def _is_told(structured: Any, texts: Sequence[str]) -> bool:
+def _is_told(structured_content: Any, texts: Sequence[str]) -> bool:
     """Return whether texts already contain the structured content: as JSON in one text, or one text per item of a list.
 
     A server with the Python SDK wraps a value that is not an object as `{"result": value}`, and writes the bare value
     as text.
     """
-    match structured:
+    match structured_content:
         case {"result": value, **rest} if not rest:
             bare: Any = value
         case _:
-            bare = structured
-    told = [_values_in(text) for text in texts]
-    items = cast("list[Any]", bare) if isinstance(bare, list) and len(cast("list[Any]", bare)) == len(told) else []
-    return any(one in (structured, bare) for values in told for one in values) or (
-        bool(items) and all(item in values for item, values in zip(items, told, strict=True))
+            bare = structured_content
+    readings = [_values_in(text) for text in texts]
+    items = cast("list[Any]", bare) if isinstance(bare, list) and len(cast("list[Any]", bare)) == len(readings) else []
+    return any(reading in (structured_content, bare) for values in readings for reading in values) or (
+        bool(items) and all(item in values for item, values in zip(items, readings, strict=True))
     )
 
 
@@ -117,10 +117,10 @@ class _Room:
         self._media = limits.RESULT_MEDIA
 
     def take_all(self, parts: Iterable[Content]) -> list[Content]:
-        taken = [self.take(part) for part in parts]
-        if len(taken) > limits.RESULT_PARTS:
-            taken[limits.RESULT_PARTS :] = [Text(f"[cut: more than {limits.RESULT_PARTS} parts]")]
-        return taken
+        contents = [self.take(part) for part in parts]
+        if len(contents) > limits.RESULT_PARTS:
+            contents[limits.RESULT_PARTS :] = [Text(f"[cut: more than {limits.RESULT_PARTS} parts]")]
+        return contents
 
     def take(self, part: Content) -> Content:
         match part:
@@ -135,10 +135,10 @@ class _Room:
                 return part
 
     def _cut(self, text: str) -> str:
-        kept, over = text[: self._text], len(text) - self._text
-        self._text -= len(kept)
-        kept = clean_lines(kept)
-        return f"{kept}\n[cut: {over} more characters]" if over > 0 else kept
+        head, over = text[: self._text], len(text) - self._text
+        self._text -= len(head)
+        head = clean_lines(head)
+        return f"{head}\n[cut: {over} more characters]" if over > 0 else head
 
 
 def to_parts(blocks: "Sequence[types.ContentBlock | types.SamplingMessageContentBlock]") -> tuple[Content, ...]:
@@ -182,8 +182,8 @@ def _embedded(contents: "types.TextResourceContents | types.BlobResourceContents
 
 def _audience(block: Any) -> str:
     """Return the only audience of a block, "user" or "assistant", or "" if it is for both."""
-    given = getattr(getattr(block, "annotations", None), "audience", None) or ()
-    return str(given[0]) if len(given) == 1 else ""
+    audience = getattr(getattr(block, "annotations", None), "audience", None) or ()
+    return str(audience[0]) if len(audience) == 1 else ""
 
 
 def _media(data: str, media_type: str | None, name: str = "", audience: str = "") -> Content:
@@ -194,25 +194,25 @@ def _media(data: str, media_type: str | None, name: str = "", audience: str = ""
         return Text(f"[{kind} left out: what the server sent is not base64]")
 
 
-def _media_type(given: str | None) -> str:
+def _media_type(value: str | None) -> str:
     """Return a media type without its parameters, or "" if it is not a valid media type."""
-    bare = (given or "").partition(";")[0].strip()
+    bare = (value or "").partition(";")[0].strip()
     return bare if _MEDIA_TYPE.fullmatch(bare) else ""
 
 
 async def _all_pages(fetch: Callable[[str | None], Awaitable[Any]], items: str) -> list[Any]:
     """Return the items of all pages of a list, within the limits. A repeated cursor ends the list."""
-    found: list[Any] = []
+    entries: list[Any] = []
     cursor: str | None = None
-    seen: set[str | None] = set()
-    while cursor not in seen and len(seen) < limits.PAGES and len(found) < limits.LIST_ENTRIES:
-        seen.add(cursor)
+    cursors: set[str | None] = set()
+    while cursor not in cursors and len(cursors) < limits.PAGES and len(entries) < limits.LIST_ENTRIES:
+        cursors.add(cursor)
         page = await fetch(cursor)
-        found += getattr(page, items)
+        entries += getattr(page, items)
         cursor = page.next_cursor
         if cursor is None:
             break
-    return found[: limits.LIST_ENTRIES]
+    return entries[: limits.LIST_ENTRIES]
 
 
 async def list_tools(client: "Client") -> "list[types.Tool]":
@@ -224,8 +224,8 @@ async def list_prompts(client: "Client", server: str) -> list[Prompt]:
     """Return the prompts of a server; the list is empty if the server does not support prompts."""
     if client.server_capabilities.prompts is None:
         return []
-    found = await _all_pages(lambda cursor: client.list_prompts(cursor=cursor), "prompts")
-    return [_prompt(server, one) for one in found]
+    entries = await _all_pages(lambda cursor: client.list_prompts(cursor=cursor), "prompts")
+    return [_prompt(server, one) for one in entries]
 
 
 async def list_resources(client: "Client", server: str) -> list[ResourceEntry]:
@@ -234,35 +234,35 @@ async def list_resources(client: "Client", server: str) -> list[ResourceEntry]:
 
     if client.server_capabilities.resources is None:
         return []
-    found = await _all_pages(lambda cursor: client.list_resources(cursor=cursor), "resources")
+    entries = await _all_pages(lambda cursor: client.list_resources(cursor=cursor), "resources")
     try:
         templates = await _all_pages(lambda cursor: client.list_resource_templates(cursor=cursor), "resource_templates")
     except MCPError as error:
         if error.code != types.METHOD_NOT_FOUND:  # Many servers have resources, but no templates.
             raise
         templates = []
-    return [_resource(server, one, one.uri) for one in found] + [
+    return [_resource(server, one, one.uri) for one in entries] + [
         _resource(server, one, one.uri_template, template=True) for one in templates
     ]
 
 
-def _prompt(server: str, given: "types.Prompt") -> Prompt:
+def _prompt(server: str, entry: "types.Prompt") -> Prompt:
     arguments = tuple(
         Argument(one.name, one_line(clean_lines(one.description or ""), limits.DESCRIPTION), bool(one.required))
-        for one in (given.arguments or ())[: limits.PROMPT_MESSAGES]
+        for one in (entry.arguments or ())[: limits.PROMPT_MESSAGES]
     )
-    description = clean_lines(given.description or given.title or "")
-    return Prompt(server, given.name, one_line(description, limits.DESCRIPTION), arguments)
+    description = clean_lines(entry.description or entry.title or "")
+    return Prompt(server, entry.name, one_line(description, limits.DESCRIPTION), arguments)
 
 
 def _resource(
-    server: str, given: "types.Resource | types.ResourceTemplate", uri: str, *, template: bool = False
+    server: str, entry: "types.Resource | types.ResourceTemplate", uri: str, *, template: bool = False
 ) -> ResourceEntry:
     return ResourceEntry(
         server,
         uri[: limits.ADDRESS],
-        one_line(given.title or given.name, limits.NAME),
-        one_line(clean_lines(given.description or ""), limits.DESCRIPTION),
-        one_line(given.mime_type or "", 100),
+        one_line(entry.title or entry.name, limits.NAME),
+        one_line(clean_lines(entry.description or ""), limits.DESCRIPTION),
+        one_line(entry.mime_type or "", 100),
         template,
     )

@@ -51,17 +51,19 @@ def fields_of(message: str, schema: Mapping[str, Any]) -> tuple[Field, ...]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or len(cast("Mapping[str, Any]", properties)) > limits.FORM_FIELDS:
         raise UnusableForm(f"it is no flat form of at most {limits.FORM_FIELDS} fields")
-    required = _list(schema, "required")
-    found = tuple(_field(name, one, name in required) for name, one in cast("Mapping[str, Any]", properties).items())
-    if _SECRET.search(message) and any(field.kind == "text" for field in found):
+    required_names = _list(schema, "required")
+    fields = tuple(
+        _field(name, one, name in required_names) for name, one in cast("Mapping[str, Any]", properties).items()
+    )
+    if _SECRET.search(message) and any(field.kind == "text" for field in fields):
         raise UnusableForm("it asks for a secret, and secrets are never asked for in a form")
-    return found
+    return fields
 
 
-def _field(name: str, given: Any, required: bool) -> Field:
-    if not isinstance(given, Mapping):
+def _field(name: str, entry: Any, required: bool) -> Field:
+    if not isinstance(entry, Mapping):
         raise UnusableForm(f"its field {one_line(name, 80)!r} is no schema")
-    schema = cast("Mapping[str, Any]", given)
+    schema = cast("Mapping[str, Any]", entry)
     title, description = (one_line(str(schema.get(key) or ""), limits.FORM_LABEL) for key in ("title", "description"))
     kind, choices = _kind(name, schema)
     label = ": ".join(filter(None, (title, description))) or one_line(name, limits.FORM_LABEL)
@@ -75,18 +77,18 @@ def _field(name: str, given: Any, required: bool) -> Field:
 def _default(kind: Kind, choices: Mapping[str, str] | None, default: Any) -> Any:
     """Return the default if it is valid for the field and can be shown unchanged; otherwise None."""
     values = (choices or {}).values()
-    given = default
-    match given, kind:
+    value = default
+    match value, kind:
         case str(), "text":
-            fits = given == one_line(given, limits.FORM_DEFAULT)
+            fits = value == one_line(value, limits.FORM_DEFAULT)
         case str(), "choice":
-            fits = given in values
+            fits = value in values
         case list(), "choices":
-            fits = all(one in values for one in cast("list[Any]", given))
+            fits = all(one in values for one in cast("list[Any]", value))
         case bool(), _:  # Before the case of int, because a bool is an int in Python.
             fits = kind == "boolean"
         case (int() | float(), "number") | (int(), "integer"):
-            fits = abs(given) < limits.FORM_NUMBER
+            fits = abs(value) < limits.FORM_NUMBER
         case _:
             fits = False
     return default if fits else None
@@ -108,8 +110,8 @@ def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
     """Return the values of a choice by their labels; empty if the schema has no choices."""
     # Choices have three forms in versions of the protocol: oneOf or anyOf with const, enum with enumNames, only enum.
     pairs: list[tuple[Any, Any]]
-    if titled := _list(schema, "oneOf") or _list(schema, "anyOf"):
-        options = [cast("Mapping[str, Any]", one) for one in titled if isinstance(one, Mapping)]
+    if variants := _list(schema, "oneOf") or _list(schema, "anyOf"):
+        options = [cast("Mapping[str, Any]", one) for one in variants if isinstance(one, Mapping)]
         pairs = [(one.get("title"), one.get("const")) for one in options]
     else:
         values = _list(schema, "enum")
@@ -125,8 +127,8 @@ def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _list(schema: Mapping[str, Any], key: str) -> list[Any]:
-    found = schema.get(key)
-    return cast("list[Any]", found) if isinstance(found, list) else []
+    value = schema.get(key)
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 class _NotGiven(Exception):

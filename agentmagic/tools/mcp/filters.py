@@ -78,36 +78,36 @@ class MessageFilter:
     def lists_tools(self, item: "SessionMessage | Exception") -> bool:
         """Return whether a message is the answer to a `tools/list` request."""
         message: Any = None if isinstance(item, Exception) else item.message
-        sent = None if hasattr(message, "method") else self._sent.get(_key(getattr(message, "id", None)))
-        return sent is not None and sent.method == "tools/list"
+        request = None if hasattr(message, "method") else self._sent.get(_key(getattr(message, "id", None)))
+        return request is not None and request.method == "tools/list"
 
     def withdrawn(self, params: Mapping[str, Any]) -> bool:
         """Remove a request that the server cancelled from `requests`; return whether it was open."""
         key = _key(params.get("requestId"))
-        known = key in self.requests
+        is_open = key in self.requests
         self.requests.discard(key)
-        return known
+        return is_open
 
     def receiving(self, message: Any) -> bool:
         """Repair an answer in place; return whether a request was waiting for it."""
-        sent = self._sent.pop(_key(message.id), None)
-        if sent is None:
+        request = self._sent.pop(_key(message.id), None)
+        if request is None:
             return False
         if (result := getattr(message, "result", None)) is not None:
-            self._repair(result, sent)
+            self._repair(result, request)
         return True
 
-    def _repair(self, result: dict[str, Any], sent: _SentRequest) -> None:
+    def _repair(self, result: dict[str, Any], request: _SentRequest) -> None:
         for key, most in limits.RESULT_LISTS.items():
             if isinstance(result.get(key), list):
                 del result[key][most:]
-        results.repair_result(sent.method, result, modern=sent.modern)
-        if sent.method == "tools/list" and isinstance(result.get("tools"), list):
-            if sent.first_page:
+        results.repair_result(request.method, result, modern=request.modern)
+        if request.method == "tools/list" and isinstance(result.get("tools"), list):
+            if request.first_page:
                 self.left_out, self.dropped, self._listed = {}, {}, 0
             room = limits.TOOLS - self._listed
             result["tools"] = repair_tools(result["tools"], self.left_out, self.dropped, room)
-            if sent.modern:
+            if request.modern:
                 result["tools"] = [tool for tool in result["tools"] if self._has_sound_headers(tool)]
             self._listed += len(result["tools"])
             # Without the cursor, the SDK requests no further pages.
@@ -195,9 +195,9 @@ class _IncomingStream(MessageStream):
                 continue
             # Repair lists of tools in a thread: the schemas of hundreds of tools would block the engine's loop.
             in_thread = self._filter.lists_tools(item)
-            passed = await asyncio.to_thread(self._sift, item) if in_thread else self._sift(item)
-            if passed is not None:
-                return passed
+            output = await asyncio.to_thread(self._sift, item) if in_thread else self._sift(item)
+            if output is not None:
+                return output
             await self._refuse(item)
             await self._brake.dropped()
 
@@ -329,7 +329,7 @@ class _UnusableTool(ValueError):
 
 
 def repair_tools(
-    page: list[Any], left_out: dict[str, str], dropped: dict[str, list[str]], room: int = limits.TOOLS
+    page: list[Any], left_out: dict[str, str], dropped_keywords: dict[str, list[str]], room: int = limits.TOOLS
 ) -> list[dict[str, Any]]:
     """Return the usable tools of a page, at most `room`.
 
@@ -337,9 +337,9 @@ def repair_tools(
     model needs. The reasons against unusable tools are added to `left_out`, and the keywords that were removed from
     schemas to `dropped`.
     """
-    kept: list[dict[str, Any]] = []
+    tools: list[dict[str, Any]] = []
     for number, entry in enumerate(page):
-        if len(kept) >= room:
+        if len(tools) >= room:
             left_out[MORE] = CUT
             break
         try:
@@ -348,49 +348,49 @@ def repair_tools(
             if len(left_out) < limits.TOOLS:
                 left_out[_label(entry, number)] = str(error)
             continue
-        kept.append(tool)
+        tools.append(tool)
         if meaningless:
-            dropped[tool["name"]] = meaningless
-    return kept
+            dropped_keywords[tool["name"]] = meaningless
+    return tools
 
 
 def _repaired_tool(entry: Any) -> tuple[dict[str, Any], list[str]]:
     """Return a tool that the SDK can parse, and the invalid keywords that were removed from its schema."""
     if not isinstance(entry, Mapping):
         raise _UnusableTool("It is no JSON object.")
-    given = cast("Mapping[str, Any]", entry)
-    name = given.get("name")
+    fields = cast("Mapping[str, Any]", entry)
+    name = fields.get("name")
     if not isinstance(name, str) or not name:
         raise _UnusableTool("It has no name.")
     if len(name) > limits.TOOL_NAME:
         raise _UnusableTool(f"Its name is longer than {limits.TOOL_NAME} characters.")
     if not name.isprintable():
         raise _UnusableTool("Its name has characters that cannot be seen.")
-    schema, dropped = _repaired_schema(given.get("inputSchema"))
+    schema, dropped_keywords = _repaired_schema(fields.get("inputSchema"))
     tool: dict[str, Any] = {"name": name, "inputSchema": schema}
-    tool |= {key: given[key] for key in ("title", "description") if isinstance(given.get(key), str)}
-    if isinstance(hints := given.get("annotations"), Mapping):
-        known = cast("Mapping[str, Any]", hints)
-        tool["annotations"] = {key: known[key] for key in _HINTS if isinstance(known.get(key), bool)}
-    return tool, dropped
+    tool |= {key: fields[key] for key in ("title", "description") if isinstance(fields.get(key), str)}
+    if isinstance(hints := fields.get("annotations"), Mapping):
+        flags = cast("Mapping[str, Any]", hints)
+        tool["annotations"] = {key: flags[key] for key in _HINTS if isinstance(flags.get(key), bool)}
+    return tool, dropped_keywords
 
 
-def _repaired_schema(given: Any) -> tuple[dict[str, Any], list[str]]:
-    if not given or given is True:  # No schema, or `true`, which allows any arguments.
+def _repaired_schema(value: Any) -> tuple[dict[str, Any], list[str]]:
+    if not value or value is True:  # No schema, or `true`, which allows any arguments.
         return {"type": "object", "properties": {}}, []
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         raise _UnusableTool("Its schema is no JSON object.")
     try:
-        size = len(json.dumps(given, ensure_ascii=False))
+        size = len(json.dumps(value, ensure_ascii=False))
         if size > limits.SCHEMA_SIZE:
             raise _UnusableTool(f"Its schema has {size} characters, over the limit of {limits.SCHEMA_SIZE}.")
-        mended, dropped = mends.mend(cast("Mapping[str, Any]", given))
-        schema: dict[str, Any] = clean_schema(mended)
+        clean, dropped_keywords = mends.mend(cast("Mapping[str, Any]", value))
+        schema: dict[str, Any] = clean_schema(clean)
     except RecursionError:
         raise _UnusableTool("Its schema is nested too deeply.") from None
     if schema["type"] != "object":
         raise _UnusableTool("Its schema does not describe an object.")
-    return schema, dropped
+    return schema, dropped_keywords
 
 
 def _label(entry: Any, number: int) -> str:
@@ -412,9 +412,9 @@ def clean_schema(value: Any, key: str = "") -> Any:
         case str() if key in _SAID:
             return clean_lines(value)
         case Mapping() if key not in _VALUES:
-            named = key in limits.NAMED_SCHEMAS
+            has_names = key in limits.NAMED_SCHEMAS
             entries = cast("Mapping[str, Any]", value).items()
-            return {name: clean_schema(one, "" if named else name) for name, one in entries}
+            return {name: clean_schema(one, "" if has_names else name) for name, one in entries}
         case list() if key not in _VALUES:
             return [clean_schema(one) for one in cast("list[Any]", value)]
         case _:

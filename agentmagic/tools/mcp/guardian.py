@@ -51,8 +51,8 @@ class Guardian:
         silence = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
         program = [sys.executable, "-I", "-S", __file__]
         # Start it in its own session, because Jupyter kills the whole process group of a kernel.
-        given = [(os.POSIX_SPAWN_DUP2, reading, 0), *silence]
-        os.posix_spawn(sys.executable, program, os.environ, file_actions=given, setsid=True)
+        actions = [(os.POSIX_SPAWN_DUP2, reading, 0), *silence]
+        os.posix_spawn(sys.executable, program, os.environ, file_actions=actions, setsid=True)
         os.close(reading)
         os.register_at_fork(after_in_child=self._close)  # An open copy would hide that this process ended.
 
@@ -68,11 +68,11 @@ guardian = Guardian()
 def kill_marked(mark: str) -> None:
     """Kill the processes that have a mark in their environment. Only Linux can find them, in /proc."""
     for _ in range(ROUNDS):
-        found = [int(one.name) for one in Path("/proc").glob("[0-9]*") if _is_marked(one, mark)]
-        for pid in found:
+        pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _is_marked(folder, mark)]
+        for pid in pids:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        if not found:
+        if not pids:
             return
 
 

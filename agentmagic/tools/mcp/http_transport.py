@@ -43,9 +43,9 @@ class Body:
 
     def feed(self, chunk: bytes) -> bytes:
         """Add the next bytes, and return all complete events. Raises TooMuch if the rest exceeds a limit."""
-        searched = max(0, len(self._waiting) - _LONGEST_END)  # The end of an event can be split across two chunks.
+        start = max(0, len(self._waiting) - _LONGEST_END)  # The end of an event can be split across two chunks.
         self._waiting += chunk
-        ends = [match.end() for match in _EVENT_END.finditer(self._waiting, searched)] if self._events else []
+        ends = [match.end() for match in _EVENT_END.finditer(self._waiting, start)] if self._events else []
         complete = b""
         if ends:
             complete = self._take(ends[-1])
@@ -60,9 +60,9 @@ class Body:
         return self._take(len(self._waiting))
 
     def _take(self, size: int) -> bytes:
-        taken = bytes(self._waiting[:size])
+        data = bytes(self._waiting[:size])
         del self._waiting[:size]
-        return repair(taken)
+        return repair(data)
 
 
 async def bound(response: "httpx2.Response", longest: int | None = None) -> None:
@@ -192,7 +192,7 @@ async def _connect_sse(server: Http, auth: "httpx2.Auth | None") -> AsyncGenerat
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
 
-    arrived, incoming = anyio.create_memory_object_stream[Any](0)
+    sender, incoming = anyio.create_memory_object_stream[Any](0)
 
     async def explain(response: httpx2.Response) -> None:
         problem = server_errors.http_problem(server.url, response.status_code, response.headers)
@@ -205,19 +205,19 @@ async def _connect_sse(server: Http, auth: "httpx2.Auth | None") -> AsyncGenerat
             response.status_code, response.stream = HTTPStatus.ACCEPTED, httpx2.ByteStream(b"")
             if "id" in request and "method" in request:
                 answer = {"jsonrpc": "2.0", "id": request["id"], "error": error}
-                await arrived.send(SessionMessage(jsonrpc_message_adapter.validate_python(answer)))
+                await sender.send(SessionMessage(jsonrpc_message_adapter.validate_python(answer)))
 
     # The library enters the client that this returns. Ignore the library's own settings for the client.
     def factory(*_: Any, **__: Any) -> httpx2.AsyncClient:
         return _make_client(server, auth, explain)
 
     async def forward(messages: Any) -> None:
-        async with arrived:
+        async with sender:
             async for message in messages:
-                await arrived.send(message)
+                await sender.send(message)
 
     async with (
-        arrived,
+        sender,
         incoming,
         sse_client(server.url, timeout=limits.HTTP_SECONDS, httpx_client_factory=factory) as (messages, outgoing),
         anyio.create_task_group() as group,

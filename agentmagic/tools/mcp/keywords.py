@@ -117,16 +117,16 @@ def number(value: Any) -> int | float:
 
 
 def _positive(value: Any) -> int | float:
-    if (found := number(value)) > 0:
-        return found
+    if (result := number(value)) > 0:
+        return result
     raise Meaningless
 
 
 def _count(value: Any) -> int:
-    found = number(value)
-    if found < 0 or found != int(found):
+    result = number(value)
+    if result < 0 or result != int(result):
         raise Meaningless
-    return int(found)
+    return int(result)
 
 
 _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -134,8 +134,8 @@ _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 def flag(value: Any) -> bool:
     """Read a boolean; 1, 0, and texts such as "true" and "no" become booleans."""
-    if isinstance(value, str | int) and (known := _FLAGS.get(str(value).strip().lower())) is not None:
-        return known
+    if isinstance(value, str | int) and (result := _FLAGS.get(str(value).strip().lower())) is not None:
+        return result
     raise Meaningless
 
 
@@ -143,8 +143,8 @@ def _values(value: Any) -> list[Any]:
     """Read the values of `enum`, without duplicates; a single value becomes a list."""
     if isinstance(value, Mapping):
         raise Meaningless
-    given = cast("list[Any]", value) if isinstance(value, list) else [value]
-    once = {json.dumps(one, sort_keys=True): one for one in given if not _is_odd(one)}
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    once = {json.dumps(one, sort_keys=True): one for one in items if not _is_odd(one)}
     if not once:
         raise Meaningless
     return list(once.values())
@@ -165,14 +165,14 @@ def schemas(value: Any) -> Json:
     """Read an object that maps names to schemas; an empty list, or a list of schemas with a key "name", becomes one."""
     if isinstance(value, Mapping):
         return dict(cast("Json", value))
-    named: Json = {}
-    for one in cast("list[Any]", value) if isinstance(value, list) else [None]:
-        match one:
+    by_name: Json = {}
+    for entry in cast("list[Any]", value) if isinstance(value, list) else [None]:
+        match entry:
             case {"name": str(name)}:
-                named[name] = {keyword: inner for keyword, inner in cast("Json", one).items() if keyword != "name"}
+                by_name[name] = {keyword: inner for keyword, inner in cast("Json", entry).items() if keyword != "name"}
             case _:
                 raise Meaningless
-    return named
+    return by_name
 
 
 def _branches(value: Any) -> list[Any]:
@@ -223,7 +223,7 @@ def _several(value: Any) -> list[Any]:
 
 
 def _needs(value: Any) -> dict[str, list[str]]:
-    return {name: names(needed) for name, needed in schemas(value).items()}
+    return {name: names(entry) for name, entry in schemas(value).items()}
 
 
 MAPS = NAMED_SCHEMAS - {"dependencies"}

@@ -117,21 +117,21 @@ class Rate:
 
     def take(self, kind: str) -> bool:
         """Count one message, and return whether it can pass."""
-        left, now = self._refilled(kind)
-        self._left[kind] = (left - 1 if left >= 1 else left, now)
+        tokens, now = self._refilled(kind)
+        self._left[kind] = (tokens - 1 if tokens >= 1 else tokens, now)
         if len(self._left) > KINDS:
             self._left.pop(next(iter(self._left)))
-        return left >= 1
+        return tokens >= 1
 
     def wait(self, kind: str) -> float:
         """Return the seconds until the next message of this kind can pass."""
-        left, _ = self._refilled(kind)
-        return max(0.0, (1 - left) / PER_SECOND)
+        tokens, _ = self._refilled(kind)
+        return max(0.0, (1 - tokens) / PER_SECOND)
 
     def _refilled(self, kind: str) -> tuple[float, float]:
         now = self._clock()
-        left, then = self._left.get(kind, (self._burst, now))
-        return min(self._burst, left + (now - then) * PER_SECOND), now
+        tokens, then = self._left.get(kind, (self._burst, now))
+        return min(self._burst, tokens + (now - then) * PER_SECOND), now
 
 
 class Brake:
@@ -201,8 +201,8 @@ def schema_problem(schema: Mapping[str, Any]) -> str | None:
     try:
         nodes = _SchemaCost(schema).nodes("#", frozenset())
         if nodes > SCHEMA_NODES:
-            found = min(nodes, 10**9)  # 2^n would have too many digits for a message.
-            return f"it has {found} parts once its references are followed, over the limit of {SCHEMA_NODES}"
+            count = min(nodes, 10**9)  # 2^n would have too many digits for a message.
+            return f"it has {count} parts once its references are followed, over the limit of {SCHEMA_NODES}"
     except CostlySchema as error:
         return str(error)
     except RecursionError:
@@ -228,9 +228,9 @@ class _SchemaCost:
         if pointer not in self._known:
             # A recursive reference through properties or items counts as 1: the depth of the arguments limits it.
             self._known[pointer] = 1
-            if (found := resolve(self._root, pointer)) is NOWHERE:
+            if (target := resolve(self._root, pointer)) is NOWHERE:
                 raise CostlySchema(f"its reference {pointer[:100]} leads nowhere")
-            self._known[pointer] = self._count(found, within | {pointer})
+            self._known[pointer] = self._count(target, within | {pointer})
         return self._known[pointer]
 
     def _count(self, schema: Any, within: frozenset[str]) -> int:
@@ -265,21 +265,21 @@ NOWHERE: Any = object()
 
 def resolve(root: Mapping[str, Any], pointer: str) -> Any:
     """Return the target of a reference inside a schema, such as "#/$defs/x", or NOWHERE if it does not exist."""
-    found: Any = root
+    value: Any = root
     for step in pointer.split("/")[1:]:
         key = unquote(step).replace("~1", "/").replace("~0", "~")
         try:
-            found = cast("list[Any]", found)[int(key)] if isinstance(found, list) else found[key]
+            value = cast("list[Any]", value)[int(key)] if isinstance(value, list) else value[key]
         except (LookupError, TypeError, ValueError):
             return NOWHERE
-    return found
+    return value
 
 
 def unrolled_size(pattern: str) -> int:
     """Return the approximate length of a regular expression with its repetitions written out."""
     counts = [(bool(of_group), int(count)) for of_group, count in _REPETITION.findall(pattern)]
-    nested = prod(max(1, count) for of_group, count in counts if of_group)
-    return (len(pattern) + sum(count for of_group, count in counts if not of_group)) * nested
+    factor = prod(max(1, count) for of_group, count in counts if of_group)
+    return (len(pattern) + sum(count for of_group, count in counts if not of_group)) * factor
 
 
 def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -31,13 +31,13 @@ def mend(schema: Mapping[str, Any], check: Compiles | None = None) -> tuple[Json
     root = dict(schema)
     _move_components(root)
     mender = _Mender(root, check)
-    mended = mender.mended(root)
-    if "object" in kinds_of({"type": "object", **mended}):
-        mended["type"] = "object"  # Arguments are always an object, even if the schema allows other types.
-    named = str(mended.get("$schema", ""))
-    if not _DRAFT.fullmatch(named) or (mended != schema and "2020-12" not in named):
-        mended.pop("$schema", None)  # A repaired schema is in the current draft, 2020-12.
-    return mended, mender.dropped
+    result = mender.mended(root)
+    if "object" in kinds_of({"type": "object", **result}):
+        result["type"] = "object"  # Arguments are always an object, even if the schema allows other types.
+    draft = str(result.get("$schema", ""))
+    if not _DRAFT.fullmatch(draft) or (result != schema and "2020-12" not in draft):
+        result.pop("$schema", None)  # A repaired schema is in the current draft, 2020-12.
+    return result, mender.dropped
 
 
 _DRAFT = re.compile(r"https?://json-schema\.org/(?:draft-0[467]|draft/20(?:19-09|20-12))/schema#?")
@@ -51,9 +51,9 @@ class PatternCheck:
 
     def __call__(self, pattern: str) -> bool:
         """Return whether a regular expression compiles. After the time is used up, return False for all."""
-        begun = time.thread_time()
+        start = time.thread_time()
         usable = self._left > 0 and compiles(pattern)
-        self._left -= time.thread_time() - begun
+        self._left -= time.thread_time() - start
         return usable
 
 
@@ -111,7 +111,7 @@ class _Mender:
 
 @dataclass(slots=True)
 class _Place:
-    """A schema under repair, at `path` in the whole schema. The rows replace values in `node`; they edit none."""
+    """A schema under repair, at `path` in the whole schema. The rows replace values in `node` but never modify them."""
 
     mender: _Mender
     node: Json
@@ -139,18 +139,22 @@ def _nulls(place: _Place) -> None:
 
 def _types(place: _Place) -> None:
     """Replace types that JSON Schema does not have, such as "str", "any", "INTEGER" and "list[str]"."""
-    given = place.node.get("type", "object")
-    kinds = cast("list[Any]", given) if isinstance(given, list) else [given]
+    declaration = place.node.get("type", "object")
+    kinds = cast("list[Any]", declaration) if isinstance(declaration, list) else [declaration]
     if kinds and all(isinstance(kind, str) and kind and keywords.TYPES.get(kind) == kind for kind in kinds):
         if len(set(kinds)) < len(kinds):
             place.node["type"] = list(dict.fromkeys(kinds))
         return
     try:
-        meant = keywords.union(kinds) if isinstance(given, list) else keywords.type_schema(keywords.string(given))
+        replacement = (
+            keywords.union(kinds)
+            if isinstance(declaration, list)
+            else keywords.type_schema(keywords.string(declaration))
+        )
     except Meaningless:
         place.drop("type")
         return
-    place.node = meant | {keyword: value for keyword, value in place.node.items() if keyword != "type"}
+    place.node = replacement | {keyword: value for keyword, value in place.node.items() if keyword != "type"}
 
 
 def _bounds(place: _Place) -> None:
@@ -158,12 +162,12 @@ def _bounds(place: _Place) -> None:
 
     In draft 4, `exclusiveMinimum` is a boolean beside `minimum`. In draft 3, `multipleOf` is called `divisibleBy`.
     """
-    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        said = str(place.node.get(exclusive)).lower()
-        if said == "false":
+    for inclusive, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        flag = str(place.node.get(exclusive)).lower()
+        if flag == "false":
             del place.node[exclusive]
-        elif said == "true" and bound in place.node:
-            place.node[exclusive] = place.node.pop(bound)
+        elif flag == "true" and inclusive in place.node:
+            place.node[exclusive] = place.node.pop(inclusive)
     if "divisibleBy" in place.node:
         place.node.setdefault("multipleOf", place.node.pop("divisibleBy"))
 
@@ -187,9 +191,9 @@ def _dependencies(place: _Place) -> None:
     if "dependencies" not in place.node:
         return
     place.read("dependencies", keywords.schemas)
-    for name, needed in cast("Json", place.node.pop("dependencies", {})).items():
-        keyword = "dependentRequired" if isinstance(needed, list | str) else "dependentSchemas"
-        value = keywords.names(needed) if isinstance(needed, list | str) else needed
+    for name, requirement in cast("Json", place.node.pop("dependencies", {})).items():
+        keyword = "dependentRequired" if isinstance(requirement, list | str) else "dependentSchemas"
+        value = keywords.names(requirement) if isinstance(requirement, list | str) else requirement
         place.node[keyword] = {**place.node.get(keyword, {}), name: value}
 
 
@@ -221,10 +225,10 @@ def _target(reference: str, root: Json) -> str:
     if pointer == "#" or (pointer.startswith("#/") and limits.resolve(root, pointer) is not limits.NOWHERE):
         return pointer
     name = pointer.rpartition("/")[2].removeprefix("#")
-    for defined in ("$defs", "definitions") if "://" not in pointer else ():
-        schemas = root.get(defined)
+    for keyword in ("$defs", "definitions") if "://" not in pointer else ():
+        schemas = root.get(keyword)
         if isinstance(schemas, Mapping) and unquote(name) in schemas:
-            return f"#/{defined}/{name}"
+            return f"#/{keyword}/{name}"
     raise Meaningless
 
 
@@ -241,7 +245,7 @@ def _own_required(place: _Place) -> None:
 
     The rows of the outer schema ran before, and have added the property to the outer list `required`.
     """
-    if isinstance(said := place.node.get("required"), bool | int) or str(said).lower() in ("true", "false"):
+    if isinstance(value := place.node.get("required"), bool | int) or str(value).lower() in ("true", "false"):
         place.node.pop("required", None)
 
 
@@ -270,11 +274,13 @@ def _required(place: _Place) -> None:
     A property with `"required": true` is added to the list. A name in the list without a description gets a property.
     """
     properties = cast("Json", place.node.get("properties", {}))
-    said = [name for name, one in properties.items() if isinstance(one, Mapping) and _is_required(cast("Json", one))]
-    required = list(dict.fromkeys((*place.node.get("required", ()), *said)))
-    if said:
-        place.node["required"] = required
-    unknown = [name for name in required if name not in properties]
+    own_names = [
+        name for name, one in properties.items() if isinstance(one, Mapping) and _is_required(cast("Json", one))
+    ]
+    names = list(dict.fromkeys((*place.node.get("required", ()), *own_names)))
+    if own_names:
+        place.node["required"] = names
+    unknown = [name for name in names if name not in properties]
     if unknown and ("properties" in place.node or "object" in kinds_of(place.node)):
         place.node["properties"] = {**properties, **dict.fromkeys(unknown, cast("Json", {}))}
 
@@ -306,11 +312,11 @@ def _patterns(place: _Place) -> None:
     if "pattern" in place.node and not place.mender.takes(place.node["pattern"]):
         place.drop("pattern")
     by_pattern = cast("Json", place.node.get("patternProperties", {}))
-    lost = [pattern for pattern in by_pattern if not place.mender.takes(pattern)]
-    for pattern in lost:
+    unusable = [pattern for pattern in by_pattern if not place.mender.takes(pattern)]
+    for pattern in unusable:
         place.mender.drop("patternProperties", pattern, place.path)
-    if lost:
-        place.node["patternProperties"] = {one: value for one, value in by_pattern.items() if one not in lost}
+    if unusable:
+        place.node["patternProperties"] = {one: value for one, value in by_pattern.items() if one not in unusable}
         place.node.pop("additionalProperties", None)  # It would refuse properties that the dropped patterns allow.
 
 

@@ -44,18 +44,18 @@ def visible(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]
     pairs = list(dict.fromkeys((alias, tool) for alias, tools in listings.items() for tool in tools))
     owners = Counter(tool for _, tool in pairs)
     plain = {pair: pair[1] for pair in pairs if owners[pair[1]] == 1 and _may_stay(*pair, listings)}
-    prefixed = {pair: _prefixed(*pair) for pair in pairs if pair not in plain}
-    claims = Counter((*plain.values(), *prefixed.values()))
-    unique = {pair: name for pair, name in prefixed.items() if claims[name] == 1 and len(name) <= LONGEST}
+    long_names = {pair: _prefixed(*pair) for pair in pairs if pair not in plain}
+    claims = Counter((*plain.values(), *long_names.values()))
+    unique = {pair: name for pair, name in long_names.items() if claims[name] == 1 and len(name) <= LONGEST}
     names = plain | unique
-    taken = set(names.values())
+    in_use = set(names.values())
     for pair in pairs:
         if pair not in names:
-            name = _hashed(prefixed[pair], *pair)
-            while name in taken:  # The hash collides by chance, or a server chose such a name.
+            name = _hashed(long_names[pair], *pair)
+            while name in in_use:  # The hash collides by chance, or a server chose such a name.
                 name = _hashed(name, name, *pair)
             names[pair] = name
-            taken.add(name)
+            in_use.add(name)
     return {pair: names[pair] for pair in pairs}
 
 

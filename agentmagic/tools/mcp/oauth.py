@@ -89,57 +89,57 @@ class Authorization:
     async def flow(self, request: "httpx2.Request") -> "AsyncGenerator[httpx2.Request, httpx2.Response]":
         """Send a request. If the server refuses the token, get a new one and send the request again."""
         for _ in range(limits.TOKENS_TRIED):
-            used = self._grant.access
-            if used:
-                request.headers["Authorization"] = f"Bearer {used}"
+            token = self._grant.access
+            if token:
+                request.headers["Authorization"] = f"Bearer {token}"
             response = yield request
             self.problem = ""
             if not _asks_for_token(response):
                 return
-            if not await self._has_better(request, response, used):
+            if not await self._has_better(request, response, token):
                 if self.problem:
                     replace_answer(response, failure(response.status_code, self.problem))
                 return
 
-    async def _has_better(self, request: "httpx2.Request", refused: "httpx2.Response", used: str | None) -> bool:
+    async def _has_better(self, request: "httpx2.Request", refusal: "httpx2.Response", token: str | None) -> bool:
         if request.method == "DELETE":  # A DELETE only ends the session: do not ask the user for it.
             return False
         try:
             async with self._lock:
-                if self._grant.access == used:
+                if self._grant.access == token:
                     await self._grant.load()  # Another kernel, or an earlier one, may have stored a token.
-                if self._grant.access == used:
-                    await self._obtain(request, refused)
+                if self._grant.access == token:
+                    await self._obtain(request, refusal)
         except Exception as error:  # noqa: BLE001  (the server's refusal stands, and we explain it in our words)
-            words = _words(error, self._grant.url)
+            reason = _words(error, self._grant.url)
             if self._asked and not isinstance(error, Interrupted):
-                self.in_vain = words
-            status = f"HTTP {refused.status_code}"
-            self.problem = words if status in words else f"{status}: {words}"
+                self.in_vain = reason
+            status = f"HTTP {refusal.status_code}"
+            self.problem = reason if status in reason else f"{status}: {reason}"
             return False
         return True
 
-    async def _obtain(self, request: "httpx2.Request", refused: "httpx2.Response") -> None:
+    async def _obtain(self, request: "httpx2.Request", refusal: "httpx2.Response") -> None:
         """Refresh the token, or ask the user to authorize a new one.
 
         Raises NotAuthorized if there is no new token, and the exceptions of the library.
         """
-        used, fed, self._asked = self._grant.access, False, False
-        async with AsyncExitStack() as opened:
-            client = await opened.enter_async_context(_make_client())
+        token, is_refusal_sent, self._asked = self._grant.access, False, False
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(_make_client())
             prompt = _AuthorizationPrompt(self._pending, self._grant.url)
             provider = self._provider(prompt)
-            if refused.status_code == _REFUSED:
+            if refusal.status_code == _REFUSED:
                 provider.context.token_expiry_time = 1.0  # A time long ago: the library then refreshes the token first.
-            flow = await opened.enter_async_context(aclosing(provider.async_auth_flow(request)))
+            flow = await stack.enter_async_context(aclosing(provider.async_auth_flow(request)))
             outgoing = await anext(flow)
             # The library yields our original request once it has a token. If that token was refused before, send it the
             # refusal once; the library then starts a new authorization.
-            while outgoing is not request or not (fed or _has_other_token(provider, used)):
+            while outgoing is not request or not (is_refusal_sent or _has_other_token(provider, token)):
                 if outgoing is request:
-                    fed = True
-                    await self._prepare(provider, prompt, opened, refused)
-                    outgoing = await flow.asend(refused)
+                    is_refusal_sent = True
+                    await self._prepare(provider, prompt, stack, refusal)
+                    outgoing = await flow.asend(refusal)
                 else:
                     response = await _send(client, outgoing, self._grant.url)
                     outgoing = await _next_request(flow, response, provider)
@@ -168,8 +168,8 @@ class Authorization:
         self,
         provider: "OAuthClientProvider",
         prompt: "_AuthorizationPrompt",
-        opened: AsyncExitStack,
-        refused: "httpx2.Response",
+        stack: AsyncExitStack,
+        refusal: "httpx2.Response",
     ) -> None:
         """Prepare an authorization by the user: open the redirect address, and set it in the client's registration.
 
@@ -183,11 +183,11 @@ class Authorization:
             raise NotAuthorized(self.in_vain)
         if not await self._pending.attended():
             raise NotAuthorized(
-                f"it asks to be authorized (HTTP {refused.status_code}), and no one is there to do so; connect it once "
+                f"it asks to be authorized (HTTP {refusal.status_code}), and no one is there to do so; connect it once "
                 f"in a notebook, with %mcp add, {_OTHERWISE}"
             )
         if self._consents >= limits.CONSENTS:
-            rights = f" It wants: {wanted}." if (wanted := scope_of(refused)) else ""
+            rights = f" It wants: {scope}." if (scope := scope_of(refusal)) else ""
             raise NotAuthorized(
                 f"it was authorized {self._consents} times and asks for more each time.{rights} "
                 "Restart the server to be asked again"
@@ -195,14 +195,14 @@ class Authorization:
         self._asked = True
         self._consents += 1
         server = self._grant.server
-        prompt.redirect = await opened.enter_async_context(Redirect(server.callback_port))
+        prompt.redirect = await stack.enter_async_context(Redirect(server.callback_port))
         provider.context.client_metadata.redirect_uris = [AnyUrl(prompt.redirect.address)]
         provider.context.client_info = None
         if server.client_id:
             method = "client_secret_basic" if server.client_secret else "none"
-            known = {"client_id": server.client_id, "client_secret": server.client_secret or None}
+            credentials = {"client_id": server.client_id, "client_secret": server.client_secret or None}
             provider.context.client_info = OAuthClientInformationFull.model_validate(
-                {**known, "redirect_uris": [prompt.redirect.address], "token_endpoint_auth_method": method}
+                {**credentials, "redirect_uris": [prompt.redirect.address], "token_endpoint_auth_method": method}
             )
         # Clear the stored metadata: the servers may have moved since it was stored.
         provider.context.oauth_metadata = provider.context.protected_resource_metadata = None
@@ -238,34 +238,34 @@ class _AuthorizationPrompt:
         if redirect is None:
             raise NotAuthorized("it was not authorized")
         redirect.state = parse_qs(urlsplit(self._page).query)["state"][-1]
-        typed = asyncio.ensure_future(self._typed_answer(redirect.state))
+        question = asyncio.ensure_future(self._typed_answer(redirect.state))
         # Retrieve the exception: if the browser answers first, no other code does so, and asyncio would log it.
-        typed.add_done_callback(lambda task: task.cancelled() or task.exception())
+        question.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             done, _ = await asyncio.wait(
-                (typed, redirect.answer), timeout=USER_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                (question, redirect.answer), timeout=USER_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            typed.cancel()
-            await asyncio.wait((typed,), timeout=GRACE)
+            question.cancel()
+            await asyncio.wait((question,), timeout=GRACE)
         if redirect.answer.done():
             return redirect.answer.result()
-        if typed.cancelled():
+        if question.cancelled():
             raise (
                 Interrupted("no caller waits for it any more")
                 if done
                 else NotAuthorized("it was not authorized in time")
             )
-        return typed.result()
+        return question.result()
 
     async def _typed_answer(self, state: str) -> "RedirectAnswer":
         note = _KEPT if await keyring_usable() else _UNKEPT
         for _ in range(TRIES):
-            pasted = await self._pending.authorize(self._page, note, self._scope)
-            if not pasted.strip():
+            address = await self._pending.authorize(self._page, note, self._scope)
+            if not address.strip():
                 raise NotAuthorized("it was not authorized")
             try:
-                answer = read_redirect(pasted)
+                answer = read_redirect(address)
             except ValueError as error:
                 note = str(error)
                 continue
@@ -295,10 +295,10 @@ def read_redirect(address: str) -> RedirectAnswer:
     The message of the error is a sentence for the user.
     """
     try:
-        given = parse_qs(urlsplit(address.strip()).query, max_num_fields=20)
+        query = parse_qs(urlsplit(address.strip()).query, max_num_fields=20)
     except ValueError:
         raise ValueError("That address cannot be read.") from None
-    values = {name: found[0] for name, found in given.items()}
+    values = {name: texts[0] for name, texts in query.items()}
     error = one_line(redact(f"{values.get('error', '')} {values.get('error_description', '')}"), 300)
     if "state" not in values or not (error or "code" in values):
         raise ValueError("That address holds no answer: it should have code=... and state=... in it.")
@@ -401,9 +401,9 @@ async def _next_request(flow: "Flow", response: "httpx2.Response", provider: "OA
         raise
 
 
-def _has_other_token(provider: "OAuthClientProvider", used: str | None) -> bool:
+def _has_other_token(provider: "OAuthClientProvider", token: str | None) -> bool:
     current = provider.context.current_tokens
-    return current is not None and current.access_token != used
+    return current is not None and current.access_token != token
 
 
 def _make_client() -> "httpx2.AsyncClient":
@@ -444,8 +444,10 @@ def _words(error: Exception, url: str) -> str:
         case TimeoutError():
             return f"its authorization server did not answer within {limits.AUTH_SECONDS:g} s"
         case OAuthRegistrationError():
-            said = one_line(redact(str(error)), 300)
-            return f"its authorization server registers no clients ({said}); give its entry a client_id, {_OTHERWISE}"
+            message = one_line(redact(str(error)), 300)
+            return (
+                f"its authorization server registers no clients ({message}); give its entry a client_id, {_OTHERWISE}"
+            )
         case _:
-            said = one_line(redact(f"{type(error).__name__}: {error}"), 300)
-            return f"{url} could not be authorized ({said}); try again, {_OTHERWISE}"
+            message = one_line(redact(f"{type(error).__name__}: {error}"), 300)
+            return f"{url} could not be authorized ({message}); try again, {_OTHERWISE}"

@@ -104,12 +104,14 @@ class ServerHost:
         """
         if self.complete is None:
             return None
-        said = [("instructions", request.instructions)] if request.instructions else []
-        said += [(message.role, _shown(message)) for message in request.messages]
-        words = "\n".join(f"{who}: {cut(redact(text), limits.SAMPLE_SHOWN // max(len(said), 1))}" for who, text in said)
+        lines = [("instructions", request.instructions)] if request.instructions else []
+        lines += [(message.role, _shown(message)) for message in request.messages]
+        summary = "\n".join(
+            f"{who}: {cut(redact(text), limits.SAMPLE_SHOWN // max(len(lines), 1))}" for who, text in lines
+        )
         question = (
             f"The server {request.server!r} wants your model to answer, in up to {request.max_tokens} tokens:\n"
-            f"{words}\nSend it? [y/n]"
+            f"{summary}\nSend it? [y/n]"
         )
         return None if await ask_agreement(question, call) else await self.complete(request, call)
 

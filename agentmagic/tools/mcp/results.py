@@ -47,24 +47,24 @@ def repair_result(method: str, result: Json, *, modern: bool) -> None:
     if isinstance(cursor := result.get("nextCursor"), int):
         result["nextCursor"] = str(cursor)
     # Some servers write true or [] for a capability without options; the library expects {}.
-    if isinstance(offered := result.get("capabilities"), Mapping):
-        known = cast("Json", offered).items()
-        result["capabilities"] = {name: {} if value is True or value == [] else value for name, value in known}
+    if isinstance(capabilities := result.get("capabilities"), Mapping):
+        pairs = cast("Json", capabilities).items()
+        result["capabilities"] = {name: {} if value is True or value == [] else value for name, value in pairs}
     entries: list[Any] | None = None
-    if listed := LISTS.get(method):
-        given = result.pop(listed, [])
-        entries = cast("list[Any]", given) if isinstance(given, list) else [given]
+    if list_name := LISTS.get(method):
+        content = result.pop(list_name, [])
+        entries = cast("list[Any]", content) if isinstance(content, list) else [content]
         if method == "tools/call":
             entries = [_block(block) for block in entries if block is not None]
             _repair_call(result, modern=modern)
         elif method != "tools/list":
             single = _single_blocks(entries) if method == "prompts/get" else entries
-            fitted = (_fitted(listed, entry) for entry in islice(single, limits.RESULT_LISTS[listed]))
-            entries = [entry for entry in fitted if entry is not None]
-        result[listed] = []  # Each entry was validated by itself, so leave them out here.
+            repairs = (_fitted(list_name, entry) for entry in islice(single, limits.RESULT_LISTS[list_name]))
+            entries = [entry for entry in repairs if entry is not None]
+        result[list_name] = []  # Each entry was validated by itself, so leave them out here.
     _fit(result, *_models_of_result(method, modern=modern))
-    if listed:
-        result[listed] = entries
+    if list_name:
+        result[list_name] = entries
 
 
 def _single_blocks(entries: list[Any]) -> Iterator[Any]:
@@ -87,19 +87,19 @@ def _repair_call(result: Json, *, modern: bool) -> None:
             result["isError"] = keywords.flag(result["isError"])
         except keywords.Meaningless:
             del result["isError"]
-    structured = result.get("structuredContent", {})
-    if not modern and not isinstance(structured, Mapping):
-        result["structuredContent"] = {"result": structured}  # The SDK's servers wrap other values like this.
+    content = result.get("structuredContent", {})
+    if not modern and not isinstance(content, Mapping):
+        result["structuredContent"] = {"result": content}  # The SDK's servers wrap other values like this.
 
 
-def _block(given: Any) -> Json:
+def _block(entry: Any) -> Json:
     """Return a content block that the library accepts; if a block is invalid, a text block that says so."""
-    if not isinstance(given, Mapping):
-        return _text(given)
-    block = {name: value for name, value in cast("Json", given).items() if value is not None}
-    kind = block.get("type", next((kind for kind, field in _TELLING.items() if field in given), None))
+    if not isinstance(entry, Mapping):
+        return _text(entry)
+    block = {name: value for name, value in cast("Json", entry).items() if value is not None}
+    kind = block.get("type", next((kind for kind, field in _TELLING.items() if field in entry), None))
     if not isinstance(kind, str):
-        return _text(given)
+        return _text(entry)
     block["type"] = kind
     if kind == "text":
         block |= _text(block.get("text", ""))
@@ -128,15 +128,15 @@ def _as_text(value: Any) -> str:
 
 def _fitted(kind: str, entry: Any) -> Json | None:
     """Return an entry without its invalid fields, or None if the library does not accept the rest either."""
-    given = cast("Json", entry) if isinstance(entry, Mapping) else {}
-    fitted = {name: value for name, value in given.items() if value is not None}
-    if kind == "messages" and "content" in given:
-        fitted["content"] = _block(given["content"])
+    fields = cast("Json", entry) if isinstance(entry, Mapping) else {}
+    result = {name: value for name, value in fields.items() if value is not None}
+    if kind == "messages" and "content" in fields:
+        result["content"] = _block(fields["content"])
     if kind == "contents":
-        kind = "blob" if "blob" in fitted and not isinstance(fitted.get("text"), str) else kind
-        if "text" in fitted:
-            fitted["text"] = _as_text(fitted["text"])
-    return fitted if _fit(fitted, _models()[kind]) else None
+        kind = "blob" if "blob" in result and not isinstance(result.get("text"), str) else kind
+        if "text" in result:
+            result["text"] = _as_text(result["text"])
+    return result if _fit(result, _models()[kind]) else None
 
 
 def _fit(value: Json, *models: "type[BaseModel]") -> bool:
@@ -161,28 +161,28 @@ def _mend(value: Json, error: "ValidationError") -> bool:
     deepest = None if error.error_count() <= MOST_ERRORS else 1
     for one in error.errors(include_url=False, include_context=False, include_input=False):
         path = one["loc"][:deepest]
-        found, place = _reached(value, path)
+        parent, location = _reached(value, path)
         is_lacking = one["type"] == "missing" and path == one["loc"] and path[-1] in _STAND_INS
-        if is_lacking and (stand_in := _STAND_INS[path[-1]](found)) is not None:
-            found[path[-1]] = stand_in
-        elif not place:
+        if is_lacking and (stand_in := _STAND_INS[path[-1]](parent)) is not None:
+            parent[path[-1]] = stand_in
+        elif not location:
             return False
         else:
-            wrong.add(place)  # For a missing required field, this is the path of the object without it.
-    for place in sorted(wrong, reverse=True):  # From the end, so that the indexes of earlier items stay valid.
-        del _reached(value, place[:-1])[0][place[-1]]
+            wrong.add(location)  # For a missing required field, this is the path of the object without it.
+    for location in sorted(wrong, reverse=True):  # From the end, so that the indexes of earlier items stay valid.
+        del _reached(value, location[:-1])[0][location[-1]]
     return True
 
 
 def _reached(value: Json, path: Sequence[int | str]) -> tuple[Any, tuple[int | str, ...]]:
     """Follow a path into a value as far as possible. Return the value at that point, and the path up to it."""
-    found: Any = value
-    for taken, step in enumerate(path):
+    target: Any = value
+    for count, step in enumerate(path):
         try:
-            found = found[step]
+            target = target[step]
         except (LookupError, TypeError):
-            return found, tuple(path[:taken])
-    return found, tuple(path)
+            return target, tuple(path[:count])
+    return target, tuple(path)
 
 
 _STAND_INS: dict[int | str, Callable[[Json], Any]] = {

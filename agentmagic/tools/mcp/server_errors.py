@@ -75,10 +75,10 @@ def said(error: BaseException) -> str:
     """Return the message of an error; for an error from a server, its `data` is appended."""
     from mcp import MCPError, types
 
-    words = clean_lines(str(error)[: limits.FAILURE])
+    message = clean_lines(str(error)[: limits.FAILURE])
     if not isinstance(error, MCPError) or error.data is None or error.code == types.URL_ELICITATION_REQUIRED:
-        return words
-    return f"{words} ({one_line(written_json(error.data), limits.ERROR)})"
+        return message
+    return f"{message} ({one_line(written_json(error.data), limits.ERROR)})"
 
 
 def http_error(status: int, problem: str, answer: Mapping[str, Any] | None, *, in_session: bool) -> dict[str, Any]:
@@ -89,13 +89,13 @@ def http_error(status: int, problem: str, answer: Mapping[str, Any] | None, *, i
     """
     is_about_session = answer is None or _ABOUT_SESSION.search(answer["message"]) is not None
     is_about_request = answer is not None and answer["code"] in _OF_REQUESTS and not is_about_session
-    forgotten = {"code": HTTP_FAILED, "message": _UNKNOWN_SESSION.format(status)}
+    session_error = {"code": HTTP_FAILED, "message": _UNKNOWN_SESSION.format(status)}
     # In the protocol, 404 means that the session has expired and the request was not executed. Some servers answer 400
     # or 410 instead, for which the protocol does not promise that.
     if in_session and status == HTTPStatus.NOT_FOUND and not is_about_request:
-        return forgotten | {"data": _EXPIRED}
+        return session_error | {"data": _EXPIRED}
     if in_session and status in (HTTPStatus.BAD_REQUEST, HTTPStatus.GONE) and is_about_session:
-        return forgotten
+        return session_error
     return failure(status, problem) if answer is None else {**answer, "message": f"{answer['message']} (HTTP {status})"}
 
 
@@ -149,9 +149,9 @@ def reason(transport: Transport, error: BaseException) -> str:
             why = str(error)
         case Http(), _ if type(error).__module__.startswith("httpx2"):
             response = getattr(error, "response", None)
-            answered = response and http_problem(transport.url, response.status_code, response.headers)
+            problem = response and http_problem(transport.url, response.status_code, response.headers)
             unreachable = f"{transport.url} cannot be reached ({type(error).__name__})"
-            why = answered or f"{unreachable}; check the URL and that the server runs"
+            why = problem or f"{unreachable}; check the URL and that the server runs"
             if fault := route_fault(error):
                 why = f"{transport.url} cannot be reached: {fault.what}; {fault.advice}"
         case _ if str(error) == CLOSED:

@@ -82,17 +82,17 @@ class ServerRequests:
 
     def callbacks(self) -> dict[str, Any]:
         """Return the callbacks as arguments for the library's `Client`, which announces them to the server."""
-        given: dict[str, Any] = {"elicitation_callback": self.elicit, "logging_callback": self._keep_log}
+        arguments: dict[str, Any] = {"elicitation_callback": self.elicit, "logging_callback": self._keep_log}
         if self.pending.host.complete is not None:
-            given["sampling_callback"] = self._sample
+            arguments["sampling_callback"] = self._sample
         # Offer roots only if there are any: some servers replace the folders of their command line with the roots.
         if self._roots:
-            given["list_roots_callback"] = self._list_roots
-        return given
+            arguments["list_roots_callback"] = self._list_roots
+        return arguments
 
     async def _keep_log(self, params: "types.LoggingMessageNotificationParams") -> None:
-        words = params.data if isinstance(params.data, str) else repr(params.data)
-        self.log.append(LogLine(params.level, one_line(params.logger or "", 100), one_line(words, limits.LOG_TEXT)))
+        text = params.data if isinstance(params.data, str) else repr(params.data)
+        self.log.append(LogLine(params.level, one_line(params.logger or "", 100), one_line(text, limits.LOG_TEXT)))
 
     async def _list_roots(self, _context: Any) -> "types.ListRootsResult":
         from mcp import types
@@ -135,8 +135,8 @@ class ServerRequests:
         if (problem := address_problem(url, limits.ADDRESS)) is not None:
             call.note(f"It asked for a visit to an address, which was refused: {problem}.")
             return types.ElicitResult(action="decline")
-        agreed = await self._ask(call, ask_visit(self.pending.server, message, url, call.context))
-        return types.ElicitResult(action="accept" if agreed else "decline")
+        consent = await self._ask(call, ask_visit(self.pending.server, message, url, call.context))
+        return types.ElicitResult(action="accept" if consent else "decline")
 
     async def visit_first(self, error: BaseException) -> str:
         """Ask the user to visit the addresses that a server requires before a call; return a sentence on the outcome.
@@ -149,14 +149,14 @@ class ServerRequests:
         if not isinstance(error, MCPError) or error.code != types.URL_ELICITATION_REQUIRED:
             return ""
         try:
-            demanded = types.ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
+            visits = types.ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
         except ValidationError:
             return ""
-        if not demanded:
+        if not visits:
             return ""
-        answers = [await self.elicit(None, one) for one in demanded[: limits.QUESTIONS]]
-        agreed = all(one.action == "accept" for one in answers)
-        return "The user agreed to visit it; call again." if agreed else "The user did not agree to visit it."
+        answers = [await self.elicit(None, one) for one in visits[: limits.QUESTIONS]]
+        consent = all(one.action == "accept" for one in answers)
+        return "The user agreed to visit it; call again." if consent else "The user did not agree to visit it."
 
     async def _sample(
         self, _context: Any, params: "types.CreateMessageRequestParams"
@@ -175,8 +175,8 @@ class ServerRequests:
             )
             call.note(note)
             return _refused(note)
-        given = params.messages[: limits.SAMPLE_MESSAGES]
-        messages = tuple(Message(one.role, to_parts(one.content_as_list)) for one in given)
+        raw_messages = params.messages[: limits.SAMPLE_MESSAGES]
+        messages = tuple(Message(one.role, to_parts(one.content_as_list)) for one in raw_messages)
         instructions = clean_lines((params.system_prompt or "")[: limits.SAMPLE_INSTRUCTIONS])
         if _is_too_long(messages):
             call.note("It asked the model with more than can be sent, which was refused.")

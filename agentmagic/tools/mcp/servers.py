@@ -84,8 +84,8 @@ class _ListedServer:
         connection = self.connection
         if connection.failed_before and connection.declined:
             raise ServerError(connection.error)
-        failed = connection.failed_before and not connection.unauthorized
-        seconds = limits.RETRY if failed else limits.START_WAIT
+        is_retry = connection.failed_before and not connection.unauthorized
+        seconds = limits.RETRY if is_retry else limits.START_WAIT
         deadline = Deadline(seconds)
         try:
             async with deadline:
@@ -93,20 +93,22 @@ class _ListedServer:
                     return await self.list()
         except TimeoutError:
             how = f"is still starting after {seconds:g} s; its tools come with a later turn."
-            if failed:
+            if is_retry:
                 how = f"failed before and has not answered within {seconds:g} s now."
             raise ServerError(f"The MCP server {connection.name!r} {how}") from None
 
     async def list(self) -> "list[types.Tool]":
         """Return the usable tools, connecting to the server if needed. Raises ServerError."""
-        listed = await self.connection.list_tools()
-        if listed is not self.listed:
+        listing = await self.connection.list_tools()
+        if listing is not self.listed:
             # In a thread: compiling the schemas of hundreds of tools takes too long for the engine's loop.
-            self.tools, left_out, dropped = await asyncio.to_thread(_usable, listed)
+            self.tools, left_out, dropped_keywords = await asyncio.to_thread(_usable, listing)
             self.left_out = {**self.connection.left_out, **left_out}
             before = self.connection.dropped
-            self.dropped = {name: (*before.get(name, ()), *dropped.get(name, ())) for name in (*before, *dropped)}
-            self.listed = listed
+            self.dropped = {
+                name: (*before.get(name, ()), *dropped_keywords.get(name, ())) for name in (*before, *dropped_keywords)
+            }
+            self.listed = listing
         self.connection.on_change()
         return [tool for tool in self.tools if not self.is_disabled(tool.name)]
 
@@ -120,14 +122,14 @@ class _ListedServer:
         """Notices for the user about the tools in the last list: unusable tools, and keywords that were removed."""
         name = self.connection.name
         more = f"%mcp get {quote_word(name)} lists all."
-        if lost := [f"{tool} ({reason.rstrip('.')})" for tool, reason in self.left_out.items() if tool != MORE]:
-            yield f"The MCP server {name!r} has tools that cannot be used: {_some(lost)}. {more}"
+        if unusable := [f"{tool} ({reason.rstrip('.')})" for tool, reason in self.left_out.items() if tool != MORE]:
+            yield f"The MCP server {name!r} has tools that cannot be used: {_some(unusable)}. {more}"
         if MORE in self.left_out:
             yield f"The MCP server {name!r}: {self.left_out[MORE]}"
-        if dropped := [f"{tool} ({', '.join(found)})" for tool, found in self.dropped.items() if found]:
+        if entries := [f"{tool} ({', '.join(keywords)})" for tool, keywords in self.dropped.items() if keywords]:
             yield (
                 f"Schemas of the MCP server {name!r} have keywords that mean nothing here, so these tools are offered "
-                f"without them: {_some(dropped)}. {more}"
+                f"without them: {_some(entries)}. {more}"
             )
 
     def is_disabled(self, tool: str) -> bool:
@@ -169,19 +171,19 @@ class McpServers:
         extended. If it has failed, or its entry in a file has changed, it is replaced. Raises UsageError if another
         server has the name, and ServerError if the connection fails; its message says what to do.
         """
-        if (known := self._servers.get(name)) is not None:
-            before = known.connection.config
+        if (existing := self._servers.get(name)) is not None:
+            before = existing.connection.config
             if (before.transport, before.origin) == (config.transport, config.origin):
                 self.allow(name, config.allow)
                 if config.trust:
                     self.trust(name)
                 if connect:
-                    known.away = False
-                    await self._connect(known)
+                    existing.away = False
+                    await self._connect(existing)
                 return
             # If both entries come from the same file, the new one replaces the old one.
             same_file = before.origin and config.origin and before.origin.file == config.origin.file
-            if not (same_file or known.connection.state == "failed"):
+            if not (same_file or existing.connection.state == "failed"):
                 raise UsageError(f"There is a server {name!r} already. Remove it first, or choose another name.")
             await self._drop(name)
         server = self._servers[name] = self._make(name, config)
@@ -221,11 +223,11 @@ class McpServers:
 
     def check(self, name: str, patterns: Sequence[str] = ()) -> None:
         """Raise UsageError for an unknown name, and for a pattern that matches none of the server's known tools."""
-        known = self._known(name).names  # Empty before the first connection: every pattern is accepted then.
+        tools = self._known(name).names  # Empty before the first connection: every pattern is accepted then.
         for pattern in patterns:
-            if known and not any(fnmatchcase(tool, pattern) for tool in known):
-                hint = did_you_mean(pattern, known)
-                raise UsageError(f"The server {name!r} has no tool {pattern!r}.{hint} Its tools: {listed(known)}.")
+            if tools and not any(fnmatchcase(tool, pattern) for tool in tools):
+                hint = did_you_mean(pattern, tools)
+                raise UsageError(f"The server {name!r} has no tool {pattern!r}.{hint} Its tools: {listed(tools)}.")
 
     def allow(self, name: str, patterns: Sequence[str]) -> None:
         """Let tools of a server run without asking, by name or `fnmatch` pattern, from the next turn on.
@@ -261,8 +263,8 @@ class McpServers:
         """
         server = self._known(name)
         away = [tool.name for tool in server.tools if server.is_disabled(tool.name)]
-        kept = [tool for tool in away if not any(fnmatchcase(tool, pattern) for pattern in patterns)]
-        server.disabled = tuple(map(escape, kept))  # A name can contain characters such as * and [.
+        remaining = [tool for tool in away if not any(fnmatchcase(tool, pattern) for pattern in patterns)]
+        server.disabled = tuple(map(escape, remaining))  # A name can contain characters such as * and [.
         self._listeners.tell(None)
 
     def pending(self, name: str) -> str | None:
@@ -338,20 +340,22 @@ class McpServers:
     async def _tools(self, servers: Sequence[_ListedServer]) -> Sequence[Tool]:
         outcomes = await asyncio.gather(*(server.list_for_turn() for server in servers), return_exceptions=True)
         usable: dict[Connection, list[types.Tool]] = {}
-        failed: dict[Connection, ServerError] = {}
+        errors: dict[Connection, ServerError] = {}
         for server, outcome in zip(servers, outcomes, strict=True):
             match outcome:
                 case ServerError():
-                    failed[server.connection] = outcome
+                    errors[server.connection] = outcome
                 case BaseException():
                     raise outcome
                 case _:
                     usable[server.connection] = outcome
-        shown = names.visible({one.name: [tool.name for tool in tools] for one, tools in usable.items()})
-        tools = [_tool(one, shown[one.name, tool.name], tool) for one, tools in usable.items() for tool in tools]
-        if failed:
-            message = "\n".join(map(str, failed.values()))
-            raise ServersUnreachable(message, tools, [one.with_remedy(error) for one, error in failed.items()])
+        visible_names = names.visible({one.name: [tool.name for tool in tools] for one, tools in usable.items()})
+        tools = [
+            _tool(one, visible_names[one.name, tool.name], tool) for one, tools in usable.items() for tool in tools
+        ]
+        if errors:
+            message = "\n".join(map(str, errors.values()))
+            raise ServersUnreachable(message, tools, [one.with_remedy(error) for one, error in errors.items()])
         return tools
 
     @property
@@ -366,12 +370,12 @@ class McpServers:
     async def _listing(
         self, what: str, ask: "Callable[[Client, str], Awaitable[list[T]]]", name: str | None
     ) -> list[T]:
-        found: list[T] = []
+        entries: list[T] = []
         present = [one for one in self._servers.values() if not one.away]
         for one in present if name is None else [self._known(name)]:
             alias = one.connection.name
-            found += await one.connection.ask_for(f"list its {what}", lambda client, alias=alias: ask(client, alias))
-        return found
+            entries += await one.connection.ask_for(f"list its {what}", lambda client, alias=alias: ask(client, alias))
+        return entries
 
     async def _connect(self, server: _ListedServer) -> None:
         """Connect to a server that was added. Raises ServerError, whose message has the commands that can fix it."""
@@ -394,18 +398,18 @@ class McpServers:
 
     def _known(self, name: str) -> _ListedServer:
         if name not in self._servers:
-            known = ", ".join(self._servers) or "there are none"
-            raise UsageError(f"There is no server {name!r}.{did_you_mean(name, self._servers)} Servers: {known}.")
+            names = ", ".join(self._servers) or "there are none"
+            raise UsageError(f"There is no server {name!r}.{did_you_mean(name, self._servers)} Servers: {names}.")
         return self._servers[name]
 
 
 def _arguments(schema: Mapping[str, Any]) -> str:
     """Return the arguments of a schema as text, one per line: name, type and description."""
-    properties, required = schema.get("properties"), schema.get("required") or ()
+    properties, required_names = schema.get("properties"), schema.get("required") or ()
     lines: list[str] = []
     for name, about in cast("dict[str, Any]", properties).items() if isinstance(properties, dict) else ():
         facts = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
-        optional = "" if name in required else ", optional"
+        optional = "" if name in required_names else ", optional"
         description = facts.get("description")
         lines.append(f"{name}: {facts.get('type', 'any')}{optional}{f'. {description}' if description else ''}")
     return "\n".join(lines)
@@ -413,23 +417,23 @@ def _arguments(schema: Mapping[str, Any]) -> str:
 
 def _state(server: _ListedServer) -> ServerState:
     connection = server.connection
-    offered = tuple(tool.name for tool in server.tools if not server.is_disabled(tool.name))
-    away = tuple(tool.name for tool in server.tools if server.is_disabled(tool.name))
+    offered_names = tuple(tool.name for tool in server.tools if not server.is_disabled(tool.name))
+    disabled_names = tuple(tool.name for tool in server.tools if server.is_disabled(tool.name))
     client = connection.connected
     info = client.server_info if client else None
     return ServerState(
         connection.name,
         connection.state,
-        len(offered),
+        len(offered_names),
         server.left_out,
         connection.error,
         connection.stderr,
-        away,
+        disabled_names,
         describe(connection.config),
         one_line(f"{info.title or info.name} {info.version or ''}", 200) if info else "",
         client.protocol_version if client else "",
         content.clean_lines((client.instructions or "")[: limits.INSTRUCTIONS]) if client else "",
-        offered,
+        offered_names,
         connection.config.allow,
         tuple(server.names),
         server.dropped,
@@ -442,17 +446,17 @@ def _some(items: Sequence[str]) -> str:
     return one_line("; ".join(items[:SHOWN]), LONGEST_NOTICE) + more
 
 
-def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str], dict[str, list[str]]]":
+def _usable(listing: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str], dict[str, list[str]]]":
     """Return the usable tools without duplicates, the reasons against other tools, and the removed schema keywords."""
     left_out: dict[str, str] = {}
-    dropped: dict[str, list[str]] = {}
+    dropped_keywords: dict[str, list[str]] = {}
     usable: dict[str, types.Tool] = {}
     check = mends.PatternCheck()
-    for tool in listed:
+    for tool in listing:
         if tool.name in usable:
             continue
         try:
-            schema, meaningless = mends.mend(tool.input_schema, check)
+            schema, keywords = mends.mend(tool.input_schema, check)
         except RecursionError:
             left_out[one_line(tool.name, 80)] = f"The schema of {tool.name} is nested too deeply."
             continue
@@ -460,9 +464,9 @@ def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str
             left_out[one_line(tool.name, 80)] = reason
             continue
         usable[tool.name] = tool.model_copy(update={"input_schema": schema})
-        if meaningless:
-            dropped[tool.name] = meaningless
-    return list(usable.values()), left_out, dropped
+        if keywords:
+            dropped_keywords[tool.name] = keywords
+    return list(usable.values()), left_out, dropped_keywords
 
 
 def _unusable(name: str, schema: Mapping[str, Any]) -> str | None:
@@ -473,10 +477,14 @@ def _unusable(name: str, schema: Mapping[str, Any]) -> str | None:
     return check_schema(name, schema)
 
 
-def _tool(connection: Connection, shown: str, tool: "types.Tool") -> Tool:
+def _tool(connection: Connection, visible_name: str, tool: "types.Tool") -> Tool:
     description = content.clean_lines((tool.description or tool.title or "")[: limits.TOOL_DESCRIPTION])
     definition = ToolDef(
-        shown, description, tool.input_schema, server=connection.name, own_name="" if shown == tool.name else tool.name
+        visible_name,
+        description,
+        tool.input_schema,
+        server=connection.name,
+        own_name="" if visible_name == tool.name else tool.name,
     )
     ask = not any(fnmatchcase(tool.name, pattern) for pattern in connection.config.allow)
 

@@ -172,8 +172,8 @@ class SessionTask:
 
     def unusable(self, reason: str) -> ServerError:
         """Return a ServerError that the server cannot be used, with the last lines of its output."""
-        words = self.tail.gist()
-        last = f" Its last words: {words}" if words else ""
+        output = self.tail.gist()
+        last = f" Its last words: {output}" if output else ""
         return ServerError(redact(f"The MCP server {self._pending.server!r} cannot be used: {reason}.{last}"))
 
     def reason(self, error: Exception) -> str:
@@ -251,8 +251,8 @@ class SessionTask:
 
     async def _watch_tools(self, client: "Client") -> None:
         """Listen for changes of the tools: a server with protocol 2026-07-28 sends them only to clients that listen."""
-        offered = client.server_capabilities.tools
-        if offered is None or not offered.list_changed or not _is_modern(client):
+        capability = client.server_capabilities.tools
+        if capability is None or not capability.list_changed or not _is_modern(client):
             return
         with suppress(Exception):  # If listening fails or ends, `unwatched` makes each turn list the tools again.
             async with client.listen(tools_list_changed=True) as changes:
@@ -323,16 +323,16 @@ async def _in_thread(server: "Server[Any]", thread: UserLoop) -> AsyncGenerator[
     here = asyncio.get_running_loop()
     to_client, from_server = anyio.create_memory_object_stream[Any](math.inf)
     to_server, from_client = anyio.create_memory_object_stream[Any](math.inf)
-    started: asyncio.Future[asyncio.AbstractEventLoop] = here.create_future()
+    server_loop: asyncio.Future[asyncio.AbstractEventLoop] = here.create_future()
 
     async def serve() -> None:
-        here.call_soon_threadsafe(started.set_result, asyncio.get_running_loop())
+        here.call_soon_threadsafe(server_loop.set_result, asyncio.get_running_loop())
         async with _Sender(to_client, here) as answers:
             await server.run(from_client, answers, server.create_initialization_options())
 
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(thread.run(serve, "the server", void))
-        requests = _Sender(to_server, await started)
+        requests = _Sender(to_server, await server_loop)
         try:
             yield from_server, requests
         finally:

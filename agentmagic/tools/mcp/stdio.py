@@ -76,10 +76,10 @@ def answered_request(head: bytes, tail: bytes) -> int | str | None:
 
     `head` and `tail` are the two ends of the message, in one of which the id is.
     """
-    found = _ID_AT_START.match(head) or (_ANSWER_AT_START.match(head) and _ID_AT_END.search(tail))
-    if not found:
+    match = _ID_AT_START.match(head) or (_ANSWER_AT_START.match(head) and _ID_AT_END.search(tail))
+    if not match:
         return None
-    identifier = found[1].decode("utf-8", "replace")
+    identifier = match[1].decode("utf-8", "replace")
     return identifier[1:-1] if identifier.startswith('"') else int(identifier)
 
 
@@ -117,9 +117,9 @@ class Lines:
             self._values = limits.ValueCounter()
             self._values.feed(b"".join(self._parts))
         if self._is_over():  # Keep only the two ends, one of which may have the id of the request.
-            joined = b"".join(self._parts)
-            self._head = self._head or joined[: limits.MESSAGE_ENDS]
-            self._parts = [joined[-limits.MESSAGE_ENDS :]]
+            data = b"".join(self._parts)
+            self._head = self._head or data[: limits.MESSAGE_ENDS]
+            self._parts = [data[-limits.MESSAGE_ENDS :]]
 
     def _is_over(self) -> bool:
         return self._size > self._longest or (self._values is not None and self._values.too_many)
@@ -149,8 +149,8 @@ class Tail:
 
     def gist(self, lines: int = 3, most: int = 300) -> str:
         """Return the last lines that are not indented: of a traceback, this is the last line."""
-        said = [line.strip() for line in self.text().splitlines() if line[:1].strip()]
-        return " / ".join(line for line in said[-lines:] if not line.startswith("Traceback "))[-most:]
+        texts = [line.strip() for line in self.text().splitlines() if line[:1].strip()]
+        return " / ".join(line for line in texts[-lines:] if not line.startswith("Traceback "))[-most:]
 
 
 @asynccontextmanager
@@ -265,12 +265,12 @@ async def stop(process: "Process", mark: str) -> None:
 
 async def _watch(process: "Process", reader: "asyncio.Task[None]", end: Callable[[], None]) -> None:
     """Call `end` when the output ends, or when the server ends but one of its children keeps the output open."""
-    ended = asyncio.create_task(process.wait())
+    ending = asyncio.create_task(process.wait())
     try:
-        await asyncio.wait((reader, ended), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((reader, ending), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait((reader,), timeout=limits.LAST_OUTPUT_SECONDS)
     finally:
-        ended.cancel()
+        ending.cancel()
     end()
 
 
@@ -321,18 +321,18 @@ def _parsed(line: bytes) -> "types.JSONRPCMessage":
     try:
         return parse(line)
     except ValueError:
-        if (repaired := repair(line)) == line:
+        if (repair_result := repair(line)) == line:
             raise
-        return parse(repaired)
+        return parse(repair_result)
 
 
-def _error(request: int | str | None, code: int, words: str) -> "SessionMessage | None":
+def _error(request: int | str | None, code: int, message: str) -> "SessionMessage | None":
     from mcp import types
     from mcp.shared.message import SessionMessage
 
     if request is None:
         return None
-    problem = types.ErrorData(code=code, message=words)
+    problem = types.ErrorData(code=code, message=message)
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request, error=problem))
 
 

@@ -64,12 +64,12 @@ class Grant:
 
         record = await read(self.url)
         try:
-            kept: Any = json.loads(record or "{}")
-            hide(kept.get("token"), kept.get("client"))
-            token = OAuthToken.model_validate(kept["token"])
-            client = OAuthClientInformationFull.model_validate(kept["client"])
-            issuer = OAuthMetadata.model_validate(kept["issuer"]) if "issuer" in kept else None
-            resource = ProtectedResourceMetadata.model_validate(kept["resource"]) if "resource" in kept else None
+            data: Any = json.loads(record or "{}")
+            hide(data.get("token"), data.get("client"))
+            token = OAuthToken.model_validate(data["token"])
+            client = OAuthClientInformationFull.model_validate(data["client"])
+            issuer = OAuthMetadata.model_validate(data["issuer"]) if "issuer" in data else None
+            resource = ProtectedResourceMetadata.model_validate(data["resource"]) if "resource" in data else None
         except (AttributeError, KeyError, TypeError, ValueError):  # There is no record, or it is invalid.
             return
         self.token, self.client, self.issuer, self.resource = token, client, issuer, resource

@@ -84,8 +84,8 @@ def question(server: str, config: ServerConfig, store: TrustStore) -> str:
     if (origin := config.origin) is None:
         return describe(config)
     before = store.before(server, origin)
-    changed = f"\nIt has changed. Before it was: {before}" if before else ""
-    return f"{entry_of(config)}\nThe file {reveal(str(origin.file), strictly=True)} names it.{changed}"
+    change = f"\nIt has changed. Before it was: {before}" if before else ""
+    return f"{entry_of(config)}\nThe file {reveal(str(origin.file), strictly=True)} names it.{change}"
 
 
 def entry_of(config: ServerConfig) -> str:

@@ -52,9 +52,9 @@ class _Look:
 
         Example: Which variables are there? -> {}
         """
-        found = user_variables(self._notebook.namespace)
+        values = user_variables(self._notebook.namespace)
         row = _schema_row if schema_only() else variables.summary
-        rows = [row(name, value) for name, value in found.items()]
+        rows = [row(name, value) for name, value in values.items()]
         more = len(rows) - variables.MOST_VARIABLES
         end = [f"({more:,} more variables)"] if more > 0 else []
         return "\n".join([*rows[: variables.MOST_VARIABLES], *end]) or "(no variables)"
@@ -110,8 +110,8 @@ def _written(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:
                 figures += 1
             else:
                 text = as_text(part)
-                sent = _not_sent(text) if only_schema else cut(text, LONGEST_OUTPUT)
-                lines.append(f"-> {sent}")
+                body = _not_sent(text) if only_schema else cut(text, LONGEST_OUTPUT)
+                lines.append(f"-> {body}")
         yield "\n".join(lines)
 
 

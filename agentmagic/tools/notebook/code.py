@@ -83,23 +83,23 @@ def _heading(item: tuple[str, ToolDef]) -> str:
 
 
 def _parameters(tool: ToolDef) -> list[str]:
-    given: Mapping[str, Any] = tool.parameters.get("properties", {})
-    required = tool.parameters.get("required", ())
-    return [clip(name if name in required else f"{name}=…", 40) for name in given]
+    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
+    required_names = tool.parameters.get("required", ())
+    return [clip(name if name in required_names else f"{name}=…", 40) for name in properties]
 
 
 def named(tools: Sequence[ToolDef]) -> dict[str, ToolDef]:
     """Return the tools by valid Python names. If two tools would have the same name, a number is appended to one."""
-    found: dict[str, ToolDef] = {}
+    by_name: dict[str, ToolDef] = {}
     for tool in tools:
         base = re.sub(r"\W", "_", tool.name)
         base = f"{base}_" if keyword.iskeyword(base) or base.startswith("__") else base
         base = base if base.isidentifier() else f"_{base}"
         name, number = base, 2
-        while name in found:
+        while name in by_name:
             name, number = f"{base}_{number}", number + 1
-        found[name] = tool
-    return found
+        by_name[name] = tool
+    return by_name
 
 
 class ToolFunctions:
@@ -110,9 +110,9 @@ class ToolFunctions:
     """
 
     def __init__(self, context: ToolContext) -> None:
-        found = named(context.tools)
-        self.__functions = {name: _function(name, tool, context) for name, tool in found.items()}
-        self.__names = {tool.name: name for name, tool in found.items()}
+        by_name = named(context.tools)
+        self.__functions = {name: _function(name, tool, context) for name, tool in by_name.items()}
+        self.__names = {tool.name: name for name, tool in by_name.items()}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name in self.__functions:
@@ -131,25 +131,26 @@ class ToolFunctions:
 
 def _function(name: str, tool: ToolDef, context: ToolContext) -> Callable[..., Any]:
     """Return a function that calls a tool. It accepts arguments by name, or by position in the order of the schema."""
-    given = [one for one in tool.parameters.get("properties", {}) if isinstance(one, str)]
-    required = tool.parameters.get("required", ())
+    names = [parameter for parameter in tool.parameters.get("properties", {}) if isinstance(parameter, str)]
+    required_names = tool.parameters.get("required", ())
 
     def call(*values: Any, **arguments: Any) -> Any:
-        if len(values) > len(given):
-            raise TypeError(f"{name} takes {len(given)} arguments: {', '.join(given) or 'none'}.")
-        placed = dict(zip(given, values, strict=False))
-        if twice := placed.keys() & arguments.keys():
+        if len(values) > len(names):
+            raise TypeError(f"{name} takes {len(names)} arguments: {', '.join(names) or 'none'}.")
+        positional = dict(zip(names, values, strict=False))
+        if twice := positional.keys() & arguments.keys():
             raise TypeError(f"{name} got {min(twice)} twice.")
-        return context.call_tool(tool.name, {**placed, **arguments})
+        return context.call_tool(tool.name, {**positional, **arguments})
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = tool.description
-    if all(one.isidentifier() and not keyword.iskeyword(one) for one in given):
-        order = sorted(given, key=lambda one: one not in required)  # Parameters with defaults must follow the others.
-        kind = inspect.Parameter.KEYWORD_ONLY if order != given else inspect.Parameter.POSITIONAL_OR_KEYWORD
-        defaults = {one: inspect.Parameter.empty if one in required else None for one in given}
+    if all(parameter.isidentifier() and not keyword.iskeyword(parameter) for parameter in names):
+        # Parameters with defaults must follow the others.
+        order = sorted(names, key=lambda parameter: parameter not in required_names)
+        kind = inspect.Parameter.KEYWORD_ONLY if order != names else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        defaults = {parameter: inspect.Parameter.empty if parameter in required_names else None for parameter in names}
         call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  (a function may have one of its own)
-            [inspect.Parameter(one, kind, default=defaults[one]) for one in order]
+            [inspect.Parameter(parameter, kind, default=defaults[parameter]) for parameter in order]
         )
     return call
 

@@ -74,22 +74,22 @@ def proposal_tool(notebook: RunningNotebook) -> Tool:
         _check(text, action, cell)
         target = _target(notebook, action, cell) if cell else None
         new = CellProposed(uuid4().hex, action, kind, text, one_line(redact(why), LONGEST_WHY), number=cell)
-        proposed = notebook.stage(new if target is None else _about(new, target))
-        context.propose(proposed)
-        return f"{_PLACES[proposed.place]} {LATER}"
+        proposal = notebook.stage(new if target is None else _about(new, target))
+        context.propose(proposal)
+        return f"{_PLACES[proposal.place]} {LATER}"
 
     return replace(
         function_tool(propose_cell), parallel=False
     )  # Several proposals must be shown in the order of their calls.
 
 
-def _about(proposed: CellProposed, target: NotebookCell) -> CellProposed:
+def _about(proposal: CellProposed, target: NotebookCell) -> CellProposed:
     """Return a proposal completed with the id, the kind and the source of the cell that it names."""
-    if proposed.action == "insert":
-        return replace(proposed, cell=target.id)
+    if proposal.action == "insert":
+        return replace(proposal, cell=target.id)
     kind = "markdown" if target.kind == "markdown" else "code"
-    source = "" if proposed.action == "remove" else proposed.source
-    return replace(proposed, cell=target.id, kind=kind, source=source, before=target.source)
+    source = "" if proposal.action == "remove" else proposal.source
+    return replace(proposal, cell=target.id, kind=kind, source=source, before=target.source)
 
 
 def _check(source: str, action: CellAction, cell: int) -> None:
@@ -108,12 +108,12 @@ def _check(source: str, action: CellAction, cell: int) -> None:
 
 def _target(notebook: RunningNotebook, action: CellAction, number: int) -> NotebookCell:
     cells, where = notebook.cells()
-    found = next((one for one in cells if one.number == number), None)
-    if found is None:
+    cell = next((candidate for candidate in cells if candidate.number == number), None)
+    if cell is None:
         raise ToolError(f"There is no cell {number}. {where}")
-    if action != "insert" and len(found.source) > LONGEST_SOURCE:
-        raise ToolError(f"Cell {number} has {len(found.source):,} characters, and {LONGEST_SOURCE:,} is the most.")
-    return found
+    if action != "insert" and len(cell.source) > LONGEST_SOURCE:
+        raise ToolError(f"Cell {number} has {len(cell.source):,} characters, and {LONGEST_SOURCE:,} is the most.")
+    return cell
 
 
 # -- what became of them -----------------------------------------------------------------------------------
@@ -121,16 +121,16 @@ def _target(notebook: RunningNotebook, action: CellAction, number: int) -> Noteb
 
 def open_proposals(events: Iterable[Event]) -> tuple[CellProposed, ...]:
     """Return the proposals in a log of events that the user has not decided on, oldest first."""
-    found: dict[str, CellProposed] = {}
+    proposals: dict[str, CellProposed] = {}
     for event in map(innermost, events):
         match event:
             case CellProposed():
-                found[event.id] = event
+                proposals[event.id] = event
             case ProposalSettled():
-                found.pop(event.id, None)
+                proposals.pop(event.id, None)
             case _:
                 pass
-    return tuple(found.values())
+    return tuple(proposals.values())
 
 
 def looked_up(proposals: Iterable[CellProposed]) -> list[ProposalSettled]:
@@ -147,11 +147,11 @@ def told(prompt: Message, events: Iterable[Event], last: Sequence[Event]) -> Mes
     prompt is removed.
     """
     parts = tuple(part for part in prompt.parts if not is_told(part))
-    settled = [event for event in last if isinstance(event, ProposalSettled)]
-    proposed = {one.id: one for one in map(innermost, events) if isinstance(one, CellProposed)} if settled else {}
-    settled = [event for event in settled if event.id in proposed]
-    lines = [_line(proposed[one.id], one) for one in settled[:MOST_TOLD]]
-    lines += [f"({len(settled) - MOST_TOLD} more)"] if len(settled) > MOST_TOLD else []
+    decisions = [event for event in last if isinstance(event, ProposalSettled)]
+    proposals = {one.id: one for one in map(innermost, events) if isinstance(one, CellProposed)} if decisions else {}
+    decisions = [event for event in decisions if event.id in proposals]
+    lines = [_line(proposals[one.id], one) for one in decisions[:MOST_TOLD]]
+    lines += [f"({len(decisions) - MOST_TOLD} more)"] if len(decisions) > MOST_TOLD else []
     if not lines:
         return prompt if len(parts) == len(prompt.parts) else replace(prompt, parts=parts)
     note = Resource(FATES, "What became of the proposed cells", "text/plain", "\n".join(lines))
@@ -163,12 +163,16 @@ def is_told(part: object) -> bool:
     return isinstance(part, Resource) and part.uri == FATES
 
 
-def _line(proposed: CellProposed, settled: ProposalSettled) -> str:
-    what = {"insert": "a new cell", "change": f"cell {proposed.number}", "remove": f"removing cell {proposed.number}"}
-    ran = ", and ran it" if settled.ran else ""
-    removed = proposed.action == "remove" and settled.fate == "kept"
-    became = "the user removed the cell" if removed else _BECAME[settled.fate]
-    line = f"- Your proposal ({what[proposed.action]}: {proposed.why}): {became}{ran}."
-    if settled.fate != "changed":
+def _line(proposal: CellProposed, decision: ProposalSettled) -> str:
+    changes = {
+        "insert": "a new cell",
+        "change": f"cell {proposal.number}",
+        "remove": f"removing cell {proposal.number}",
+    }
+    ran = ", and ran it" if decision.ran else ""
+    is_removal = proposal.action == "remove" and decision.fate == "kept"
+    fate = "the user removed the cell" if is_removal else _BECAME[decision.fate]
+    line = f"- Your proposal ({changes[proposal.action]}: {proposal.why}): {fate}{ran}."
+    if decision.fate != "changed":
         return line
-    return f"{line} It is now:\n{cut(redact(settled.source), LONGEST_TOLD)}"
+    return f"{line} It is now:\n{cut(redact(decision.source), LONGEST_TOLD)}"
