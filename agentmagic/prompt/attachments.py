@@ -26,9 +26,9 @@ from agentmagic.values.pictures import NoPicture, fitted, in_words, is_picture, 
 from agentmagic.values.reprs import LONGEST_SECRET, in_time
 
 ONE_LINE = 60
-"""Most characters of a value that are shown to the user on one line."""
+"""Maximum number of characters of a value that are shown to the user on one line."""
 LARGEST_FILE = 20_000_000
-"""Most bytes of an image or a document that can be attached."""
+"""Maximum number of bytes of an image or a document that can be attached."""
 SCHEMA = "schema"
 """The format, as in `{df:schema}`, that sends only the names and types of a value."""
 
@@ -65,7 +65,7 @@ class Attacher:
     """Makes attachments for a model. With `schema_only`, only names and types are sent, and no values.
 
     `model` returns the properties of the model, such as whether it accepts images; it is called when an image or a
-    document is attached. `budget` is the approximate most tokens of one value in the prompt.
+    document is attached. `budget` is the approximate maximum number of tokens for one value.
     """
 
     model: Callable[[], ModelInfo]

@@ -19,13 +19,13 @@ from agentmagic.text import did_you_mean, one_line
 from agentmagic.undo.program import SHELL_NAMES, is_of_shell
 
 LONGEST_EXPRESSION = 500
-"""Most characters between two braces; longer text is not an expression. Limits the search for the closing brace."""
+"""Maximum number of characters of an expression in braces. Limits the search for the closing brace."""
 
 DEEPEST = 20
 """Deepest nesting of braces in an expression; deeper text is not an expression."""
 
 LONGEST_PROBLEM = 300
-"""Most characters of the error text about a value."""
+"""Maximum number of characters of the error text about a value."""
 
 _BRACE = re.compile(r"[{}]")
 WORD = re.compile(r"[^\W\d]\w*")

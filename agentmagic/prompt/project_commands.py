@@ -15,7 +15,7 @@ _TYPED = re.compile(rf"/({COMMAND_NAME.pattern})(?:\s+|\Z)")
 """Matches a command at the beginning of a message, but not a path: its first name has a slash or a dot after it."""
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])(?![A-Za-z0-9_])")
 _CLOSE = 0.75
-"""Least similarity, from 0 to 1, of a misspelt command to a real name. A less similar word after / is a prompt."""
+"""Minimum similarity, from 0 to 1, of a misspelt command to a real name. A less similar word after / is a prompt."""
 
 
 def typed_command(message: str, commands: Sequence[ProjectFile], others: Sequence[str] = ()) -> tuple[str, str] | None:

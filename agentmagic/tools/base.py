@@ -56,7 +56,7 @@ class Completion:
 
 
 Complete = Callable[[Sequence[Message], str, int], Awaitable[Completion]]
-"""Sends messages and instructions to a model and returns its answer. The third argument is the most tokens of it."""
+"""Sends messages and instructions to a model and returns its answer. The last argument limits its tokens."""
 CallTool = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 """Calls another tool on behalf of a running tool: accepts the other tool's name and its arguments."""
 NO_VALUE: Any = object()

@@ -21,7 +21,7 @@ from agentmagic.text import a_type, clip, cut_middle
 from agentmagic.tools.base import TaskComplete, Tool, ToolContext, failure, result
 
 LONGEST_INSIDE = 2_000
-"""Most characters of the description of the errors in an exception group."""
+"""Maximum number of characters of the description of the errors in an exception group."""
 
 
 async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
@@ -152,7 +152,7 @@ def _sentence(error: BaseException) -> str:
 # -- tracebacks ----------------------------------------------------------------------------------------------
 
 LONGEST_TRACEBACK = 20_000
-"""Most characters of a traceback; a longer one is cut in the middle."""
+"""Maximum number of characters of a traceback; a longer one is cut in the middle."""
 
 _CELL = re.compile(r'File "(?:[^"\n]*ipykernel_\d+[^"\n]*|<ipython-input-[^"\n]*>)"')
 _CALLING = tuple(f"{Path(str(one.__file__)).parent}{os.sep}" for one in (json_schema, asyncio, concurrent.futures))

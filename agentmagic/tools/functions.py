@@ -37,7 +37,7 @@ BUILT = "__agentmagic_built__"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """Pattern of the tool names that all providers accept."""
 MOST_NAMES = 100
-"""Most names of variables that are offered for a parameter; the newest ones are."""
+"""Maximum number of names of variables that are offered for a parameter; the newest ones are."""
 IN_THREAD = (
     "The main thread is busy, so functions that were called from another thread run in a thread. "
     "If they are safe there, say so with @tool(thread_safe=True)."

@@ -18,7 +18,7 @@ READER = "read_result"
 SLICE = 4_000
 """Characters that one call of the reader returns by default."""
 MOST = 20_000
-"""Most characters that one call of the reader returns."""
+"""Maximum number of characters that one call of the reader returns."""
 HEAD = 150
 """Characters reserved for the header line above the text."""
 AROUND = 120

@@ -22,7 +22,7 @@ LARGE = 1_000_000
 MOST_TEXT = 20_000
 """Characters at the beginning of a text that are searched for patterns of secrets. Known secrets are found anywhere."""
 MOST_ITEMS = 1_000
-"""Most values that are searched for secrets, in one container and in all."""
+"""Maximum number of values that are searched for secrets, in one container and in all."""
 _PLAIN = (type(None), bool, int, float, complex, ModuleType)
 _GLOBAL = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"})
 

@@ -19,8 +19,8 @@ from agentmagic.messages import NOTEBOOK
 from agentmagic.platforms import split_command
 from agentmagic.text import one_line
 
-LONGEST_ALIAS = 100  # Most characters in the name of a server.
-LONGEST = 64  # Most characters in the name of a tool, as the strictest provider requires.
+LONGEST_ALIAS = 100  # Maximum number of characters in the name of a server.
+LONGEST = 64  # Maximum number of characters in the name of a tool, as the strictest provider requires.
 
 _LEGAL = re.compile(rf"[a-zA-Z_][a-zA-Z0-9_-]{{0,{LONGEST - 1}}}")
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHOWN = 5
-"""Most tools that one notice names."""
+"""Maximum number of tools that one notice names."""
 LONGEST_NOTICE = 800
-"""Most characters for the names of tools in one notice."""
+"""Maximum number of characters for the names of tools in one notice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ NOT_SENT = "The settings of the notebook say that names and types are sent, and 
 LONGEST_SOURCE = 4000
 LONGEST_OUTPUT = 1000
 LONGEST_PAGE = 16_000
-"""Most characters of cells in one result."""
+"""Maximum number of characters of cells in one result."""
 
 
 def read_cells(notebook: RunningNotebook, most: int, first: int = 1, count: int | None = None) -> str:

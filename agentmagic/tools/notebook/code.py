@@ -19,7 +19,7 @@ from agentmagic.tools.functions import function_tool
 from agentmagic.undo.program import OFFERED, analyse
 
 MOST_FUNCTIONS = 60
-"""Most functions that the description of the tool lists."""
+"""Maximum number of functions that the description of the tool lists."""
 LONGEST_ABOUT = 100
 NOTHING = "(no output; print what you need to know)"
 NOT_IN_MAIN = "The notebook's main thread is busy, and code runs nowhere else. Try again in a cell or in the panel."

@@ -23,12 +23,12 @@ from agentmagic.tools.base import Tool, ToolContext
 from agentmagic.tools.functions import function_tool
 
 LONGEST_SOURCE = 20_000
-"""Most characters of a proposed cell, and of the cell that it would change."""
+"""Maximum number of characters of a proposed cell, and of the cell that it would change."""
 LONGEST_WHY = 300
 MOST_TOLD = 100
-"""Most decided proposals that are reported to the model in one prompt."""
+"""Maximum number of decided proposals that are reported to the model in one prompt."""
 LONGEST_TOLD = 4_000
-"""Most characters of a cell changed by the user that are reported to the model."""
+"""Maximum number of characters of a cell changed by the user that are reported to the model."""
 
 FATES = "notebook:proposals"
 """URI of the prompt part that tells the model which proposed cells were kept."""
