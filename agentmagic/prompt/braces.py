@@ -110,7 +110,7 @@ class Template:
 
     @property
     def expressions(self) -> tuple["BracedExpression", ...]:
-        """The expressions that are still to be evaluated."""
+        """The expressions that were not evaluated yet."""
         return tuple(piece for piece in self.pieces if isinstance(piece, BracedExpression))
 
     def settled(self, names: Collection[str], namespace: Mapping[str, Any], attacher: Attacher) -> "Template":

@@ -32,7 +32,7 @@ STILL_RUNNING = "It runs in a thread, which cannot be stopped, and may still be 
 
 
 class TaskComplete(Exception):
-    """Raised by a tool to end the turn; the message is the turn's final text."""
+    """Raised by a tool to end the turn. The message becomes the final text of the turn."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class TaskComplete(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Returned by a tool to end the turn; the message is the turn's final text."""
+    """Returned by a tool to end the turn. The message becomes the final text of the turn."""
 
     message: str = ""
 
@@ -280,7 +280,7 @@ class Choosing(Protocol):
 
 @runtime_checkable
 class Connecting(Protocol):
-    """A toolset whose `tools` may connect servers."""
+    """A toolset whose method `tools` can connect to servers."""
 
     async def listed(self) -> tuple[Sequence[Tool], Sequence[str]]:
         """Return the tools that are known without connecting to a server, and the names of the servers left out."""

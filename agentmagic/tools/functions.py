@@ -37,7 +37,7 @@ BUILT = "__agentmagic_built__"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """Pattern of the tool names that all providers accept."""
 MOST_NAMES = 100
-"""Maximum number of names of variables that are offered for a parameter; the newest ones are."""
+"""Maximum number of variable names that the model can choose from for a parameter. The newest ones are offered."""
 IN_THREAD = (
     "The main thread is busy, so functions that were called from another thread run in a thread. "
     "If they are safe there, say so with @tool(thread_safe=True)."
@@ -46,7 +46,7 @@ IN_THREAD = (
 
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """The options of `@tool`, which documents them."""
+    """The options of the decorator `@tool`; see its docstring."""
 
     name: str | None = None
     description: str | None = None
@@ -158,7 +158,7 @@ def function_tool(function: Function) -> Tool:
     # A partial of a marked function has the same options: for example, `ask` applies to the partial too.
     candidates = (_kept(layer, MARK) for layer in json_schema.layers(function))
     tool = _built(function, next((layer for layer in candidates if layer is not None), ToolOptions()))
-    with suppress(AttributeError):  # see tool_with
+    with suppress(AttributeError):  # Bound methods and built-in functions do not accept new attributes.
         setattr(function, BUILT, _Kept(tool))
     return tool
 
@@ -388,7 +388,7 @@ class _Invocation:
 
 
 class _LastLines:
-    """Reports the last lines that a function printed as the progress of its call, every PAUSE seconds at most."""
+    """Reports the last lines that a function printed as the progress of its call, at most once in PAUSE seconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: ToolContext) -> None:
         self._loop = loop

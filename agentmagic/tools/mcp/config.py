@@ -254,7 +254,7 @@ def _parse_of_file(name: str, entry: Any, place: "_EntryPlace", origin: Origin) 
 
 
 def _table(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the entries by name, or None if the mapping is itself an entry."""
+    """Return the table of entries in a mapping, by name, or None if the mapping is a single entry."""
     for key in _TABLES:
         if isinstance(data.get(key), Mapping):
             return data[key]

@@ -94,7 +94,7 @@ class Connection:
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """The tools of the last listing that cannot be used, with the reasons."""
+        """The unusable tools of the last listing, with the reasons."""
         return self._session.filter.left_out if self._session else {}
 
     @property

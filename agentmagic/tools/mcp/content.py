@@ -61,8 +61,8 @@ def clean_lines(text: str) -> str:
 def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
     """Return a server's answer to a call as the result of the call. Content over the limits is cut, with a note.
 
-    Structured content that the text does not contain is added as JSON text, because models read text. As with any long
-    text, the model gets a preview of a long one.
+    Structured content that the text does not contain is added as JSON text, because models read text. If the text is
+    long, the model gets a preview of it.
     """
     room = _Room()
     parts = [_part(block) for block in answer.content[: limits.RESULT_PARTS + 1]]

@@ -89,7 +89,7 @@ def kinds_of(schema: Mapping[str, Any]) -> list[str]:
 
 
 def string(value: Any) -> str:
-    """Return a text unchanged."""
+    """Return a text unchanged. Raises Meaningless for any other value."""
     if isinstance(value, str):
         return value
     raise Meaningless

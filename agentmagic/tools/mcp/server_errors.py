@@ -55,7 +55,7 @@ def may_have_run(error: BaseException) -> bool:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether the server answered with an error."""
+    """Return whether the server answered a request with an error, and the connection still works."""
     from mcp import MCPError
 
     return isinstance(error, MCPError) and not is_lost(error)

@@ -1,4 +1,4 @@
-"""Several MCP servers as one source of tools."""
+"""A toolset of several MCP servers, and their state."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -101,7 +101,7 @@ class _ListedServer:
         """Return the usable tools, connecting to the server if needed. Raises ServerError."""
         listing = await self.connection.list_tools()
         if listing is not self.listed:
-            # In a thread: compiling the schemas of hundreds of tools takes too long for the engine's loop.
+            # Check the tools in a thread: compiling hundreds of schemas would block the engine's loop too long.
             self.tools, left_out, dropped_keywords = await asyncio.to_thread(_usable, listing)
             self.left_out = {**self.connection.left_out, **left_out}
             before = self.connection.dropped
@@ -490,7 +490,7 @@ def _tool(connection: Connection, visible_name: str, tool: "types.Tool") -> Tool
 
     async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
         answer: Any = await connection.call(tool.name, call.arguments, context)
-        # In a thread: cleaning millions of characters takes too long for the engine's loop.
+        # Convert the answer in a thread: cleaning millions of characters would block the engine's loop too long.
         return await asyncio.to_thread(content.to_result, call, answer)
 
     trusted = connection.config.trust

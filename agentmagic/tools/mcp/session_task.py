@@ -289,7 +289,7 @@ BLOCKED = (
 
 
 class _Sender(MessageStream):
-    """The sending end of a stream whose receiver belongs to another event loop."""
+    """The sending end of a stream. The receiver reads it on another event loop."""
 
     def __init__(self, inner: "MemoryObjectSendStream[Any]", loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(inner)

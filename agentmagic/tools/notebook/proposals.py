@@ -78,9 +78,8 @@ def proposal_tool(notebook: RunningNotebook) -> Tool:
         context.propose(proposal)
         return f"{_PLACES[proposal.place]} {LATER}"
 
-    return replace(
-        function_tool(propose_cell), parallel=False
-    )  # Several proposals must be shown in the order of their calls.
+    # Not parallel, because several proposals must be shown in the order of their calls.
+    return replace(function_tool(propose_cell), parallel=False)
 
 
 def _about(proposal: CellProposed, target: NotebookCell) -> CellProposed:
