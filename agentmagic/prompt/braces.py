@@ -131,7 +131,7 @@ class Template:
         return Template(tuple(pieces), self.unbound)
 
     def fill(self, namespace: Mapping[str, Any], attacher: Attacher) -> Filled:
-        """Return the prompt in which the values of the expressions in a namespace replace the expressions."""
+        """Return the prompt with each expression replaced by its value in a namespace."""
         pieces: list[str | Attachment] = []
         problems = list(self.unbound)
         for piece in self.pieces:

@@ -158,7 +158,7 @@ class MessageStream:
 class _IncomingStream(MessageStream):
     """The stream of messages from a server. If notifications come too fast, only the last of each kind is passed on.
 
-    It is held back until the rate limit of its kind allows it.
+    That notification is held back until the rate limit of its kind allows it.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ KINDS = 256  # Kinds of messages that a rate counts separately. The server choos
 HELD_KINDS = 64  # Kinds whose last notification is held back while notifications come too fast.
 OPEN_REQUESTS = 32  # Requests of one server that are not answered yet. Each one costs a task.
 PAUSE_AFTER = 500  # Dropped messages before the reader pauses.
-PAUSE = 0.05  # Seconds of the pause. It slows the server down, and saves the work of reading its flood.
+PAUSE = 0.05  # Seconds of the pause. A server that sends a flood of messages has to wait for this time.
 LOG_LINES = 1000
 
 # Lists.

@@ -113,7 +113,7 @@ def _block(entry: Any) -> Json:
 
 
 _TELLING = {"text": "text", "resource": "resource", "resource_link": "uri"}
-"""The field that identifies the type of a block without a `type` field, by type."""
+"""For each type of block, the field that identifies the type if the block has no field `type`."""
 
 
 def _text(value: Any) -> Json:
