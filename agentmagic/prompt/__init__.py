@@ -1,1 +1,1 @@
-"""What a prompt is made of: the values that it names, and the text around them."""
+"""Builds the prompt of a turn: values in braces, attachments and project commands."""

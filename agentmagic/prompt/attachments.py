@@ -1,7 +1,7 @@
-"""Makes attachments of the values that a prompt names: a part for the model, and a line for the user.
+"""Makes attachments from the values that a prompt names: a message part for the model, and a line for the user.
 
 Secrets are blanked in both. The part for the model keeps text that only looks like a secret, as a journal does: a wrong
-guess must not damage what a model reads.
+guess must not damage the text that the model reads.
 """
 
 import mimetypes
@@ -26,33 +26,33 @@ from agentmagic.values.pictures import NoPicture, fitted, in_words, is_picture, 
 from agentmagic.values.reprs import LONGEST_SECRET, in_time
 
 ONE_LINE = 60
-"""Characters of a value that the user is shown on one line."""
+"""Maximum number of characters of a value that are shown to the user on one line."""
 LARGEST_FILE = 20_000_000
-"""Bytes of an image or a document that is attached."""
+"""Maximum number of bytes of an image or a document that can be attached."""
 SCHEMA = "schema"
-"""The format that sends the names and types of a value."""
+"""The format, as in `{df:schema}`, that sends only the names and types of a value."""
 
 UNKNOWN = ModelInfo("the model", None, frozenset(), priced=True)
-"""Stands for the model if no model is asked."""
+"""Placeholder for the model if the prompt is not sent to a model."""
 
 _TYPES = mimetypes.MimeTypes()
-"""Media types of file names: those of Python alone, since the registry of Windows calls a CSV file one of Excel."""
+"""Media types of file names, from Python's own table. On Windows, the registry would call a CSV file an Excel file."""
 _TYPES.add_type("text/markdown", ".md")
 _PNG = Media("image/png", b"")
 _SIGNATURES = {b"%PDF-": "application/pdf", b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
-"""How the bytes of documents and images begin, with their media types."""
-_UNDERLINES = re.compile(r"(?m)^[ |]*[~^][ ~^]*\n")  # each version of Python underlines other parts of a line
+"""First bytes of documents and images, with their media types."""
+_UNDERLINES = re.compile(r"(?m)^[ |]*[~^][ ~^]*\n")  # The parts of a line that Python underlines depend on its version.
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"r": repr, "s": str, "a": ascii}
 _LEFT_OUT = re.compile(r"… \((?:cut: [\d,]+ in all|[\d,]+ more)\)")
-"""What a repr says in place of what it leaves out."""
+"""Text that a repr contains in place of the parts that it leaves out."""
 _HUGE = re.compile(r"\d{5,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What a value became: `told` for the user, `part` for the model.
+    """An attached value: `told` describes it for the user, and `part` is sent to the model.
 
-    `loss` says what the model does not get of it, "" if it gets all that the user may expect.
+    `loss` says which part of the value the model does not get, or is "" if it gets everything that the user expects.
     """
 
     told: PromptValue
@@ -62,30 +62,33 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Attacher:
-    """Makes attachments for a model; `schema_only` says that no value leaves the kernel.
+    """Makes attachments for a model. With `schema_only`, only names and types are sent, and no values.
 
-    `model` returns what is known of the model: it is asked when an image is attached. A value takes at most about
-    `budget` tokens of the prompt.
+    `model` returns the properties of the model, such as whether it accepts images; it is called when an image or a
+    document is attached. `budget` is the approximate maximum number of tokens for one value.
     """
 
     model: Callable[[], ModelInfo]
     schema_only: bool = False
     budget: int = BUDGET
 
-    def formatted(self, written: str, name: str, value: Any, conversion: str, spec: str) -> Attachment:
-        """Return the attachment for `{expression!conversion:spec}`. Raises UsageError, and what a format raises."""
+    def formatted(self, reference: str, name: str, value: Any, conversion: str, spec: str) -> Attachment:
+        """Return the attachment for `{expression!conversion:spec}`.
+
+        Raises UsageError for an invalid format, and each exception that formatting the value raises.
+        """
         if self.schema_only or spec == SCHEMA:
-            return self.attach(written, name, value, only_schema=True)
+            return self.attach(reference, name, value, only_schema=True)
         if not conversion and spec and frames.is_frame(value):
             if not spec.isdecimal():
                 raise UsageError(f"a data frame takes a number of rows or {SCHEMA}, as in {{{name}:50}}")
-            return self.attach(written, name, value, rows=int(spec))
+            return self.attach(reference, name, value, rows=int(spec))
         if conversion or spec:
             if _HUGE.search(spec):
                 raise UsageError("the format asks for more characters than a prompt should hold")
             change = _CONVERSIONS.get(conversion)
             value = in_time(lambda: format(change(value) if change else value, spec))
-        return self.attach(written, name, value)
+        return self.attach(reference, name, value)
 
     def attach(  # noqa: PLR0913  (how the value is named and sent)
         self,
@@ -97,7 +100,7 @@ class Attacher:
         only_schema: bool = False,
         uri: str = "",
     ) -> Attachment:
-        """Return the attachment for a value: a resource with a `uri`, else a text for the place of the braces."""
+        """Return the attachment for a value: with a `uri` a resource, or else text that replaces the braces."""
         if isinstance(value, str):
             learn(name, value[:LONGEST_SECRET])
         if self.schema_only or only_schema:
@@ -117,61 +120,64 @@ class Attacher:
             kind = "code"
         text = describe(value, self.budget, rows=rows)
         line = summary(value) if kind != "text" or "\n" in text or len(text) > ONE_LINE else text
-        made = _attachment(written, kind, line, name, text, uri)
-        return replace(made, loss=_loss(value, text, self.budget * CHARACTERS)) if kind == "text" else made
+        attachment = _attachment(written, kind, line, name, text, uri)
+        return replace(attachment, loss=_loss(value, text, self.budget * CHARACTERS)) if kind == "text" else attachment
 
     def output(self, written: str, name: str, text: str, kind: ValueKind = "text") -> Attachment:
-        """Return the attachment for the text of a cell, or of its output."""
+        """Return the attachment for the source of a cell, or for the text of its output."""
         line = counted(text.rstrip().count("\n") + 1, "line")
         if self.schema_only:
             return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
         return _attachment(written, kind, line, name, cut(text.rstrip(), BUDGET * CHARACTERS, CUT), f"cell:{name}")
 
     def image(self, written: str, name: str, data: bytes, kind: str) -> Attachment:
-        """Return the attachment for an image that an output shows. Raises UsageError."""
+        """Return the attachment for an image in the output of a cell. Raises UsageError for an unreadable image."""
         line = f"{kind}, {counted(len(data), 'byte')}"
         if self.schema_only:
             return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
         return self._media(written, name, data, kind, line)
 
     def file(self, written: str, path: Path, name: str) -> Attachment:
-        """Return the attachment for a file: images and documents as they are, others as text. Raises UsageError."""
+        """Return the attachment for a file: an image or a document as it is, any other file as text.
+
+        Raises UsageError if the file cannot be read, is too large, or is neither text nor an image or a document.
+        """
         try:
             return self._read_file(written, path, name)
         except OSError as error:
             raise UsageError(f"it cannot be read: {error.strerror or error}") from error
 
     def upload(self, name: str, data: bytes) -> Attachment:
-        """Return the attachment for a file that a page sends, as `file` does. Raises UsageError."""
+        """Return the attachment for a file that the front end sends. Raises UsageError in the cases of `file`."""
         name = one_line(shown(name), ONE_LINE)
         try:
             return self._file(name, name, len(data), BytesIO(data))
         except UsageError as problem:
             raise UsageError(f"{name} is not attached: {problem}.") from problem
 
-    def _read_file(self, written: str, path: Path, name: str) -> Attachment:
-        with path.open("rb") as opened:
-            return self._file(written, name, path.stat().st_size, opened)
+    def _read_file(self, reference: str, path: Path, name: str) -> Attachment:
+        with path.open("rb") as file:
+            return self._file(reference, name, path.stat().st_size, file)
 
-    def _file(self, written: str, name: str, size: int, opened: IO[bytes]) -> Attachment:
+    def _file(self, reference: str, name: str, size: int, file: IO[bytes]) -> Attachment:
         kind = _TYPES.guess_type(name, strict=False)[0] or "text/plain"
         line = f"{kind}, {counted(size, 'byte')}"
         if self.schema_only:
-            return _attachment(written, SCHEMA, line, name, f"{name}: {line}", f"file:{name}")
+            return _attachment(reference, SCHEMA, line, name, f"{name}: {line}", f"file:{name}")
         if kind.startswith("image/") or kind == "application/pdf":
             if size > LARGEST_FILE:
                 raise UsageError(f"it has {size:,} bytes, and {LARGEST_FILE:,} is the most")
-            return self._media(written, name, opened.read(), kind, line)
+            return self._media(reference, name, file.read(), kind, line)
         most = BUDGET * CHARACTERS
-        start = opened.read(4 * most)  # a character has up to four bytes
+        start = file.read(4 * most)  # A character has up to four bytes in UTF-8.
         if b"\0" in start:
             raise UsageError("it is no text, and no image")
         text = start.decode("utf-8-sig", "replace")
         if size > len(start) or len(text) > most:
             text = f"{text[:most]}\n(cut: {size:,} bytes in all, the first {most:,} characters shown)"
-        return _attachment(written, "file", line, name, text, f"file:{name}")
+        return _attachment(reference, "file", line, name, text, f"file:{name}")
 
-    def _picture(self, written: str, name: str, value: Any, uri: str) -> Attachment:
+    def _picture(self, reference: str, name: str, value: Any, uri: str) -> Attachment:
         try:
             media = picture(value, name) if self.model().accepts(_PNG) else None
             problem = f"{self.model().name} sees no images"
@@ -179,18 +185,18 @@ class Attacher:
             media, problem = None, str(error)
         if media is None:
             why = f"{summary(value)}, in words: {problem}"
-            made = _attachment(written, "text", why, name, f"({why}.)\n{in_words(value)}".rstrip(), uri)
-            return replace(made, loss=f"is an image: {problem}")
-        return _image(written, media, f"{summary(value)} as an image")
+            attachment = _attachment(reference, "text", why, name, f"({why}.)\n{in_words(value)}".rstrip(), uri)
+            return replace(attachment, loss=f"is an image: {problem}")
+        return _image(reference, media, f"{summary(value)} as an image")
 
     def _media(  # noqa: PLR0913  (what it is, and how it is named)
-        self, written: str, name: str, data: bytes, kind: str, line: str, *, uri: str | None = None
+        self, reference: str, name: str, data: bytes, kind: str, line: str, *, uri: str | None = None
     ) -> Attachment:
         media = Media(kind, data, name)
         if not self.model().accepts(media):
             why = f"{line}, not sent: {self.model().name} does not read it"
-            made = _attachment(written, "text", why, name, f"({why}.)", f"file:{name}" if uri is None else uri)
-            return replace(made, loss=f"is {kind}, which {self.model().name} does not read")
+            attachment = _attachment(reference, "text", why, name, f"({why}.)", f"file:{name}" if uri is None else uri)
+            return replace(attachment, loss=f"is {kind}, which {self.model().name} does not read")
         if kind.startswith("image/"):
             try:
                 media = in_time(lambda: fitted(data, name), seconds=10)
@@ -198,18 +204,18 @@ class Attacher:
                 raise UsageError(str(problem)) from problem
             if not media.data.startswith((b"\x89PNG", b"\xff\xd8")):
                 raise UsageError("it is no image that can be read")
-        return _image(written, media, line)
+        return _image(reference, media, line)
 
 
-def _attachment(written: str, kind: ValueKind, line: str, name: str, text: str, uri: str) -> Attachment:  # noqa: PLR0913
+def _attachment(reference: str, kind: ValueKind, line: str, name: str, text: str, uri: str) -> Attachment:  # noqa: PLR0913
     text = redact(text, stored=True)
     part = Resource(uri, name, "text/plain", text) if uri else Text(text)
-    told = PromptValue(written, kind, one_line(shown(line), 2 * ONE_LINE), _tokens(part), shown(text))
-    return Attachment(told, part)
+    value = PromptValue(reference, kind, one_line(shown(line), 2 * ONE_LINE), _tokens(part), shown(text))
+    return Attachment(value, part)
 
 
 def _media_of(value: Any) -> Media | None:
-    """Return a part with an image or a document, or bytes that are one; None for another value."""
+    """Return a value as media if it is media, or the bytes of an image or a document; None for any other value."""
     if isinstance(value, Media):
         return value
     kinds = (kind for start, kind in _SIGNATURES.items() if isinstance(value, bytes) and value.startswith(start))
@@ -218,7 +224,7 @@ def _media_of(value: Any) -> Media | None:
 
 
 def _loss(value: Any, text: str, most: int) -> str:
-    """Return that a text does not hold the whole of a value, "" if it does."""
+    """Return a phrase that says that `text` does not contain the whole value, or "" if it does."""
     is_cut = len(value) > most if isinstance(value, str) else _LEFT_OUT.search(text) is not None
     return f"is longer than the {most:,} characters that a prompt takes of one value" if is_cut else ""
 
@@ -227,12 +233,15 @@ def _tokens(part: Content) -> int:
     return tokens_of_message(user(part)) - FRAME
 
 
-def _image(written: str, media: Media, line: str) -> Attachment:
-    told = PromptValue(written, "image", one_line(shown(line), 2 * ONE_LINE), _tokens(media), "")
-    return Attachment(told, media)
+def _image(reference: str, media: Media, line: str) -> Attachment:
+    value = PromptValue(reference, "image", one_line(shown(line), 2 * ONE_LINE), _tokens(media), "")
+    return Attachment(value, media)
 
 
 def _traceback(error: BaseException) -> str:
-    """Return a traceback without IPython's own calls, the same on each Python; the reprs in it may be slow."""
+    """Return a traceback without IPython's own frames. It is the same on each version of Python.
+
+    The reprs in it can be slow, so the time to format it is limited.
+    """
     text = in_time(lambda: traceback_text(error), seconds=1) or f"{type(error).__name__}: {said(error)}"
     return cut(_UNDERLINES.sub("", text).rstrip(), BUDGET * CHARACTERS, CUT)

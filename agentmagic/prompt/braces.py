@@ -1,6 +1,6 @@
-"""Puts values into a prompt in the place of `{expression}`, as in an f-string.
+"""Replaces `{expression}` in a prompt with its value, as in an f-string.
 
-Braces that hold no expression over the names at hand (JSON, code, LaTeX, `{}`, `{{...}}`) stay as they are.
+Other braces, as in JSON, code, LaTeX, `{}` and `{{...}}`, are kept: they contain no expression over the given names.
 """
 
 import ast
@@ -19,39 +19,45 @@ from agentmagic.text import did_you_mean, one_line
 from agentmagic.undo.program import SHELL_NAMES, is_of_shell
 
 LONGEST_EXPRESSION = 500
-"""Characters between two braces; longer text is no expression. It bounds the search for the closing brace."""
+"""Maximum number of characters of an expression in braces. Limits the search for the closing brace."""
 
 DEEPEST = 20
-"""Braces within braces of an expression; deeper text is no expression."""
+"""Deepest nesting of braces in an expression; deeper text is not an expression."""
 
 LONGEST_PROBLEM = 300
-"""Characters of an error that is told of a value."""
+"""Maximum number of characters of the error text about a value."""
 
 _BRACE = re.compile(r"[{}]")
 WORD = re.compile(r"[^\W\d]\w*")
 _LATEX = re.compile(r"(?:[\^_]|\\[A-Za-z]+(?:\{[^{}]*\})*)$")
 _LOOK_BACK = 100
-"""Characters before a brace in which a LaTeX command may stand."""
+"""Characters before a brace that are searched for a LaTeX command."""
 
 _SPLIT = re.compile(r"!(?=[rsa]\s*(?::|$))|:(?![\s=])")
-"""Where a conversion or a format may begin; `{x: 1}` and `{x:=1}` are other code."""
+"""Matches where a conversion or a format can begin. In `{x: 1}` and `{x:=1}` none begins: they are other code."""
 _NAMED = (
     re.compile(r"\s*(.+?)\s*()()"),
     re.compile(r"\s*(.+?)\s*(?:!([rsa]))?\s*(?::(.*))?"),
 )
-"""A name that is no identifier of Python, as columns of a frame have: the whole, else what a format may follow."""
+"""Patterns for a name that is not a Python identifier, such as a column of a data frame.
+
+The first pattern matches the whole text as a name; the second one a name with a conversion and a format after it.
+"""
 _FORMAT = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?\d*[_,]?(?:\.\d+)?[a-zA-Z%]?|schema|.*%.*")
-"""What a format looks like, to tell it from CSS and the like when the name before it is not bound."""
+"""Pattern of a format. It separates formats from CSS and similar code if the name before the format is not bound."""
 _CODE = re.compile(
     r"^(?:```|~~~)[\s\S]*?(?:^(?:```|~~~)|\Z)|^[ \t]*@[\w.]+(?:\(.*\))?[ \t]*\n(?=\s*(?:@|def |class |async ))",
     re.MULTILINE,
 )
-"""Fenced code, and decorators above a definition: `@` and names that are not bound are code there."""
+"""Matches fenced code, and decorators above a definition. An `@` or an unknown name in such code is not a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A prompt with its values put in; `left` tells what stays and why; `attachments` are the values, in order."""
+    """A prompt with its values filled in.
+
+    `left`: the braces that were kept as typed, each with the reason. `attachments`: the values, in order.
+    """
 
     text: str
     left: tuple[str, ...] = ()
@@ -59,20 +65,21 @@ class Filled:
 
 
 def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(lambda: UNKNOWN)) -> Filled:  # noqa: B008
-    """Put the values of a namespace into a prompt.
+    """Replace the expressions in braces in a prompt with their values in a namespace.
 
-    Text in braces is evaluated only if it parses, all its names are bound, at least one of them by the notebook, and
-    none of them leads into the process, as IPython's `exit` and `open` do unless the notebook has bound them anew. An
-    expression that raises stays as it is, and so does a name that is not bound, which is told.
+    Text in braces is evaluated only if it parses, all its names are bound, and at least one name is a variable of the
+    notebook. Names that reach into the process, such as IPython's `exit` and `open`, prevent the evaluation, unless
+    the notebook assigned them. An expression that raises is kept as typed, and so is an unknown name; `Filled.left`
+    says why.
     """
     return Template.read(text, namespace).fill(namespace, attacher)
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A prompt whose braces were read: its texts, its expressions, and values that were put in already, in order.
+    """A parsed prompt: its texts, its expressions, and the values that were filled in already, in order.
 
-    `unbound` tells which names in braces are not bound.
+    `unbound` has a sentence for each name in braces that is not bound.
     """
 
     pieces: tuple["str | BracedExpression | Attachment", ...]
@@ -80,7 +87,7 @@ class Template:
 
     @classmethod
     def read(cls, text: str, namespace: Mapping[str, Any]) -> "Template":
-        """Return the template of a text whose expressions are over the names of a namespace."""
+        """Parse a text and return its template. Braces are an expression only if a namespace has their names."""
         code = code_spans(text)
         pieces: list[str | BracedExpression | Attachment] = []
         unbound: list[str] = []
@@ -88,26 +95,26 @@ class Template:
         while (opening := text.find("{", position)) >= 0:
             closing = -1 if _is_other(text, opening) else _closing(text, opening)
             source = text[opening + 1 : closing]
-            found = BracedExpression.read(source, namespace) if closing > 0 else None
-            if found is None:
+            expression = BracedExpression.read(source, namespace) if closing > 0 else None
+            if expression is None:
                 if closing > 0 and not within(code, opening):
                     unbound += _unbound(source, namespace, text[opening - 1 : opening])
                 end = _after_braces(text, opening)
                 pieces.append(text[position:end])
             else:
                 end = closing + 1
-                pieces += [text[position:opening], found]
+                pieces += [text[position:opening], expression]
             position = end
         pieces.append(text[position:])
         return cls(tuple(filter(None, pieces)), tuple(unbound))
 
     @property
     def expressions(self) -> tuple["BracedExpression", ...]:
-        """The expressions that are still to be evaluated."""
+        """The expressions that were not evaluated yet."""
         return tuple(piece for piece in self.pieces if isinstance(piece, BracedExpression))
 
     def settled(self, names: Collection[str], namespace: Mapping[str, Any], attacher: Attacher) -> "Template":
-        """Return the template with the values of all expressions that have none of some names.
+        """Return the template with the values of all expressions that do not use any of `names`.
 
         Raises UsageError for an expression that fails.
         """
@@ -124,29 +131,32 @@ class Template:
         return Template(tuple(pieces), self.unbound)
 
     def fill(self, namespace: Mapping[str, Any], attacher: Attacher) -> Filled:
-        """Return the prompt with the values of a namespace in the place of the expressions."""
-        done: list[str | Attachment] = []
-        left = list(self.unbound)
+        """Return the prompt with each expression replaced by its value in a namespace."""
+        pieces: list[str | Attachment] = []
+        problems = list(self.unbound)
         for piece in self.pieces:
             if not isinstance(piece, BracedExpression):
-                done.append(piece)
+                pieces.append(piece)
                 continue
             try:
                 with contained_exits():
-                    done.append(piece.attachment(namespace, attacher))
+                    pieces.append(piece.attachment(namespace, attacher))
             except Exception as error:  # noqa: BLE001  (the text stays, whichever error it is)
-                done.append(piece.written)
-                left.append(f"{piece.written} stays as it is: {_told(error)}")
+                pieces.append(piece.written)
+                problems.append(f"{piece.written} stays as it is: {_told(error)}")
         text = ""
-        for place, piece in enumerate(done):
-            after = self.pieces[place + 1] if place + 1 < len(done) else ""
+        for number, piece in enumerate(pieces):
+            after = self.pieces[number + 1] if number + 1 < len(pieces) else ""
             text += piece if isinstance(piece, str) else _in_place(piece, text[-1:], after)
-        attachments = tuple(piece for piece in done if isinstance(piece, Attachment))
-        return Filled(text, tuple(dict.fromkeys(left)), attachments)
+        attachments = tuple(piece for piece in pieces if isinstance(piece, Attachment))
+        return Filled(text, tuple(dict.fromkeys(problems)), attachments)
 
 
 def _in_place(attachment: Attachment, before: str, following: "str | BracedExpression | Attachment") -> str:
-    """Return what stands in the place of the braces: a text, on lines of its own if it is laid out, or a label."""
+    """Return the text that replaces the braces: the value as text, or a label for an image or a document.
+
+    A table or code of several lines is put on lines of its own. The text is "" for a value that has a part of its own.
+    """
     if isinstance(part := attachment.part, Media):
         return f"[{'image' if part.media_type.startswith('image/') else 'document'}: {part.name}]"
     if not isinstance(attachment.part, Text):
@@ -170,23 +180,23 @@ def _told(error: Exception) -> str:
 
 
 def _is_other(text: str, opening: int) -> bool:
-    """Return whether a brace is doubled, or begins the argument of a LaTeX command."""
+    """Return whether a brace is the first of a doubled pair, or begins the argument of a LaTeX command."""
     if text.startswith("{{", opening):
         return True
     return _LATEX.search(text[max(0, opening - _LOOK_BACK) : opening]) is not None
 
 
 def _after_braces(text: str, opening: int) -> int:
-    """Return the place behind a brace that stays, or behind the whole of a doubled pair."""
+    """Return the position after a brace that is kept; for `{{`, the position after the closing `}}`."""
     if not text.startswith("{{", opening):
         return opening + 1
-    # Within the limit only, so that many open braces take time in proportion.
+    # Search only within the limit, so that the time for many open braces grows linearly.
     closing = text.find("}}", opening, opening + LONGEST_EXPRESSION)
     return closing + 2 if closing > 0 else opening + 2
 
 
 def _closing(text: str, opening: int) -> int:
-    """Return the place of the brace that closes the one at `opening`, or -1 if none near does."""
+    """Return the position of the brace that closes the brace at `opening`, or -1 if it is too far away or missing."""
     depth = 0
     for brace in _BRACE.finditer(text, opening, opening + LONGEST_EXPRESSION):
         depth += 1 if brace[0] == "{" else -1
@@ -199,9 +209,9 @@ def _closing(text: str, opening: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BracedExpression:
-    """What stands between braces, as in an f-string: an expression, its conversion and its format.
+    """The text between two braces, as in an f-string: an expression, its conversion and its format.
 
-    `written` is all of it, with the braces.
+    `written` is the whole text, with the braces.
     """
 
     written: str
@@ -212,66 +222,69 @@ class BracedExpression:
 
     @classmethod
     def read(cls, source: str, namespace: Mapping[str, Any]) -> "BracedExpression | None":
-        """Return the expression over names of a namespace that a text is, or None."""
-        for pattern in _NAMED:  # the column "Review text" of a frame, or "class"
-            name, conversion, spec = found.groups("") if (found := pattern.fullmatch(source)) else ("", "", "")
+        """Parse the text between two braces. Return None if it is not an expression over names of a namespace."""
+        for pattern in _NAMED:  # For example the column "Review text" of a data frame, or "class".
+            name, conversion, spec = match.groups("") if (match := pattern.fullmatch(source)) else ("", "", "")
             if name in namespace and (not name.isidentifier() or iskeyword(name)):
                 tree = ast.Expression(ast.Name(name, ast.Load(), lineno=1, col_offset=0))
                 return cls(f"{{{source}}}", tree, name, conversion, spec)
-        # Most braces hold no name of the notebook: this look-up is far cheaper than parsing each of them.
+        # Most braces contain no name of the notebook. This look-up is much faster than parsing them all.
         if not any(word in namespace for word in WORD.findall(source)):
             return None
-        found = cls.parsed(source)
-        return found if found is not None and _is_meant(found.tree, namespace) else None
+        expression = cls.parsed(source)
+        return expression if expression is not None and _is_meant(expression.tree, namespace) else None
 
     @classmethod
     def parsed(cls, source: str) -> "BracedExpression | None":
-        """Return the parts of a text: as expression the whole, else the shortest before a conversion or a format."""
+        """Split a text into expression, conversion and format, or return None if it does not parse.
+
+        The expression is the whole text if that parses, or else the shortest text before a conversion or a format.
+        """
         for end in (len(source), *(place.start() for place in _SPLIT.finditer(source))):
             try:
                 tree = ast.parse(source[:end].strip(), mode="eval")
             except (SyntaxError, ValueError, MemoryError, RecursionError):
                 continue
-            converted = source[end : end + 1] == "!"
+            has_conversion = source[end : end + 1] == "!"
             rest = source[end:].partition(":")[2]
-            return cls(f"{{{source}}}", tree, source[:end].strip(), source[end + 1] if converted else "", rest)
+            return cls(f"{{{source}}}", tree, source[:end].strip(), source[end + 1] if has_conversion else "", rest)
         return None
 
     def attachment(self, namespace: Mapping[str, Any], attacher: Attacher) -> Attachment:
-        """Return the attachment for the value. Raises what the expression and its format raise."""
+        """Return the attachment for the value. Raises every exception of the expression and its format."""
         value = eval(compile(self.tree, "<prompt>", "eval"), dict(namespace))  # noqa: S307  (the user's own code)
         spec = fill(self.spec, namespace).text if self.spec else ""
         return attacher.formatted(self.written, self.source, value, self.conversion, spec)
 
 
 def free_names(tree: ast.AST) -> set[str]:
-    """Return the names that an expression takes from the notebook or from Python: it does not bind them itself."""
-    found: set[str] = set()
-    left: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]  # not by recursion: an expression may be deep
-    while left:
-        node, bound = left.pop()
+    """Return the names that an expression uses but does not bind itself: names of the notebook or of Python."""
+    names: set[str] = set()
+    stack: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]  # A stack, not recursion: the tree can be deep.
+    while stack:
+        node, own_names = stack.pop()
         match node:
             case ast.Name():
-                found |= {node.id} - bound
+                names |= {node.id} - own_names
             case ast.Lambda():
-                given = [one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)]
-                left += [(node.args, bound), (node.body, bound.union(given))]
+                parameters = [one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)]
+                stack += [(node.args, own_names), (node.body, own_names.union(parameters))]
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-                for loop in node.generators:  # each one sees the names of those before it
-                    left.append((loop.iter, bound))
-                    bound = bound.union(one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name))
-                    left += [(one, bound) for one in (loop.target, *loop.ifs)]
+                for loop in node.generators:  # Each `for` clause sees the names of the earlier ones.
+                    stack.append((loop.iter, own_names))
+                    own_names = own_names.union(one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name))
+                    stack += [(one, own_names) for one in (loop.target, *loop.ifs)]
                 values = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
-                left += [(one, bound) for one in values]
+                stack += [(one, own_names) for one in values]
             case _:
-                left += [(one, bound) for one in ast.iter_child_nodes(node)]
-    return found
+                stack += [(one, own_names) for one in ast.iter_child_nodes(node)]
+    return names
 
 
 def shell_names(expression: ast.AST, namespace: Mapping[str, Any]) -> list[str]:
-    """Return the names of IPython and Python in an expression that lead into the process and that no cell has bound."""
-    found = free_names(expression) & SHELL_NAMES
-    return sorted(name for name in found if name not in namespace or is_of_shell(name, namespace[name]))
+    """Return the names in an expression that reach into the process, such as `exit`, and that no cell has assigned."""
+    names = free_names(expression) & SHELL_NAMES
+    return sorted(name for name in names if name not in namespace or is_of_shell(name, namespace[name]))
 
 
 def _is_meant(tree: ast.Expression, namespace: Mapping[str, Any]) -> bool:
@@ -284,22 +297,23 @@ def _is_meant(tree: ast.Expression, namespace: Mapping[str, Any]) -> bool:
 
 
 def _unbound(source: str, namespace: Mapping[str, Any], before: str) -> Iterator[str]:
-    """Yield what to tell of a name that is not bound, alone or with attributes, items and calls behind it.
+    """Yield a message for the user if braces contain a name that is not bound.
 
-    Of a name that leads into the process it is told too if it stands beside a variable of the notebook.
+    The name can have attributes, items and calls after it, but must not be part of another expression. For a name that
+    reaches into the process, such as `exit`, there is a message also if a variable of the notebook is beside it.
     """
     if (
         before == "$"
         or not (WORD.match(source.strip()) or SHELL_NAMES.intersection(WORD.findall(source)))
-        or (found := BracedExpression.parsed(source)) is None
-        or not _FORMAT.fullmatch(found.spec)
+        or (expression := BracedExpression.parsed(source)) is None
+        or not _FORMAT.fullmatch(expression.spec)
     ):
         return
-    node = found.tree.body
+    node = expression.tree.body
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
-    free = free_names(found.tree)
-    if own := shell_names(found.tree, namespace):
+    free = free_names(expression.tree)
+    if own := shell_names(expression.tree, namespace):
         if isinstance(node, ast.Name) or free.difference(own) & namespace.keys():
             owner = "Python itself" if own[0].startswith("__") else "IPython"
             yield f"{{{source}}} stays as it is: {own[0]} belongs to {owner}, not to your variables."
@@ -311,10 +325,10 @@ def _unbound(source: str, namespace: Mapping[str, Any], before: str) -> Iterator
 
 
 def code_spans(text: str) -> list[tuple[int, int]]:
-    """Return where code stands in a text: in fences, and decorators above a definition."""
-    return [found.span() for found in _CODE.finditer(text)]
+    """Return the start and end positions of code in a text: fenced code, and decorators above a definition."""
+    return [match.span() for match in _CODE.finditer(text)]
 
 
 def within(spans: Sequence[tuple[int, int]], place: int) -> bool:
-    """Return whether a place is in one of some spans."""
+    """Return whether a position is inside one of the spans."""
     return any(start <= place < end for start, end in spans)

@@ -1,4 +1,4 @@
-"""Prompts that a project keeps as `.agents/commands/NAME.md`: found by `/NAME`, and filled in with what is typed."""
+"""Project commands: `/NAME arguments` sends the prompt in `.agents/commands/NAME.md`, with the arguments filled in."""
 
 import re
 from collections.abc import Sequence
@@ -12,23 +12,23 @@ from agentmagic.platforms import split_command
 from agentmagic.text import close_names, listed, shown
 
 _TYPED = re.compile(rf"/({COMMAND_NAME.pattern})(?:\s+|\Z)")
-"""A command at the beginning of a message. A path has a slash or a dot behind its first name."""
+"""Matches a command at the beginning of a message, but not a path: its first name has a slash or a dot after it."""
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])(?![A-Za-z0-9_])")
 _CLOSE = 0.75
-"""How alike a misspelt command and its name are at least: other words behind a slash are a prompt."""
+"""Minimum similarity, from 0 to 1, of a misspelt command to a real name. A less similar word after / is a prompt."""
 
 
-def typed_command(written: str, commands: Sequence[ProjectFile], others: Sequence[str] = ()) -> tuple[str, str] | None:
-    """Return the name of the command that a message begins with, and what follows; None for any other message.
+def typed_command(message: str, commands: Sequence[ProjectFile], others: Sequence[str] = ()) -> tuple[str, str] | None:
+    """Return the name of the command at the beginning of a message, and the text after it; None without a command.
 
-    Raises UsageError for a name that is nearly that of a command, or of one of the `others`.
+    Raises UsageError for a misspelt name: one that is similar to the name of a command or to one of `others`.
     """
-    if (found := _TYPED.match(written)) is None:
+    if (match := _TYPED.match(message)) is None:
         return None
-    name, known = found[1], [one.name for one in commands]
-    if name in known:
-        return name, written[found.end() :]
-    if close := close_names(name, [*known, *others], cutoff=_CLOSE):
+    name, names = match[1], [one.name for one in commands]
+    if name in names:
+        return name, message[match.end() :]
+    if close := close_names(name, [*names, *others], cutoff=_CLOSE):
         raise UsageError(
             f"There is no command /{name}. Did you mean /{close[0]}? Begin with a blank to send it as a message."
         )
@@ -36,50 +36,50 @@ def typed_command(written: str, commands: Sequence[ProjectFile], others: Sequenc
 
 
 def find_command(name: str, commands: Sequence[ProjectFile]) -> ProjectFile:
-    """Return the command of a name. Raises UsageError if the project has none."""
-    known = {one.name: one for one in commands}
-    if name in known:
-        return known[name]
-    close = close_names(name, known)
+    """Return the command with this name. Raises UsageError if the project does not have it."""
+    by_name = {one.name: one for one in commands}
+    if name in by_name:
+        return by_name[name]
+    close = close_names(name, by_name)
     hint = f" Did you mean /{close[0]}?" if close else ""
-    names = listed([f"/{one}" for one in known])
-    where = f"Commands: {names}." if known else f"Write one as {COMMANDS}/NAME.md."
+    names = listed([f"/{one}" for one in by_name])
+    where = f"Commands: {names}." if by_name else f"Write one as {COMMANDS}/NAME.md."
     raise UsageError(f"The project has no command /{shown(name)[:80]}.{hint} {where}")
 
 
 def command_prompt(command: ProjectFile, arguments: Prompt, before: str = "") -> tuple[Prompt, PromptValue]:
-    """Return the prompt of a command, and the value that tells of it.
+    """Return the prompt of a command, and the value that describes the command for the user.
 
-    `arguments` are what was typed, with what it attaches; `before` stands in front of it. The text of the command is
-    not evaluated, and nothing in it is attached.
+    `arguments` is the text that was typed after the command, with its attachments; `before` is put in front of that
+    text. Braces and attachments in the text of the command itself are not evaluated.
     """
-    typed, *attached = user(arguments).parts if isinstance(arguments, str) else as_prompt(arguments).parts
-    text = filled_in(command.body, "\n".join(filter(None, (before, typed.text if isinstance(typed, Text) else ""))))
-    parts: list[str | Content] = [text, *(part for part in attached if isinstance(part, Content))]
+    first, *attachments = user(arguments).parts if isinstance(arguments, str) else as_prompt(arguments).parts
+    text = filled_in(command.body, "\n".join(filter(None, (before, first.text if isinstance(first, Text) else ""))))
+    parts: list[str | Content] = [text, *(part for part in attachments if isinstance(part, Content))]
     value = PromptValue(f"/{command.name}", "command", command.file, tokens_of_text(command.body), command.body)
-    return parts if attached else text, value
+    return parts if attachments else text, value
 
 
 def filled_in(template: str, arguments: str) -> str:
-    """Return a template with `$ARGUMENTS` and `$1` to `$9` filled in, as Claude Code does it.
+    """Return a template with `$ARGUMENTS` and `$1` to `$9` filled in, as in Claude Code.
 
-    Arguments for which it has no place come behind it.
+    If the template has none of these placeholders, the arguments are appended.
     """
     words = _words(arguments)
 
-    def put(place: re.Match[str]) -> str:
-        if place[1] == "ARGUMENTS":
+    def argument_for(match: re.Match[str]) -> str:
+        if match[1] == "ARGUMENTS":
             return arguments
-        number = int(place[1])
+        number = int(match[1])
         return words[number - 1] if number <= len(words) else ""
 
     if _PLACE.search(template):
-        return _PLACE.sub(put, template)
+        return _PLACE.sub(argument_for, template)
     return f"{template}\n\nARGUMENTS: {arguments}" if arguments else template
 
 
 def _words(arguments: str) -> list[str]:
     try:
         return split_command(arguments)
-    except ValueError:  # an apostrophe, for example
+    except ValueError:  # An unclosed quote, for example an apostrophe.
         return arguments.split()

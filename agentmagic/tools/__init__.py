@@ -1,1 +1,1 @@
-"""Where tools come from: `base` says what a tool is, `functions` and `mcp` are sources of them."""
+"""Tools and their sources: `base` defines what a tool is; `functions`, `notebook`, `web` and `mcp` provide tools."""

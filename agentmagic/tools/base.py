@@ -1,4 +1,4 @@
-"""What the loop and the tools share: the tool, its context, the toolset."""
+"""Classes that the agent loop and the tools share: `Tool`, `ToolContext` and `Toolset`."""
 
 import asyncio
 import re
@@ -27,12 +27,12 @@ from agentmagic.secrets import redact
 T = TypeVar("T")
 
 TIMEOUT = 60.0
-"""Seconds that a call may take by default."""
+"""The default time limit of a call, in seconds."""
 STILL_RUNNING = "It runs in a thread, which cannot be stopped, and may still be running."
 
 
 class TaskComplete(Exception):
-    """Raised by a tool to end the turn; the message is the turn's final text."""
+    """Raised by a tool to end the turn. The message becomes the final text of the turn."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -41,14 +41,14 @@ class TaskComplete(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Returned by a tool to end the turn; the message is the turn's final text."""
+    """Returned by a tool to end the turn. The message becomes the final text of the turn."""
 
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A model's answer to a tool; `cut` says whether it reached the limit of tokens."""
+    """A model's answer to a request from a tool; `cut` says whether the token limit ended it early."""
 
     text: str
     model: str
@@ -56,32 +56,33 @@ class Completion:
 
 
 Complete = Callable[[Sequence[Message], str, int], Awaitable[Completion]]
-"""Sends messages and instructions to a model and returns its answer, of at most a number of tokens."""
+"""Sends messages and instructions to a model and returns its answer. The last argument limits its tokens."""
 CallTool = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
-"""Runs a call that a tool makes: the name of the other tool, and its arguments."""
+"""Calls another tool on behalf of a running tool: accepts the other tool's name and its arguments."""
 NO_VALUE: Any = object()
 
 
 Watch = Callable[[object], AbstractContextManager[Any]]
-"""Takes a function, and returns what watches the variables while it runs."""
+"""Accepts a function, and returns a context manager that watches the notebook's variables while the function runs."""
 
 
 def unwatched(_function: object) -> AbstractContextManager[Any]:
-    """Return what watches nothing."""
+    """Return a context manager that watches nothing."""
     return nullcontext()
 
 
 class ToolContext:
     """The connection of a running tool to its turn; a function gets it in a parameter annotated `ToolContext`.
 
-    `deps` is the value that the Agent was given. `tools` are the tools that `call_tool` can call. `tell` shows the user
-    notices, `propose` a cell. `left` is a sentence on work that goes on after its call was cancelled, else "".
-    `error` is what the tool raised, `value` what its function returned, `exited` whether it ended by `exit` or
-    `sys.exit`. `capture` takes what the tool prints, displays and plots; it is None if that cannot be told from other
-    output. `reached` is the progress reported last, with its total. `watch` returns what is entered around a function
-    of the user. `around` is the turn of the call, for the turn of an agent tool inside it, and `tape` makes the tape of
-    that turn. `outer` is a deadline that waits while the tool waits for its turn.
-    `rich` is the HTML that the user sees in place of each part of the result, "" for none.
+    `deps` is the value that was passed to the Agent. `tools` are the tools that `call_tool` can call. `tell` shows the
+    user a notice, and `propose` shows the user a cell. `left` is a sentence about work that continues after its call
+    was cancelled, or "". `error` is the exception of the tool, `value` is the return value of its function, and
+    `exited` says whether the tool ended with `exit` or `sys.exit`. `capture` collects everything that the tool prints,
+    displays and plots; it is None if the tool's output cannot be separated from other output. `reached` is the
+    progress reported last, with its total. `watch` returns the context manager in which a function of the user runs.
+    `around` is the turn of this call; an agent tool runs another turn inside it, and `tape` makes the recorder or
+    player of that inner turn. `outer` is a deadline that is paused while the time limit of this call is paused.
+    `rich` has the HTML that the user sees for each part of the result, or "" for parts without HTML.
     """
 
     def __init__(  # noqa: PLR0913  (what the turn offers)
@@ -123,11 +124,11 @@ class ToolContext:
 
     @property
     def output(self) -> Sequence[Output]:
-        """What the tool has printed, displayed and plotted so far."""
+        """The text, displays and figures that the tool has produced so far."""
         return self.capture.parts() if self.capture else ()
 
     def close_figures(self) -> None:
-        """Take the figures that the tool has left open into its output now; in the main thread."""
+        """Move the figures that the tool left open into its output, and close them. Call in the main thread."""
         if self.capture is not None:
             self.capture.draw()
 
@@ -141,34 +142,34 @@ class ToolContext:
         self._cancelled = True
 
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
-        """Report how far the call has come; thread-safe. Raises TypeError or ValueError if a value is no number."""
+        """Report the progress of the call; thread-safe. Raises TypeError or ValueError if a value is not a number."""
         self.reached = float(progress), None if total is None else float(total)
         self._progress(self.call.id, *self.reached, str(message))
 
     def overheard(self, hear: Callable[..., None]) -> None:
-        """Call a function with everything that the tool reports and asks from now on; the kind comes first."""
+        """Call `hear` before each report and each question of the tool from now on, with its kind and its arguments."""
 
-        def also(kind: str, function: Callable[..., T]) -> Callable[..., T]:
-            def heard(*given: Any) -> T:
-                hear(kind, *given)
-                return function(*given)
+        def with_hear(kind: str, function: Callable[..., T]) -> Callable[..., T]:
+            def wrapper(*arguments: Any) -> T:
+                hear(kind, *arguments)
+                return function(*arguments)
 
-            return heard
+            return wrapper
 
         report = self._progress
 
-        def heard_progress(call_id: str, *reached: Any) -> None:
-            hear("progress", *reached)
-            report(call_id, *reached)
+        def hear_and_report(call_id: str, *progress: Any) -> None:
+            hear("progress", *progress)
+            report(call_id, *progress)
 
-        self._progress = heard_progress
-        self.tell = also("tell", self.tell)
-        self.propose = also("propose", self.propose)
-        self._ask = also("ask", self._ask)
-        self._complete = self._complete and also("complete", self._complete)
+        self._progress = hear_and_report
+        self.tell = with_hear("tell", self.tell)
+        self.propose = with_hear("propose", self.propose)
+        self._ask = with_hear("ask", self._ask)
+        self._complete = self._complete and with_hear("complete", self._complete)
 
     async def ask(self, question: str) -> str:
-        """Ask the user a question and return the answer; the time limits of call and turn are paused meanwhile.
+        """Ask the user a question and return the answer. The time limits of the call and the turn pause until then.
 
         Raises ToolError if there is no user to answer.
         """
@@ -176,19 +177,20 @@ class ToolContext:
             return await self._ask(question)
 
     async def complete(self, messages: Sequence[Message], instructions: str = "", *, max_tokens: int) -> Completion:
-        """Ask the turn's model for an answer outside the conversation, within the turn's time and budgets.
+        """Send a request outside the conversation to the turn's model, within the turn's time limit and budgets.
 
-        Raises ToolError if there is no model or a budget is used up, and ProviderError.
+        Raises ToolError if there is no model or a budget is used up, and ProviderError if the request fails.
         """
         if self._complete is None:
             raise ToolError("There is no model here to answer.")
         return await self._complete(list(messages), instructions, max_tokens)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Call another tool of the turn, under the same permissions, and return what it returned.
+        """Call another tool of the turn, under the same permissions, and return its value.
 
-        That is the value of a function, else the structured content of a server's result, else its text. The time limit
-        of this call is paused meanwhile: the other call has its own. Raises ToolError if the call fails or is denied.
+        The value is the return value of a Python function, or the structured content of a server's result, or else the
+        text of the result. The time limit of this call is paused until the other call ends, which has its own limit.
+        Raises ToolError if the call fails or is denied.
         """
         if self._call_tool is None:
             raise ToolError("There are no other tools to call here.")
@@ -201,19 +203,20 @@ Invoke = Callable[[ToolCall, ToolContext], Awaitable[ToolResult]]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as the loop knows it.
+    """A tool in the form that the agent loop uses.
 
-    `invoke` may raise anything; `call_tool` turns that into a result. `timeout` is in seconds. With `parallel=False` no
-    other call of the step runs at the same time. `ask` says whether the user is asked before a call if no rule of the
-    policy matches. `code` marks a tool that runs code which the model wrote: only a rule that has its very name or the
-    user can allow it, no pattern, no default and no environment variable; an "always" is for the same arguments only.
-    `effects` says in lines, for the user who is asked, what a call would do. `among` returns the definition of the tool
-    in a turn with these tools, and `now` the one at the beginning of a turn; it raises UsageError if the tool cannot be
-    offered in this turn. `lasting` is then the definition to which the user's approval is bound. A `trusted` tool is of
-    a server that the user trusts, and `reads` if that server says that the tool only reads. The arguments of a `fixed`
-    tool cannot be changed by the user who is asked. A `hosted` tool is carried out by the provider within an answer,
-    where that can be, and never called by us: the user is asked once in a session. An `agent` tool asks an agent, in a
-    turn inside the turn of the call: that turn has its own deadline, events and tape.
+    `invoke` runs a call and may raise any exception, which `call_tool` turns into a result. `timeout` is in seconds.
+    With `parallel=False` no other call of the step runs at the same time. `ask` says whether the user is asked before a
+    call if no rule of the policy matches. `code` marks a tool that runs code written by the model: only the user, or a
+    rule with the tool's exact name, can allow it, and not a pattern, a default or an environment variable; the answer
+    "always" then covers the same arguments only. `effects` returns lines that tell the user, before approval, what a
+    call would do. `among` returns the tool's definition for a turn with the given tools. `now` returns the definition
+    at the beginning of a turn, and raises UsageError if the tool cannot be offered in this turn; `lasting` is then the
+    definition to which the user's approval is bound. `trusted` marks a tool of a server that the user trusts, and
+    `reads` a tool that, according to such a server, only reads. The user cannot change the arguments of a `fixed` tool
+    before approving it. A `hosted` tool is run by the provider within an answer, if the provider supports it, and never
+    by agentmagic: the user is asked once in a session. An `agent` tool runs an agent, in a turn inside the turn of the
+    call. That inner turn has its own deadline, events and recording.
     """
 
     definition: ToolDef
@@ -240,53 +243,53 @@ class Tool:
 
 @runtime_checkable
 class Toolset(Protocol):
-    """A source of tools; it is listed at the start of each turn, and closed by the code that made it."""
+    """A source of tools. Its tools are listed at the start of each turn; the code that made the source closes it."""
 
     async def tools(self) -> Sequence[Tool]:
         """Return the current tools.
 
-        Raises ServersUnreachable if only some of the tools can be had, and ServerError if none can.
+        Raises ServersUnreachable if only some of the tools are available, and ServerError if none are.
         """
         ...
 
     async def aclose(self) -> None:
-        """Close open connections and processes; may be called twice."""
+        """Close open connections and processes. A second call does nothing."""
         ...
 
 
 @runtime_checkable
 class Local(Protocol):
-    """A source of tools of this process, which lists them without starting anything. `is_local` is True."""
+    """A source of tools that run in this process; listing them starts nothing. `is_local` is True."""
 
     is_local: bool
 
 
 @runtime_checkable
 class Choosing(Protocol):
-    """A source of some tools of other sources."""
+    """A source that offers a selection of the tools of other sources."""
 
     @property
     def sources(self) -> Sequence[Toolset]:
-        """The other sources."""
+        """The sources from which tools are selected."""
         ...
 
     def over(self, sources: Sequence[Toolset]) -> Toolset:
-        """Return the same choice of tools of other sources."""
+        """Return a toolset that makes the same selection from other sources."""
         ...
 
 
 @runtime_checkable
 class Connecting(Protocol):
-    """A toolset whose `tools` may connect servers."""
+    """A toolset whose method `tools` can connect to servers."""
 
     async def listed(self) -> tuple[Sequence[Tool], Sequence[str]]:
-        """Return the tools that can be had without connecting a server, and the names of the servers left out."""
+        """Return the tools that are known without connecting to a server, and the names of the servers left out."""
         ...
 
 
 @runtime_checkable
 class Noting(Protocol):
-    """A source that has something to say of the tools it listed last, for example that some are left out."""
+    """A source with notices about the tools that it listed last, for example that some are left out."""
 
     @property
     def notices(self) -> Sequence[str]:
@@ -295,15 +298,15 @@ class Noting(Protocol):
 
 
 def notices_of(source: Toolset) -> Sequence[str]:
-    """Return what a source says of the tools that it listed last."""
+    """Return the notices of a source about the tools that it listed last."""
     return source.notices if isinstance(source, Noting) else ()
 
 
 class ServersUnreachable(ServerError):
-    """Some servers of a source of tools cannot be reached.
+    """Raised when some servers of a source of tools cannot be reached.
 
-    `tools` are those of its other servers. `problems` has a text for each server that failed: its name, the
-    reason and the command that mends it.
+    `tools` are the tools of the servers that were reached. `problems` has a text for each server that failed, with its
+    name, the reason and the command that fixes the problem.
     """
 
     def __init__(self, message: str, tools: Sequence[Tool], problems: Sequence[str]) -> None:
@@ -313,7 +316,7 @@ class ServersUnreachable(ServerError):
 
 
 async def list_source(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
-    """Return the tools of a source that can be had, and a text for each of its servers that cannot be reached."""
+    """Return the available tools of a source, and an error text for each of its servers that cannot be reached."""
     try:
         return await source.tools(), ()
     except ServersUnreachable as error:
@@ -325,50 +328,53 @@ async def list_source(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
 _FIGURES = re.compile(r"\d+")
 
 
-def not_told(problems: Sequence[str], told: set[str], *, complete: bool = True) -> list[str]:
-    """Return the problems of servers that the user was not told of, and note all of them in `told`.
+def not_told(problems: Sequence[str], seen_kinds: set[str], *, complete: bool = True) -> list[str]:
+    """Return the server problems that the user has not seen yet, and add all `problems` to the set `seen_kinds`.
 
-    A problem is the same if only figures in it differ, such as times. With `complete` a problem that is not among
-    these is over: if the server fails so again, the user is told again.
+    Two problems are of the same kind if they differ only in numbers, such as times. `complete` says that `problems` has
+    all current problems: all other kinds are removed from the set, so that the user sees them again if they return.
     """
-    known = {_FIGURES.sub("0", words): words for words in problems}
-    new = [words for kind, words in known.items() if kind not in told]
+    by_kind = {_FIGURES.sub("0", problem): problem for problem in problems}
+    new = [problem for kind, problem in by_kind.items() if kind not in seen_kinds]
     if complete:
-        told.clear()
-    told.update(known)
+        seen_kinds.clear()
+    seen_kinds.update(by_kind)
     return new
 
 
 async def list_connected(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
-    """Return the tools of a source that can be had without connecting a server, and the names of servers left out."""
+    """Return the tools of a source that are known without connecting to a server, and the names of servers left out."""
     return await source.listed() if isinstance(source, Connecting) else (await source.tools(), ())
 
 
 async def list_sources(sources: Iterable[Toolset]) -> tuple[dict[str, Tool], list[str]]:
-    """Return the tools of sources by name, and a text for each server that cannot be reached.
+    """Return the tools of all sources by name, and an error text for each server that cannot be reached.
 
-    If several tools have one name, the first is returned.
+    If several tools have the same name, the first one is returned.
     """
-    listed = await asyncio.gather(*map(list_source, sources))
-    tools = {tool.name: tool for found, _ in reversed(listed) for tool in reversed(found)}
-    return dict(reversed(tools.items())), [problem for _, missing in listed for problem in missing]
+    listings = await asyncio.gather(*map(list_source, sources))
+    tools = {tool.name: tool for source_tools, _ in reversed(listings) for tool in reversed(source_tools)}
+    return dict(reversed(tools.items())), [problem for _, missing in listings for problem in missing]
 
 
 def as_of_now(tools: Iterable[Tool]) -> tuple[dict[str, Tool], list[str]]:
-    """Return the tools that can be offered now, by name and with their definitions of now, and why others cannot."""
-    found: dict[str, Tool] = {}
+    """Return the tools that can be offered in a turn that starts now, and why the other tools cannot.
+
+    The tools are by name, and have their current definitions.
+    """
+    available: dict[str, Tool] = {}
     missing: list[str] = []
     for tool in tools:
         try:
             now = tool if tool.now is None else replace(tool, definition=tool.now(), lasting=tool.definition)
-            found[tool.name] = now
+            available[tool.name] = now
         except UsageError as error:
             missing.append(str(error))
-    return found, missing
+    return available, missing
 
 
 def result(call: ToolCall, *content: str | Content, status: ResultStatus = "ok", done: str | None = None) -> ToolResult:
-    """Return the result of a call, made of strings and parts."""
+    """Return the result of a call from strings and message parts; a string in `done` ends the turn with that text."""
     return ToolResult(call.id, call.name, parts_of(content), status, done=done)
 
 

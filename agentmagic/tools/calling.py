@@ -1,4 +1,4 @@
-"""One call of a tool: its arguments checked, the tool run, and everything that it does made a result."""
+"""Runs one call of a tool: checks the arguments, runs the tool, and turns its value, output or error into a result."""
 
 import asyncio
 import concurrent.futures
@@ -21,28 +21,29 @@ from agentmagic.text import a_type, clip, cut_middle
 from agentmagic.tools.base import TaskComplete, Tool, ToolContext, failure, result
 
 LONGEST_INSIDE = 2_000
-"""Characters of what failed in an exception group."""
+"""Maximum number of characters of the description of the errors in an exception group."""
 
 
 async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
-    """Check the arguments of one call, run it and return its result; all failures are results too.
+    """Check the arguments of one call, run the call and return its result. A failure is an error result.
 
-    Raises ServerError if the tool's server cannot be reached again, and CancelledError.
+    Only a few exceptions are raised: ServerError if the tool's server cannot be reached again, CancelledError if the
+    caller is cancelled, and CassetteError or ReplayMismatch in a recorded turn.
     """
     problem = check_arguments(tool.definition, call.arguments)
     return failure(call, problem) if problem else await carry_out(tool, call, context)
 
 
 async def carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
-    """Run a call whose arguments were checked, and return its result with the tool's output, as `call_tool` does."""
+    """Run a call whose arguments were checked, and return its result with the tool's output. Raises as `call_tool`."""
     return with_output(await _carry_out(tool, call, context), context)
 
 
 def with_output(result: ToolResult, context: ToolContext) -> ToolResult:
-    """Return a result with what the tool printed, displayed and plotted, and note its HTML on the context."""
+    """Return a result with the tool's text, displays and figures added. Set `context.rich` to the HTML of its parts."""
     count = len(result.content)
     own = list(zip(result.content, context.rich if len(context.rich) == count else ("",) * count, strict=True))
-    # How code has ended itself is told behind what it had printed by then.
+    # If code ended itself, the sentence that says so comes after the output that the code printed before.
     parts = [*context.output, *own] if context.exited else [*own, *context.output]
     context.rich = tuple(html for _, html in parts)
     return replace(result, content=tuple(part for part, _ in parts))
@@ -54,15 +55,15 @@ async def _carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRe
     try:
         async with context.deadline:
             return checked(call, await tool.invoke(call, context))
-    except TaskComplete as done:
-        return result(call, said(done), done=said(done))
+    except TaskComplete as completion:
+        return result(call, said(completion), done=said(completion))
     except (ServerError, CassetteError, ReplayMismatch):
         raise
     except asyncio.CancelledError as error:
         context.cancel()
         if being_cancelled():
             raise
-        return failure(call, _sentence(error))  # the tool itself raised it: the call was not cancelled
+        return failure(call, _sentence(error))  # The tool itself raised CancelledError: the call was not cancelled.
     except BaseException as error:  # noqa: BLE001  (the model reads all failures; SystemExit must not end the kernel)
         if isinstance(error, TimeoutError) and context.deadline.expired:
             context.cancel()
@@ -72,20 +73,23 @@ async def _carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRe
 
 
 def _failed(tool: Tool, call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
-    """Return the result of a call that raised. A program that ends itself with the code 0 has not failed."""
+    """Return the result of a call that raised an exception. A program that exits with code 0 has not failed."""
     if not isinstance(error, (CodeExit, SystemExit)):
         context.error = error
         return failure(call, _sentence(error))
     context.exited = True
-    words = f"The {'program' if tool.code else 'tool'} {exit_words(error.code)}"
+    message = f"The {'program' if tool.code else 'tool'} {exit_words(error.code)}"
     if tool.code and not error.code:
-        return result(call, words)
+        return result(call, message)
     context.error = error.__cause__ if isinstance(error, CodeExit) else error
-    return failure(call, words)
+    return failure(call, message)
 
 
 def _without_refused_nulls(definition: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return arguments without the nulls for optional ones that take none; models write them for "not given"."""
+    """Return arguments without the nulls that the schema refuses for optional parameters.
+
+    Models write null for "not given".
+    """
     if all(value is not None for value in arguments.values()):
         return arguments
     schema = definition.parameters
@@ -100,7 +104,7 @@ def _without_refused_nulls(definition: ToolDef, arguments: Mapping[str, Any]) ->
 
 
 def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | None:
-    """Return why the arguments cannot be used, in one sentence, or None if they can."""
+    """Return one sentence that says why the arguments cannot be used, or None if they are valid."""
     if set(arguments) == {"_raw"} and "_raw" not in definition.parameters.get("properties", {}):
         return f"The arguments of {definition.name} were not a JSON object; send them again as one."
     return json_schema.problem(definition.name, definition.parameters, _without_refused_nulls(definition, arguments))
@@ -109,11 +113,11 @@ def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | 
 def checked(call: ToolCall, value: object) -> ToolResult:
     """Return a tool's return value as the result of its call.
 
-    Raises ToolError for a value that is no result, or that has content which the history cannot keep.
+    Raises ToolError for a value that is not a ToolResult, or whose content the history cannot store.
     """
     if not isinstance(value, ToolResult):
         raise ToolError(f"The tool returned {a_type(value)}, which is no result.")
-    # A tool made by hand may fill the fields with anything, so each one is checked or set.
+    # A tool that the user built can fill the fields with any value, so each field is checked or set.
     content = (value.content,) if isinstance(cast("object", value.content), str) else tuple(value.content)
     parts = tuple(_part(part) for part in content)
     done = value.done if value.done is None else str(value.done)
@@ -138,25 +142,25 @@ def _part(part: object) -> Content:
 
 
 def _sentence(error: BaseException) -> str:
-    # Secrets first: the rest of a secret that was cut in two would not be recognized.
-    words = ": ".join(filter(None, (said(error), clip(redact(failed_inside(error)), LONGEST_INSIDE))))
+    # Blank the secrets before the text is clipped: half of a secret would not be recognized.
+    message = ": ".join(filter(None, (said(error), clip(redact(failed_inside(error)), LONGEST_INSIDE))))
     if isinstance(error, ToolError):
-        return words or "The tool failed without saying why."
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+        return message or "The tool failed without saying why."
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 # -- tracebacks ----------------------------------------------------------------------------------------------
 
 LONGEST_TRACEBACK = 20_000
-"""Characters of a traceback that are kept."""
+"""Maximum number of characters of a traceback; a longer one is cut in the middle."""
 
 _CELL = re.compile(r'File "(?:[^"\n]*ipykernel_\d+[^"\n]*|<ipython-input-[^"\n]*>)"')
 _CALLING = tuple(f"{Path(str(one.__file__)).parent}{os.sep}" for one in (json_schema, asyncio, concurrent.futures))
-"""The folders of the code that calls tools."""
+"""The folders of agentmagic, asyncio and concurrent.futures: code in them calls tools."""
 
 
 def own_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the code of the tool or cell on, or None if only other code raised the exception."""
+    """Return the traceback without the frames that called the tool or cell, or None if it has no other frames."""
     trace = error.__traceback__
     while trace is not None and _is_calling(trace.tb_frame):
         trace = trace.tb_next
@@ -164,14 +168,15 @@ def own_traceback(error: BaseException) -> TracebackType | None:
 
 
 def _is_calling(frame: FrameType) -> bool:
-    """Return whether a frame is of the code that calls tools and runs cells."""
+    """Return whether a frame belongs to the code that calls tools or runs cells, and not to the tool or cell itself."""
     return frame.f_code.co_filename.startswith(_CALLING) or str(frame.f_globals.get("__name__")).startswith("IPython.")
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback of what a tool or cell raised, or "" for a ToolError, which is said on purpose.
+    """Return the traceback of an exception of a tool or cell as text.
 
-    Secrets are blanked. Paths are written as Jupyter writes them: the home folder as ~, cells without a file.
+    The text is "" for a ToolError, which a tool raises on purpose. Secrets are blanked. Paths are written as in
+    Jupyter: the home folder is ~, and the file of a cell is left out.
     """
     if isinstance(error, ToolError) or (trace := own_traceback(error)) is None:
         return ""

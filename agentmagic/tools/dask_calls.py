@@ -1,4 +1,4 @@
-"""Calls on Dask that run once: what its scheduler does when a worker is lost, and a token for each call."""
+"""Runs each call on Dask once: checks that the scheduler does not repeat calls, and gives each call a token."""
 
 import io
 import pickle
@@ -26,24 +26,25 @@ NOT_ASKED = (
 CLOSED = "{} was not run: its client of Dask is closed. Make a new one, and mark the tool with its executor."
 
 _checked: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
-"""The clients whose scheduler has said that it runs no call of a lost worker again."""
+"""Clients of schedulers that do not repeat the calls of a lost worker, according to the scheduler."""
 
 
 def check_client(name: str, client: Any, *, once: bool) -> None:
-    """Raise ToolError if a client is closed or, with `once`, its scheduler runs the calls of a lost worker again.
+    """Raise ToolError if a client is closed or, with `once`, its scheduler repeats the calls of a lost worker.
 
-    The scheduler is asked until it has said that it does not. Blocks for 1 or 2 ms then.
+    The setting is read from the scheduler, which takes 1 to 2 ms. It is not read again for a client that passed.
     """
     if getattr(client, "status", "") in ("closing", "closed"):
         raise ToolError(CLOSED.format(name))
     if not once or client in _checked:
         return
 
-    def allowed(dask_scheduler: Any) -> int:  # an inner function goes by value: the scheduler needs no agentmagic
+    # Dask sends an inner function by value, so agentmagic need not be installed on the scheduler.
+    def read_setting(dask_scheduler: Any) -> int:
         return dask_scheduler.allowed_failures
 
     try:
-        failures = client.run_on_scheduler(allowed)
+        failures = client.run_on_scheduler(read_setting)
     except Exception as error:  # noqa: BLE001  (of the connection, or of a scheduler that runs no functions)
         raise ToolError(NOT_ASKED.format(name, one_line(redact(said(error)), 200) or type(error).__name__)) from None
     if failures != 0:
@@ -52,11 +53,11 @@ def check_client(name: str, client: Any, *, once: bool) -> None:
 
 
 def submit(executor: Any, name: str, call: Callable[[], Any], *, once: bool) -> Future[Any]:
-    """Submit a call of a tool; `once`, only its first run carries it out. `outcome` reads the future's value.
+    """Submit a call of a tool. With `once`, only the first run executes it. `outcome` reads the future's value.
 
-    `allowed-failures` counts workers that are lost. If a worker leaves in good order, because it is scaled down,
-    retired or at the end of its lifetime, its calls are run again all the same, and so is a call whose value was lost.
-    Hence each call has a token, which the scheduler gives to one run only.
+    Dask's setting `allowed-failures` counts only lost workers. If a worker is scaled down, retired or reaches the end
+    of its lifetime, Dask runs its calls again regardless of the setting; the same holds for a call whose value was
+    lost. Hence each call has a token, which the scheduler gives to one run only.
     """
     data, futures = _pickled(call)
     if not once:
@@ -74,7 +75,7 @@ def submit(executor: Any, name: str, call: Callable[[], Any], *, once: bool) -> 
 
 
 def outcome(answer: tuple[str, Any]) -> tuple[bool, Any]:
-    """Return whether a call has run, and its value. Raises SystemExit if the function has ended itself."""
+    """Return whether a call was executed, and its value. Raises SystemExit if the function exited."""
     how, value = answer
     if how == "exited":
         raise SystemExit(value)
@@ -82,7 +83,10 @@ def outcome(answer: tuple[str, Any]) -> tuple[bool, Any]:
 
 
 def _pickled(call: Callable[[], Any]) -> tuple[bytes, list[Any]]:
-    """Return the pickle of a call, and the futures of Dask in it, such as scattered data; it has their numbers."""
+    """Return the pickle of a call, and the Dask futures in the call, such as scattered data.
+
+    In the pickle, the index in this list stands for each future.
+    """
     cloudpickle, distributed = cast("Any", sys.modules["cloudpickle"]), cast("Any", sys.modules["distributed"])
     futures: list[Any] = []
 
@@ -99,9 +103,9 @@ def _pickled(call: Callable[[], Any]) -> tuple[bytes, list[Any]]:
 
 
 def _runner(name: str) -> Callable[..., tuple[str, Any]]:
-    """Return what runs a call on a worker, with the tool's name, by which Dask groups calls.
+    """Return the function that runs a call on a worker. It has the tool's name, by which Dask groups calls.
 
-    Inner functions go by value, so the worker need not have agentmagic.
+    Inner functions are sent by value, so agentmagic need not be installed on the worker.
     """
 
     def run(data: bytes, token: str, *values: object) -> tuple[str, Any]:
@@ -113,7 +117,7 @@ def _runner(name: str) -> Callable[..., tuple[str, Any]]:
 
         class Unpickler(pickle.Unpickler):
             def persistent_load(self, pid: int) -> object:
-                return values[pid]  # Dask has put the data in the place of its future
+                return values[pid]  # Dask replaced each future with its data.
 
         if token:
             queue = new_queue(token)
@@ -124,7 +128,8 @@ def _runner(name: str) -> Callable[..., tuple[str, Any]]:
                 queue.close()
         try:
             call = Unpickler(io.BytesIO(data)).load()
-            # Pickled in here: Dask waits for ever for a value that cannot be pickled. And an exit would end the worker.
+            # Pickle the value here: Dask waits forever for a value that cannot be pickled. Catch an exit here, because
+            # it would end the worker.
             return "ran", dumps(call())
         except SystemExit as error:
             return "exited", error.code if isinstance(error.code, int | None) else str(error.code)

@@ -1,7 +1,8 @@
-"""Tools on an executor: what can run there, calls that run once, workers that are lost.
+"""Runs tools on an executor: checks which functions can run there, runs each call once, and reports lost workers.
 
-The executor's module says what it is, so that no library is imported: threads of this process, a process pool, Dask,
-ipyparallel. Any other executor is taken as one that pickles functions as cloudpickle does and runs each call once.
+The kind of an executor (threads, process pool, Dask or ipyparallel) is read from the module of its class, so that none
+of these libraries is imported. Any other executor is expected to pickle functions as cloudpickle does and to run each
+call once.
 """
 
 import asyncio
@@ -32,15 +33,16 @@ T = TypeVar("T")
 Kind = Literal["threads", "processes", "dask", "ipyparallel", "other"]
 
 KINDS: Mapping[str, Kind] = {
-    "concurrent.futures.interpreter": "processes",  # before the threads: its class is one of theirs
+    # Before the entry for threads, because InterpreterPoolExecutor derives from ThreadPoolExecutor.
+    "concurrent.futures.interpreter": "processes",
     "concurrent.futures.thread": "threads",
     "concurrent.futures.process": "processes",
     "distributed": "dask",
     "ipyparallel": "ipyparallel",
 }
-"""What an executor is, by the module of its class or of a base."""
+"""Kind of an executor, by the module of its class or of one of its base classes."""
 LOST = {"KilledWorker": "distributed", "CommClosedError": "distributed", "EngineError": "ipyparallel"}
-"""Errors that say that a worker was lost, with their package, beside BrokenExecutor."""
+"""Names of exceptions that mean that a worker was lost, with their package. BrokenExecutor means the same."""
 
 ON_WORKER = "It runs on a worker, which goes on, and may still be running."
 NO_EXECUTOR = (
@@ -88,10 +90,10 @@ NOT_TAKEN = "{} was not run: its executor did not take the call ({})."
 
 
 def kind_of(executor: Executor) -> Kind:
-    """Return what an executor is; it imports nothing."""
-    for one in type(executor).__mro__:
+    """Return the kind of an executor, without importing any library."""
+    for base in type(executor).__mro__:
         for module, kind in KINDS.items():
-            if one.__module__ == module or one.__module__.startswith(f"{module}."):
+            if base.__module__ == module or base.__module__.startswith(f"{module}."):
                 return kind
     return "other"
 
@@ -126,20 +128,20 @@ def check_executor(function: Function, executor: object, context: str | None, *,
 
 
 def _lost_name(name: str, function: Any) -> str:
-    """Return why other processes do not find a function by its name, or ""."""
+    """Return why other processes cannot find a function by its name, or "" if they can."""
     if "<" in getattr(function, "__qualname__", ""):
         return NESTED.format(name)
-    # In a script, they import the file of the program; a notebook has none.
+    # The processes of a script import the program's file to find its functions; a notebook has no such file.
     is_cell = function.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__")
     return IN_NOTEBOOK.format(name) if is_cell else ""
 
 
 def _repeats(name: str, executor: Any, *, repeatable: bool) -> str:
-    """Return why an executor of Dask or ipyparallel does not run each call once, by its own options, or ""."""
+    """Return why the options of a Dask or ipyparallel executor keep it from running each call once, or ""."""
     if kind_of(executor) == "ipyparallel":
         view = executor.view
         targets = getattr(view, "targets", None)
-        if isinstance(targets, list) and any(one.__name__ == "DirectView" for one in type(view).__mro__):
+        if isinstance(targets, list) and any(base.__name__ == "DirectView" for base in type(view).__mro__):
             return ALL_ENGINES.format(name, len(cast("list[Any]", targets)))
         retries = getattr(view, "retries", 0)
     else:
@@ -164,7 +166,7 @@ class Dispatcher:
         self._is_told = False
 
     async def run_here(self, function: Callable[[], T], on_start: Callable[[], None]) -> T:
-        """Call a function of this process in a thread of the executor; `on_start` is called in it just before."""
+        """Call a function in a thread of the executor; `on_start` is called in that thread just before."""
         job = Job(function, on_start)
         future = self.executor.submit(copy_context().run, job.run)
         try:
@@ -178,17 +180,17 @@ class Dispatcher:
     async def run(self, arguments: Mapping[str, Any], variables: Collection[str], context: ToolContext) -> Any:
         """Call the function on a worker and return its value, or a result that says that its worker was lost.
 
-        `variables` are the arguments that are variables of the notebook. Raises ToolError if the call cannot be sent,
-        and what the function raises.
+        `variables` are the names of the arguments whose values are variables of the notebook. Raises ToolError if the
+        call cannot be sent, and every exception of the function.
         """
-        context.left = ON_WORKER  # a thread that submits cannot be stopped either
+        context.left = ON_WORKER  # Set before the submission, which runs in a thread that cannot be stopped either.
         future = await engine().in_pool(partial(self._submit, arguments, variables, context))
         try:
             await _ended(future)
         except asyncio.CancelledError:
             if self.kind != "processes":
-                in_thread(future.cancel, "agentmagic-cancel")  # that of Dask waits for the scheduler
-            elif future.cancel():  # it had not begun
+                in_thread(future.cancel, "agentmagic-cancel")  # In a thread: Dask's cancel() waits for the scheduler.
+            elif future.cancel():  # True means that the call had not begun.
                 context.left = ""
             raise
         context.left = ""
@@ -199,12 +201,12 @@ class Dispatcher:
             value = future.result()
             has_run, value = dask_calls.outcome(value) if self.kind == "dask" else (True, value)
             return value if has_run else self._lost("Dask gave the call to another one", context)
-        if words := _loss(error):
-            return self._lost(words, context)
+        if name := _loss(error):
+            return self._lost(name, context)
         raise _raised(error)
 
     def _submit(self, arguments: Mapping[str, Any], variables: Collection[str], context: ToolContext) -> Future[Any]:
-        """Check what a call takes along, and send it; in a thread, because both pickle."""
+        """Check the objects that a call takes along, and submit the call. Runs in a thread: pickling can be slow."""
         name = context.call.name
         if self.kind == "dask":
             client: Any = cast("Any", self.executor)._client  # noqa: SLF001  (which nothing else tells)
@@ -212,8 +214,12 @@ class Dispatcher:
         parts = payload.taken_along(
             self.function, by_value=self.kind != "processes", with_globals=self._sends_globals()
         )
-        given = ((f"the argument {one}", one, arguments[one]) for one in variables if one in arguments)
-        large = payload.check(name, chain(parts, given), self._dumps())
+        argument_parts = (
+            (f"the argument {variable}", variable, arguments[variable])
+            for variable in variables
+            if variable in arguments
+        )
+        large = payload.check(name, chain(parts, argument_parts), self._dumps())
         if large and not self._is_told:
             self._is_told = True
             context.tell(payload.large_notice(name, large, dask=self.kind == "dask"))
@@ -226,57 +232,61 @@ class Dispatcher:
             else:
                 future = self.executor.submit(call)
         except Exception as error:  # noqa: BLE001  (of the executor, or of an object that it pickles)
-            broken = f" {BROKEN_POOL}" if self.kind == "processes" and isinstance(error, BrokenExecutor) else ""
+            hint = f" {BROKEN_POOL}" if self.kind == "processes" and isinstance(error, BrokenExecutor) else ""
             reason = one_line(redact(said(error)), 300).rstrip(".")
-            raise ToolError(f"{NOT_TAKEN.format(name, f'{type(error).__name__}: {reason}')}{broken}") from None
+            raise ToolError(f"{NOT_TAKEN.format(name, f'{type(error).__name__}: {reason}')}{hint}") from None
         if context.cancelled:
             future.cancel()
         return future
 
     def _sends_globals(self) -> bool:
-        """Return whether the globals of a function go along: ipyparallel sends them only with cloudpickle."""
+        """Return whether the executor sends the globals of a function: ipyparallel does so only with cloudpickle."""
         if self.kind != "ipyparallel":
             return True
         serialize = sys.modules.get("ipyparallel.serialize.serialize")
         return getattr(getattr(serialize, "pickle", None), "__name__", "") == "cloudpickle"
 
     def _dumps(self) -> Callable[[Any], bytes] | None:
-        """Return what pickles as the executor does, or None if that is not known."""
+        """Return the function with which the executor pickles values, or None if it is not known."""
         if self.kind == "processes":
             return pickle.dumps
-        found: Callable[[Any], bytes] | None = getattr(sys.modules.get("cloudpickle"), "dumps", None)
-        return found
+        dumps: Callable[[Any], bytes] | None = getattr(sys.modules.get("cloudpickle"), "dumps", None)
+        return dumps
 
-    def _lost(self, words: str, context: ToolContext) -> ToolResult:
-        broken = f" {BROKEN_POOL}" if self.kind == "processes" else ""
-        message = (MAY_RUN_AGAIN if self.repeatable else MAY_HAVE_RUN).format(context.call.name, words)
-        return replace(failure(context.call, f"{message}{broken}"), in_doubt=not self.repeatable)
+    def _lost(self, reason: str, context: ToolContext) -> ToolResult:
+        hint = f" {BROKEN_POOL}" if self.kind == "processes" else ""
+        message = (MAY_RUN_AGAIN if self.repeatable else MAY_HAVE_RUN).format(context.call.name, reason)
+        return replace(failure(context.call, f"{message}{hint}"), in_doubt=not self.repeatable)
 
 
 async def _ended(future: Future[Any]) -> None:
-    """Wait until a future of another thread is over, and leave it as it is when cancelled."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    """Wait until a future of another thread is done. Cancelling this wait does not cancel the future."""
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
 
     def end(_future: Future[Any]) -> None:
-        with suppress(RuntimeError):  # the engine is closed
-            loop.call_soon_threadsafe(ended.set)
+        with suppress(RuntimeError):  # The engine's loop is closed already.
+            loop.call_soon_threadsafe(event.set)
 
     future.add_done_callback(end)
-    await ended.wait()
+    await event.wait()
 
 
 def _loss(error: BaseException) -> str:
-    """Return how an error says that a worker was lost, or "" for another error, such as one of the function."""
-    name = getattr(error, "ename", None) or type(error).__name__  # ipyparallel wraps the errors of its engines
+    """Return the name of an exception that means that a worker was lost, or "" for any other exception."""
+    name = getattr(error, "ename", None) or type(error).__name__  # ipyparallel wraps the exceptions of its engines
     package = type(error).__module__.partition(".")[0]
     return str(name) if isinstance(error, BrokenExecutor) or LOST.get(str(name)) == package else ""
 
 
 def _raised(error: BaseException) -> BaseException:
-    """Return what a function raised on its worker; ipyparallel sends the name of its class and its words only."""
+    """Return the exception that a function raised on its worker.
+
+    ipyparallel sends only the name of the exception's class and its message: the result is then a TaskComplete or a
+    ToolError.
+    """
     if type(error).__module__ != "ipyparallel.error" or not (name := getattr(error, "ename", None)):
         return error
-    words = str(getattr(error, "evalue", ""))
+    message = str(getattr(error, "evalue", ""))
     if name == "TaskComplete":
-        return TaskComplete(words)
-    return ToolError(words if name == "ToolError" else f"{name}: {words}")
+        return TaskComplete(message)
+    return ToolError(message if name == "ToolError" else f"{name}: {message}")

@@ -1,4 +1,4 @@
-"""Python functions as tools: what a model sees of them, where they run, how their values become results."""
+"""Makes tools of Python functions: their definitions for the model, the thread or loop they run on, their results."""
 
 import asyncio
 import inspect
@@ -29,15 +29,15 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Function)
 
 PAUSE = 0.1
-"""Seconds between two reports of what a running function has printed."""
+"""Seconds between two progress reports with the lines that a running function printed."""
 
 MARK = "__agentmagic_tool__"
 BUILT = "__agentmagic_built__"
-"""The attribute in which a function keeps the `Tool` made of it: reading a signature takes a millisecond or two."""
+"""The attribute in which a function caches its `Tool`, because reading a signature takes a millisecond or two."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-"""A name of a function that all providers take."""
+"""Pattern of the tool names that all providers accept."""
 MOST_NAMES = 100
-"""Names of variables, the newest ones, that are offered for a parameter."""
+"""Maximum number of variable names that the model can choose from for a parameter. The newest ones are offered."""
 IN_THREAD = (
     "The main thread is busy, so functions that were called from another thread run in a thread. "
     "If they are safe there, say so with @tool(thread_safe=True)."
@@ -46,7 +46,7 @@ IN_THREAD = (
 
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """The options of `@tool`, which documents them."""
+    """The options of the decorator `@tool`; see its docstring."""
 
     name: str | None = None
     description: str | None = None
@@ -61,9 +61,10 @@ class ToolOptions:
 
 
 class _Kept:
-    """What a function keeps in an attribute. A pickle of the function, which may go to a worker, has None there.
+    """A value in an attribute of a function, which is pickled as None.
 
-    The options hold the executor and the variables of the notebook.
+    A pickle of the function may be sent to a worker, and must not contain the executor and the notebook's variables,
+    which are among the options.
     """
 
     __slots__ = ("value",)
@@ -97,37 +98,37 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     The schema comes from its type hints and docstring. A docstring line
     `Example: a question -> {"argument": "value"}` shows small models how to call it.
 
-    With `ask=True` the user is asked before each call. `timeout` is in seconds, None for no limit. With
+    With `ask=True` the user is asked before each call. `timeout` is in seconds; None means no limit. With
     `parallel=False` no other call runs at the same time. With `thread_safe=True` a synchronous function runs in a
     thread, and not in the kernel's main thread. With `loop="caller"` an async function runs on the event loop of the
     code that started the run, for objects that are bound to that loop.
 
-    A parameter of a class that JSON cannot carry, a data frame for example, takes the name of a variable of the
-    notebook. In a script, give the variables: `@tool(variables=globals())`.
+    For a parameter whose class JSON cannot represent, such as a data frame, the model gives the name of a variable of
+    the notebook. In a script, pass the variables: `@tool(variables=globals())`.
 
-    With `executor` the body of a synchronous function runs there: on threads, on a process pool, or on workers of a
-    cluster. `repeatable` says that a second run of a call does no harm; without it, an executor that may run a call
-    twice is refused.
+    With `executor` the body of a synchronous function runs on that executor: on threads, on a process pool, or on
+    workers of a cluster. `repeatable` says that a second run of a call does no harm; without it, an executor that may
+    run a call twice is refused.
 
     Raises UsageError for a function with parameters that a model cannot fill in, or that cannot run on its executor.
     """
-    chosen = ToolOptions(**options)
-    return partial(tool_with, options=chosen) if function is None else tool_with(function, chosen)
+    tool_options = ToolOptions(**options)
+    return partial(tool_with, options=tool_options) if function is None else tool_with(function, tool_options)
 
 
 def tool_with(function: F, options: ToolOptions) -> F:
-    """Mark a function as a tool, after checking that it can be one; the options are those of `@tool`."""
+    """Mark a function as a tool with the options of `@tool`. Raises UsageError if the function cannot be a tool."""
     if not callable(function):
         raise UsageError(f"@tool marks functions, and {function!r} is none.")
-    built = _built(function, options)
+    new_tool = _built(function, options)
     if options.loop == "caller" and not _is_async_function(function):
         name = json_schema.name_of(function)
         raise UsageError(f'{name} is not async, so loop="caller" means nothing to it. Leave it out.')
     try:
         setattr(function, MARK, _Kept(options))
-        setattr(function, BUILT, _Kept(built))
+        setattr(function, BUILT, _Kept(new_tool))
         json_schema.set_plain_defaults(function)
-    except AttributeError:  # a bound method or a built-in has no attributes of its own
+    except AttributeError:  # Bound methods and built-in functions do not accept new attributes.
         raise UsageError(
             f"@tool cannot mark {function!r}. Mark the function itself, or give it to Agent(tools=[...]) as it is."
         ) from None
@@ -141,8 +142,8 @@ def is_tool(value: object) -> bool:
 
 
 def _kept(function: object, attribute: str) -> Any:
-    kept = getattr(function, attribute, None)
-    return kept.value if isinstance(kept, _Kept) else None
+    holder = getattr(function, attribute, None)
+    return holder.value if isinstance(holder, _Kept) else None
 
 
 def function_tool(function: Function) -> Tool:
@@ -150,14 +151,14 @@ def function_tool(function: Function) -> Tool:
 
     Raises UsageError for a function with parameters that a model cannot fill in.
     """
-    built = _kept(function, BUILT)
-    # functools.wraps copies attributes, so a wrapper can have the tool of the function that it wraps.
-    if isinstance(built, Tool) and cast("_Invocation", built.invoke).function is function:
-        return built
-    # A partial of a marked function has its options: the user is asked before it too.
-    marked = (_kept(one, MARK) for one in json_schema.layers(function))
-    tool = _built(function, next((one for one in marked if one is not None), ToolOptions()))
-    with suppress(AttributeError):  # see tool_with
+    cache = _kept(function, BUILT)
+    # functools.wraps copies attributes, so the cached tool of a wrapper can be that of the wrapped function.
+    if isinstance(cache, Tool) and cast("_Invocation", cache.invoke).function is function:
+        return cache
+    # A partial of a marked function has the same options: for example, `ask` applies to the partial too.
+    candidates = (_kept(layer, MARK) for layer in json_schema.layers(function))
+    tool = _built(function, next((layer for layer in candidates if layer is not None), ToolOptions()))
+    with suppress(AttributeError):  # Bound methods and built-in functions do not accept new attributes.
         setattr(function, BUILT, _Kept(tool))
     return tool
 
@@ -188,19 +189,19 @@ def _built(function: Function, options: ToolOptions) -> Tool:
 
 
 def _variables(options: ToolOptions) -> Mapping[str, Any] | None:
-    """Return the variables that a function may take by name, or None if there are none."""
+    """Return the variables that the model can name as arguments, or None if there is no notebook or mapping."""
     notebook = installed().notebook
     return notebook.namespace if options.variables is None and notebook is not None else options.variables
 
 
 def _values(options: ToolOptions, classes: Sequence[type]) -> dict[str, Any]:
-    """Return the variables of some classes; it runs no code of the values."""
+    """Return the variables whose values are instances of some classes, without running code of the values."""
     variables = user_variables(_variables(options) or {})
     return {name: value for name, value in variables.items() if any(one in classes for one in type(value).__mro__)}
 
 
 def _definition_now(definition: ToolDef, signature: json_schema.Signature, options: ToolOptions) -> ToolDef:
-    """Return a definition with the names of the variables of now.
+    """Return a tool's definition that lists the names of the variables that exist now.
 
     Raises UsageError if there is no variable for a required parameter.
     """
@@ -218,21 +219,21 @@ def _definition_now(definition: ToolDef, signature: json_schema.Signature, optio
 def _filled_in(
     arguments: Mapping[str, Any], signature: json_schema.Signature, options: ToolOptions
 ) -> Mapping[str, Any]:
-    """Return arguments with variables in place of their names. Raises ToolError if a variable no longer exists."""
-    filled = dict(arguments)
+    """Return arguments with the values of variables in place of their names. Raises ToolError for an unknown name."""
+    values = dict(arguments)
     for parameter, classes in signature.by_name.items():
-        if (name := filled.get(parameter)) is None:
+        if (name := values.get(parameter)) is None:
             continue
         if name not in (present := _values(options, classes)):
             kinds = json_schema.any_of(classes)
             others = ", ".join([*present][-MOST_NAMES:]) or "none"
             raise ToolError(f"No variable {name!r:.80} is {kinds} now. Those that are: {others}.")
-        filled[parameter] = present[name]
-    return filled
+        values[parameter] = present[name]
+    return values
 
 
 class Functions:
-    """A toolset of Python functions and of `Tool`s made by hand."""
+    """A toolset of Python functions and of `Tool` objects that the user built."""
 
     is_local = True
 
@@ -240,7 +241,7 @@ class Functions:
         self._tools = tuple(_off_engine(one) if isinstance(one, Tool) else function_tool(one) for one in functions)
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools, the same ones every time."""
+        """Return the tools, which never change."""
         return self._tools
 
     async def aclose(self) -> None:
@@ -248,7 +249,7 @@ class Functions:
 
 
 class _RemoteContext(ToolContext):
-    """The context of a function that runs outside the engine's loop; `ask` and `complete` go back to that loop."""
+    """The context of a function outside the engine's loop; `ask`, `complete` and `call_tool` run on that loop."""
 
     def __init__(self, outer: ToolContext) -> None:
         self.call = outer.call
@@ -298,12 +299,12 @@ class _BlockingContext(_RemoteContext):
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
         answer = engine().submit(coroutine)
         try:
-            # Serves the main thread meanwhile: a question may be typed there, another tool may run there.
+            # While waiting, the main thread runs other jobs: an answer may be typed or another tool run there.
             engine().wait(answer, lambda: void(answer.cancel()))
             return answer.result()
         except CancelledError:
             if threading.current_thread() is threading.main_thread():
-                raise KeyboardInterrupt from None  # an `except Exception` of the function must not go on
+                raise KeyboardInterrupt from None  # An `except Exception` in the function does not catch this.
             raise ToolError("The turn is over.") from None
         finally:
             answer.cancel()
@@ -311,7 +312,7 @@ class _BlockingContext(_RemoteContext):
 
 @dataclass(frozen=True, slots=True)
 class _Invocation:
-    """Calls one function, in the thread or on the loop that its options and the engine choose."""
+    """Calls one function, in the thread or on the event loop that its options and the engine choose."""
 
     function: Function
     signature: json_schema.Signature
@@ -319,8 +320,8 @@ class _Invocation:
     dispatcher: Dispatcher | None = None
 
     async def __call__(self, call: ToolCall, context: ToolContext) -> ToolResult:
-        given = json_schema.arguments_for(self.signature, call.arguments)
-        arguments = _filled_in(given, self.signature, self.options)
+        values = json_schema.arguments_for(self.signature, call.arguments)
+        arguments = _filled_in(values, self.signature, self.options)
         if _is_async_function(self.function):
             return await self._asynchronously(arguments, context)
         if self.dispatcher is not None and self.dispatcher.kind != "threads":
@@ -337,36 +338,37 @@ class _Invocation:
                 value = self.function(**self._with(arguments, _RemoteContext(context)))
                 return await _finished(value, context)
 
-        bound = caller.get()
-        # Code that runs on the engine's loop may start a turn, and in a browser there is one loop: it must not wait for
-        # itself.
-        if self.options.loop == "engine" or bound.loop is asyncio.get_running_loop():
+        origin = caller.get()
+        # The caller's loop can be the engine's own: if code on the engine's loop starts a turn, and always in a
+        # browser. The engine's loop must not wait for itself.
+        if self.options.loop == "engine" or origin.loop is asyncio.get_running_loop():
             return await _on_user_loop(work, context)
         main = engine().main
-        # Started from synchronous code there is no caller's loop, so a new one is run: in the main thread if a cell
-        # waits there, or else in a thread. A caller's loop that is blocked in a waiting cell is run from inside it.
-        if bound.loop is None and main.serving:
+        # If synchronous code started the run, there is no caller's loop. The function then runs on a new loop, in the
+        # main thread if a cell waits there, or else in a pool thread. If the caller's loop is blocked by a waiting
+        # cell, the function runs on that loop, from inside the cell.
+        if origin.loop is None and main.serving:
             return await main.run(lambda: asyncio.run(work()))
-        if bound.loop is None:
+        if origin.loop is None:
             return await engine().in_pool(lambda: asyncio.run(work()))
-        if bound.in_main_thread and main.serving:
-            return await main.run(partial(run_on, bound.loop, work()))
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), bound.loop))
+        if origin.in_main_thread and main.serving:
+            return await main.run(partial(run_on, origin.loop, work()))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), origin.loop))
 
     async def _synchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        """Return the result of a function that may block, or the awaitable that it returned."""
+        """Call a function that may block, and return its result, or the awaitable that it returned."""
         loop = asyncio.get_running_loop()
         run = engine().in_pool if self.options.thread_safe else engine().run_user
         if self.dispatcher is not None:
             run = self.dispatcher.run_here
-        filled = self._with(arguments, _BlockingContext(context))
+        keywords = self._with(arguments, _BlockingContext(context))
 
         def work() -> Any:
-            captured = engine().main.captured(_LastLines(loop, context).tell)
-            with contained_exits(), captured as context.capture:
+            capture = engine().main.captured(_LastLines(loop, context).tell)
+            with contained_exits(), capture as context.capture:
                 with context.watch(self.function):
-                    value = self.function(**filled)
-                # Figures and tables are rendered in this thread too: it is slow, and matplotlib is not thread-safe.
+                    value = self.function(**keywords)
+                # Render figures and tables in this thread too: rendering is slow, and matplotlib is not thread-safe.
                 return value if _is_async(value) else to_result(context.call, value, context)
 
         def begin() -> None:
@@ -376,7 +378,7 @@ class _Invocation:
                     context.tell(IN_THREAD)
             loop.call_soon_threadsafe(context.deadline.resume)
 
-        # The time limit of a function that waits for the main thread or the pool starts when it runs.
+        # The function may have to wait for the main thread or the pool. Its time limit starts when it runs.
         context.deadline.pause()
         return await run(work, begin)
 
@@ -386,7 +388,7 @@ class _Invocation:
 
 
 class _LastLines:
-    """Reports the last lines that a function has printed as the progress of its call, soon and not too often."""
+    """Reports the last lines that a function printed as the progress of its call, at most once in PAUSE seconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: ToolContext) -> None:
         self._loop = loop
@@ -396,7 +398,7 @@ class _LastLines:
 
     def tell(self, lines: Callable[[], str]) -> None:
         self._lines = lines
-        if (now := time.monotonic()) >= self._planned + PAUSE:  # else the report that is due tells these lines
+        if (now := time.monotonic()) >= self._planned + PAUSE:  # Otherwise the report that is due includes these lines.
             self._planned = now
             self._loop.call_soon_threadsafe(self._loop.call_later, PAUSE, self._report)
 
@@ -415,7 +417,7 @@ def _is_async(value: object) -> bool:
 
 
 async def _finished(value: Any, context: ToolContext) -> ToolResult:
-    """Return the result of a coroutine or an async generator; it is rendered here, off the engine's loop."""
+    """Await a coroutine, or collect an async generator, and return its result. Runs outside the engine's loop."""
     if inspect.isawaitable(value):
         value = await value
     if isinstance(value, AsyncIterator):
@@ -424,27 +426,27 @@ async def _finished(value: Any, context: ToolContext) -> ToolResult:
 
 
 async def _on_user_loop(work: Callable[[], Awaitable[ToolResult]], context: ToolContext) -> ToolResult:
-    """Await work on the loop of the session, and note on the context if it cannot be stopped."""
-    finished: list[ToolResult] = []
+    """Await work on the session's event loop. If it continues after a cancellation, say so in `context.left`."""
+    results: list[ToolResult] = []
 
     async def finish() -> ToolResult:
         with contained_exits():
-            finished.append(await work())
-        return finished[0]
+            results.append(await work())
+        return results[0]
 
-    def left(words: str) -> None:
-        context.left = words
+    def on_left(sentence: str) -> None:
+        context.left = sentence
 
     try:
-        return await engine().await_user(finish, context.call.name, left)
+        return await engine().await_user(finish, context.call.name, on_left)
     except asyncio.CancelledError:
-        if not finished:
+        if not results:
             raise
-        return finished[0]  # the work ended before it was cancelled
+        return results[0]  # The work ended before the cancellation arrived.
 
 
 def _off_engine(tool: Tool) -> Tool:
-    """Return the tool of a function as it is, and a tool made by hand so that it runs on the loop of the session."""
+    """Return a tool that runs on the session's loop: the tool itself if a function made it, or else a wrapped copy."""
     if isinstance(tool.invoke, _Invocation):
         return tool
 
@@ -459,7 +461,7 @@ def _off_engine(tool: Tool) -> Tool:
 
 
 def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end in the main thread, on a loop that is blocked in a cell."""
+    """Run a coroutine in the main thread, on an event loop that is blocked by a running cell; return its result."""
     cast("Any", import_module("nest_asyncio2")).apply(loop)
     task = loop.create_task(outcome(lambda: coroutine))
     try:
@@ -467,7 +469,7 @@ def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any])
     except KeyboardInterrupt:
         task.cancel()
         raise
-    except SystemExit:  # of the coroutine, or of a task that it has started and that must not end the kernel's loop
+    except SystemExit:  # From the coroutine, or from a task that it started. It must not end the kernel's loop.
         task.cancel()
         with suppress(asyncio.CancelledError, SystemExit):
             loop.run_until_complete(task)
@@ -475,15 +477,18 @@ def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any])
 
 
 def to_result(call: ToolCall, value: Any, context: ToolContext | None = None) -> ToolResult:
-    """Return the result of a call whose function returned a value; a generator is read until the call is cancelled."""
+    """Return the result of a call for the value that its function returned.
+
+    A generator is read until it ends or the call is cancelled.
+    """
     if isinstance(value, Done):
         return result(call, str(value.message), done=str(value.message))
     if isinstance(value, ToolResult):
         return replace(value, call_id=call.id, name=call.name)
     if context is not None and not inspect.isgenerator(value):
         context.value = value
-    stopped = (lambda: False) if context is None else (lambda: context.cancelled)
-    outputs = to_outputs(value, stopped)
+    should_stop = (lambda: False) if context is None else (lambda: context.cancelled)
+    outputs = to_outputs(value, should_stop)
     parts = [part for part, _ in outputs]
     if context is not None:
         context.rich = tuple(html for _, html in outputs)

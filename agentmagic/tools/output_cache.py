@@ -1,6 +1,6 @@
-"""Long tool results: the model gets a preview with a handle, and a tool that reads the rest.
+"""Shortens long tool results: the model gets a preview with a handle, and a tool that reads the rest.
 
-Nothing is stored twice. The history keeps every result whole, and the handle is the id of the call.
+Nothing is stored twice: the history has every result in full, and the handle is the id of the call.
 """
 
 import json
@@ -16,13 +16,13 @@ from agentmagic.tools.base import Tool, ToolContext, result
 
 READER = "read_result"
 SLICE = 4_000
-"""Characters that one call returns by default."""
+"""Characters that one call of the reader returns by default."""
 MOST = 20_000
-"""Characters that one call returns at most."""
+"""Maximum number of characters that one call of the reader returns."""
 HEAD = 150
-"""Characters reserved for the line above the text."""
+"""Characters reserved for the header line above the text."""
 AROUND = 120
-"""Characters that are shown on each side of a hit."""
+"""Characters that are shown on each side of a search hit."""
 MOST_HITS = 10
 LONGEST_SEARCH = 200
 
@@ -30,15 +30,17 @@ Find = Callable[[str], ToolResult | None]
 
 
 def preview(whole: ToolResult, limit: int, *, media: bool = True) -> ToolResult:
-    """Return a result with at most `limit` characters of text: its beginning, how to read on, and its end.
+    """Return a result with at most `limit` characters of text: its beginning, how to read the rest, and its end.
 
-    Media stay beside the text, which names them; with `media=False` only the names stay. A result that needs no change
-    is returned unchanged.
+    Media are kept, and the text names them; with `media=False` only their names are kept. A result that needs no
+    change is returned unchanged.
     """
     text = whole.text
-    kept = tuple(part for part in whole.content if isinstance(part, Media)) if media else ()
+    media_parts = tuple(part for part in whole.content if isinstance(part, Media)) if media else ()
     if len(text) > limit:
-        return replace(whole, content=(Text(cut_middle(text, limit, _how_to_read(whole.call_id, len(text)))), *kept))
+        return replace(
+            whole, content=(Text(cut_middle(text, limit, _how_to_read(whole.call_id, len(text)))), *media_parts)
+        )
     if media or not any(isinstance(part, Media) for part in whole.content):
         return whole
     return replace(whole, content=(Text(text),))
@@ -63,19 +65,19 @@ def find_result(messages: Sequence[Message], call_id: str) -> ToolResult | None:
 
 
 def reader(find: Find, limit: int | None = None) -> Tool:
-    """Return the tool that reads the text which previews leave out.
+    """Return the tool with which the model reads text that previews leave out.
 
-    `find` returns a result by the id of its call. `limit` is the limit of previews: the tool's own results stay within
-    it, so that they are never replaced by a preview.
+    `find` returns a result by the id of its call. `limit` is the length limit of results: the tool's own results stay
+    below it, so that they are never replaced by a preview.
     """
     most = MOST if limit is None else min(limit, MOST)
 
     async def read(call: ToolCall, _: ToolContext) -> ToolResult:
         whole = find(call.arguments["id"])
         if whole is None:
-            shown = json.dumps(call.arguments["id"][:80], ensure_ascii=False)
+            label = json.dumps(call.arguments["id"][:80], ensure_ascii=False)
             raise ToolError(
-                f"There is no result with the id {shown}. Use the id that a preview names, exactly as it stands there."
+                f"There is no result with the id {label}. Use the id that a preview names, exactly as it stands there."
             )
         return replace(result(call, _read(whole.text, call.arguments, most)), server=whole.server)
 
@@ -119,49 +121,49 @@ DEFINITION = ToolDef(
 
 
 def _read(text: str, arguments: Any, most: int) -> str:
-    start = int(arguments.get("start", 0))  # 4000.0 is an integer too in JSON Schema
+    start = int(arguments.get("start", 0))  # In JSON Schema, 4000.0 is an integer too.
     if start and start >= len(text):
         raise ToolError(f"The result has {len(text)} characters; choose a start below that.")
-    if words := arguments.get("search"):
-        return _hits(text, words, start, most)
+    if query := arguments.get("search"):
+        return _hits(text, query, start, most)
     length = min(int(arguments.get("length", SLICE)), max(most - HEAD, 1))
     end = min(start + length, len(text))
     more = f"; start={end} reads on" if end < len(text) else ", the end"
     return f"[Characters {start} to {end} of {len(text)}{more}]\n{text[start:end]}"[:most]
 
 
-def _hits(text: str, words: str, start: int, most: int) -> str:
-    # Plain words and no patterns: a model's regular expression could take for ever. Counting needs no list of hits.
-    low, wanted = _folded(text), _folded(words)
-    count = low.count(wanted, start)
+def _hits(text: str, query: str, start: int, most: int) -> str:
+    # Search for plain text: a regular expression of a model could run forever. `count` needs no list of all hits.
+    low, needle = _folded(text), _folded(query)
+    count = low.count(needle, start)
     if not count:
         return f"[The words are not found between character {start} and the end, {len(text)}]"[:most]
-    places = list(islice(_places(low, wanted, start), MOST_HITS + 1))
-    lines = (_surroundings(text, place, len(words)) for place in places[:MOST_HITS])
-    shown = list(_fitting(lines, max(most - HEAD, 1)))
-    more = f"; start={places[len(shown)]} shows the next" if len(shown) < len(places) else ""
-    head = f"[{len(shown)} of {count} hits from character {start} on{more}]"
-    return "\n".join([head, *shown])[:most]
+    positions = list(islice(_places(low, needle, start), MOST_HITS + 1))
+    lines = (_surroundings(text, position, len(query)) for position in positions[:MOST_HITS])
+    shown_lines = list(_fitting(lines, max(most - HEAD, 1)))
+    more = f"; start={positions[len(shown_lines)]} shows the next" if len(shown_lines) < len(positions) else ""
+    head = f"[{len(shown_lines)} of {count} hits from character {start} on{more}]"
+    return "\n".join([head, *shown_lines])[:most]
 
 
-def _places(low: str, wanted: str, start: int) -> Iterator[int]:
-    place = low.find(wanted, start)
-    while place >= 0:
-        yield place
-        place = low.find(wanted, place + len(wanted))
+def _places(low: str, needle: str, start: int) -> Iterator[int]:
+    position = low.find(needle, start)
+    while position >= 0:
+        yield position
+        position = low.find(needle, position + len(needle))
 
 
 def _folded(text: str) -> str:
-    """Return the text in lower case, with every character at its position: U+0130 would become two characters."""
+    """Return the text in lower case, at the same positions. U+0130 is replaced: its lower case has two characters."""
     return text.replace("\u0130", "I").lower()
 
 
-def _surroundings(text: str, place: int, length: int) -> str:
-    return f"[{place}] …{text[max(place - AROUND, 0) : place + length + AROUND]}…"
+def _surroundings(text: str, position: int, length: int) -> str:
+    return f"[{position}] …{text[max(position - AROUND, 0) : position + length + AROUND]}…"
 
 
 def _fitting(lines: Iterable[str], room: int) -> Iterator[str]:
-    """Yield as many lines as fit into a number of characters, and always the first."""
+    """Yield as many lines as fit into `room` characters, and at least the first line."""
     for number, line in enumerate(lines):
         room -= len(line) + 1
         if number and room < 0:

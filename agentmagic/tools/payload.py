@@ -1,4 +1,7 @@
-"""What a pickled function takes along to a worker, and what of it must not or cannot go there: secrets, locks, bulk."""
+"""Checks the objects that are pickled with a function for a worker.
+
+Secrets and values that cannot be pickled are refused; large values are reported.
+"""
 
 import dis
 import pickle
@@ -15,49 +18,50 @@ from agentmagic.secrets import holds_secret, is_secret_name, redact
 from agentmagic.text import a_type, clip, one_line
 
 LARGE = 1_000_000
-"""Bytes of a pickled value from which on the user is told of it: it is sent with every call."""
+"""The user is warned of a value with more pickled bytes than this, because it is sent with every call."""
 MOST_TEXT = 20_000
-"""Characters at the beginning of a text in which shapes of secrets are looked for; known values are found anywhere."""
+"""Characters at the beginning of a text that are searched for patterns of secrets. Known secrets are found anywhere."""
 MOST_ITEMS = 1_000
-"""Values in a container that are looked into."""
+"""Maximum number of values that are searched for secrets, in one container and in all."""
 _PLAIN = (type(None), bool, int, float, complex, ModuleType)
 _GLOBAL = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"})
 
 Part = tuple[str, str, Any]
-"""Something that a function takes along: where it stands, in words; its name; its value."""
+"""An object that is pickled with a function: a phrase for the user that says where it is; its name; its value."""
 
 
 def taken_along(function: Callable[..., Any], *, by_value: bool, with_globals: bool = True) -> Iterator[Part]:
-    """Yield what goes to a worker with a function beside its code, as cloudpickle finds it.
+    """Yield the objects that are pickled with a function in addition to its code, as cloudpickle finds them.
 
-    Functions and classes that a worker can import go by name. With `by_value` others take along their defaults, what
-    they close over and, `with_globals`, the globals that their code uses; functions and classes among those do so too.
-    Without it, as for `pickle`, all functions go by name, and only the objects of methods and partials are taken along.
+    Functions and classes that a worker can import are pickled by name. With `by_value`, all others are pickled with
+    their defaults, their closures and, if `with_globals`, the globals that their code uses; the functions and classes
+    among these objects likewise. Without `by_value`, as in `pickle`, all functions are pickled by name, and only the
+    objects of methods and the arguments of partials are yielded.
     """
     waiting: list[Any] = [function]
-    seen: set[int] = set()
+    seen_ids: set[int] = set()
     while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
+        obj = waiting.pop()
+        if id(obj) in seen_ids:
             continue
-        seen.add(id(one))
-        for part in _parts(one, by_value=by_value, with_globals=with_globals):
+        seen_ids.add(id(obj))
+        for part in _parts(obj, by_value=by_value, with_globals=with_globals):
             value = part[2]
             if isinstance(value, FunctionType | MethodType | partial | type):
                 waiting.append(value)
                 continue
             if not isinstance(value, type(None) | bool):
-                waiting.append(type(value))  # the class of an object, if a cell has made it, with its methods
+                waiting.append(type(value))  # Check the object's class too: if a cell defined it, its methods go along.
             yield part
 
 
 def _parts(one: Any, *, by_value: bool, with_globals: bool) -> Iterator[Part]:
     match one:
         case partial():
-            held = cast("partial[Any]", one)
-            yield "its function", "", held.func
-            yield from ((f"the argument {name}", name, value) for name, value in held.keywords.items())
-            yield from (("an argument", "", value) for value in held.args)
+            call = cast("partial[Any]", one)
+            yield "its function", "", call.func
+            yield from ((f"the argument {name}", name, value) for name, value in call.keywords.items())
+            yield from (("an argument", "", value) for value in call.args)
         case MethodType():
             yield "its object", "", one.__self__
             yield "its function", "", one.__func__
@@ -81,7 +85,7 @@ def _of_function(function: FunctionType, *, with_globals: bool) -> Iterator[Part
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield f"the variable {name}", name, cell.cell_contents
-        except ValueError:  # it is not bound yet
+        except ValueError:  # The variable is not bound yet.
             continue
     defaults = function.__defaults__ or ()
     names = code.co_varnames[: code.co_argcount][code.co_argcount - len(defaults) :]
@@ -92,7 +96,7 @@ def _of_function(function: FunctionType, *, with_globals: bool) -> Iterator[Part
 
 @lru_cache(maxsize=256)
 def _global_names(code: CodeType) -> tuple[str, ...]:
-    """Return the globals that code uses, with that of the functions inside it."""
+    """Return the names of the globals that code uses, including the code of its inner functions."""
     names = {str(step.argval): None for step in dis.get_instructions(code) if step.opname in _GLOBAL}
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -100,19 +104,19 @@ def _global_names(code: CodeType) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _is_importable(one: Any) -> bool:
-    """Return whether a worker finds a function or class by its module and name; those of a notebook it does not."""
-    module = getattr(one, "__module__", None)
+def _is_importable(obj: Any) -> bool:
+    """Return whether a worker can import a function or class by its module and name, which a notebook's cannot be."""
+    module = getattr(obj, "__module__", None)
     if not isinstance(module, str) or module == "__main__" or _goes_by_value(module):
         return False
-    found: Any = sys.modules.get(module)
-    for name in one.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is one
+    target: Any = sys.modules.get(module)
+    for name in obj.__qualname__.split("."):
+        target = getattr(target, name, None)
+    return target is obj
 
 
 def _goes_by_value(module: str) -> bool:
-    """Return whether the user has told cloudpickle to send the functions of a module themselves."""
+    """Return whether the user registered a module with cloudpickle, so that its functions are pickled by value."""
     listing: Callable[[], set[str]] = getattr(sys.modules.get("cloudpickle"), "list_registry_pickle_by_value", set[str])
     return any(module == one or module.startswith(f"{one}.") for one in listing())
 
@@ -121,13 +125,13 @@ def _goes_by_value(module: str) -> bool:
 
 
 def check(name: str, parts: Iterator[Part], dumps: Callable[[Any], bytes] | None) -> list[tuple[str, int]]:
-    """Return where large values stand that a tool takes along, with their sizes in bytes.
+    """Return the large values among `parts`: for each, the phrase that says where it is, and its size in bytes.
 
-    `dumps` pickles as the executor does; None if that is not known. Raises ToolError for a secret, and for a value that
-    cannot be pickled.
+    `dumps` pickles as the executor does; it is None if the executor's way of pickling is not known. Raises ToolError
+    for a secret, and for a value that cannot be pickled.
     """
     large: list[tuple[str, int]] = []
-    for place, own_name, value in parts:
+    for location, own_name, value in parts:
         if isinstance(value, _PLAIN):
             continue
         data = b""
@@ -135,11 +139,11 @@ def check(name: str, parts: Iterator[Part], dumps: Callable[[Any], bytes] | None
             data = (dumps or pickle.dumps)(value)
         except Exception as error:  # noqa: BLE001  (an object of the user may raise anything)
             if dumps is not None and not _is_secret(own_name, value):
-                raise ToolError(_unpicklable(name, place, value, error)) from None
+                raise ToolError(_unpicklable(name, location, value, error)) from None
         if _is_secret(own_name, value) or holds_secret(data):
-            raise ToolError(IN_PICKLE.format(name, place))
+            raise ToolError(IN_PICKLE.format(name, location))
         if len(data) > LARGE:
-            large.append((place, len(data)))
+            large.append((location, len(data)))
     return large
 
 
@@ -149,44 +153,44 @@ IN_PICKLE = (
 )
 
 
-def _unpicklable(name: str, place: str, value: object, error: Exception) -> str:
+def _unpicklable(name: str, location: str, value: object, error: Exception) -> str:
     reason = clip(one_line(redact(said(error)), 200).rstrip("."), 200)
     return (
-        f"{name} was not run: {place}, {a_type(value)}, cannot be sent to a worker ({reason}). "
+        f"{name} was not run: {location}, {a_type(value)}, cannot be sent to a worker ({reason}). "
         "Make it inside the function, on the worker."
     )
 
 
 def large_notice(name: str, large: Sequence[tuple[str, int]], *, dask: bool) -> str:
-    """Return what the user is told of large values that go to a worker with each call of a tool."""
-    values = ", ".join(f"{place} ({size / 1e6:,.0f} MB)" for place, size in large)
-    mend = "Send it once, with x = client.scatter(x), or let" if dask else "Let"
-    return f"Each call of {name} sends to a worker: {values}. {mend} the function read it there from a file."
+    """Return the warning for the user about large values that are sent to a worker with each call of a tool."""
+    values = ", ".join(f"{location} ({size / 1e6:,.0f} MB)" for location, size in large)
+    advice = "Send it once, with x = client.scatter(x), or let" if dask else "Let"
+    return f"Each call of {name} sends to a worker: {values}. {advice} the function read it there from a file."
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Return whether a value, or a text in it, is a secret by its shape, its name or a value that is known."""
+    """Return whether a value, or a text in it, is a secret: known, or recognized by its pattern or its name."""
     waiting, count = [(name, value)], 0
     while waiting and count < MOST_ITEMS:
-        key, one = waiting.pop()
+        key, item_value = waiting.pop()
         count += 1
-        match one:
+        match item_value:
             case bytes() | bytearray():
-                waiting.append((key, bytes(one[:MOST_TEXT]).decode("utf-8", "replace")))
+                waiting.append((key, bytes(item_value[:MOST_TEXT]).decode("utf-8", "replace")))
             case str():
-                text = one[:MOST_TEXT]
-                # A name alone is no proof: SORT_KEY = "customer".
+                text = item_value[:MOST_TEXT]
+                # The name alone does not prove a secret, as in SORT_KEY = "customer": the text must look random too.
                 if (is_secret_name(key) and is_random(text)) or redact(text, stored=True, name=key) != text:
                     return True
             case Mapping():
-                pairs = islice(cast("Mapping[Any, Any]", one).items(), MOST_ITEMS)
+                pairs = islice(cast("Mapping[Any, Any]", item_value).items(), MOST_ITEMS)
                 waiting += [(str(inner), item) for inner, item in pairs]
             case list() | tuple() | set() | frozenset():
-                waiting += [(key, item) for item in islice(cast("list[Any]", one), MOST_ITEMS)]
+                waiting += [(key, item) for item in islice(cast("list[Any]", item_value), MOST_ITEMS)]
             case type() | ModuleType() | FunctionType():
                 pass
             case _:
-                # The attributes of a library's object may be named like secrets and be none: "pad_token".
-                own = type(one).__module__ == "__main__"
-                waiting += [(inner if own else "", item) for inner, item in getattr(one, "__dict__", {}).items()]
+                # Ignore attribute names of library objects: "pad_token", for example, is not a secret.
+                own = type(item_value).__module__ == "__main__"
+                waiting += [(inner if own else "", item) for inner, item in getattr(item_value, "__dict__", {}).items()]
     return False

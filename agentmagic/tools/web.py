@@ -1,4 +1,4 @@
-"""The web as tools of an agent, which the provider's own servers carry out: a search, and a page that is fetched."""
+"""Two tools that the model provider runs on its own servers: search the web, and fetch a web page."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ LETS = {
     FETCH: "Lets the model's provider read pages of the web in this session.",
 }
 MOST_DOMAINS = 100
-"""OpenAI takes as many; the others say of no number."""
+"""OpenAI accepts at most this many domains; other providers document no limit."""
 NO_WEB = (
     "{model} has no {tool} of its own, so it is asked without. Add an MCP server that has one (%mcp add fetch uvx "
     "mcp-server-fetch), or choose a model of OpenAI, Anthropic or Gemini."
@@ -28,17 +28,17 @@ _DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
 def web_search(domains: Sequence[str] = (), max_uses: int | None = None) -> Tool:
     """Let the model search the web, on its provider's servers.
 
-    `domains` are the only sites that it may find, with all below them, for example "python.org". `max_uses` bounds the
-    searches of one request. The user is asked once in a session. Searches cost a fee at most providers. Raises
+    `domains` limits the search to these sites and their subdomains, for example "python.org". `max_uses` limits the
+    searches in one request. The user is asked once in a session. Most providers charge a fee for searches. Raises
     UsageError for an invalid value.
     """
     return _hosted(SEARCH, "Search the web.", domains, max_uses)
 
 
 def web_fetch(domains: Sequence[str] = (), max_uses: int | None = None) -> Tool:
-    """Let the model read pages of the web whose addresses are in the conversation, on its provider's servers.
+    """Let the model read web pages whose addresses are in the conversation, on its provider's servers.
 
-    `domains` and `max_uses` are those of `web_search`. Raises UsageError for an invalid value.
+    `domains` and `max_uses` limit the pages as in `web_search`. Raises UsageError for an invalid value.
     """
     return _hosted(FETCH, "Read a page of the web.", domains, max_uses)
 
@@ -46,23 +46,23 @@ def web_fetch(domains: Sequence[str] = (), max_uses: int | None = None) -> Tool:
 def _hosted(name: str, description: str, domains: Sequence[str], max_uses: int | None) -> Tool:
     if isinstance(domains, str) or len(domains) > MOST_DOMAINS:
         raise UsageError(f"domains is {domains!r:.80}. Give a list of at most {MOST_DOMAINS} names of sites.")
-    for one in cast("Sequence[object]", domains):
-        if not isinstance(one, str) or not _DOMAIN.fullmatch(one):
-            raise UsageError(f'domains has {one!r:.80}. Write the name of a site alone, for example "python.org".')
+    for domain in cast("Sequence[object]", domains):
+        if not isinstance(domain, str) or not _DOMAIN.fullmatch(domain):
+            raise UsageError(f'domains has {domain!r:.80}. Write the name of a site alone, for example "python.org".')
     uses = cast("object", max_uses)
     if uses is not None and (isinstance(uses, bool) or not isinstance(uses, int) or uses < 1):
         raise UsageError(f"max_uses is {max_uses!r}. Give a whole number from 1 on, or None.")
-    hosted = HostedTool(name, tuple(domains), max_uses)
-    # An approval is bound to the definition, so what was asked for is a part of it.
-    bounds = f" {written_json(asked(hosted))}" if asked(hosted) else ""
+    hosted_tool = HostedTool(name, tuple(domains), max_uses)
+    # An approval is bound to the definition, so the definition contains the limits that the user approves.
+    bounds = f" {written_json(asked(hosted_tool))}" if asked(hosted_tool) else ""
     definition = ToolDef(name, description + bounds)
-    return Tool(definition, _not_ours, ask=True, fixed=True, effects=lambda _: (LETS[name],), hosted=hosted)
+    return Tool(definition, _not_ours, ask=True, fixed=True, effects=lambda _: (LETS[name],), hosted=hosted_tool)
 
 
 def check_model(model: str) -> None:
-    """Raise UsageError for a model that always searches, in a class that forbids the web or has it asked.
+    """Raise UsageError for a model that always searches the web, if the classroom settings forbid or ask for searches.
 
-    `model` is its name with the provider.
+    `model` is the full name of the model, with its provider.
     """
     bounds = class_settings()
     if (verdict := bounds.bound(asks=True, code=False, web=True)) is None:
@@ -82,20 +82,27 @@ async def _not_ours(call: ToolCall, _context: ToolContext) -> ToolResult:
 
 
 def asked(tool: HostedTool | None) -> dict[str, Any]:
-    """Return what the user is shown of a hosted tool who is asked for it."""
+    """Return the limits of a hosted tool, which the user sees when asked to allow the tool."""
     pairs = () if tool is None else (("domains", list(tool.domains)), ("max_uses", tool.max_uses))
     return {name: value for name, value in pairs if value}
 
 
 def why_without(tool: HostedTool | None, model: str, hosts: Callable[[HostedTool], bool]) -> str:
-    """Return why a model is asked without a tool that its provider does not host: it has none, or not these bounds."""
+    """Return a sentence that says why a request is sent without a hosted tool.
+
+    The provider does not host the tool at all, or does not support its limits. `hosts` says whether the provider hosts
+    a tool with the given limits.
+    """
     name = tool.name if tool else ""
-    wish = next((wish for wish, kept in _wishes(tool) if hosts(kept)), "")
+    wish = next((wish for wish, variant in _wishes(tool) if hosts(variant)), "")
     return (NO_WISH if wish else NO_WEB).format(model=model, tool=name, wish=wish)
 
 
 def _wishes(tool: HostedTool | None) -> Iterator[tuple[str, HostedTool]]:
-    """Yield the wishes that not every provider keeps, each with the tool without it, and then without both."""
+    """Yield the names of limits that a provider may not support, each with the tool without these limits.
+
+    First each limit alone, then both together.
+    """
     if tool is not None:
         yield "domains", replace(tool, domains=())
         yield "max_uses", replace(tool, max_uses=None)

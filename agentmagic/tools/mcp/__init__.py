@@ -1,4 +1,4 @@
-"""MCP servers as a source of tools. The mcp library is imported when the first server is connected."""
+"""MCP servers as a source of tools. The mcp library is imported only when the first server is connected."""
 
 from agentmagic.tools.mcp import config
 from agentmagic.tools.mcp.config import ServerConfig

@@ -1,8 +1,8 @@
-"""Which servers there are: from code, from a command line and from the `mcpServers` JSON of other hosts.
+"""Configuration of MCP servers: read from code, from a command line, and from the `mcpServers` JSON of other hosts.
 
-The JSON is that of `.mcp.json` (`mcpServers`) and `.vscode/mcp.json` (`servers`, `inputs`): one entry per server,
-`{command, args, env, cwd}` or `{url, headers, type}`. The keys of `_ServerEntry`, and `client_id` and its neighbours of
-an address, are ours. Other keys are ignored. A server that a file names needs the user's approval to start.
+The JSON has the format of `.mcp.json` (`mcpServers`) and `.vscode/mcp.json` (`servers`, `inputs`), with one entry per
+server: `{command, args, env, cwd}` or `{url, headers, type}`. agentmagic adds the keys of `_ServerEntry`, and those
+from `client_id` on in `_AddressEntry`. Other keys are ignored. A server from a file starts only with user approval.
 """
 
 import hashlib
@@ -38,12 +38,12 @@ class FastMCP(Protocol):
 
 
 ServerObject = Union["MCPServer", "Server[Any]", "StdioServerParameters", "ClientTransport", FastMCP]
-"""A server of this process, or what the mcp library's `Client` takes in its place."""
+"""A server in this process, or another object that the mcp library's `Client` accepts."""
 Entry = str | Path | Mapping[str, Any] | ServerObject
-"""A command, a URL, an entry of `mcpServers`, a file or a whole table of them, or a server object."""
+"""A command, a URL, a server object, an entry of `mcpServers`, or a table of entries or a file with one."""
 
-CONNECT_TIMEOUT = 20.0  # seconds a server may take from its start to its answer
-DOWNLOAD_TIMEOUT = 60.0  # the same for `_DOWNLOADERS`, which fetch the server first
+CONNECT_TIMEOUT = 20.0  # Seconds from the start of a server to its first answer.
+DOWNLOAD_TIMEOUT = 60.0  # The same for commands in `_DOWNLOADERS`, which download the server first.
 
 _DOWNLOADERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx", "docker", "podman"})
 _TABLES = ("mcpServers", "servers")
@@ -52,7 +52,7 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 _TEXT = '"{key}" should be a text, not {value!r}.'
 _TEXTS = '"{key}" should be a list of texts: ["...", "..."].'
-_PAIRS = '"{key}" should hold texts by name: {{"NAME": "value"}}.'  # without the value, which may be a secret
+_PAIRS = '"{key}" should hold texts by name: {{"NAME": "value"}}.'  # Without the value, which may be secret.
 _NUMBER = '"{key}" should be a number of seconds above 0, not {value!r}.'
 _WRONG = {
     "command": _TEXT,
@@ -78,7 +78,7 @@ _WRONG = {
 class Stdio:
     """A program that speaks MCP on its standard input and output.
 
-    It sees a few variables of the environment (HOME, PATH, those of a proxy) and those of `env`, no others.
+    The program gets the variables in `env` and a few of this process (HOME, PATH, proxy settings), but no others.
     """
 
     command: str
@@ -89,11 +89,11 @@ class Stdio:
 
 @dataclass(frozen=True, slots=True)
 class Http:
-    """A server that speaks streamable HTTP at a URL, or with `sse` the HTTP of the protocol of 2024.
+    """A server that speaks streamable HTTP at a URL, or with `sse` the HTTP with server-sent events of 2024.
 
-    `client_id` and `client_secret` are of a client that is registered with the server's authorization server already,
-    `callback_port` is that of its redirect address, 0 for any. `client_metadata_url` is where a document about the
-    client can be read, for a client whose address is its id.
+    `client_id` and `client_secret` belong to a client that was registered with the server's authorization server, and
+    `callback_port` to its redirect address; 0 means any port. `client_metadata_url` is the URL of a document about the
+    client, for clients that use this URL as their id.
     """
 
     url: str
@@ -107,16 +107,16 @@ class Http:
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """A server object of this process, or anything else that the mcp library's `Client` takes."""
+    """A server object in this process, or another object that the mcp library's `Client` accepts."""
 
     server: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An entry of a file that cannot be read, and why; the other entries of the file are not affected.
+    """An invalid entry of a file; the other entries of the file are not affected. `problem` is the reason.
 
-    `again` reads the entry once more, as it was written, with the variables that are set by then.
+    `again` parses the same entry again, with the environment variables that are set at that time.
     """
 
     problem: str
@@ -128,7 +128,7 @@ Transport = Stdio | Http | InProcess | Unreadable
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The file an entry was read from, and a hash of the whole entry, by which an approval is stored."""
+    """The file that an entry was read from, and a hash of the whole entry, under which an approval is stored."""
 
     file: Path
     digest: str
@@ -138,11 +138,11 @@ class Origin:
 class ServerConfig:
     """How to reach one server and how far to trust it.
 
-    `allow` holds names or `fnmatch` patterns of tools that run without asking; with `trust` the user trusts the server:
-    what it says of its tools counts, and they run without asking at a level that says so. `timeout` is the seconds a
-    call may take, `connect_timeout` those until the server's first answer. `roots` are folders that the server is told
-    to work in. `variables` are the variables and inputs whose values stand in the entry, each with where it is from. An
-    entry with an `origin` needs the user's approval to start.
+    `allow` has names or `fnmatch` patterns of tools that run without asking. With `trust`, the user trusts the server:
+    its statements about its tools are believed, and its tools run without asking at a permission level that allows it.
+    `timeout` is the time limit of a call in seconds, `connect_timeout` that for the server's first answer. `roots` are
+    folders that the server is told to work in. `variables` names the variables and inputs whose values were filled
+    into the entry, each with its source. A server whose `origin` is set needs the user's approval to start.
     """
 
     transport: Transport
@@ -157,7 +157,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A value that a file of VS Code asks the user for; if there are `options`, no other value is allowed."""
+    """A value that a VS Code file asks the user for. If it has `options`, no other value is allowed."""
 
     id: str
     description: str = ""
@@ -172,13 +172,13 @@ Ask = Callable[[Input], str]
 def read(
     source: Entry | Sequence[Entry], *, workspace: Path | None = None, ask: Ask | None = None
 ) -> dict[str, ServerConfig]:
-    """Read servers by name, from a JSON file, a table of entries, a list of them, or a single one.
+    """Read servers by name from a JSON file, a table of entries, a list of entries, or a single entry.
 
-    A string that ends in `.json`, and a `Path`, is a file. Entries without a name get one from their command or URL
-    ("npx -y server-files" is "files"). `workspace` is what `${workspaceFolder}` and a relative `cwd` refer to: by
-    default the folder of the file, else the current one. `ask` is called once for each `${input:...}` of a file;
-    without it their defaults are used. An entry of a file that cannot be read becomes an `Unreadable` server, and the
-    others are not affected. Raises ConfigError for any other entry, and for a file without a table.
+    A `Path`, or a string that ends in `.json`, is a file. Entries without a name get one from their command or URL
+    ("npx -y server-files" becomes "files"). `${workspaceFolder}` and a relative `cwd` refer to `workspace`: by default
+    the folder of the file, or the current folder without a file. `ask` is called once for each `${input:...}` of a
+    file; without `ask`, the defaults are used. An invalid entry of a file becomes an `Unreadable` server, and does not
+    affect the others. Raises ConfigError for an invalid entry outside a file, and for a file without a table.
     """
     match source:
         case Path():
@@ -202,7 +202,7 @@ def read(
 def parse(entry: Entry, *, workspace: Path | None = None) -> ServerConfig:
     """Read a single server: a command, a URL, an entry of `mcpServers`, or a server object.
 
-    Raises ConfigError, which names a variable that is not set.
+    Raises ConfigError if the entry is invalid, or uses a variable that is not set.
     """
     return _parse(entry, _EntryPlace("the MCP server", workspace or Path.cwd()))
 
@@ -210,7 +210,7 @@ def parse(entry: Entry, *, workspace: Path | None = None) -> ServerConfig:
 def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str, ServerConfig]:
     path = path.expanduser()
     try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))  # editors on Windows write a byte order mark
+        data = json.loads(path.read_text(encoding="utf-8-sig"))  # Editors on Windows write a byte order mark.
     except FileNotFoundError:
         raise ConfigError(f"There is no file {path}. Check the path, or write the file. {_CORRECTION}") from None
     except OSError as error:
@@ -230,21 +230,21 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
     configs: dict[str, ServerConfig] = {}
     for name, entry in table.items():
         place = _EntryPlace(f"the server {name!r} in {path}", (workspace or folder).absolute(), inputs.value)
-        # The inputs belong to the hash, because the file says there what is used if the user gives no value.
-        asked = top.get("inputs") if "${input:" in json.dumps(entry) else None
-        digest = _digest(path, name, entry, *([asked] if asked else []))
+        # The hash covers the inputs too, because their defaults are used if the user gives no value.
+        raw_inputs = top.get("inputs") if "${input:" in json.dumps(entry) else None
+        digest = _digest(path, name, entry, *([raw_inputs] if raw_inputs else []))
         possible = name
         try:
             names.check(name)
         except ConfigError:
             possible = names.unused("unnamed", {**table, **configs})
         configs[possible] = _parse_of_file(name, entry, place, Origin(path, digest))
-    inputs.ask = None  # an entry that is read again later is read on the engine, where no user can be asked
+    inputs.ask = None  # Entries that are read again later are read on the engine, where the user cannot be asked.
     return configs
 
 
 def _parse_of_file(name: str, entry: Any, place: "_EntryPlace", origin: Origin) -> ServerConfig:
-    """Read an entry of a file; if it cannot be read, return a server that says why it cannot be used."""
+    """Read an entry of a file. For an invalid entry, return an `Unreadable` server with the reason."""
     try:
         names.check(name)
         return replace(_parse(entry, place), origin=origin)
@@ -254,7 +254,7 @@ def _parse_of_file(name: str, entry: Any, place: "_EntryPlace", origin: Origin) 
 
 
 def _table(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the entries by name, or None if the mapping is itself an entry."""
+    """Return the table of entries in a mapping, by name, or None if the mapping is a single entry."""
     for key in _TABLES:
         if isinstance(data.get(key), Mapping):
             return data[key]
@@ -262,74 +262,74 @@ def _table(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None if is_entry else data
 
 
-def _digest(path: Path, name: str, *written: Any) -> str:
-    """Return a hash of an entry as it is written: it shows every change, and contains no value of a variable."""
-    return hashlib.sha256(json.dumps([str(path), name, *written], sort_keys=True).encode()).hexdigest()
+def _digest(path: Path, name: str, *parts: Any) -> str:
+    """Return a hash of an entry as it is in the file, without the values of variables; each change changes the hash."""
+    return hashlib.sha256(json.dumps([str(path), name, *parts], sort_keys=True).encode()).hexdigest()
 
 
 class _Inputs:
     """The values of the `inputs` of a file; the user is asked for each one once, when it is first needed."""
 
-    def __init__(self, given: Any, ask: Ask | None) -> None:
-        entries = cast("list[Any]", given) if isinstance(given, list) else []
+    def __init__(self, raw: Any, ask: Ask | None) -> None:
+        entries = cast("list[Any]", raw) if isinstance(raw, list) else []
         inputs = [_input(cast("Mapping[str, Any]", one)) for one in entries if isinstance(one, Mapping)]
         self._inputs = {one.id: one for one in inputs}
         self.ask = ask
         self._values: dict[str, str] = {}
 
     def value(self, name: str) -> str | None:
-        """Return the value of an input, or None if it has none."""
-        one = self._inputs.get(name)
-        if one is None:
+        """Return the value of an input, or None if it has no value. Ask the user for it when it is first needed."""
+        entry = self._inputs.get(name)
+        if entry is None:
             return None
         if name not in self._values:
             if self.ask is None:
-                return one.default
-            self._values[name] = self.ask(one) or one.default or ""
-            if one.password:
+                return entry.default
+            self._values[name] = self.ask(entry) or entry.default or ""
+            if entry.password:
                 learn(name, self._values[name], certain=True)
         return self._values[name]
 
 
-def _input(given: Mapping[str, Any]) -> Input:
-    options = given.get("options")
-    listed = cast("list[Any]", options) if isinstance(options, list) else []
-    default = given.get("default")
+def _input(entry: Mapping[str, Any]) -> Input:
+    options = entry.get("options")
+    choices = cast("list[Any]", options) if isinstance(options, list) else []
+    default = entry.get("default")
     return Input(
-        str(given.get("id", "")),
-        str(given.get("description", "")),
-        given.get("password") is True,
+        str(entry.get("id", "")),
+        str(entry.get("description", "")),
+        entry.get("password") is True,
         default if isinstance(default, str) else None,
-        tuple(one for one in listed if isinstance(one, str)),
+        tuple(one for one in choices if isinstance(one, str)),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _EntryPlace:
-    """Where an entry stands, for error messages and for the placeholders in it."""
+    """The source of an entry: names it in error messages, and resolves the entry's placeholders."""
 
     where: str
     workspace: Path
     input_value: Callable[[str], str | None] = lambda _: None
     used: dict[str, None] = field(default_factory=dict[str, None])
-    """The variables and inputs that were filled in, each with where it is from, in their order."""
+    """The variables and inputs that were filled in, in order, each with its source."""
 
     def wrong(self, problem: str) -> ConfigError:
-        """Return the error that says what is wrong here."""
+        """Return a ConfigError that names the entry and a problem."""
         return ConfigError(f"In {self.where}, {problem}")
 
     def fill(self, text: str) -> str:
-        """Return the text with values in the place of `${...}`."""
+        """Return the text with each `${...}` replaced by its value. Raises ConfigError if a value is missing."""
         return _PLACEHOLDER.sub(lambda match: self._value(match[1]), text)
 
     def _value(self, placeholder: str) -> str:
         if placeholder == "workspaceFolder":
             return str(self.workspace)
         if placeholder.startswith("input:"):
-            asked = placeholder.removeprefix("input:")
-            if (given := self.input_value(asked)) is not None:
-                self.used[f"{asked} (an input)"] = None
-                return given
+            input_name = placeholder.removeprefix("input:")
+            if (answer := self.input_value(input_name)) is not None:
+                self.used[f"{input_name} (an input)"] = None
+                return answer
             raise self.wrong(f"${{{placeholder}}} asks for a value that was not given. Use a variable: ${{NAME}}.")
         name, has_default, default = placeholder.removeprefix("env:").partition(":-")
         value = os.environ.get(name)
@@ -345,12 +345,12 @@ class _EntryPlace:
         return value
 
     def decode(self, model: "type[_E]", entry: Mapping[str, Any]) -> "_E":
-        """Return an entry, checked and filled in. Raises ConfigError."""
+        """Validate an entry and return it with its placeholders filled in. Raises ConfigError if it is invalid."""
         try:
             return model.model_validate(entry, context=self)
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
-            # A ConfigError of `fill` is a ValueError, which pydantic wraps.
+            # ConfigError is a ValueError, so pydantic wraps one that `fill` raises.
             if isinstance(cause := first.get("ctx", {}).get("error"), ConfigError):
                 raise cause from None
             key = str(first["loc"][0])
@@ -362,17 +362,17 @@ def _fill(text: str, info: ValidationInfo) -> str:
 
 
 _Text = Annotated[str, AfterValidator(_fill)]
-# Ports are often written as numbers.
+# Users often write ports and similar texts as numbers.
 _NumberAsText = BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)
 _Item = Annotated[str, _NumberAsText, AfterValidator(_fill)]
-# Other hosts take null, and [] in the place of {}, for nothing.
+# Other hosts accept null, or [] in place of {}, as an empty value.
 _Texts = Annotated[tuple[_Item, ...], BeforeValidator(lambda value: value or ())]
 _Pairs = Annotated[dict[str, _Item], BeforeValidator(lambda value: value or {})]
 _Seconds = Annotated[float, pydantic.Field(gt=0, strict=True, allow_inf_nan=False)]
 
 
 class _ServerEntry(pydantic.BaseModel):
-    """The keys of every entry, filled in while they are checked."""
+    """The keys that each entry can have; pydantic fills in their placeholders while it validates them."""
 
     allow: _Texts = ()
     trust: Annotated[bool, pydantic.Field(strict=True)] = False
@@ -414,8 +414,8 @@ def _parse(entry: Entry, place: _EntryPlace) -> ServerConfig:
         case {"url": object()}:
             return _address(entry, place)
         case Mapping():
-            known = 'Write {"command": "...", "args": [...]} or {"url": "..."}.'
-            raise place.wrong(f'there is neither "command" nor "url". {known}')
+            advice = 'Write {"command": "...", "args": [...]} or {"url": "..."}.'
+            raise place.wrong(f'there is neither "command" nor "url". {advice}')
         case _:
             return _config(_from_object(entry, place), _ServerEntry(), place)
 
@@ -425,8 +425,8 @@ def _config(transport: Transport, entry: _ServerEntry, place: _EntryPlace) -> Se
     patience = entry.connect_timeout or (DOWNLOAD_TIMEOUT if downloads else CONNECT_TIMEOUT)
     roots = tuple((place.workspace / Path(one).expanduser()).absolute() for one in entry.roots)
     seconds = entry.timeout or TIMEOUT
-    used = tuple(place.used)
-    return ServerConfig(transport, entry.allow, seconds, patience, roots, variables=used, trust=entry.trust)
+    variables = tuple(place.used)
+    return ServerConfig(transport, entry.allow, seconds, patience, roots, variables=variables, trust=entry.trust)
 
 
 def _command_line(text: str, place: _EntryPlace) -> ServerConfig:
@@ -439,8 +439,8 @@ def _command_line(text: str, place: _EntryPlace) -> ServerConfig:
     return _program({"command": words[0], "args": words[1:]}, place)
 
 
-def _program(given: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
-    entry = place.decode(_ProgramEntry, given)
+def _program(raw: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
+    entry = place.decode(_ProgramEntry, raw)
     if not entry.command.strip():
         raise place.wrong('"command" is empty. Name the program to start.')
     if "://" in entry.command:
@@ -451,8 +451,8 @@ def _program(given: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
     return _config(Stdio(entry.command, entry.args, entry.env, folder), entry, place)
 
 
-def _address(given: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
-    entry = place.decode(_AddressEntry, given)
+def _address(raw: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
+    entry = place.decode(_AddressEntry, raw)
     url = entry.url
     if not url.lower().startswith(("http://", "https://")):
         raise place.wrong(f"{url!r} is no web address. It should begin with http:// or https://.")
@@ -471,19 +471,19 @@ def _address(given: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
 
 
 def _from_object(entry: object, place: _EntryPlace) -> Stdio | InProcess:
-    known = any(kind.__module__.partition(".")[0] == "mcp" for kind in type(entry).__mro__)
-    if known and hasattr(entry, "command"):  # StdioServerParameters: started by our own transport, like any command
-        given = cast("Any", entry)
-        return Stdio(given.command, tuple(given.args), dict(given.env or {}), Path(given.cwd) if given.cwd else None)
-    if known or hasattr(entry, "__aenter__"):
+    is_of_library = any(kind.__module__.partition(".")[0] == "mcp" for kind in type(entry).__mro__)
+    if is_of_library and hasattr(entry, "command"):  # StdioServerParameters, for agentmagic's own transport.
+        stdio = cast("Any", entry)
+        return Stdio(stdio.command, tuple(stdio.args), dict(stdio.env or {}), Path(stdio.cwd) if stdio.cwd else None)
+    if is_of_library or hasattr(entry, "__aenter__"):
         return InProcess(entry)
-    if (inner := getattr(entry, "_mcp_server", None)) is not None:  # a FastMCP of the fastmcp library
+    if (inner := getattr(entry, "_mcp_server", None)) is not None:  # A FastMCP server of the fastmcp library.
         return InProcess(inner)
     raise place.wrong(f"{entry!r:.80} is no server. Give a command, a URL, an entry of mcpServers or a server object.")
 
 
 def _check_pairs(pairs: Mapping[str, str], place: _EntryPlace) -> None:
-    """Raise ConfigError for a value that would end a header or a variable; register the secrets among the others."""
+    """Register the secrets in headers or variables. Raise ConfigError for a line break or zero character in a value."""
     for name, value in pairs.items():
         if set(value) & set("\r\n\0"):
             raise place.wrong(f"the value of {name} has a line break or a zero character in it. Remove it.")
@@ -491,16 +491,16 @@ def _check_pairs(pairs: Mapping[str, str], place: _EntryPlace) -> None:
 
 
 def _learn_arguments(args: Sequence[str]) -> None:
-    """Register the values of `--api-key`, `--token` and the like, and the passwords in addresses."""
+    """Register the values of options such as `--api-key` and `--token`, and the passwords in URLs, as secrets."""
     for argument, following in zip(args, (*args, "")[1:], strict=True):
         option, has_value, value = argument.partition("=")
-        given = value if has_value else following
-        learn(option if option.startswith("-") and not given.startswith("-") else "", given)
+        candidate = value if has_value else following
+        learn(option if option.startswith("-") and not candidate.startswith("-") else "", candidate)
         learn("", argument)
 
 
 def _learn_address(url: str) -> None:
-    """Register the password in an address, and the values in its query that are named like secrets."""
+    """Register the password in a URL as a secret, and the values of query parameters with names of secrets."""
     learn("", url)
     for pair in url.partition("#")[0].partition("?")[2].split("&"):
         name, _, value = pair.partition("=")

@@ -1,6 +1,6 @@
-"""One server as its user sees it: its state, its tools, its calls, and when it is connected again.
+"""The connection to one MCP server: its state, its tools and its calls.
 
-If the session with the server has ended, the next request opens a new one.
+Reconnects automatically: if the session with the server has ended, the next request opens a new one.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ State = Literal["stopped", "starting", "ready", "died", "failed", "needs approva
 
 
 class _SessionExpired(Exception):
-    """Raised for a call that the server refused because it did not know the session any more."""
+    """Raised when the server refuses a call because the session has expired."""
 
 
 class Connection:
-    """A server by the user's name for it; all methods belong to one event loop.
+    """The connection to one server, under the user's name for it. All methods must be called on one event loop.
 
-    `state` is "failed" if the server could not be reached and "died" if it was lost; the next request tries again,
-    once. "needs approval" means that a file names the server and the user has not let it start. `error` is the last
-    error, "" if there was none. `failed_before` is true from a failed start until the server is ready or closed. `host`
-    asks the user on the server's behalf.
+    `state` is "failed" if the server could not be reached, and "died" if a ready connection was lost; in both cases
+    the next request connects once more. "needs approval" means that the server comes from a file and that the user has
+    not approved it yet. `error` is the last error, or "". `failed_before` is true from a failed start until the server
+    is ready or closed. `host` asks the user questions on the server's behalf.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Connection:
 
     @property
     def state(self) -> State:
-        """How the connection is doing; `on_change` is called when that changes."""
+        """The state of the connection; setting it calls `on_change`."""
         return self._state
 
     @state.setter
@@ -79,39 +79,39 @@ class Connection:
 
     @property
     def stderr(self) -> str:
-        """The end of the server's stderr, and of what it printed that was no message."""
+        """The last part of the server's stderr, and of the lines on its stdout that were not messages."""
         return self._session.tail.text()[-limits.STDERR_SHOWN :] if self._session else ""
 
     @property
     def declined(self) -> bool:
-        """Whether the user was asked to authorize us with the server and did not."""
+        """Whether the user was asked to authorize agentmagic with the server, and did not do so."""
         return self._session is not None and self._session.declined
 
     @property
     def unauthorized(self) -> bool:
-        """Whether the server gave us no token, so that the next start may ask the user."""
+        """Whether there is no valid token for the server. The next start may then ask the user to authorize."""
         return self._session is not None and self._session.unauthorized != ""
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """The tools of the last listing that cannot be used, with the reasons."""
+        """The unusable tools of the last listing, with the reasons."""
         return self._session.filter.left_out if self._session else {}
 
     @property
     def dropped(self) -> Mapping[str, Sequence[str]]:
-        """The keywords of the last listing's schemas that meant nothing, by tool."""
+        """The invalid keywords that were removed from the schemas of the last listing, by tool."""
         return self._session.filter.dropped if self._session else {}
 
     @property
     def connected(self) -> "Client | None":
-        """The library's client, if the server is ready."""
+        """The mcp library's client, or None if the server is not ready."""
         session = self._session
         return session.client if session is not None and self.state == "ready" and not session.over else None
 
     async def list_tools(self) -> "Sequence[types.Tool]":
-        """Return the server's tools, connecting it if needed.
+        """Return the server's tools, connecting to the server if needed.
 
-        The list is kept until the server says that it changed or is connected again. Raises ServerError if the server
+        The list is cached until the server reports a change or is connected again. Raises ServerError if the server
         cannot be started, or does not answer in time.
         """
         self._wanted = True
@@ -121,15 +121,15 @@ class Connection:
             return self.tools
         changes = self._changes
         tools = await self.ask_for("list its tools", content.list_tools)
-        # A list that changed while it was sent is used, but not kept.
+        # A list that changed while it was being sent is returned, but not cached.
         self.tools = tools if changes == self._changes and session is self._session else None
         return tools
 
     async def ask_for(self, what: str, send: "Callable[[Client], Awaitable[T]]") -> T:
-        """Send a request that changes nothing, within the time of a call, connecting the server if needed.
+        """Send a read-only request, with the time limit of a call, connecting to the server if needed.
 
-        If the server turns out to be gone, it is connected again, once. `what` completes "it did not ...". Raises
-        ServerError.
+        If the connection turns out to be lost, the server is connected again once. In the error message, `what`
+        completes the words "it did not". Raises ServerError if the request fails.
         """
         self._wanted = True
         session = await self._usable()
@@ -154,18 +154,18 @@ class Connection:
             elif server_errors.is_lost(error):
                 session.end()
             elif server_errors.is_refusal(error):
-                words = (
+                message = (
                     f"The MCP server {self.name!r} did not {what}: {one_line(server_errors.said(error), limits.ERROR)}."
                 )
-                raise ServerError(redact(words)) from None
+                raise ServerError(redact(message)) from None
             raise session.unusable(session.reason(error)) from error
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> "types.CallToolResult":
-        """Call a tool once; a call that may have been carried out is never sent again.
+        """Call a tool once. A call that the server may have executed is never sent again.
 
-        A call that was refused because the session had expired is sent once more, in a new session. There is no time
-        limit here: if the task is cancelled, the server is told. Raises ToolError if the call failed, and ServerError
-        if the server is gone and cannot be connected again to take the call.
+        If the server refuses a call because the session has expired, the call is sent once more in a new session. This
+        method has no time limit; if its task is cancelled, the server is notified. Raises ToolError if the call failed,
+        and ServerError if the connection was lost and the server cannot be connected again.
         """
         _check_text(arguments)
         for _ in range(2):
@@ -188,7 +188,7 @@ class Connection:
     async def _call(
         self, session: SessionTask, tool: str, arguments: Mapping[str, Any], context: ToolContext
     ) -> "types.CallToolResult":
-        """Send a call. Raises ToolError, and _SessionExpired if the call was not carried out and can be sent again."""
+        """Send a call. Raises ToolError if it fails, or _SessionExpired if it was not executed and can be repeated."""
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             context.progress(progress, total, one_line(message or "", limits.PROGRESS))
@@ -201,31 +201,31 @@ class Connection:
                 if server_errors.has_expired(error):
                     session.expire()
                     raise _SessionExpired from error
-                words = self._failure(session, tool, error)
-                visited = await self.requests.visit_first(error)
-                raise ToolError(" ".join(filter(None, (words, visited, *running.notes)))) from error
+                problem = self._failure(session, tool, error)
+                visit_outcome = await self.requests.visit_first(error)
+                raise ToolError(" ".join(filter(None, (problem, visit_outcome, *running.notes)))) from error
         return _with_notes(answer, running.notes)
 
     async def aclose(self) -> None:
-        """End the connection, within seconds; no process is left behind."""
+        """Close the connection within a few seconds, and end the server's processes."""
         self._wanted = self.failed_before = False
         self.state, self.tools = "stopped", None
         if self._session is not None:
             await self._session.leave()
 
     async def forget(self) -> None:
-        """Delete the token that was granted here, if there is one."""
+        """Delete the stored token if this connection has one."""
         if self._grant is not None and self._grant.token is not None:
             await forget(self._grant.url)
 
     def with_remedy(self, error: ServerError) -> str:
-        """Return the words of an error of this server, with the commands that mend it."""
-        words, name = str(error), quote_word(self.name)
+        """Return the message of an error of this server, followed by the commands that can fix it."""
+        message, name = str(error), quote_word(self.name)
         retry = "" if self.state in ("needs approval", "starting") else f"%mcp restart {name} tries again, "
-        return f"{words}{'' if words.endswith('.') else '.'} {retry}%mcp remove {name} forgets the server."
+        return f"{message}{'' if message.endswith('.') else '.'} {retry}%mcp remove {name} forgets the server."
 
     async def _usable(self) -> SessionTask:
-        """Return the session, or a new one if the last is over. Raises ServerError."""
+        """Return a session that is ready: the current one, or a new one if that has ended. Raises ServerError."""
         session = self._session
         if session is not None:
             await session.check()
@@ -240,11 +240,11 @@ class Connection:
             await last.settle()
             await last.leave()
         await asyncio.to_thread(warm)
-        async with self._approval:  # callers that come at once make one question, not several
+        async with self._approval:  # If several callers connect at once, the user is asked only once.
             await self._check_approval()
         if not self._wanted:
             raise ServerError(f"The server {self.name!r} was disconnected.")
-        if self._session is None or self._session.over:  # another caller may have been faster
+        if self._session is None or self._session.over:  # Another caller may have opened a session already.
             self.error, self.tools, self.state = "", None, "starting"
             self._session = SessionTask(
                 self.config,
@@ -256,25 +256,31 @@ class Connection:
         return self._session
 
     async def _check_approval(self) -> None:
-        """Ask the user, once, about a server that a file names. Raises ServerError if it may not start."""
-        if isinstance(entry := self.config.transport, Unreadable):  # a variable may have been set meanwhile
+        """Ask the user to approve a server from a file, unless it was approved before.
+
+        Raises ServerError if the server must not start: its entry is invalid, the classroom settings forbid it, or the
+        user does not approve it.
+        """
+        if isinstance(entry := self.config.transport, Unreadable):  # A missing variable may be set by now.
             config = entry.again()
-            kept = self.config
-            self._configure(replace(config, allow=(*config.allow, *kept.allow), trust=config.trust or kept.trust))
+            previous = self.config
+            self._configure(
+                replace(config, allow=(*config.allow, *previous.allow), trust=config.trust or previous.trust)
+            )
         self._check_readable()
         self._check_class()
         origin = self.config.origin
         if origin is None or await asyncio.to_thread(self._store.approved, origin):
             return
-        shown = await asyncio.to_thread(trust.question, self.name, self.config, self._store)
+        description = await asyncio.to_thread(trust.question, self.name, self.config, self._store)
         with self.pending.prompt():
-            agreed = await self.pending.host.may_start(self.name, shown)
-        if agreed:
+            consent = await self.pending.host.may_start(self.name, description)
+        if consent:
             await asyncio.to_thread(self.approve)
             return
         self.state = "needs approval"
         self.error = (
-            f"The MCP server {self.name!r} was not started, since no one has approved it yet: {shown}\n"
+            f"The MCP server {self.name!r} was not started, since no one has approved it yet: {description}\n"
             f"%mcp approve {quote_word(self.name)} lets it start; McpServers.approve does so in code."
         )
         raise ServerError(self.error)
@@ -286,7 +292,7 @@ class Connection:
             raise ServerError(self.error)
 
     def _check_class(self) -> None:
-        """Raise ServerError for a program or an address that the class does not allow."""
+        """Raise ServerError for a program or a URL that the classroom settings do not allow."""
         match self.config.transport:
             case Stdio(command=command, args=args, env=env, cwd=cwd):
                 entry = EntryPattern(address=join_command((command, *args)), cwd=str(cwd or ""), pairs=env)
@@ -300,9 +306,9 @@ class Connection:
             raise ServerError(self.error)
 
     def approve(self) -> None:
-        """Store that the user let this server start as it is configured now.
+        """Store the user's approval of this server with its current configuration.
 
-        Raises ServerError if its entry cannot be read, or the approval cannot be stored.
+        Raises ServerError if the server's entry is invalid, or the approval cannot be stored.
         """
         self._check_readable()
         self._store.approve(self.name, self.config)
@@ -312,7 +318,7 @@ class Connection:
     def _follow(self, session: SessionTask) -> None:
         if session is self._session and self._wanted:
             self.failed_before = session.state == "failed" or (self.failed_before and session.state != "ready")
-            # The error first: setting the state calls `on_change`, whose listeners read both.
+            # Set the error before the state: setting the state calls `on_change`, and the listeners read both.
             self.error, self.state = session.error, session.state
 
     def _forget_tools(self) -> None:
@@ -320,10 +326,10 @@ class Connection:
         self.tools = None
 
     def _failure(self, session: SessionTask, tool: str, error: Exception) -> str:
-        said = server_errors.said(error)
+        message = server_errors.said(error)
         if server_errors.is_lost(error):
             session.end()
-            status = f" ({said})" if "HTTP" in said else ""
+            status = f" ({message})" if "HTTP" in message else ""
             return (
                 f"The server {self.name!r} went away during {tool}{status}; whether the call took effect is unknown. "
                 "The server is connected again for the next call."
@@ -331,11 +337,11 @@ class Connection:
         if server_errors.is_misshapen(error):
             return f"{tool} answered in a form that is not MCP, so its result cannot be read."
         fate = " Whether the call took effect is unknown." if server_errors.may_have_run(error) else ""
-        return f"{tool} failed: {said or type(error).__name__}{fate and '.'}{fate}"
+        return f"{tool} failed: {message or type(error).__name__}{fate and '.'}{fate}"
 
 
 def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.CallToolResult":
-    """Add what the server asked for and did not get, for the model and the user."""
+    """Append notes to an answer: the server's requests that were refused, for the model and the user to read."""
     from mcp import types
 
     answer.content += [types.TextContent(type="text", text=f"[agentmagic: {note}]") for note in notes]
@@ -343,7 +349,7 @@ def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.
 
 
 def _check_text(arguments: Mapping[str, Any]) -> None:
-    """Raise ToolError for text that UTF-8 cannot hold, because sending it would end the connection."""
+    """Raise ToolError for text that cannot be encoded in UTF-8, because sending it would end the connection."""
     try:
         json.dumps(arguments, ensure_ascii=False).encode()
     except UnicodeEncodeError:

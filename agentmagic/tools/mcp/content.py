@@ -1,4 +1,4 @@
-"""From what a server answered to our values: results, prompts, resources; bounded and safe to show."""
+"""Converts results, prompts and resources of a server to agentmagic's types, within the limits and safe to show."""
 
 import base64
 import binascii
@@ -16,15 +16,15 @@ from agentmagic.tools.mcp import limits
 if TYPE_CHECKING:
     from mcp import Client, types
 
-# A carriage return without a line feed, vertical tab, form feed, NEL, and the separators of lines and paragraphs. A
-# class comes first, which Python finds fast.
+# Matches a carriage return without a line feed, vertical tab, form feed, NEL, and the line and paragraph separators.
+# The pattern begins with a character class, because Python finds it fast.
 _LINE_END = re.compile("[\r\x0b\x0c\x85\u2028\u2029](?:(?<!\r)|(?!\n))")
 _MEDIA_TYPE = re.compile(r"[a-zA-Z0-9.+-]{1,64}/[a-zA-Z0-9.+-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a prompt; its value is text."""
+    """An argument of a prompt. Its value is a text."""
 
     name: str
     description: str
@@ -33,7 +33,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt that a server offers by name."""
+    """A prompt that a server offers under a name."""
 
     server: str
     name: str
@@ -43,7 +43,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class ResourceEntry:
-    """A resource of a server; the URI of a `template` has names in braces, to be filled in first."""
+    """A resource of a server. The URI of a `template` has names in braces, which the user must replace."""
 
     server: str
     uri: str
@@ -54,51 +54,52 @@ class ResourceEntry:
 
 
 def clean_lines(text: str) -> str:
-    """Return a text of a server clean, each end of a line kept as a line feed: `clean` alone would join the lines."""
+    """Return a server's text without unsafe characters. Each line end becomes a line feed; `clean` would join lines."""
     return clean(_LINE_END.sub("\n", text))
 
 
 def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
-    """Return a server's answer to a call as the call's result; what is over the limits is cut, with a note.
+    """Return a server's answer to a call as the result of the call. Content over the limits is cut, with a note.
 
-    Structured content that the text does not say is also given as JSON text, because models read text. If that is long,
-    the model is sent a preview, as of any long text, with the way to read on.
+    Structured content that the text does not contain is added as JSON text, because models read text. If the text is
+    long, the model gets a preview of it.
     """
     room = _Room()
     parts = [_part(block) for block in answer.content[: limits.RESULT_PARTS + 1]]
     content = room.take_all(parts)
-    structured = answer.structured_content
-    if structured is not None:
-        text = written_json(structured)
+    structured_content = answer.structured_content
+    if structured_content is not None:
+        text = written_json(structured_content)
         texts = [part.text for part in parts if isinstance(part, Text | Resource) and part.text]
-        if not _is_told(structured, texts):
-            content += [room.take(Text(words)) for words in ((BESIDE, text) if texts else (text,))]
-        structured = structured if len(text) <= limits.RESULT_TEXT else None
-    return ToolResult(call.id, call.name, tuple(content), "error" if answer.is_error else "ok", structured)
+        if not _is_told(structured_content, texts):
+            content += [room.take(Text(line)) for line in ((BESIDE, text) if texts else (text,))]
+        structured_content = structured_content if len(text) <= limits.RESULT_TEXT else None
+    return ToolResult(call.id, call.name, tuple(content), "error" if answer.is_error else "ok", structured_content)
 
 
 BESIDE = "[The structured content of this result, beside the text above:]"
 
 
-def _is_told(structured: Any, texts: Sequence[str]) -> bool:
-    """Return whether texts say structured content already: as JSON, in one text, or in one for each item of a list.
+def _is_told(structured_content: Any, texts: Sequence[str]) -> bool:
+    """Return whether texts already contain the structured content: as JSON in one text, or one text per item of a list.
 
-    A server in Python wraps a value that is no object as `{"result": value}`, and writes the bare value as text.
+    A server with the Python SDK wraps a value that is not an object as `{"result": value}`, and writes the bare value
+    as text.
     """
-    match structured:
+    match structured_content:
         case {"result": value, **rest} if not rest:
             bare: Any = value
         case _:
-            bare = structured
-    told = [_values_in(text) for text in texts]
-    items = cast("list[Any]", bare) if isinstance(bare, list) and len(cast("list[Any]", bare)) == len(told) else []
-    return any(one in (structured, bare) for values in told for one in values) or (
-        bool(items) and all(item in values for item, values in zip(items, told, strict=True))
+            bare = structured_content
+    readings = [_values_in(text) for text in texts]
+    items = cast("list[Any]", bare) if isinstance(bare, list) and len(cast("list[Any]", bare)) == len(readings) else []
+    return any(reading in (structured_content, bare) for values in readings for reading in values) or (
+        bool(items) and all(item in values for item, values in zip(items, readings, strict=True))
     )
 
 
 def _values_in(text: str) -> list[Any]:
-    """Return what a text can say: itself, and the JSON that it is or that stands between its words."""
+    """Return the values that a text can stand for: the text itself, and the JSON that it is or contains."""
     bare, values = text.strip(), list[Any]([text])
     with suppress(ValueError, RecursionError):
         return [*values, json.loads(bare)]
@@ -109,17 +110,17 @@ def _values_in(text: str) -> list[Any]:
 
 
 class _Room:
-    """What one result may still hold."""
+    """The remaining room for text and media in one result, within the limits."""
 
     def __init__(self) -> None:
         self._text = limits.RESULT_TEXT
         self._media = limits.RESULT_MEDIA
 
     def take_all(self, parts: Iterable[Content]) -> list[Content]:
-        taken = [self.take(part) for part in parts]
-        if len(taken) > limits.RESULT_PARTS:
-            taken[limits.RESULT_PARTS :] = [Text(f"[cut: more than {limits.RESULT_PARTS} parts]")]
-        return taken
+        contents = [self.take(part) for part in parts]
+        if len(contents) > limits.RESULT_PARTS:
+            contents[limits.RESULT_PARTS :] = [Text(f"[cut: more than {limits.RESULT_PARTS} parts]")]
+        return contents
 
     def take(self, part: Content) -> Content:
         match part:
@@ -134,24 +135,24 @@ class _Room:
                 return part
 
     def _cut(self, text: str) -> str:
-        kept, over = text[: self._text], len(text) - self._text
-        self._text -= len(kept)
-        kept = clean_lines(kept)
-        return f"{kept}\n[cut: {over} more characters]" if over > 0 else kept
+        head, over = text[: self._text], len(text) - self._text
+        self._text -= len(head)
+        head = clean_lines(head)
+        return f"{head}\n[cut: {over} more characters]" if over > 0 else head
 
 
 def to_parts(blocks: "Sequence[types.ContentBlock | types.SamplingMessageContentBlock]") -> tuple[Content, ...]:
-    """Return content of a prompt or a message as parts, within the limits of one result."""
+    """Convert the content blocks of a prompt or a message to parts, within the limits of one result."""
     return tuple(_Room().take_all(_part(block) for block in blocks[: limits.RESULT_PARTS + 1]))
 
 
 def to_contents(contents: "Sequence[types.TextResourceContents | types.BlobResourceContents]") -> tuple[Content, ...]:
-    """Return what was read of a resource as parts, within the limits of one result."""
+    """Convert the contents of a resource to parts, within the limits of one result."""
     return tuple(_Room().take_all(_embedded(one) for one in contents[: limits.RESULT_PARTS + 1]))
 
 
 def to_messages(answer: "types.GetPromptResult") -> tuple[Message, ...]:
-    """Return a prompt that a server filled in as messages."""
+    """Convert a server's filled-in prompt to messages."""
     return tuple(Message(one.role, to_parts([one.content])) for one in answer.messages[: limits.PROMPT_MESSAGES])
 
 
@@ -172,7 +173,7 @@ def _part(block: "types.ContentBlock | types.SamplingMessageContentBlock") -> Co
 
 def _embedded(contents: "types.TextResourceContents | types.BlobResourceContents") -> Content:
     uri = one_line(contents.uri, limits.ADDRESS)
-    # Told apart by their fields, so that this module does not import the mcp library.
+    # Distinguish the two types by their fields, so that this module need not import the mcp library.
     text = getattr(contents, "text", None)
     if text is not None:
         return Resource(uri, media_type=_media_type(contents.mime_type), text=text)
@@ -180,9 +181,9 @@ def _embedded(contents: "types.TextResourceContents | types.BlobResourceContents
 
 
 def _audience(block: Any) -> str:
-    """Return whom alone a block is meant for, "user" or "assistant"; "" for both."""
-    given = getattr(getattr(block, "annotations", None), "audience", None) or ()
-    return str(given[0]) if len(given) == 1 else ""
+    """Return the only audience of a block, "user" or "assistant", or "" if it is for both."""
+    audience = getattr(getattr(block, "annotations", None), "audience", None) or ()
+    return str(audience[0]) if len(audience) == 1 else ""
 
 
 def _media(data: str, media_type: str | None, name: str = "", audience: str = "") -> Content:
@@ -193,25 +194,25 @@ def _media(data: str, media_type: str | None, name: str = "", audience: str = ""
         return Text(f"[{kind} left out: what the server sent is not base64]")
 
 
-def _media_type(given: str | None) -> str:
-    """Return a media type without its parameters, or "" if it is none."""
-    bare = (given or "").partition(";")[0].strip()
+def _media_type(value: str | None) -> str:
+    """Return a media type without its parameters, or "" if it is not a valid media type."""
+    bare = (value or "").partition(";")[0].strip()
     return bare if _MEDIA_TYPE.fullmatch(bare) else ""
 
 
 async def _all_pages(fetch: Callable[[str | None], Awaitable[Any]], items: str) -> list[Any]:
-    """Return the items of all pages of a list, within the limits; a cursor that repeats ends the list."""
-    found: list[Any] = []
+    """Return the items of all pages of a list, within the limits. A repeated cursor ends the list."""
+    entries: list[Any] = []
     cursor: str | None = None
-    seen: set[str | None] = set()
-    while cursor not in seen and len(seen) < limits.PAGES and len(found) < limits.LIST_ENTRIES:
-        seen.add(cursor)
+    cursors: set[str | None] = set()
+    while cursor not in cursors and len(cursors) < limits.PAGES and len(entries) < limits.LIST_ENTRIES:
+        cursors.add(cursor)
         page = await fetch(cursor)
-        found += getattr(page, items)
+        entries += getattr(page, items)
         cursor = page.next_cursor
         if cursor is None:
             break
-    return found[: limits.LIST_ENTRIES]
+    return entries[: limits.LIST_ENTRIES]
 
 
 async def list_tools(client: "Client") -> "list[types.Tool]":
@@ -220,48 +221,48 @@ async def list_tools(client: "Client") -> "list[types.Tool]":
 
 
 async def list_prompts(client: "Client", server: str) -> list[Prompt]:
-    """Return the prompts of a server; none if it offers none."""
+    """Return the prompts of a server; the list is empty if the server does not support prompts."""
     if client.server_capabilities.prompts is None:
         return []
-    found = await _all_pages(lambda cursor: client.list_prompts(cursor=cursor), "prompts")
-    return [_prompt(server, one) for one in found]
+    entries = await _all_pages(lambda cursor: client.list_prompts(cursor=cursor), "prompts")
+    return [_prompt(server, one) for one in entries]
 
 
 async def list_resources(client: "Client", server: str) -> list[ResourceEntry]:
-    """Return the resources of a server, then its templates; none if it offers none."""
+    """Return the resources of a server, then its templates; the list is empty if it does not support resources."""
     from mcp import MCPError, types
 
     if client.server_capabilities.resources is None:
         return []
-    found = await _all_pages(lambda cursor: client.list_resources(cursor=cursor), "resources")
+    entries = await _all_pages(lambda cursor: client.list_resources(cursor=cursor), "resources")
     try:
         templates = await _all_pages(lambda cursor: client.list_resource_templates(cursor=cursor), "resource_templates")
     except MCPError as error:
-        if error.code != types.METHOD_NOT_FOUND:  # many servers have resources and no templates
+        if error.code != types.METHOD_NOT_FOUND:  # Many servers have resources, but no templates.
             raise
         templates = []
-    return [_resource(server, one, one.uri) for one in found] + [
+    return [_resource(server, one, one.uri) for one in entries] + [
         _resource(server, one, one.uri_template, template=True) for one in templates
     ]
 
 
-def _prompt(server: str, given: "types.Prompt") -> Prompt:
+def _prompt(server: str, entry: "types.Prompt") -> Prompt:
     arguments = tuple(
         Argument(one.name, one_line(clean_lines(one.description or ""), limits.DESCRIPTION), bool(one.required))
-        for one in (given.arguments or ())[: limits.PROMPT_MESSAGES]
+        for one in (entry.arguments or ())[: limits.PROMPT_MESSAGES]
     )
-    description = clean_lines(given.description or given.title or "")
-    return Prompt(server, given.name, one_line(description, limits.DESCRIPTION), arguments)
+    description = clean_lines(entry.description or entry.title or "")
+    return Prompt(server, entry.name, one_line(description, limits.DESCRIPTION), arguments)
 
 
 def _resource(
-    server: str, given: "types.Resource | types.ResourceTemplate", uri: str, *, template: bool = False
+    server: str, entry: "types.Resource | types.ResourceTemplate", uri: str, *, template: bool = False
 ) -> ResourceEntry:
     return ResourceEntry(
         server,
         uri[: limits.ADDRESS],
-        one_line(given.title or given.name, limits.NAME),
-        one_line(clean_lines(given.description or ""), limits.DESCRIPTION),
-        one_line(given.mime_type or "", 100),
+        one_line(entry.title or entry.name, limits.NAME),
+        one_line(clean_lines(entry.description or ""), limits.DESCRIPTION),
+        one_line(entry.mime_type or "", 100),
         template,
     )

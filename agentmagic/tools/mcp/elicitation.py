@@ -1,7 +1,7 @@
-"""Elicitation: a server asks the user for values in a form, or to visit an address, through the call that is running.
+"""Elicitation: during a call, a server asks the user to fill in a form or to visit an address.
 
-The protocol allows flat forms of strings, numbers, booleans and choices only, and forbids servers to ask for passwords
-and keys in a form: for those a server shows an address of its own.
+The protocol allows only flat forms of strings, numbers, booleans and choices. It forbids servers to ask for passwords
+and keys in a form; for them, a server asks the user to visit its own web page.
 """
 
 import math
@@ -16,9 +16,9 @@ from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import limits
 
 Kind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
-Refusal = Literal["decline", "cancel"]  # the user said no; or did not answer
+Refusal = Literal["decline", "cancel"]  # "decline": the user said no. "cancel": the user did not answer.
 
-TRIES = 3  # how often the user is asked again for an answer that does not fit
+TRIES = 3  # How often the user is asked for one value if the answers are invalid.
 _YES = frozenset({"y", "yes"})
 _NO = frozenset({"n", "no"})
 _KINDS: Mapping[str, Kind] = {"string": "text", "number": "number", "integer": "integer", "boolean": "boolean"}
@@ -27,12 +27,12 @@ _SECRET = re.compile(
     r"|\bcvv\b|\bcvc\b|card[ _-]?number|seed[ _-]?phrase|\botp\b|one[ _-]?time",
     re.IGNORECASE,
 )
-_WORD_BREAK = re.compile(r"[_-]+|(?<=[a-z])(?=[A-Z])")  # so that "userPin" and "user_pin" have the word "pin"
+_WORD_BREAK = re.compile(r"[_-]+|(?<=[a-z])(?=[A-Z])")  # It finds the word "pin" in "userPin" and "user_pin".
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One value that a server asks for; `choices` maps labels to values."""
+    """One field of a form, with the value that a server asks for; `choices` maps labels to values."""
 
     name: str
     label: str
@@ -43,29 +43,31 @@ class Field:
 
 
 class UnusableForm(ValueError):
-    """Raised for a form that is not shown; the message says why."""
+    """Raised for a form that must not be shown to the user. The message is the reason."""
 
 
 def fields_of(message: str, schema: Mapping[str, Any]) -> tuple[Field, ...]:
-    """Return the fields of a form. Raises UnusableForm if it asks for a secret, or is not a flat form."""
+    """Return the fields of a form. Raises UnusableForm if the form asks for a secret, or is not flat."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or len(cast("Mapping[str, Any]", properties)) > limits.FORM_FIELDS:
         raise UnusableForm(f"it is no flat form of at most {limits.FORM_FIELDS} fields")
-    required = _list(schema, "required")
-    found = tuple(_field(name, one, name in required) for name, one in cast("Mapping[str, Any]", properties).items())
-    if _SECRET.search(message) and any(field.kind == "text" for field in found):
+    required_names = _list(schema, "required")
+    fields = tuple(
+        _field(name, one, name in required_names) for name, one in cast("Mapping[str, Any]", properties).items()
+    )
+    if _SECRET.search(message) and any(field.kind == "text" for field in fields):
         raise UnusableForm("it asks for a secret, and secrets are never asked for in a form")
-    return found
+    return fields
 
 
-def _field(name: str, given: Any, required: bool) -> Field:
-    if not isinstance(given, Mapping):
+def _field(name: str, entry: Any, required: bool) -> Field:
+    if not isinstance(entry, Mapping):
         raise UnusableForm(f"its field {one_line(name, 80)!r} is no schema")
-    schema = cast("Mapping[str, Any]", given)
+    schema = cast("Mapping[str, Any]", entry)
     title, description = (one_line(str(schema.get(key) or ""), limits.FORM_LABEL) for key in ("title", "description"))
     kind, choices = _kind(name, schema)
     label = ": ".join(filter(None, (title, description))) or one_line(name, limits.FORM_LABEL)
-    # The description of a number may mention secrets: "a number (please not your pin)".
+    # Ignore the description of a number, which can mention a secret: "a number (please not your pin)".
     telling = f"{_WORD_BREAK.sub(' ', name)} {title} {description if kind == 'text' else ''}"
     if schema.get("format") == "password" or schema.get("writeOnly") is True or _SECRET.search(telling):
         raise UnusableForm(f"it asks for {label!r}, and secrets are never asked for in a form")
@@ -73,20 +75,20 @@ def _field(name: str, given: Any, required: bool) -> Field:
 
 
 def _default(kind: Kind, choices: Mapping[str, str] | None, default: Any) -> Any:
-    """Return a default that fits the field and can be shown unchanged; None for any other."""
+    """Return the default if it is valid for the field and can be shown unchanged; otherwise None."""
     values = (choices or {}).values()
-    given = default
-    match given, kind:
+    value = default
+    match value, kind:
         case str(), "text":
-            fits = given == one_line(given, limits.FORM_DEFAULT)
+            fits = value == one_line(value, limits.FORM_DEFAULT)
         case str(), "choice":
-            fits = given in values
+            fits = value in values
         case list(), "choices":
-            fits = all(one in values for one in cast("list[Any]", given))
-        case bool(), _:  # in Python a bool is an int
+            fits = all(one in values for one in cast("list[Any]", value))
+        case bool(), _:  # Before the case of int, because a bool is an int in Python.
             fits = kind == "boolean"
         case (int() | float(), "number") | (int(), "integer"):
-            fits = abs(given) < limits.FORM_NUMBER
+            fits = abs(value) < limits.FORM_NUMBER
         case _:
             fits = False
     return default if fits else None
@@ -105,11 +107,11 @@ def _kind(name: str, schema: Mapping[str, Any]) -> tuple[Kind, dict[str, str] | 
 
 
 def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of a choice by their labels."""
-    # Three forms, from three versions of the protocol: oneOf or anyOf with const, enum with enumNames, and bare enum.
+    """Return the values of a choice by their labels; empty if the schema has no choices."""
+    # Choices have three forms in versions of the protocol: oneOf or anyOf with const, enum with enumNames, only enum.
     pairs: list[tuple[Any, Any]]
-    if titled := _list(schema, "oneOf") or _list(schema, "anyOf"):
-        options = [cast("Mapping[str, Any]", one) for one in titled if isinstance(one, Mapping)]
+    if variants := _list(schema, "oneOf") or _list(schema, "anyOf"):
+        options = [cast("Mapping[str, Any]", one) for one in variants if isinstance(one, Mapping)]
         pairs = [(one.get("title"), one.get("const")) for one in options]
     else:
         values = _list(schema, "enum")
@@ -125,12 +127,12 @@ def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _list(schema: Mapping[str, Any], key: str) -> list[Any]:
-    found = schema.get(key)
-    return cast("list[Any]", found) if isinstance(found, list) else []
+    value = schema.get(key)
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 class _NotGiven(Exception):
-    """Raised when the user gives no value."""
+    """Raised when the user declines to give a value, or does not answer."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal)
@@ -138,7 +140,7 @@ class _NotGiven(Exception):
 
 
 async def ask_agreement(question: str, call: ToolContext) -> Refusal | None:
-    """Ask the user for a yes; return None if it was given."""
+    """Ask the user a yes-or-no question. Return None for yes, or else the kind of refusal."""
     try:
         answer = (await call.ask(question)).strip().lower()
     except ToolError:
@@ -149,7 +151,7 @@ async def ask_agreement(question: str, call: ToolContext) -> Refusal | None:
 async def ask_fields(
     server: str, message: str, fields: tuple[Field, ...], call: ToolContext
 ) -> dict[str, Any] | Refusal:
-    """Ask the user for one field after the other; return the values by name."""
+    """Ask the user for the fields one after the other. Return the values by name, or the kind of refusal."""
     head = f"The server {server!r} asks: {message}"
     if not fields:
         return await ask_agreement(f"{head}\nAccept? [y/n]", call) or {}
@@ -166,7 +168,7 @@ async def ask_fields(
 
 
 async def ask_visit(server: str, message: str, url: str, call: ToolContext) -> bool:
-    """Show an address to the user, who opens it or not; return whether the user agrees to visit it."""
+    """Show an address to the user, who can open it. Return whether the user agrees to visit it."""
     question = (
         f"The server {server!r} asks you to visit an address: {message}\n{url}\n"
         "Open it yourself if you trust it. Did you, or will you? [y/n]"
@@ -175,7 +177,10 @@ async def ask_visit(server: str, message: str, url: str, call: ToolContext) -> b
 
 
 async def _value(field: Field, question: str, call: ToolContext) -> Any:
-    """Ask until the answer fits; return None for an optional field left empty. Raises _NotGiven."""
+    """Ask the user up to TRIES times for a valid value, and return it, or None for an optional field left empty.
+
+    Raises _NotGiven if the user declines, does not answer, or gives no valid answer.
+    """
     for _ in range(TRIES):
         try:
             answer = (await call.ask(question)).strip()
@@ -206,7 +211,7 @@ def _question(field: Field) -> str:
 
 
 def read_answer(field: Field, answer: str) -> str | int | float | bool | list[str]:
-    """Convert a typed answer to the kind of the field. Raises ValueError, with a sentence, if it does not fit."""
+    """Convert a typed answer to the kind of the field. Raises ValueError for an invalid answer, with a sentence."""
     match field.kind:
         case "text":
             return answer
@@ -223,7 +228,7 @@ def read_answer(field: Field, answer: str) -> str | int | float | bool | list[st
                 number = int(answer) if field.kind == "integer" else float(answer)
             except ValueError:
                 number = math.nan
-            if not abs(number) < limits.FORM_NUMBER:  # neither is "nan", which JSON does not have
+            if not abs(number) < limits.FORM_NUMBER:  # This form also refuses NaN, which JSON does not have.
                 raise ValueError(f"That is no {field.kind}.")
             return number
 

@@ -1,8 +1,8 @@
-"""Filters between a server and the mcp library: they repair, drop or delay messages that the library cannot bear.
+"""Filters between a server and the mcp library: they repair, drop or delay messages that the library cannot handle.
 
-A filter sees every message both ways. It repairs a list of tools one by one, takes a result of protocol 2026-07-28
-without its `resultType` for complete, drops answers that no request waits for, and thins out floods of notifications. A
-server object of this process gets no filter, because the user wrote or chose it.
+A filter sees every message in both directions. It repairs each tool in a list of tools, treats a result of protocol
+2026-07-28 without `resultType` as complete, drops answers that no request waits for, and reduces floods of
+notifications. An in-process server gets no filter, because the user wrote or chose it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
 
-# Methods that are counted each for itself; all others, whose names the server chooses, are counted as one.
+# The rate of each of these methods is limited separately. All other methods, whose names the server chooses, share one.
 _KNOWN = frozenset(
     {"ping", "roots/list", "elicitation/create", "sampling/createMessage"}
     | {"notifications/message", "notifications/tools/list_changed", "notifications/prompts/list_changed"}
@@ -30,7 +30,7 @@ _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 MORE = "..."
-"""The key in `left_out` that stands for the tools beyond the limit."""
+"""The key in `left_out` for all tools beyond the limit."""
 CUT = f"The server lists more than {limits.TOOLS} tools; the first {limits.TOOLS} are used."
 
 _SAID = frozenset({"description", "title"})
@@ -45,10 +45,10 @@ class _SentRequest:
 
 
 class MessageFilter:
-    """Keeps the open requests of both sides of a connection, and repairs answers in place.
+    """Tracks the open requests in both directions of a connection, and repairs answers in place.
 
-    `left_out` maps the tools of the last listing that cannot be used to the reasons, `dropped` tools to the keywords of
-    their schemas that meant nothing.
+    `left_out` maps the unusable tools of the last listing to the reasons. `dropped` maps tools to the invalid keywords
+    that were removed from their schemas. `requests` has the ids of the server's open requests.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class MessageFilter:
         self._listed = 0
 
     def sending(self, message: Any) -> None:
-        """Note a request or a cancellation that we send."""
+        """Record a request or a cancellation that is sent to the server."""
         params: dict[str, Any] = getattr(message, "params", None) or {}
         if message.method == "notifications/cancelled":
             self._sent.pop(_key(params.get("requestId")), None)
@@ -68,54 +68,57 @@ class MessageFilter:
             self._sent[_key(identifier)] = _SentRequest(message.method, modern, "cursor" not in params)
 
     def answering(self, message: Any) -> None:
-        """Note that we answered a request of the server."""
+        """Record that a request of the server was answered."""
         self.requests.discard(_key(message.id))
 
     def awaits(self, identifier: Any) -> bool:
-        """Return whether a request of ours is still open."""
+        """Return whether a request that was sent to the server is still open."""
         return _key(identifier) in self._sent
 
     def lists_tools(self, item: "SessionMessage | Exception") -> bool:
-        """Return whether a message is an answer with the server's tools."""
+        """Return whether a message is the answer to a `tools/list` request."""
         message: Any = None if isinstance(item, Exception) else item.message
-        sent = None if hasattr(message, "method") else self._sent.get(_key(getattr(message, "id", None)))
-        return sent is not None and sent.method == "tools/list"
+        request = None if hasattr(message, "method") else self._sent.get(_key(getattr(message, "id", None)))
+        return request is not None and request.method == "tools/list"
 
     def withdrawn(self, params: Mapping[str, Any]) -> bool:
-        """Forget a request that the server cancels; return whether it was open."""
+        """Remove a request that the server cancelled from `requests`; return whether it was open."""
         key = _key(params.get("requestId"))
-        known = key in self.requests
+        is_open = key in self.requests
         self.requests.discard(key)
-        return known
+        return is_open
 
     def receiving(self, message: Any) -> bool:
-        """Repair an answer in place; return whether a request waits for it."""
-        sent = self._sent.pop(_key(message.id), None)
-        if sent is None:
+        """Repair an answer in place; return whether a request was waiting for it."""
+        request = self._sent.pop(_key(message.id), None)
+        if request is None:
             return False
         if (result := getattr(message, "result", None)) is not None:
-            self._repair(result, sent)
+            self._repair(result, request)
         return True
 
-    def _repair(self, result: dict[str, Any], sent: _SentRequest) -> None:
+    def _repair(self, result: dict[str, Any], request: _SentRequest) -> None:
         for key, most in limits.RESULT_LISTS.items():
             if isinstance(result.get(key), list):
                 del result[key][most:]
-        results.repair_result(sent.method, result, modern=sent.modern)
-        if sent.method == "tools/list" and isinstance(result.get("tools"), list):
-            if sent.first_page:
+        results.repair_result(request.method, result, modern=request.modern)
+        if request.method == "tools/list" and isinstance(result.get("tools"), list):
+            if request.first_page:
                 self.left_out, self.dropped, self._listed = {}, {}, 0
             room = limits.TOOLS - self._listed
             result["tools"] = repair_tools(result["tools"], self.left_out, self.dropped, room)
-            if sent.modern:
+            if request.modern:
                 result["tools"] = [tool for tool in result["tools"] if self._has_sound_headers(tool)]
             self._listed += len(result["tools"])
-            # Without the cursor the SDK asks for no further pages.
+            # Without the cursor, the SDK requests no further pages.
             if self._listed >= limits.TOOLS and result.pop("nextCursor", None):
                 self.left_out[MORE] = CUT
 
     def _has_sound_headers(self, tool: Mapping[str, Any]) -> bool:
-        """Return whether the SDK keeps a tool; it drops one that asks for impossible headers, and only logs that."""
+        """Return whether the SDK accepts the headers that a tool's schema asks for; if not, add the tool to `left_out`.
+
+        The SDK itself drops a tool with invalid headers, and only logs that.
+        """
         from mcp.shared.inbound import find_invalid_x_mcp_header
 
         if (reason := find_invalid_x_mcp_header(tool["inputSchema"])) is None:
@@ -130,19 +133,19 @@ class MessageFilter:
 async def filtered(
     transport: "AbstractAsyncContextManager[TransportStreams]", messages: MessageFilter
 ) -> AsyncGenerator["TransportStreams"]:
-    """Enter a transport and yield its streams with a filter before them."""
+    """Enter a transport and yield its streams, with a filter around them."""
     async with transport as (incoming, outgoing):
         yield _IncomingStream(incoming, messages, outgoing), _OutgoingStream(outgoing, messages)
 
 
 class MessageStream:
-    """One direction of a connection, around another stream; the base of the streams that are ours."""
+    """Base class for streams that wrap one direction of a connection."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     async def aclose(self) -> None:
-        """Close the stream within."""
+        """Close the wrapped stream."""
         await self._inner.aclose()
 
     async def __aenter__(self) -> Self:
@@ -153,7 +156,10 @@ class MessageStream:
 
 
 class _IncomingStream(MessageStream):
-    """Messages from a server; of notifications that come too fast, the last of each kind is held back, then sent on."""
+    """The stream of messages from a server. If notifications come too fast, only the last of each kind is passed on.
+
+    That notification is held back until the rate limit of its kind allows it.
+    """
 
     def __init__(
         self, inner: "ReadStream[SessionMessage | Exception]", messages: MessageFilter, outgoing: Any = None
@@ -170,7 +176,7 @@ class _IncomingStream(MessageStream):
         self._refusal_wait = limits.PAUSE
 
     async def receive(self) -> "SessionMessage | Exception":
-        """Return the next message; raises what the stream within raises at its end."""
+        """Return the next message that passes the filter. At the end, raises the exception of the wrapped stream."""
         import anyio
 
         if self._next is not None:
@@ -179,26 +185,27 @@ class _IncomingStream(MessageStream):
         while True:
             if (due := self._due()) is not None:
                 return due
-            # A held notification goes on when its rate allows, even if the server sends nothing more.
+            # Wake up when the rate limit allows a held notification, even if the server sends nothing more.
             patience = min((self._rate(kind).wait(kind) for kind in self._held), default=None)
             item = None
-            # asyncio.timeout would lose a message that arrives in the same step of the loop in which the time runs out.
+            # Not asyncio.timeout: it loses a message that arrives in the same step of the loop as the timeout.
             with anyio.move_on_after(patience):
                 item = await self._inner.receive()
             if item is None:
                 continue
-            # In a thread: mending the schemas of hundreds of tools takes too long for the engine's loop.
+            # Repair lists of tools in a thread: the schemas of hundreds of tools would block the engine's loop.
             in_thread = self._filter.lists_tools(item)
-            passed = await asyncio.to_thread(self._sift, item) if in_thread else self._sift(item)
-            if passed is not None:
-                return passed
+            output = await asyncio.to_thread(self._sift, item) if in_thread else self._sift(item)
+            if output is not None:
+                return output
             await self._refuse(item)
             await self._brake.dropped()
 
     async def _refuse(self, item: "SessionMessage | Exception") -> None:
-        """Answer a request that was dropped, so that the server does not wait; if it reads nothing, do not wait for it.
+        """Answer a dropped request with an error, so that the server does not wait for a result.
 
-        A wait at each request of a flood would keep the answers behind the flood from being read.
+        If a server does not read its input, later refusals do not wait for it. To wait at each request of a flood would
+        delay the answers that come after the flood.
         """
         from mcp import types
         from mcp.shared.message import SessionMessage
@@ -208,13 +215,13 @@ class _IncomingStream(MessageStream):
             return
         error = types.ErrorData(code=types.INTERNAL_ERROR, message="too many requests at once; this one was dropped")
         wait, self._refusal_wait = self._refusal_wait, 0.0
-        with suppress(Exception):  # a server that does not read, or is gone, gets no answer
+        with suppress(Exception):  # The server does not read, or the connection is closed.
             async with asyncio.timeout(wait):
                 await self._outgoing.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error)))
             self._refusal_wait = limits.PAUSE
 
     def _sift(self, item: "SessionMessage | Exception") -> "SessionMessage | Exception | None":
-        """Return what goes on now: the message, a held one that belongs before it, or None."""
+        """Return the item to pass on now: the message, a held notification that must precede it, or None."""
         if isinstance(item, Exception):
             return item
         message: Any = item.message
@@ -227,7 +234,7 @@ class _IncomingStream(MessageStream):
         return self._thin_out(item)
 
     def _thin_out(self, item: "SessionMessage") -> "SessionMessage | None":
-        """Return a notification that goes on now, or hold it back."""
+        """Return a notification if its rate limit allows it now; otherwise hold it back and return None."""
         kind = self._kind(item.message)
         if kind is None:
             return None
@@ -239,7 +246,7 @@ class _IncomingStream(MessageStream):
         return None
 
     def _kind(self, message: Any) -> str | None:
-        """Return the kind that a notification is counted as, or None for one that is useless."""
+        """Return the kind under which a notification is counted, or None for a notification that is not needed."""
         params: dict[str, Any] = message.params or {}
         if not is_sound(message.method, params):
             return None
@@ -256,7 +263,7 @@ class _IncomingStream(MessageStream):
         return None if kind is None else self._held.pop(kind)
 
     def _after_progress(self, item: "SessionMessage") -> "SessionMessage":
-        """Return the held progress of a call before the answer of the call, because later the SDK drops it."""
+        """Return an answer, or first the held progress of its call, which the SDK would ignore after the answer."""
         last = self._held.pop(f"progress {_key(getattr(item.message, 'id', None))}", None)
         if last is None:
             return item
@@ -264,7 +271,7 @@ class _IncomingStream(MessageStream):
         return last
 
     def _admits(self, request: Any) -> bool:
-        """Return whether a request of the server goes on."""
+        """Return whether a request of the server is passed on: not too many requests are open or come at once."""
         pending, key = self._filter.requests, _key(request.id)
         too_many = key in pending or len(pending) >= limits.OPEN_REQUESTS
         if too_many or not self._requests.take(request.method if request.method in _KNOWN else "other"):
@@ -285,7 +292,7 @@ class _IncomingStream(MessageStream):
 
 
 class _OutgoingStream(MessageStream):
-    """Messages to a server."""
+    """The stream of messages to a server."""
 
     def __init__(self, inner: Any, messages: MessageFilter) -> None:
         super().__init__(inner)
@@ -295,16 +302,16 @@ class _OutgoingStream(MessageStream):
         """Send a message."""
         is_answer = not hasattr(item.message, "method")
         if not is_answer:
-            self._filter.sending(item.message)  # before it is sent: the answer may come at once
+            self._filter.sending(item.message)  # Record it first, because the answer can come at once.
         await self._inner.send(item)
         if is_answer:
             self._filter.answering(item.message)
 
 
 def is_sound(method: str, params: Mapping[str, Any]) -> bool:
-    """Return whether the SDK can read a notification; for one that it cannot read it logs a long traceback.
+    """Return whether the SDK can parse a notification; if it cannot, it would log a long traceback.
 
-    A notification of an unknown method counts as sound.
+    A notification with an unknown method counts as valid.
     """
     from mcp.types.methods import MONOLITH_NOTIFICATIONS
     from pydantic import ValidationError
@@ -318,20 +325,21 @@ def is_sound(method: str, params: Mapping[str, Any]) -> bool:
 
 
 class _UnusableTool(ValueError):
-    """Raised for an entry of a list of tools that is left out; the message says why."""
+    """Raised for an entry in a list of tools that cannot be used. The message is the reason."""
 
 
 def repair_tools(
-    page: list[Any], left_out: dict[str, str], dropped: dict[str, list[str]], room: int = limits.TOOLS
+    page: list[Any], left_out: dict[str, str], dropped_keywords: dict[str, list[str]], room: int = limits.TOOLS
 ) -> list[dict[str, Any]]:
-    """Return the tools of a page that can be used, at most `room`.
+    """Return the usable tools of a page, at most `room`.
 
-    The SDK refuses a whole page for one wrong field of one tool. Here each entry is reduced to what a model needs. Why
-    others cannot be used is added to `left_out`, what was dropped from schemas to `dropped`.
+    The SDK refuses a whole page for one invalid field of one tool. Here, each entry is reduced to the fields that a
+    model needs. The reasons against unusable tools are added to `left_out`, and the keywords that were removed from
+    schemas to `dropped`.
     """
-    kept: list[dict[str, Any]] = []
+    tools: list[dict[str, Any]] = []
     for number, entry in enumerate(page):
-        if len(kept) >= room:
+        if len(tools) >= room:
             left_out[MORE] = CUT
             break
         try:
@@ -340,49 +348,49 @@ def repair_tools(
             if len(left_out) < limits.TOOLS:
                 left_out[_label(entry, number)] = str(error)
             continue
-        kept.append(tool)
+        tools.append(tool)
         if meaningless:
-            dropped[tool["name"]] = meaningless
-    return kept
+            dropped_keywords[tool["name"]] = meaningless
+    return tools
 
 
 def _repaired_tool(entry: Any) -> tuple[dict[str, Any], list[str]]:
-    """Return a tool that the SDK can read, and what was dropped from its schema."""
+    """Return a tool that the SDK can parse, and the invalid keywords that were removed from its schema."""
     if not isinstance(entry, Mapping):
         raise _UnusableTool("It is no JSON object.")
-    given = cast("Mapping[str, Any]", entry)
-    name = given.get("name")
+    fields = cast("Mapping[str, Any]", entry)
+    name = fields.get("name")
     if not isinstance(name, str) or not name:
         raise _UnusableTool("It has no name.")
     if len(name) > limits.TOOL_NAME:
         raise _UnusableTool(f"Its name is longer than {limits.TOOL_NAME} characters.")
     if not name.isprintable():
         raise _UnusableTool("Its name has characters that cannot be seen.")
-    schema, dropped = _repaired_schema(given.get("inputSchema"))
+    schema, dropped_keywords = _repaired_schema(fields.get("inputSchema"))
     tool: dict[str, Any] = {"name": name, "inputSchema": schema}
-    tool |= {key: given[key] for key in ("title", "description") if isinstance(given.get(key), str)}
-    if isinstance(hints := given.get("annotations"), Mapping):
-        known = cast("Mapping[str, Any]", hints)
-        tool["annotations"] = {key: known[key] for key in _HINTS if isinstance(known.get(key), bool)}
-    return tool, dropped
+    tool |= {key: fields[key] for key in ("title", "description") if isinstance(fields.get(key), str)}
+    if isinstance(hints := fields.get("annotations"), Mapping):
+        flags = cast("Mapping[str, Any]", hints)
+        tool["annotations"] = {key: flags[key] for key in _HINTS if isinstance(flags.get(key), bool)}
+    return tool, dropped_keywords
 
 
-def _repaired_schema(given: Any) -> tuple[dict[str, Any], list[str]]:
-    if not given or given is True:  # nothing, or any arguments
+def _repaired_schema(value: Any) -> tuple[dict[str, Any], list[str]]:
+    if not value or value is True:  # No schema, or `true`, which allows any arguments.
         return {"type": "object", "properties": {}}, []
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         raise _UnusableTool("Its schema is no JSON object.")
     try:
-        size = len(json.dumps(given, ensure_ascii=False))
+        size = len(json.dumps(value, ensure_ascii=False))
         if size > limits.SCHEMA_SIZE:
             raise _UnusableTool(f"Its schema has {size} characters, over the limit of {limits.SCHEMA_SIZE}.")
-        mended, dropped = mends.mend(cast("Mapping[str, Any]", given))
-        schema: dict[str, Any] = clean_schema(mended)
+        clean, dropped_keywords = mends.mend(cast("Mapping[str, Any]", value))
+        schema: dict[str, Any] = clean_schema(clean)
     except RecursionError:
         raise _UnusableTool("Its schema is nested too deeply.") from None
     if schema["type"] != "object":
         raise _UnusableTool("Its schema does not describe an object.")
-    return schema, dropped
+    return schema, dropped_keywords
 
 
 def _label(entry: Any, number: int) -> str:
@@ -391,22 +399,22 @@ def _label(entry: Any, number: int) -> str:
 
 
 def _key(identifier: Any) -> str:
-    """Return a request's id as text, because some servers send a number back as text."""
+    """Return a request id as text, because some servers answer a numeric id with a text."""
     return str(identifier)[:100]
 
 
 def clean_schema(value: Any, key: str = "") -> Any:
     """Return a JSON Schema, or the value of a key in one, with clean descriptions and titles.
 
-    What a call must match stays as it is.
+    Values that arguments are compared with, such as `enum`, are not changed.
     """
     match value:
         case str() if key in _SAID:
             return clean_lines(value)
         case Mapping() if key not in _VALUES:
-            named = key in limits.NAMED_SCHEMAS
+            has_names = key in limits.NAMED_SCHEMAS
             entries = cast("Mapping[str, Any]", value).items()
-            return {name: clean_schema(one, "" if named else name) for name, one in entries}
+            return {name: clean_schema(one, "" if has_names else name) for name, one in entries}
         case list() if key not in _VALUES:
             return [clean_schema(one) for one in cast("list[Any]", value)]
         case _:

@@ -1,7 +1,8 @@
-"""A guardian process, which ends the servers of this process if this process is killed.
+"""The guardian: a small child process that ends the MCP servers of this process if this process is killed.
 
-This file is also the guardian's program. The guardian reads "+PID MARK" for a server that has started and "-PID" for
-one that has ended. The end of its input tells that this process is gone. On Windows a Job Object does the same.
+This file is also the guardian's program. The guardian reads "+PID MARK" for each server that has started, and "-PID"
+for each server that has ended. When its input ends, this process is gone, and the guardian ends the servers that are
+left. On Windows, a Job Object does this instead.
 """
 
 import os
@@ -11,35 +12,35 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-MARK = "AGENTMAGIC_SERVER"  # the variable by which a process that left the group of its server is found
-GRACE = 0.5  # seconds from SIGTERM to SIGKILL
-ROUNDS = 3  # of looking for marked processes: one that is killed may just have started another
+MARK = "AGENTMAGIC_SERVER"  # The environment variable that marks a server's processes, even outside its group.
+GRACE = 0.5  # Seconds from SIGTERM to SIGKILL.
+ROUNDS = 3  # Searches for marked processes: a process can start another one just before it is killed.
 
 
 class Guardian:
-    """The guardian of this process, started when the first server is; servers are known by process id and mark."""
+    """Controls the guardian process, which is started with the first server. A server has a process id and a mark."""
 
     def __init__(self) -> None:
         self._servers: dict[int, str] = {}
         self._pipe: int | None = None
 
     def watch(self, pid: int, mark: str) -> None:
-        """End this server if this process is killed."""
+        """Make the guardian end this server if this process is killed."""
         self._servers[pid] = mark
         if not self._send(f"+{pid} {mark}\n"):
             self._start()
             self._send("".join(f"+{pid} {mark}\n" for pid, mark in self._servers.items()))
 
     def release(self, pid: int) -> None:
-        """Do not watch a server that has ended."""
+        """Tell the guardian that a server has ended."""
         self._servers.pop(pid, None)
         self._send(f"-{pid}\n")
 
     def _send(self, lines: str) -> bool:
-        """Return whether the guardian is there to read the lines."""
+        """Send lines to the guardian. Return whether it is running."""
         try:
             return self._pipe is not None and os.write(self._pipe, lines.encode()) > 0
-        except OSError:  # it was killed
+        except OSError:  # The guardian was killed.
             self._close()
             return False
 
@@ -49,11 +50,11 @@ class Guardian:
         reading, self._pipe = os.pipe()
         silence = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
         program = [sys.executable, "-I", "-S", __file__]
-        # In its own session, because Jupyter kills the whole group of a kernel.
-        given = [(os.POSIX_SPAWN_DUP2, reading, 0), *silence]
-        os.posix_spawn(sys.executable, program, os.environ, file_actions=given, setsid=True)
+        # Start it in its own session, because Jupyter kills the whole process group of a kernel.
+        actions = [(os.POSIX_SPAWN_DUP2, reading, 0), *silence]
+        os.posix_spawn(sys.executable, program, os.environ, file_actions=actions, setsid=True)
         os.close(reading)
-        os.register_at_fork(after_in_child=self._close)  # a copy of the pipe would hide the end of this process
+        os.register_at_fork(after_in_child=self._close)  # An open copy would hide that this process ended.
 
     def _close(self) -> None:
         if self._pipe is not None:
@@ -65,20 +66,20 @@ guardian = Guardian()
 
 
 def kill_marked(mark: str) -> None:
-    """Kill the processes that carry a mark, which only Linux can find."""
+    """Kill the processes that have a mark in their environment. Only Linux can find them, in /proc."""
     for _ in range(ROUNDS):
-        found = [int(one.name) for one in Path("/proc").glob("[0-9]*") if _is_marked(one, mark)]
-        for pid in found:
+        pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _is_marked(folder, mark)]
+        for pid in pids:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        if not found:
+        if not pids:
             return
 
 
 def _is_marked(process: Path, mark: str) -> bool:
     try:
         return f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
-    except OSError:  # it has ended, or belongs to another user
+    except OSError:  # The process has ended, or belongs to another user.
         return False
 
 

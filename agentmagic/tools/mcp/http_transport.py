@@ -1,7 +1,7 @@
-"""Servers at a URL: streamable HTTP, and the older HTTP with server-sent events.
+"""Connects to servers at a URL, with streamable HTTP or the older HTTP with server-sent events (SSE).
 
-The transports are the mcp library's. The HTTP client is ours, because the library reads a JSON body of any size, and
-any number of values in an event.
+The transports are those of the mcp library, with an HTTP client of agentmagic that limits the size of responses: the
+library would read a JSON body of any size, and any number of values in an event.
 """
 
 import json
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LONGEST_END = 4
-_RESENT = frozenset({307, 308})  # redirects on which the library sends the request again
+_RESENT = frozenset({307, 308})  # Status codes of redirects after which the library sends the request again.
 
 
 class TooMuch(Exception):
-    """Raised for an answer over the limits."""
+    """Raised when the body of a response exceeds the limits."""
 
     def __init__(self, longest: int) -> None:
         super().__init__(f"the answer is over {longest} bytes or {limits.MESSAGE_VALUES} values and was dropped")
 
 
 class Body:
-    """The body of an answer, passed on in whole JSON texts or whole events, each within the limits."""
+    """Buffers the body of a response, and passes it on only in complete JSON texts or events within the limits."""
 
     def __init__(self, *, events: bool, longest: int | None = None) -> None:
         self._events = events
@@ -42,10 +42,10 @@ class Body:
         self._values = limits.ValueCounter()
 
     def feed(self, chunk: bytes) -> bytes:
-        """Add the next bytes and return those that are complete. Raises TooMuch."""
-        searched = max(0, len(self._waiting) - _LONGEST_END)  # an end may lie across two chunks
+        """Add the next bytes, and return all complete events. Raises TooMuch if the rest exceeds a limit."""
+        start = max(0, len(self._waiting) - _LONGEST_END)  # The end of an event can be split across two chunks.
         self._waiting += chunk
-        ends = [match.end() for match in _EVENT_END.finditer(self._waiting, searched)] if self._events else []
+        ends = [match.end() for match in _EVENT_END.finditer(self._waiting, start)] if self._events else []
         complete = b""
         if ends:
             complete = self._take(ends[-1])
@@ -56,23 +56,23 @@ class Body:
         return complete
 
     def rest(self) -> bytes:
-        """Return what is left at the end."""
+        """Return the remaining bytes, after the whole body was added."""
         return self._take(len(self._waiting))
 
     def _take(self, size: int) -> bytes:
-        taken = bytes(self._waiting[:size])
+        data = bytes(self._waiting[:size])
         del self._waiting[:size]
-        return repair(taken)
+        return repair(data)
 
 
 async def bound(response: "httpx2.Response", longest: int | None = None) -> None:
-    """Apply the limits to the body of an answer, before anything reads it."""
+    """Replace the body of a response with a stream that enforces the limits. Call this before the body is read."""
     import httpx2
 
     inner = response.stream
     if not isinstance(inner, httpx2.AsyncByteStream):
         return
-    # The header is removed, so that the library does not decompress the body: a few bytes can become gigabytes.
+    # Remove the header, so that the library does not decompress the body: a few bytes can become gigabytes.
     is_compressed = response.headers.pop("Content-Encoding", "identity") != "identity"
 
     class Bounded(httpx2.AsyncByteStream):
@@ -88,7 +88,7 @@ async def bound(response: "httpx2.Response", longest: int | None = None) -> None
                 if rest := body.rest():
                     yield rest
             except TooMuch as error:
-                # This type ends the one answer; for others the library ends the connection.
+                # With a StreamError, the library ends only this response; with other types, the whole connection.
                 raise httpx2.StreamError(str(error)) from None
 
         async def aclose(self) -> None:
@@ -98,17 +98,17 @@ async def bound(response: "httpx2.Response", longest: int | None = None) -> None
 
 
 def replace_answer(response: "httpx2.Response", error: Mapping[str, Any]) -> None:
-    """Put a JSON-RPC error in the place of an answer, because the library says little about one that is not MCP."""
+    """Replace a response with a JSON-RPC error, because the library's error for a response that is not MCP is vague."""
     import httpx2
 
     response.stream = httpx2.ByteStream(json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
     response.headers["Content-Type"] = "application/json"
-    # The library passes on the error in a body under a status of failure only.
+    # The library reads the error in the body only if the status is an error.
     response.status_code = max(response.status_code, HTTPStatus.BAD_REQUEST)
 
 
 async def _failure(response: "httpx2.Response", url: str) -> dict[str, Any] | None:
-    """Return the JSON-RPC error that an answer to a POST stands for, and close the answer; None if it can be MCP."""
+    """Return a JSON-RPC error for a response to a POST that is not MCP, and close the response; otherwise None."""
     import httpx2
 
     status = response.status_code
@@ -125,7 +125,7 @@ async def _failure(response: "httpx2.Response", url: str) -> dict[str, Any] | No
 
 
 def _is_followed(response: "httpx2.Response") -> bool:
-    """Return whether the library follows a redirect: with the request as it is, on the same server."""
+    """Return whether the library follows a redirect: only to the same host and port, with the request unchanged."""
     if response.status_code not in _RESENT or "Location" not in response.headers:
         return False
     here, there = response.request.url, response.request.url.join(response.headers["Location"])
@@ -133,7 +133,7 @@ def _is_followed(response: "httpx2.Response") -> bool:
 
 
 def _error_in(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON-RPC error that a body holds, or None."""
+    """Return the JSON-RPC error in a body, or None if the body does not contain one."""
     try:
         error = json.loads(body)["error"]
         return error if isinstance(error["message"], str) and isinstance(error["code"], int) else None
@@ -144,7 +144,7 @@ def _error_in(body: bytes) -> dict[str, Any] | None:
 def _make_client(
     server: Http, auth: "httpx2.Auth | None", explain: "Callable[[httpx2.Response], Awaitable[None]]"
 ) -> "httpx2.AsyncClient":
-    """Return a client, to be entered once, whose answers are bounded, and then explained."""
+    """Return an HTTP client that limits each response and then calls `explain` with it. It can be entered once."""
     import httpx2
 
     async def inspect(response: "httpx2.Response") -> None:
@@ -167,7 +167,7 @@ async def connect(server: Http, auth: "httpx2.Auth | None" = None) -> AsyncGener
         return
 
     async def explain(response: "httpx2.Response") -> None:
-        # Only a POST counts: a server without a stream to GET or a session to DELETE is in order.
+        # Check only a POST. A server may refuse a GET or DELETE, if it has no event stream or no sessions.
         if response.request.method == "POST" and (error := await _failure(response, server.url)):
             replace_answer(response, error)
 
@@ -181,10 +181,10 @@ async def connect(server: Http, auth: "httpx2.Auth | None" = None) -> AsyncGener
 
 @asynccontextmanager
 async def _connect_sse(server: Http, auth: "httpx2.Auth | None") -> AsyncGenerator["TransportStreams"]:
-    """Yield the streams to an old server, which answers a POST on its one stream of events.
+    """Yield the streams from and to an older server, which answers each POST on a single stream of events.
 
-    If a POST fails, the library only logs that, and reads no message of ours any more: the caller would wait in vain.
-    So the failure is put among the messages of the server, as the answer to the request.
+    If a POST fails, the library only logs the failure and sends no further messages, so the caller would wait forever.
+    So the failure is added to the server's messages, as the answer to the request.
     """
     import anyio
     import httpx2
@@ -192,7 +192,7 @@ async def _connect_sse(server: Http, auth: "httpx2.Auth | None") -> AsyncGenerat
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
 
-    arrived, incoming = anyio.create_memory_object_stream[Any](0)
+    sender, incoming = anyio.create_memory_object_stream[Any](0)
 
     async def explain(response: httpx2.Response) -> None:
         problem = server_errors.http_problem(server.url, response.status_code, response.headers)
@@ -205,19 +205,19 @@ async def _connect_sse(server: Http, auth: "httpx2.Auth | None") -> AsyncGenerat
             response.status_code, response.stream = HTTPStatus.ACCEPTED, httpx2.ByteStream(b"")
             if "id" in request and "method" in request:
                 answer = {"jsonrpc": "2.0", "id": request["id"], "error": error}
-                await arrived.send(SessionMessage(jsonrpc_message_adapter.validate_python(answer)))
+                await sender.send(SessionMessage(jsonrpc_message_adapter.validate_python(answer)))
 
-    # The library enters the client that the factory makes, and would give it settings of its own.
+    # The library enters the client that this returns. Ignore the library's own settings for the client.
     def factory(*_: Any, **__: Any) -> httpx2.AsyncClient:
         return _make_client(server, auth, explain)
 
     async def forward(messages: Any) -> None:
-        async with arrived:
+        async with sender:
             async for message in messages:
-                await arrived.send(message)
+                await sender.send(message)
 
     async with (
-        arrived,
+        sender,
         incoming,
         sse_client(server.url, timeout=limits.HTTP_SECONDS, httpx_client_factory=factory) as (messages, outgoing),
         anyio.create_task_group() as group,

@@ -1,6 +1,6 @@
-"""What the values of a schema's keywords mean, as tables: types in words, numbers in texts, names without a list.
+"""Reads the values of JSON Schema keywords as servers write them: types as words, numbers as text, a name for a list.
 
-Each reader returns a value as JSON Schema 2020-12 has it, and raises Meaningless for a value that means nothing.
+Each reader converts a value to the form of JSON Schema 2020-12, and raises Meaningless for a value that has no meaning.
 """
 
 import json
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 class Meaningless(ValueError):
-    """Raised for a value that means nothing where it stands."""
+    """Raised for a value that has no meaning under its keyword."""
 
 
 # -- types ---------------------------------------------------------------------------------------------------
@@ -32,17 +32,17 @@ _WORDS = {
     "null": "none nil void undefined nonetype",
 }
 TYPES = {word: kind for kind, words in _WORDS.items() for word in (*words.split(), kind)}
-"""What people write for a type; "" is any type."""
+"""The JSON Schema type for each word that people write for a type; "" stands for any type."""
 _FORMATS = {"date": "date", "time": "time", "datetime": "date-time", "date-time": "date-time", "email": "email"} | {
     **dict.fromkeys(("uuid", "guid"), "uuid"),
     **dict.fromkeys(("uri", "url"), "uri"),
 }
 _GENERIC = re.compile(r"([\w.]+)\s*[\[<(](.*)[\]>)]", re.DOTALL)
-_BETWEEN = re.compile(r"\|(?![^\[<(]*[\]>)])")  # not inside brackets
+_BETWEEN = re.compile(r"\|(?![^\[<(]*[\]>)])")  # Matches a | outside brackets.
 
 
 def type_schema(word: str) -> Json:
-    """Return the schema of a type in words: "str", "int | None", "list[str]", "string[]", "Optional[int]"."""
+    """Return the schema of a type that is written as text: "str", "int | None", "list[str]", "Optional[int]"."""
     bare = word[:200].strip().removeprefix("typing.")
     if (name := bare.lower()) in TYPES:
         kind = {"type": TYPES[name]} if TYPES[name] else {}
@@ -57,7 +57,7 @@ def type_schema(word: str) -> Json:
 
 
 def _generic(head: str, inner: str) -> Json:
-    """Return the schema of a type with types in brackets."""
+    """Return the schema of a generic type: `head` is the name before the brackets, `inner` the text inside them."""
     if head in ("optional", "union"):
         return union([*inner.split(","), *((None,) if head == "optional" else ())])
     if (kind := TYPES.get(head)) == "array" and "," not in inner:
@@ -68,19 +68,19 @@ def _generic(head: str, inner: str) -> Json:
 
 
 def union(words: Sequence[Any]) -> Json:
-    """Return the schema of several types in words; JSON's null stands for the type of that name."""
+    """Return the schema of a value that has one of several types, each written as text; None is the type null."""
     if not words or not all(one is None or isinstance(one, str) for one in words):
         raise Meaningless
     parts = [type_schema("null" if one is None else one) for one in words]
     if not all("type" in part for part in parts):
-        return {}  # one of them is any type
+        return {}  # One of the types allows any value.
     kinds = list(dict.fromkeys(kind for part in parts for kind in kinds_of(part)))
     more = {keyword: value for part in parts for keyword, value in part.items() if keyword != "type"}
     return {"type": kinds[0] if len(kinds) == 1 else kinds} | more
 
 
 def kinds_of(schema: Mapping[str, Any]) -> list[str]:
-    """Return the types that a schema names."""
+    """Return the types under the keyword `type` of a schema, as a list."""
     kind = schema.get("type", [])
     return cast("list[str]", kind) if isinstance(kind, list) else [kind]
 
@@ -89,14 +89,14 @@ def kinds_of(schema: Mapping[str, Any]) -> list[str]:
 
 
 def string(value: Any) -> str:
-    """Read a text that means something as it is."""
+    """Return a text unchanged. Raises Meaningless for any other value."""
     if isinstance(value, str):
         return value
     raise Meaningless
 
 
 def words(value: Any) -> str:
-    """Read a text for people: a number and a list of lines are texts too."""
+    """Read a text for people, such as a description; a number or a list of lines becomes text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, list) and value:
@@ -105,7 +105,7 @@ def words(value: Any) -> str:
 
 
 def number(value: Any) -> int | float:
-    """Read a number, also from a text."""
+    """Read a number; a text with a number becomes a number."""
     if isinstance(value, str):
         try:
             value = int(value) if re.fullmatch(r"\s*[+-]?\d{1,30}\s*", value) else float(value[:100])
@@ -117,41 +117,41 @@ def number(value: Any) -> int | float:
 
 
 def _positive(value: Any) -> int | float:
-    if (found := number(value)) > 0:
-        return found
+    if (result := number(value)) > 0:
+        return result
     raise Meaningless
 
 
 def _count(value: Any) -> int:
-    found = number(value)
-    if found < 0 or found != int(found):
+    result = number(value)
+    if result < 0 or result != int(result):
         raise Meaningless
-    return int(found)
+    return int(result)
 
 
 _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def flag(value: Any) -> bool:
-    """Read a truth value, also from a text."""
-    if isinstance(value, str | int) and (known := _FLAGS.get(str(value).strip().lower())) is not None:
-        return known
+    """Read a boolean; 1, 0, and texts such as "true" and "no" become booleans."""
+    if isinstance(value, str | int) and (result := _FLAGS.get(str(value).strip().lower())) is not None:
+        return result
     raise Meaningless
 
 
 def _values(value: Any) -> list[Any]:
-    """Read the values of `enum`: each once; a single one may stand without a list."""
+    """Read the values of `enum`, without duplicates; a single value becomes a list."""
     if isinstance(value, Mapping):
         raise Meaningless
-    given = cast("list[Any]", value) if isinstance(value, list) else [value]
-    once = {json.dumps(one, sort_keys=True): one for one in given if not _is_odd(one)}
+    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    once = {json.dumps(one, sort_keys=True): one for one in items if not _is_odd(one)}
     if not once:
         raise Meaningless
     return list(once.values())
 
 
 def names(value: Any) -> list[str]:
-    """Read names, each once: a list, a single name, or an object that says of each name whether it counts."""
+    """Read names, without duplicates: a list, a single name, or an object that maps names to true or false."""
     if isinstance(value, Mapping):
         value = [name for name, counts in cast("Json", value).items() if counts]
     if isinstance(value, str):
@@ -162,17 +162,17 @@ def names(value: Any) -> list[str]:
 
 
 def schemas(value: Any) -> Json:
-    """Read schemas under names: an object, an empty list, or a list of schemas that have their names in them."""
+    """Read an object that maps names to schemas; an empty list, or a list of schemas with a key "name", becomes one."""
     if isinstance(value, Mapping):
         return dict(cast("Json", value))
-    named: Json = {}
-    for one in cast("list[Any]", value) if isinstance(value, list) else [None]:
-        match one:
+    by_name: Json = {}
+    for entry in cast("list[Any]", value) if isinstance(value, list) else [None]:
+        match entry:
             case {"name": str(name)}:
-                named[name] = {keyword: inner for keyword, inner in cast("Json", one).items() if keyword != "name"}
+                by_name[name] = {keyword: inner for keyword, inner in cast("Json", entry).items() if keyword != "name"}
             case _:
                 raise Meaningless
-    return named
+    return by_name
 
 
 def _branches(value: Any) -> list[Any]:
@@ -184,7 +184,7 @@ def _branches(value: Any) -> list[Any]:
 
 
 def schema(value: Any) -> Mapping[str, Any] | bool:
-    """Read a schema: an object, a truth value, nothing at all, or the name of a type."""
+    """Read a schema: an object, a boolean, the name of a type, or null or [], which allow any value."""
     if isinstance(value, Mapping | bool):
         return cast("Json", value)
     if value is None or value == []:
@@ -214,7 +214,7 @@ def _finite(value: Any) -> Any:
 
 
 def _is_odd(value: Any) -> bool:
-    """Return whether a value is a number that JSON cannot write."""
+    """Return whether a value is a number that JSON cannot represent: NaN or an infinity."""
     return isinstance(value, float) and not math.isfinite(value)
 
 
@@ -223,7 +223,7 @@ def _several(value: Any) -> list[Any]:
 
 
 def _needs(value: Any) -> dict[str, list[str]]:
-    return {name: names(needed) for name, needed in schemas(value).items()}
+    return {name: names(entry) for name, entry in schemas(value).items()}
 
 
 MAPS = NAMED_SCHEMAS - {"dependencies"}
@@ -232,7 +232,7 @@ SINGLE = frozenset(
     {"not", "if", "then", "else", "items", "additionalProperties", "contains"}
     | {"propertyNames", "unevaluatedProperties", "unevaluatedItems"}
 )
-"""The keywords that hold schemas: under names, in a list, one."""
+"""Keywords whose value contains schemas: MAPS an object of schemas, LISTS a list of schemas, SINGLE one schema."""
 
 READERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("title", "description", "$comment"), words),
@@ -253,4 +253,4 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "required": names,
     "dependentRequired": _needs,
 }
-"""How the value of each keyword is read."""
+"""The function that reads the value of each keyword."""

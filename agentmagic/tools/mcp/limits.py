@@ -1,7 +1,7 @@
-"""Every limit for what MCP servers send, as one table, and the counters that some of the limits need.
+"""All limits for the messages of MCP servers, as one table, and the counters that some of the limits need.
 
-A server is not trusted: it may flood, babble, nest and repeat without end. The table has one row per limit, with its
-reason. Other modules read the rows as attributes of this module, so that a test can lower one.
+Servers are not trusted: a server can send any number of messages, of any size and depth. The table has one row per
+limit, with its reason. Other modules read the limits as attributes of this module, so that a test can lower one.
 """
 
 import asyncio
@@ -12,31 +12,31 @@ from math import prod
 from typing import Any, cast
 from urllib.parse import unquote
 
-# One message, in bytes and values.
-MESSAGE_BYTES = 32 * 1024 * 1024  # the SDK reads a line in quadratic time: 50 MB took it 79 s
-MESSAGE_VALUES = 200_000  # 30 MB of "[],[],..." took the JSON parser 16 s and 3.4 GB; 30 MB of one string 0.2 s
-REPAIRED_BYTES = 1_000_000  # a regular expression holds the GIL; repairing more would stop the other servers
-MESSAGE_ENDS = 4096  # bytes kept at each end of a dropped message, enough to find the request that it answers
+# One message, in bytes and in JSON values.
+MESSAGE_BYTES = 32 * 1024 * 1024  # The SDK needs quadratic time for a line: 79 s for 50 MB.
+MESSAGE_VALUES = 200_000  # The JSON parser needs 16 s and 3.4 GB for 30 MB of "[],[],...", 0.2 s for one string.
+REPAIRED_BYTES = 1_000_000  # The regular expression of a repair holds the GIL, which stops all other servers.
+MESSAGE_ENDS = 4096  # Bytes kept from each end of a dropped message: enough to find the request that it answers.
 STDERR_BYTES = 64 * 1024
-STDERR_SHOWN = 4000  # characters
+STDERR_SHOWN = 4000  # Characters.
 
-# Messages a second.
-PER_SECOND = 20.0  # of each kind; the progress of one call is a kind
-BURST = 5  # of one kind at once
+# Rates of messages.
+PER_SECOND = 20.0  # Messages of each kind. The progress of each call counts as a kind.
+BURST = 5  # Messages of one kind that can come at once.
 LOG_BURST = 200
-KINDS = 256  # that a rate tells apart; the server chooses their names
-HELD_KINDS = 64  # of which the last notification is held back while they come too fast
-OPEN_REQUESTS = 32  # of a server that we have not answered; each costs a task
-PAUSE_AFTER = 500  # dropped messages
-PAUSE = 0.05  # seconds; a flood costs the server this time, instead of costing us the work
+KINDS = 256  # Kinds of messages that a rate counts separately. The server chooses their names.
+HELD_KINDS = 64  # Kinds whose last notification is held back while notifications come too fast.
+OPEN_REQUESTS = 32  # Requests of one server that are not answered yet. Each one costs a task.
+PAUSE_AFTER = 500  # Dropped messages before the reader pauses.
+PAUSE = 0.05  # Seconds of the pause. A server that sends a flood of messages has to wait for this time.
 LOG_LINES = 1000
 
 # Lists.
-PAGES = 50  # of one list; a server can page without end
-LIST_ENTRIES = 500  # prompts or resources of one server
-TOOLS = 500  # of one server; each request to the model carries them
+PAGES = 50  # Pages of one list. A server can send pages without end.
+LIST_ENTRIES = 500  # Prompts or resources of one server.
+TOOLS = 500  # Tools of one server. Each request to the model contains all of them.
 PROMPT_MESSAGES = 100
-RESULT_LISTS = {  # entries of the lists in one result; the SDK takes 0.1 ms for each
+RESULT_LISTS = {  # Entries of the lists in one result. The SDK needs 0.1 ms for each entry.
     "content": 1001,
     "contents": 1001,
     "messages": 200,
@@ -45,21 +45,21 @@ RESULT_LISTS = {  # entries of the lists in one result; the SDK takes 0.1 ms for
     "resourceTemplates": LIST_ENTRIES,
 }
 
-# Tools and their schemas; arguments are checked against a schema on the engine's loop.
-TOOL_NAME = 200  # characters
-TOOL_DESCRIPTION = 10_000  # characters; each request to the model carries them
-SCHEMA_SIZE = 100_000  # characters of JSON
-SCHEMA_NODES = 5000  # subschemas with references followed; a failing check takes 0.1 ms for each
-PATTERN_SIZE = 50_000  # characters of all regular expressions, with their repetitions written out
-PATTERN_SECONDS = 1.0  # to compile those of one listing, which holds the GIL: "\\p{L}{1,500}" took 0.17 s
-DROPPED = 20  # keywords of one schema that are named when they are dropped
+# Tools and their schemas. Arguments are checked against the schema on the engine's loop.
+TOOL_NAME = 200  # Characters.
+TOOL_DESCRIPTION = 10_000  # Characters. Each request to the model contains the description.
+SCHEMA_SIZE = 100_000  # Characters of JSON.
+SCHEMA_NODES = 5000  # Subschemas, with references followed. A check that fails needs 0.1 ms for each.
+PATTERN_SIZE = 50_000  # Characters of all regular expressions in a schema, with their repetitions written out.
+PATTERN_SECONDS = 1.0  # To compile all patterns of one listing, which holds the GIL: "\\p{L}{1,500}" took 0.17 s.
+DROPPED = 20  # Dropped keywords of one schema that are reported to the user.
 
-# Results, in characters, bytes and parts over one whole result.
+# One whole result, in characters of text, bytes of media, and parts.
 RESULT_TEXT = 5_000_000
 RESULT_MEDIA = 20_000_000
 RESULT_PARTS = 1000
 
-# Text that is shown, in characters.
+# Texts that are shown to the user, in characters.
 INSTRUCTIONS = 5000
 PROGRESS = 500
 NAME = 200
@@ -67,48 +67,48 @@ ADDRESS = 2000
 DESCRIPTION = 1000
 LOG_TEXT = 2000
 ERROR = 500
-FAILURE = 2000  # of a call, for the model
+FAILURE = 2000  # The error text of a failed call, which the model reads.
 
-# What a server may ask of the user, and how often in one turn of a session.
+# Questions of a server to the user, and requests to the user's model, in one turn of a session.
 QUESTIONS = 10
 QUESTION_TEXT = 2000
 FORM_FIELDS = 20
 FORM_CHOICES = 100
 FORM_LABEL = 300
 FORM_DEFAULT = 500
-FORM_NUMBER = 10**15  # a longer number cannot be read at a glance
-SAMPLES = 5  # answers of the user's model, which the user pays for
-SAMPLE_TOKENS = 8000  # of all these answers together
+FORM_NUMBER = 10**15  # Longer numbers are hard to read.
+SAMPLES = 5  # Answers of the user's model, for which the user pays.
+SAMPLE_TOKENS = 8000  # Tokens of all these answers together.
 SAMPLE_MESSAGES = 50
 SAMPLE_INSTRUCTIONS = 10_000
 SAMPLE_TEXT = 100_000
 SAMPLE_MEDIA = 5_000_000
-SAMPLE_SHOWN = 20_000  # characters of a request that the user reads before agreeing
+SAMPLE_SHOWN = 20_000  # Characters of a request that are shown to the user for approval.
 
 # Authorization servers.
-AUTH_SECONDS = 15.0  # for each answer
+AUTH_SECONDS = 15.0  # For each response.
 AUTH_BYTES = 512 * 1024
 AUTH_ADDRESS = 4000
-SCOPE = 300  # characters of the rights that a server asks for
-CONSENTS = 3  # of the user, for one connection; a server could ask for more rights without end
-TOKENS_TRIED = 4  # in one request: none, the stored one, a refreshed one, a new one
-REDIRECT_BYTES = 16 * 1024  # of the browser's request, headers included
+SCOPE = 300  # Characters of the rights that a server requests.
+CONSENTS = 3  # Authorizations by the user for one connection. A server could request more rights without end.
+TOKENS_TRIED = 4  # Attempts to send one request: without a token, and with a stored, a refreshed and a new token.
+REDIRECT_BYTES = 16 * 1024  # The size of the browser's request, with its headers.
 REDIRECT_SECONDS = 5.0
 
-# Seconds of a connection.
-START_WAIT = 10.0  # that a turn waits for a server; one that takes longer goes on starting
-RETRY = 2.0  # the same for a server that failed before
-HTTP_SECONDS = 30.0  # to connect and to write; a read limit would let one silent call end the connection (mcp 2.3)
-CLOSE_SECONDS = 4.0  # to end a connection in good order; then it is cancelled
-CANCEL_SECONDS = 0.5  # that a cancelled connection may take to end
-# These two must have passed before the kernel is terminated: Jupyter gives it 2.5 seconds to shut down.
-EXIT_SECONDS = 1.0  # from the end of a program's input to SIGTERM
-TERM_SECONDS = 0.5  # from SIGTERM to SIGKILL
-LAST_OUTPUT_SECONDS = 0.5  # that children of a program may still write after the program has ended
+# Times of a connection, in seconds.
+START_WAIT = 10.0  # A turn waits this long for a server. A slower server continues to start.
+RETRY = 2.0  # The same for a server that failed before.
+HTTP_SECONDS = 30.0  # To connect and to write. With a read limit, one silent call would end the connection (mcp 2.3).
+CLOSE_SECONDS = 4.0  # For an orderly close of a connection. After that, its task is cancelled.
+CANCEL_SECONDS = 0.5  # For a cancelled connection to end.
+# The sum of the next two must be less than the 2.5 seconds that Jupyter gives a kernel to shut down.
+EXIT_SECONDS = 1.0  # From the end of a program's input to SIGTERM.
+TERM_SECONDS = 0.5  # From SIGTERM to SIGKILL.
+LAST_OUTPUT_SECONDS = 0.5  # After a program has ended, its child processes can still write for this time.
 
 
 class Rate:
-    """Counts how many messages of each kind may pass now; `burst` of one kind may pass at once."""
+    """Limits the rate of messages of each kind to `PER_SECOND`. Up to `burst` messages of one kind can pass at once."""
 
     def __init__(self, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._burst = burst
@@ -116,39 +116,39 @@ class Rate:
         self._left: dict[str, tuple[float, float]] = {}
 
     def take(self, kind: str) -> bool:
-        """Return whether one more message may pass, and count it."""
-        left, now = self._refilled(kind)
-        self._left[kind] = (left - 1 if left >= 1 else left, now)
+        """Count one message, and return whether it can pass."""
+        tokens, now = self._refilled(kind)
+        self._left[kind] = (tokens - 1 if tokens >= 1 else tokens, now)
         if len(self._left) > KINDS:
             self._left.pop(next(iter(self._left)))
-        return left >= 1
+        return tokens >= 1
 
     def wait(self, kind: str) -> float:
-        """Return the seconds until one more message may pass."""
-        left, _ = self._refilled(kind)
-        return max(0.0, (1 - left) / PER_SECOND)
+        """Return the seconds until the next message of this kind can pass."""
+        tokens, _ = self._refilled(kind)
+        return max(0.0, (1 - tokens) / PER_SECOND)
 
     def _refilled(self, kind: str) -> tuple[float, float]:
         now = self._clock()
-        left, then = self._left.get(kind, (self._burst, now))
-        return min(self._burst, left + (now - then) * PER_SECOND), now
+        tokens, then = self._left.get(kind, (self._burst, now))
+        return min(self._burst, tokens + (now - then) * PER_SECOND), now
 
 
 class Brake:
-    """Makes a reader pause after every `PAUSE_AFTER` useless messages; meanwhile the server has to wait."""
+    """Makes the reader of a server pause after every `PAUSE_AFTER` useless messages, which slows the server down."""
 
     def __init__(self) -> None:
         self._dropped = 0
 
     async def dropped(self) -> None:
-        """Count one useless message."""
+        """Count one dropped message, and pause if it is time to."""
         self._dropped += 1
         if self._dropped % PAUSE_AFTER == 0:
             await asyncio.sleep(PAUSE)
 
 
 class ValueCounter:
-    """Counts roughly how many values the JSON so far holds, without parsing it; text inside strings is not counted."""
+    """Counts the values in JSON text approximately, without parsing it. The text inside strings is not counted."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -157,16 +157,16 @@ class ValueCounter:
 
     @property
     def too_many(self) -> bool:
-        """Whether there are more values than `MESSAGE_VALUES`."""
+        """Whether the count exceeds `MESSAGE_VALUES`."""
         return self.count > MESSAGE_VALUES
 
     def feed(self, chunk: bytes) -> None:
-        """Count the next bytes."""
+        """Count the values in the next bytes of the text."""
         chunk = self._pending + chunk
         backslashes = len(chunk) - len(chunk.rstrip(b"\\"))
-        self._pending = b"\\" if backslashes % 2 else b""  # the character that it escapes is in the next chunk
+        self._pending = b"\\" if backslashes % 2 else b""  # The character that it escapes is in the next chunk.
         bare = chunk[: len(chunk) - len(self._pending)].replace(rb"\\", b"").replace(rb"\"", b"")
-        # Without escapes each quote opens or closes a string, so every second piece lies outside of strings.
+        # After the escapes are removed, each quote opens or closes a string: every second piece is outside strings.
         pieces = bare.split(b'"')
         outside = b"".join(pieces[1 if self._in_string else 0 :: 2])
         self.count += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
@@ -177,32 +177,32 @@ _REPETITION = re.compile(r"(\)?)\{(?:\d*,)?(\d{1,9})\}")
 NAMED_SCHEMAS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
-"""Keywords of JSON Schema whose value has schemas under names of the server's own."""
+"""Keywords of JSON Schema whose value is an object of schemas, with keys that the server chooses."""
 _DEFINED = frozenset({"$defs", "definitions"})
 _LISTED = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
 _SINGLE = frozenset(
     {"not", "if", "then", "else", "items", "additionalProperties", "additionalItems", "contains"}
     | {"propertyNames", "unevaluatedProperties", "unevaluatedItems"}
 )
-# These check the same value as the schema around them, so a reference back from them never ends.
+# Schemas under these keywords check the same value as the schema around them. A reference back from them never ends.
 _IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"})
 
 
 class CostlySchema(ValueError):
-    """Raised for a schema that arguments are not checked against; the message says why."""
+    """Raised for a schema that is too costly or impossible to check arguments against. The message is the reason."""
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str | None:
-    """Return why checking arguments against a schema would be too much work, or None.
+    """Return why it would cost too much to check arguments against a schema, or None.
 
     A schema of a few hundred bytes can take hours to check: references that double at each step grow like 2^n
-    (16 steps took 14 s), a reference back to itself never ends, and nested repetitions make a pattern huge.
+    (16 steps took 14 s), a reference to itself never ends, and nested repetitions make a pattern huge.
     """
     try:
         nodes = _SchemaCost(schema).nodes("#", frozenset())
         if nodes > SCHEMA_NODES:
-            found = min(nodes, 10**9)  # written out, 2^n would be a long number
-            return f"it has {found} parts once its references are followed, over the limit of {SCHEMA_NODES}"
+            count = min(nodes, 10**9)  # 2^n would have too many digits for a message.
+            return f"it has {count} parts once its references are followed, over the limit of {SCHEMA_NODES}"
     except CostlySchema as error:
         return str(error)
     except RecursionError:
@@ -211,7 +211,7 @@ def schema_problem(schema: Mapping[str, Any]) -> str | None:
 
 
 class _SchemaCost:
-    """Counts the subschemas of a schema, following references without writing them out."""
+    """Counts the subschemas of a schema as if each reference were replaced by its target, without expanding it."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -219,15 +219,18 @@ class _SchemaCost:
         self._pattern_size = 0
 
     def nodes(self, pointer: str, within: frozenset[str]) -> int:
-        """Count the subschemas behind a reference; `within` are the references that check the same value."""
+        """Return the number of subschemas in the target of a reference.
+
+        `within` has the references that were followed to get here and that check the same value.
+        """
         if pointer in within:
             raise CostlySchema(f"its reference {pointer[:100]} leads back to itself")
         if pointer not in self._known:
-            # A reference back through properties or items counts once: the arguments limit how deep it goes.
+            # A recursive reference through properties or items counts as 1: the depth of the arguments limits it.
             self._known[pointer] = 1
-            if (found := resolve(self._root, pointer)) is NOWHERE:
+            if (target := resolve(self._root, pointer)) is NOWHERE:
                 raise CostlySchema(f"its reference {pointer[:100]} leads nowhere")
-            self._known[pointer] = self._count(found, within | {pointer})
+            self._known[pointer] = self._count(target, within | {pointer})
         return self._known[pointer]
 
     def _count(self, schema: Any, within: frozenset[str]) -> int:
@@ -261,28 +264,28 @@ NOWHERE: Any = object()
 
 
 def resolve(root: Mapping[str, Any], pointer: str) -> Any:
-    """Return what a reference inside a schema, "#/$defs/x", leads to; NOWHERE if there is nothing."""
-    found: Any = root
+    """Return the target of a reference inside a schema, such as "#/$defs/x", or NOWHERE if it does not exist."""
+    value: Any = root
     for step in pointer.split("/")[1:]:
         key = unquote(step).replace("~1", "/").replace("~0", "~")
         try:
-            found = cast("list[Any]", found)[int(key)] if isinstance(found, list) else found[key]
+            value = cast("list[Any]", value)[int(key)] if isinstance(value, list) else value[key]
         except (LookupError, TypeError, ValueError):
             return NOWHERE
-    return found
+    return value
 
 
 def unrolled_size(pattern: str) -> int:
-    """Return roughly how long a regular expression is with its repetitions written out."""
+    """Return the approximate length of a regular expression with its repetitions written out."""
     counts = [(bool(of_group), int(count)) for of_group, count in _REPETITION.findall(pattern)]
-    nested = prod(max(1, count) for of_group, count in counts if of_group)
-    return (len(pattern) + sum(count for of_group, count in counts if not of_group)) * nested
+    factor = prod(max(1, count) for of_group, count in counts if of_group)
+    return (len(pattern) + sum(count for of_group, count in counts if not of_group)) * factor
 
 
 def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for keyword, value in node.items():
         if keyword in _DEFINED:
-            continue  # counted at each reference to them
+            continue  # Definitions are counted at each reference to them.
         if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
             yield from ((keyword, child) for child in cast("Mapping[str, Any]", value).values())
         elif keyword in _LISTED and isinstance(value, list):

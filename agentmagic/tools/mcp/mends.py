@@ -1,9 +1,9 @@
-"""Mends of schemas that are not clean JSON Schema: one row for each way in which servers write them.
+"""Repairs the schemas of tools that are not valid JSON Schema 2020-12: one function, or row, for each kind of mistake.
 
-Servers are written in many languages and for many drafts: Go writes null for what is not there, PHP an empty list for
-an empty object, older drafts `"required": true` beside a type, people `"type": "str"`. What has one meaning is written
-as JSON Schema 2020-12 has it. A keyword without a meaning is dropped and named, because the server checks its arguments
-too, so a tool without a constraint is better than no tool.
+Servers are written in many languages and for many drafts of the standard. Go writes null for a missing value, and PHP
+an empty list for an empty object. Older drafts put `"required": true` beside a type, and people write `"type": "str"`.
+A value with one clear meaning is converted to JSON Schema 2020-12. A keyword without a meaning is dropped and reported:
+a tool without a constraint is better than no tool, because the server checks its arguments too.
 """
 
 import json
@@ -23,43 +23,46 @@ Compiles = Callable[[str], bool]
 
 
 def mend(schema: Mapping[str, Any], check: Compiles | None = None) -> tuple[Json, list[str]]:
-    """Return the schema of a tool's arguments, mended, and the keywords that meant nothing, each with value and place.
+    """Repair the schema of a tool's arguments. Return it, and the dropped keywords, each with its value and location.
 
-    A clean schema comes back as it was. `check` says whether a regular expression can be used; without it they are left
-    alone. Raises RecursionError for a schema that is nested too deeply.
+    A valid schema is returned unchanged. `check` says whether a regular expression can be used; without it, regular
+    expressions are not checked. Raises RecursionError for a schema that is nested too deeply.
     """
     root = dict(schema)
     _move_components(root)
     mender = _Mender(root, check)
-    mended = mender.mended(root)
-    if "object" in kinds_of({"type": "object", **mended}):
-        mended["type"] = "object"  # arguments are an object, whatever else the schema allows
-    named = str(mended.get("$schema", ""))
-    if not _DRAFT.fullmatch(named) or (mended != schema and "2020-12" not in named):
-        mended.pop("$schema", None)  # what is mended is of today's draft
-    return mended, mender.dropped
+    result = mender.mended(root)
+    if "object" in kinds_of({"type": "object", **result}):
+        result["type"] = "object"  # Arguments are always an object, even if the schema allows other types.
+    draft = str(result.get("$schema", ""))
+    if not _DRAFT.fullmatch(draft) or (result != schema and "2020-12" not in draft):
+        result.pop("$schema", None)  # A repaired schema is in the current draft, 2020-12.
+    return result, mender.dropped
 
 
 _DRAFT = re.compile(r"https?://json-schema\.org/(?:draft-0[467]|draft/20(?:19-09|20-12))/schema#?")
 
 
 class PatternCheck:
-    """Says whether regular expressions can be used, those of one listing, within `PATTERN_SECONDS` of CPU time."""
+    """Checks the regular expressions of one listing of tools, within `PATTERN_SECONDS` of CPU time in total."""
 
     def __init__(self) -> None:
         self._left = limits.PATTERN_SECONDS
 
     def __call__(self, pattern: str) -> bool:
-        """Return whether a regular expression can be used; after the time is used up, none can."""
-        begun = time.thread_time()
+        """Return whether a regular expression compiles. After the time is used up, return False for all."""
+        start = time.thread_time()
         usable = self._left > 0 and compiles(pattern)
-        self._left -= time.thread_time() - begun
+        self._left -= time.thread_time() - start
         return usable
 
 
 @dataclass(slots=True)
 class _Mender:
-    """Mends one schema. `dropped` has the keywords that meant nothing, `patterns` the size of those that are kept."""
+    """Repairs one schema.
+
+    `dropped` has the keywords without a meaning. `patterns` is the total size of the regular expressions that are kept.
+    """
 
     root: Json
     check: Compiles | None
@@ -67,7 +70,7 @@ class _Mender:
     patterns: int = 0
 
     def mended(self, given: Mapping[str, Any], path: tuple[str, ...] = ()) -> Json:
-        """Return a schema with its own keywords mended, and then the schemas in it."""
+        """Return a schema in which first its own keywords, and then the schemas inside it, are repaired."""
         place = _Place(self, dict(given), path)
         for row in MENDS:
             row(place)
@@ -90,14 +93,14 @@ class _Mender:
         return schema if isinstance(schema, bool) else self.mended(schema, path)
 
     def drop(self, what: str, value: object, path: tuple[str, ...]) -> None:
-        """Note that something is dropped, with its value and its place."""
+        """Record a dropped item, with its value and its location."""
         if len(self.dropped) < limits.DROPPED:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
             where = f" of {one_line('.'.join(path), 90)}" if path else ""
             self.dropped.append(f"{one_line(f'{what} {text}', 100)}{where}")
 
     def takes(self, pattern: str) -> bool:
-        """Return whether a regular expression can be used, beside those before it."""
+        """Return whether a regular expression can be used, together with the earlier ones, within the limits."""
         if self.check is None:
             return True
         size = limits.unrolled_size(pattern)
@@ -108,18 +111,18 @@ class _Mender:
 
 @dataclass(slots=True)
 class _Place:
-    """One schema while it is mended: the rows change `node`, and leave the values in it as they are."""
+    """A schema under repair, at `path` in the whole schema. The rows replace values in `node` but never modify them."""
 
     mender: _Mender
     node: Json
     path: tuple[str, ...]
 
     def drop(self, keyword: str) -> None:
-        """Drop a keyword that means nothing, and note that."""
+        """Drop a keyword without a meaning, and record that."""
         self.mender.drop(keyword, self.node.pop(keyword), self.path)
 
     def read(self, keyword: str, reader: Callable[[Any], Any]) -> None:
-        """Replace the value of a keyword by what it means, or drop the keyword."""
+        """Replace the value of a keyword with the result of `reader`; if it has no meaning, drop the keyword."""
         try:
             self.node[keyword] = reader(self.node[keyword])
         except Meaningless:
@@ -130,40 +133,47 @@ class _Place:
 
 
 def _nulls(place: _Place) -> None:
-    """Null says that a keyword is not there; only these two can have it for a value."""
+    """Remove keywords with the value null, except `default` and `const`, for which null is a possible value."""
     place.node = {key: value for key, value in place.node.items() if value is not None or key in ("default", "const")}
 
 
 def _types(place: _Place) -> None:
-    """Types that JSON Schema does not have: "str", "any", "INTEGER", "list[str]"."""
-    given = place.node.get("type", "object")
-    kinds = cast("list[Any]", given) if isinstance(given, list) else [given]
+    """Replace types that JSON Schema does not have, such as "str", "any", "INTEGER" and "list[str]"."""
+    declaration = place.node.get("type", "object")
+    kinds = cast("list[Any]", declaration) if isinstance(declaration, list) else [declaration]
     if kinds and all(isinstance(kind, str) and kind and keywords.TYPES.get(kind) == kind for kind in kinds):
         if len(set(kinds)) < len(kinds):
             place.node["type"] = list(dict.fromkeys(kinds))
         return
     try:
-        meant = keywords.union(kinds) if isinstance(given, list) else keywords.type_schema(keywords.string(given))
+        replacement = (
+            keywords.union(kinds)
+            if isinstance(declaration, list)
+            else keywords.type_schema(keywords.string(declaration))
+        )
     except Meaningless:
         place.drop("type")
         return
-    place.node = meant | {keyword: value for keyword, value in place.node.items() if keyword != "type"}
+    place.node = replacement | {keyword: value for keyword, value in place.node.items() if keyword != "type"}
 
 
 def _bounds(place: _Place) -> None:
-    """In draft 4 the exclusive bounds are truth values beside the bounds; in draft 3 `multipleOf` has another name."""
-    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        said = str(place.node.get(exclusive)).lower()
-        if said == "false":
+    """Convert the bounds of older drafts.
+
+    In draft 4, `exclusiveMinimum` is a boolean beside `minimum`. In draft 3, `multipleOf` is called `divisibleBy`.
+    """
+    for inclusive, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        flag = str(place.node.get(exclusive)).lower()
+        if flag == "false":
             del place.node[exclusive]
-        elif said == "true" and bound in place.node:
-            place.node[exclusive] = place.node.pop(bound)
+        elif flag == "true" and inclusive in place.node:
+            place.node[exclusive] = place.node.pop(inclusive)
     if "divisibleBy" in place.node:
         place.node.setdefault("multipleOf", place.node.pop("divisibleBy"))
 
 
 def _tuples(place: _Place) -> None:
-    """Until 2019 a list of `items` describes the first items, and `additionalItems` the others."""
+    """Convert tuples of drafts before 2020: `items` is a list for the first items, `additionalItems` for the rest."""
     others = place.node.pop("additionalItems", None)
     if isinstance(items := place.node.get("items"), list) and items:
         place.node.setdefault("prefixItems", items)
@@ -171,32 +181,32 @@ def _tuples(place: _Place) -> None:
 
 
 def _arrays(place: _Place) -> None:
-    """Providers refuse an array that does not say what its items are."""
+    """Add empty `items` to an array without `items`, because providers refuse it otherwise."""
     if "array" in kinds_of(place.node):
         place.node.setdefault("items", {})
 
 
 def _dependencies(place: _Place) -> None:
-    """Until 2019 one keyword has the names, or the schemas, that the presence of a property asks for."""
+    """Split `dependencies` of drafts before 2019 into `dependentRequired` (names) and `dependentSchemas` (schemas)."""
     if "dependencies" not in place.node:
         return
     place.read("dependencies", keywords.schemas)
-    for name, needed in cast("Json", place.node.pop("dependencies", {})).items():
-        keyword = "dependentRequired" if isinstance(needed, list | str) else "dependentSchemas"
-        value = keywords.names(needed) if isinstance(needed, list | str) else needed
+    for name, requirement in cast("Json", place.node.pop("dependencies", {})).items():
+        keyword = "dependentRequired" if isinstance(requirement, list | str) else "dependentSchemas"
+        value = keywords.names(requirement) if isinstance(requirement, list | str) else requirement
         place.node[keyword] = {**place.node.get(keyword, {}), name: value}
 
 
 def _addresses(place: _Place) -> None:
-    """An address of a part would change what the references in it mean; nothing is fetched from it."""
+    """Remove the ids of inner schemas, which would change the meaning of their references. They are never fetched."""
     for keyword in ("$id", "id") if place.path else ():
         if isinstance(place.node.get(keyword), str):
             del place.node[keyword]
-    place.node.pop("$vocabulary", None)  # for schemas of schemas
+    place.node.pop("$vocabulary", None)  # Only schemas that describe schemas need it.
 
 
 def _references(place: _Place) -> None:
-    """Only references inside the schema can be followed."""
+    """Correct references to targets inside the schema, and drop all others, which cannot be followed."""
     if "$recursiveRef" in place.node:
         place.node.setdefault("$ref", place.node.pop("$recursiveRef"))
     if "$dynamicRef" in place.node:
@@ -206,20 +216,24 @@ def _references(place: _Place) -> None:
 
 
 def _target(reference: str, root: Json) -> str:
-    """Return where a reference leads inside a schema, also if it looks in the place of another draft."""
+    """Return the pointer to the target of a reference inside the schema.
+
+    `$defs` and `definitions` are both searched, because the name depends on the draft. Raises Meaningless if there is
+    no target.
+    """
     pointer = reference.removeprefix(str(root.get("$id") or root.get("id") or "\0"))
     if pointer == "#" or (pointer.startswith("#/") and limits.resolve(root, pointer) is not limits.NOWHERE):
         return pointer
     name = pointer.rpartition("/")[2].removeprefix("#")
-    for defined in ("$defs", "definitions") if "://" not in pointer else ():
-        schemas = root.get(defined)
+    for keyword in ("$defs", "definitions") if "://" not in pointer else ():
+        schemas = root.get(keyword)
         if isinstance(schemas, Mapping) and unquote(name) in schemas:
-            return f"#/{defined}/{name}"
+            return f"#/{keyword}/{name}"
     raise Meaningless
 
 
 def _move_components(root: Json) -> None:
-    """Move the schemas of an OpenAPI document to where references are looked for."""
+    """Move the schemas of an OpenAPI document from `components` to `$defs`, where references find them."""
     components: Any = root.get("components")
     if isinstance(components, Mapping) and isinstance(schemas := cast("Json", components).get("schemas"), Mapping):
         root.setdefault("$defs", schemas)
@@ -227,19 +241,22 @@ def _move_components(root: Json) -> None:
 
 
 def _own_required(place: _Place) -> None:
-    """In draft 3 a property says itself that it is required; the schema around it has taken that over."""
-    if isinstance(said := place.node.get("required"), bool | int) or str(said).lower() in ("true", "false"):
+    """Remove the boolean `required` that draft 3 puts on a property.
+
+    The rows of the outer schema ran before, and have added the property to the outer list `required`.
+    """
+    if isinstance(value := place.node.get("required"), bool | int) or str(value).lower() in ("true", "false"):
         place.node.pop("required", None)
 
 
 def _values(place: _Place) -> None:
-    """Values of another form than the keyword has: "5" for a number, a text for a list, [] for an object."""
+    """Convert values of the wrong form for their keyword: "5" for a number, a text for a list, [] for an object."""
     for keyword in [keyword for keyword in place.node if keyword in keywords.READERS]:
         place.read(keyword, keywords.READERS[keyword])
 
 
 def _choices(place: _Place) -> None:
-    """Choices that no value of the type can be: texts for numbers, null for a type without it."""
+    """Correct choices that do not match the type: texts in an `enum` of numbers, or a `const` of null."""
     kinds = kinds_of(place.node)
     if kinds and "null" not in kinds and place.node.get("const", "") is None:
         del place.node["const"]
@@ -252,13 +269,18 @@ def _choices(place: _Place) -> None:
 
 
 def _required(place: _Place) -> None:
-    """Properties that say themselves that they are required, and required ones that are described nowhere."""
+    """Correct the list `required`, and the properties that it names.
+
+    A property with `"required": true` is added to the list. A name in the list without a description gets a property.
+    """
     properties = cast("Json", place.node.get("properties", {}))
-    said = [name for name, one in properties.items() if isinstance(one, Mapping) and _is_required(cast("Json", one))]
-    required = list(dict.fromkeys((*place.node.get("required", ()), *said)))
-    if said:
-        place.node["required"] = required
-    unknown = [name for name in required if name not in properties]
+    own_names = [
+        name for name, one in properties.items() if isinstance(one, Mapping) and _is_required(cast("Json", one))
+    ]
+    names = list(dict.fromkeys((*place.node.get("required", ()), *own_names)))
+    if own_names:
+        place.node["required"] = names
+    unknown = [name for name in names if name not in properties]
     if unknown and ("properties" in place.node or "object" in kinds_of(place.node)):
         place.node["properties"] = {**properties, **dict.fromkeys(unknown, cast("Json", {}))}
 
@@ -268,7 +290,7 @@ def _is_required(schema: Json) -> bool:
 
 
 def _nullable(place: _Place) -> None:
-    """OpenAPI says beside the type that null is taken too."""
+    """Convert OpenAPI's `nullable`, which stands beside the type, into the type null."""
     if "nullable" not in place.node:
         return
     place.read("nullable", keywords.flag)
@@ -286,16 +308,16 @@ def _nullable(place: _Place) -> None:
 
 
 def _patterns(place: _Place) -> None:
-    """Regular expressions of other dialects, and those that take long."""
+    """Drop regular expressions that do not compile, or exceed the limits of time and size."""
     if "pattern" in place.node and not place.mender.takes(place.node["pattern"]):
         place.drop("pattern")
     by_pattern = cast("Json", place.node.get("patternProperties", {}))
-    lost = [pattern for pattern in by_pattern if not place.mender.takes(pattern)]
-    for pattern in lost:
+    unusable = [pattern for pattern in by_pattern if not place.mender.takes(pattern)]
+    for pattern in unusable:
         place.mender.drop("patternProperties", pattern, place.path)
-    if lost:
-        place.node["patternProperties"] = {one: value for one, value in by_pattern.items() if one not in lost}
-        place.node.pop("additionalProperties", None)  # it would refuse what they allow
+    if unusable:
+        place.node["patternProperties"] = {one: value for one, value in by_pattern.items() if one not in unusable}
+        place.node.pop("additionalProperties", None)  # It would refuse properties that the dropped patterns allow.
 
 
 MENDS: tuple[Callable[[_Place], None], ...] = (
@@ -314,4 +336,4 @@ MENDS: tuple[Callable[[_Place], None], ...] = (
     _nullable,
     _patterns,
 )
-"""The mends, in the order in which they are made to each schema, the outer ones first."""
+"""The repairs, in the order in which they are applied to each schema. Outer schemas are repaired before inner ones."""

@@ -1,8 +1,8 @@
 """The names of servers, and the names by which the model calls their tools.
 
-A tool keeps its own name if every provider accepts it and no other server has it. Otherwise it is `alias__name`, with
-the user's alias of the server, never the server's own name for itself. A tool whose name would pass for a tool of
-another server gets the alias of its own server in front.
+A tool keeps its own name if every provider accepts the name and no other server has a tool of that name. Otherwise the
+name becomes `alias__name`, with the user's alias of the server, and never with the server's own name for itself. A tool
+whose own name begins with the alias of another server is renamed too, so that it cannot pass for a tool of that server.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from agentmagic.messages import NOTEBOOK
 from agentmagic.platforms import split_command
 from agentmagic.text import one_line
 
-LONGEST_ALIAS = 100  # characters in the name of a server
-LONGEST = 64  # characters in a function name, by the strictest provider
+LONGEST_ALIAS = 100  # Maximum number of characters in the name of a server.
+LONGEST = 64  # Maximum number of characters in the name of a tool, as the strictest provider requires.
 
 _LEGAL = re.compile(rf"[a-zA-Z_][a-zA-Z0-9_-]{{0,{LONGEST - 1}}}")
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
-# Words of a command that do not tell which server it starts.
+# Words of a command that do not identify the server that it starts.
 _RUNNERS = frozenset(
     {"npx", "uvx", "bunx", "pnpx", "pipx", "uv", "bun", "pnpm", "npm", "deno", "docker", "podman", "node", "env"}
     | {"sh", "bash", "cmd", "python", "python3", "py", "run", "exec", "dlx", "tool", "x"}
@@ -37,30 +37,30 @@ _PROGRAM = re.compile(r"\.(?:py|js|mjs|cjs|ts|exe|cmd|sh)$")
 
 
 def visible(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
-    """Map (alias, tool) to the name the model sees, unique among all of them.
+    """Map each pair (alias, tool) to the unique name that the model sees. `listings` has the tools by alias.
 
-    The same servers with the same tools get the same names in any order.
+    The names do not depend on the order of the servers and tools.
     """
     pairs = list(dict.fromkeys((alias, tool) for alias, tools in listings.items() for tool in tools))
     owners = Counter(tool for _, tool in pairs)
     plain = {pair: pair[1] for pair in pairs if owners[pair[1]] == 1 and _may_stay(*pair, listings)}
-    prefixed = {pair: _prefixed(*pair) for pair in pairs if pair not in plain}
-    claims = Counter((*plain.values(), *prefixed.values()))
-    unique = {pair: name for pair, name in prefixed.items() if claims[name] == 1 and len(name) <= LONGEST}
+    long_names = {pair: _prefixed(*pair) for pair in pairs if pair not in plain}
+    claims = Counter((*plain.values(), *long_names.values()))
+    unique = {pair: name for pair, name in long_names.items() if claims[name] == 1 and len(name) <= LONGEST}
     names = plain | unique
-    taken = set(names.values())
+    in_use = set(names.values())
     for pair in pairs:
         if pair not in names:
-            name = _hashed(prefixed[pair], *pair)
-            while name in taken:  # by chance, or because a server chose such a name
+            name = _hashed(long_names[pair], *pair)
+            while name in in_use:  # The hash collides by chance, or a server chose such a name.
                 name = _hashed(name, name, *pair)
             names[pair] = name
-            taken.add(name)
+            in_use.add(name)
     return {pair: names[pair] for pair in pairs}
 
 
 def _may_stay(alias: str, tool: str, aliases: Iterable[str]) -> bool:
-    """Return whether a tool keeps its own name: a legal one that does not pass for a tool of another server."""
+    """Return whether a tool keeps its own name: the name is valid, and does not look like one of another server."""
     passes = any(tool.startswith(_prefixed(other, "")) for other in aliases if other != alias)
     return _LEGAL.fullmatch(tool) is not None and not passes
 
@@ -76,7 +76,7 @@ def _hashed(name: str, *of: str) -> str:
 
 
 def alias(entry: object) -> str:
-    """Return a short name for a server without one: "npx -y server-files" is "files"."""
+    """Return a short name for an entry without a name: "npx -y server-files" becomes "files"."""
     match entry:
         case str() if "://" in entry:
             return _from_url(entry)
@@ -93,7 +93,7 @@ def alias(entry: object) -> str:
 
 
 def check(name: str) -> None:
-    """Raise ConfigError for an impossible server name, because it is shown in questions, rules and lists."""
+    """Raise ConfigError for an invalid server name: it must fit on one line in questions, rules and lists."""
     if name.casefold() == NOTEBOOK:
         raise ConfigError(f"A server cannot be called {name!r}: so is where functions live. Give it another name.")
     if not name.strip() or name != one_line(name, LONGEST_ALIAS):
@@ -103,7 +103,7 @@ def check(name: str) -> None:
 
 
 def unused(name: str, taken: Collection[str]) -> str:
-    """Return the name, with a number after it if it is taken."""
+    """Return the name, with a number appended if the name is already in use."""
     number = 1
     candidate = name
     while candidate in taken:
@@ -130,7 +130,7 @@ def _from_command(words: Sequence[str]) -> str:
 
 
 def _base(word: str) -> str:
-    """Return the telling part of a path; "server.py" and "dist/index.js" are named by the folder above."""
+    """Return the part of a path that identifies a server: for "server.py" and "dist/index.js", the folder above."""
     *folders, last = PurePosixPath(word.replace("\\", "/")).parts or ("",)
     parts = [*folders, _PROGRAM.sub("", _VERSION.sub("", last))]
     while len(parts) > 1 and _ANYWHERE.issuperset(_parts(parts[-1].lower())):
@@ -145,7 +145,7 @@ def _parts(word: str) -> list[str]:
 def _from_url(url: str) -> str:
     try:
         host = (urlsplit(url).hostname or "").lower()
-    except ValueError:  # no address: reading the entry raises the error for it
+    except ValueError:  # The URL is invalid: `config` raises the error when it parses the entry.
         return "server"
     labels = host.split(".")[:-1] if "." in host and not _is_address(host) else [host]
     words = [label for label in labels if label and label not in _WEB_FILLERS]

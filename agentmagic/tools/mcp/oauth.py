@@ -1,9 +1,9 @@
-"""OAuth for a server over HTTP: the mcp library's protocol, with our network, our keyring and our user.
+"""OAuth for a server over HTTP. The mcp library runs the protocol; this module sends its requests and asks the user.
 
-The library finds the authorization server (RFC 9728, RFC 8414), registers a client with it (RFC 7591) and speaks PKCE
-(RFC 7636) and resource indicators (RFC 8707). It does so in a generator that yields requests. We send those ourselves,
-with limits, apart from the server's own connection: the library would send them through that connection, and keep a
-lock while a call is answered, so that one slow call would hold up all others.
+The library finds the authorization server (RFC 9728, RFC 8414), registers a client with it (RFC 7591), and uses PKCE
+(RFC 7636) and resource indicators (RFC 8707). It does so in a generator that yields requests. This module sends these
+requests with a client and limits of its own. The library would send them through the connection to the MCP server, and
+hold a lock until each call is answered, so that one slow call would block all others.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
-CLIENT = "agentmagic"  # what an authorization page calls us
-USER_SECONDS = 900.0  # that the user has on the authorization page
-TRIES = 3  # how often the user is asked again for an address that does not fit
+CLIENT = "agentmagic"  # The name of this client on authorization pages.
+USER_SECONDS = 900.0  # Seconds that the user has to authorize on the page.
+TRIES = 3  # How often the user is asked for the address if the pasted one is invalid.
 
 _REFUSED = 401
 _TOO_LITTLE = 403
@@ -51,18 +51,18 @@ _NOTHING = b"Nothing is waited for here."
 
 
 class NotAuthorized(Exception):
-    """Why there is no token; completes "the server cannot be used: ..."."""
+    """Raised when there is no token. The message is a phrase that completes "the server cannot be used: ..."."""
 
 
 class Interrupted(NotAuthorized):
-    """The user was asked, and no caller waits for the answer any more."""
+    """Raised when the user was asked to authorize, but no caller waits for the answer any more."""
 
 
 class Authorization:
-    """Puts the token on each request of one connection, and gets another one if the server refuses it.
+    """Adds the access token to each request of one connection, and gets a new token if the server refuses the old one.
 
-    `problem` is why there is no token for the last request, "" if there is one or none is needed. `in_vain` is why the
-    user who was asked did not authorize us, "" if that did not happen.
+    `problem` says why there is no token for the last request; it is "" if there is one or the server needs none.
+    `in_vain` says why an authorization failed after the user was asked; it is "" otherwise.
     """
 
     def __init__(self, grant: Grant, pending: PendingCallers) -> None:
@@ -75,7 +75,7 @@ class Authorization:
         self.in_vain = ""
 
     def as_auth(self) -> "httpx2.Auth":
-        """Return this authorization in the form that an HTTP client takes."""
+        """Return this authorization as an `httpx2.Auth`, which HTTP clients accept."""
         import httpx2
 
         flow = self.flow
@@ -87,56 +87,59 @@ class Authorization:
         return Auth()
 
     async def flow(self, request: "httpx2.Request") -> "AsyncGenerator[httpx2.Request, httpx2.Response]":
-        """Send a request, and again with each token that is better than the refused one."""
+        """Send a request. If the server refuses the token, get a new one and send the request again."""
         for _ in range(limits.TOKENS_TRIED):
-            used = self._grant.access
-            if used:
-                request.headers["Authorization"] = f"Bearer {used}"
+            token = self._grant.access
+            if token:
+                request.headers["Authorization"] = f"Bearer {token}"
             response = yield request
             self.problem = ""
             if not _asks_for_token(response):
                 return
-            if not await self._has_better(request, response, used):
+            if not await self._has_better(request, response, token):
                 if self.problem:
                     replace_answer(response, failure(response.status_code, self.problem))
                 return
 
-    async def _has_better(self, request: "httpx2.Request", refused: "httpx2.Response", used: str | None) -> bool:
-        if request.method == "DELETE":  # the end of the connection is not worth a question
+    async def _has_better(self, request: "httpx2.Request", refusal: "httpx2.Response", token: str | None) -> bool:
+        if request.method == "DELETE":  # A DELETE only ends the session: do not ask the user for it.
             return False
         try:
             async with self._lock:
-                if self._grant.access == used:
-                    await self._grant.load()  # stored by another kernel, or an earlier one
-                if self._grant.access == used:
-                    await self._obtain(request, refused)
+                if self._grant.access == token:
+                    await self._grant.load()  # Another kernel, or an earlier one, may have stored a token.
+                if self._grant.access == token:
+                    await self._obtain(request, refusal)
         except Exception as error:  # noqa: BLE001  (the server's refusal stands, and we explain it in our words)
-            words = _words(error, self._grant.url)
+            reason = _words(error, self._grant.url)
             if self._asked and not isinstance(error, Interrupted):
-                self.in_vain = words
-            status = f"HTTP {refused.status_code}"
-            self.problem = words if status in words else f"{status}: {words}"
+                self.in_vain = reason
+            status = f"HTTP {refusal.status_code}"
+            self.problem = reason if status in reason else f"{status}: {reason}"
             return False
         return True
 
-    async def _obtain(self, request: "httpx2.Request", refused: "httpx2.Response") -> None:
-        """Refresh the token, or have the user authorize a new one. Raises NotAuthorized, and errors of the library."""
-        used, fed, self._asked = self._grant.access, False, False
-        async with AsyncExitStack() as opened:
-            client = await opened.enter_async_context(_make_client())
+    async def _obtain(self, request: "httpx2.Request", refusal: "httpx2.Response") -> None:
+        """Refresh the token, or ask the user to authorize a new one.
+
+        Raises NotAuthorized if there is no new token, and the exceptions of the library.
+        """
+        token, is_refusal_sent, self._asked = self._grant.access, False, False
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(_make_client())
             prompt = _AuthorizationPrompt(self._pending, self._grant.url)
             provider = self._provider(prompt)
-            if refused.status_code == _REFUSED:
-                provider.context.token_expiry_time = 1.0  # long ago, so that the library refreshes the token first
-            flow = await opened.enter_async_context(aclosing(provider.async_auth_flow(request)))
+            if refusal.status_code == _REFUSED:
+                provider.context.token_expiry_time = 1.0  # A time long ago: the library then refreshes the token first.
+            flow = await stack.enter_async_context(aclosing(provider.async_auth_flow(request)))
             outgoing = await anext(flow)
-            # The library yields the server's own request when it has a token. Unless that is a new one, we answer with
-            # the refusal, once, and the library begins the authorization.
-            while outgoing is not request or not (fed or _has_other_token(provider, used)):
+            # The library yields our original request once it has a token. If that token was refused before, send it the
+            # refusal once; the library then starts a new authorization.
+            while outgoing is not request or not (is_refusal_sent or _has_other_token(provider, token)):
                 if outgoing is request:
-                    fed = True
-                    await self._prepare(provider, prompt, opened, refused)
-                    outgoing = await flow.asend(refused)
+                    is_refusal_sent = True
+                    await self._prepare(provider, prompt, stack, refusal)
+                    outgoing = await flow.asend(refusal)
                 else:
                     response = await _send(client, outgoing, self._grant.url)
                     outgoing = await _next_request(flow, response, provider)
@@ -165,22 +168,26 @@ class Authorization:
         self,
         provider: "OAuthClientProvider",
         prompt: "_AuthorizationPrompt",
-        opened: AsyncExitStack,
-        refused: "httpx2.Response",
+        stack: AsyncExitStack,
+        refusal: "httpx2.Response",
     ) -> None:
-        """Open the redirect address, and register a client for it, because many servers compare it literally."""
+        """Prepare an authorization by the user: open the redirect address, and set it in the client's registration.
+
+        Many servers compare the redirect address literally, so each address needs its own registration. Raises
+        NotAuthorized if no user can be asked, or the user was asked already.
+        """
         from mcp.shared.auth import OAuthClientInformationFull
         from pydantic import AnyUrl
 
-        if self.in_vain:  # the user was asked already; the next question comes with the next connection
+        if self.in_vain:  # The user was asked already, and is asked again only for the next connection.
             raise NotAuthorized(self.in_vain)
         if not await self._pending.attended():
             raise NotAuthorized(
-                f"it asks to be authorized (HTTP {refused.status_code}), and no one is there to do so; connect it once "
+                f"it asks to be authorized (HTTP {refusal.status_code}), and no one is there to do so; connect it once "
                 f"in a notebook, with %mcp add, {_OTHERWISE}"
             )
         if self._consents >= limits.CONSENTS:
-            rights = f" It wants: {wanted}." if (wanted := scope_of(refused)) else ""
+            rights = f" It wants: {scope}." if (scope := scope_of(refusal)) else ""
             raise NotAuthorized(
                 f"it was authorized {self._consents} times and asks for more each time.{rights} "
                 "Restart the server to be asked again"
@@ -188,21 +195,21 @@ class Authorization:
         self._asked = True
         self._consents += 1
         server = self._grant.server
-        prompt.redirect = await opened.enter_async_context(Redirect(server.callback_port))
+        prompt.redirect = await stack.enter_async_context(Redirect(server.callback_port))
         provider.context.client_metadata.redirect_uris = [AnyUrl(prompt.redirect.address)]
         provider.context.client_info = None
         if server.client_id:
             method = "client_secret_basic" if server.client_secret else "none"
-            known = {"client_id": server.client_id, "client_secret": server.client_secret or None}
+            credentials = {"client_id": server.client_id, "client_secret": server.client_secret or None}
             provider.context.client_info = OAuthClientInformationFull.model_validate(
-                {**known, "redirect_uris": [prompt.redirect.address], "token_endpoint_auth_method": method}
+                {**credentials, "redirect_uris": [prompt.redirect.address], "token_endpoint_auth_method": method}
             )
-        # The servers may have moved since these were stored.
+        # Clear the stored metadata: the servers may have moved since it was stored.
         provider.context.oauth_metadata = provider.context.protected_resource_metadata = None
 
 
 class _AuthorizationPrompt:
-    """One authorization: the page, the user's question, and the redirect back."""
+    """One authorization by the user: shows the page, and waits until the browser sends or the user pastes an answer."""
 
     def __init__(self, pending: PendingCallers, server: str) -> None:
         self._pending = pending
@@ -211,14 +218,14 @@ class _AuthorizationPrompt:
         self.redirect: Redirect | None = None
 
     async def show(self, url: str) -> None:
-        """Take the address of the page. Raises NotAuthorized if it must not be shown."""
+        """Store the address of the page; `wait` shows it. Raises NotAuthorized if the address must not be shown."""
         if problem := address_problem(url, self._server):
             raise NotAuthorized(f"the authorization page it named is not shown: {problem}")
         self._page = url
         self._scope = one_line(" ".join(parse_qs(urlsplit(url).query).get("scope", ())), limits.SCOPE)
 
     async def wait(self) -> "AuthorizationCodeResult":
-        """Return the code that comes back first, from the browser or pasted by the user. Raises NotAuthorized."""
+        """Return the authorization code, from the browser or pasted by the user. Raises NotAuthorized if none comes."""
         from mcp.shared.auth import AuthorizationCodeResult
 
         answer = await self._first_answer()
@@ -231,34 +238,34 @@ class _AuthorizationPrompt:
         if redirect is None:
             raise NotAuthorized("it was not authorized")
         redirect.state = parse_qs(urlsplit(self._page).query)["state"][-1]
-        typed = asyncio.ensure_future(self._typed_answer(redirect.state))
-        # Take the exception: if the browser is faster, no other code does.
-        typed.add_done_callback(lambda task: task.cancelled() or task.exception())
+        question = asyncio.ensure_future(self._typed_answer(redirect.state))
+        # Retrieve the exception: if the browser answers first, no other code does so, and asyncio would log it.
+        question.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             done, _ = await asyncio.wait(
-                (typed, redirect.answer), timeout=USER_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                (question, redirect.answer), timeout=USER_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            typed.cancel()
-            await asyncio.wait((typed,), timeout=GRACE)
+            question.cancel()
+            await asyncio.wait((question,), timeout=GRACE)
         if redirect.answer.done():
             return redirect.answer.result()
-        if typed.cancelled():
+        if question.cancelled():
             raise (
                 Interrupted("no caller waits for it any more")
                 if done
                 else NotAuthorized("it was not authorized in time")
             )
-        return typed.result()
+        return question.result()
 
     async def _typed_answer(self, state: str) -> "RedirectAnswer":
         note = _KEPT if await keyring_usable() else _UNKEPT
         for _ in range(TRIES):
-            pasted = await self._pending.authorize(self._page, note, self._scope)
-            if not pasted.strip():
+            address = await self._pending.authorize(self._page, note, self._scope)
+            if not address.strip():
                 raise NotAuthorized("it was not authorized")
             try:
-                answer = read_redirect(pasted)
+                answer = read_redirect(address)
             except ValueError as error:
                 note = str(error)
                 continue
@@ -278,17 +285,20 @@ class RedirectAnswer:
     error: str = ""
 
     def belongs_to(self, state: str) -> bool:
-        """Return whether this answers the request of that state."""
+        """Return whether this answers the request with the given `state` parameter."""
         return secrets.compare_digest(self.state.encode(), state.encode())
 
 
 def read_redirect(address: str) -> RedirectAnswer:
-    """Read the address at which a browser ended up. Raises ValueError, with a sentence, if it holds no answer."""
+    """Return the answer in the final address of a browser. Raises ValueError if the address contains no answer.
+
+    The message of the error is a sentence for the user.
+    """
     try:
-        given = parse_qs(urlsplit(address.strip()).query, max_num_fields=20)
+        query = parse_qs(urlsplit(address.strip()).query, max_num_fields=20)
     except ValueError:
         raise ValueError("That address cannot be read.") from None
-    values = {name: found[0] for name, found in given.items()}
+    values = {name: texts[0] for name, texts in query.items()}
     error = one_line(redact(f"{values.get('error', '')} {values.get('error_description', '')}"), 300)
     if "state" not in values or not (error or "code" in values):
         raise ValueError("That address holds no answer: it should have code=... and state=... in it.")
@@ -296,9 +306,9 @@ def read_redirect(address: str) -> RedirectAnswer:
 
 
 class Redirect:
-    """Listens on a port of 127.0.0.1, by default a free one, for the browser's one request, while it is entered.
+    """A context manager that listens on a port of 127.0.0.1, by default a free port, for the redirected browser.
 
-    `answer` is the first that belongs to the expected `state`; other requests get a 404 and change nothing.
+    `answer` is set by the first request with the expected `state` parameter. Other requests get a 404 response.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -331,7 +341,8 @@ class Redirect:
                 status, page = (b"200 OK", _THANKS) if answer else (b"404 Not Found", _NOTHING)
                 writer.write(_PAGE % (status, len(page), page))
                 await writer.drain()
-            if answer and not self.answer.done():  # after the page is sent: the answer closes this server
+            # Set the answer after the page is sent, because it makes the waiting code close this server.
+            if answer and not self.answer.done():
                 self.answer.set_result(answer)
         except (OSError, EOFError, asyncio.LimitOverrunError):  # TimeoutError is an OSError
             pass
@@ -351,15 +362,16 @@ class Redirect:
 
 
 def address_problem(url: str, server: str) -> str | None:
-    """Return why an address of the authorization is not used, or None.
+    """Return why an address of the authorization must not be used, or None if it can be used.
 
-    It has to be https, or on this machine if the server is here too: a remote server must not reach what listens here.
+    The address must use https. An address on this machine is allowed only if the server is on this machine too: a
+    remote server must not reach local services.
     """
     return text.address_problem(url, limits.AUTH_ADDRESS, https=not (is_loopback(url) and is_loopback(server)))
 
 
 def _asks_for_token(response: "httpx2.Response") -> bool:
-    """Return whether a server asks for a token, or for one that allows more (RFC 6750, 3.1)."""
+    """Return whether a server asks for a token, or for a token with more rights (RFC 6750, 3.1)."""
     from mcp.client.auth.utils import extract_field_from_www_auth
 
     if response.status_code == _TOO_LITTLE:
@@ -368,14 +380,14 @@ def _asks_for_token(response: "httpx2.Response") -> bool:
 
 
 def scope_of(response: "httpx2.Response") -> str:
-    """Return the rights that a refusal names, "" if it names none."""
+    """Return the rights that the server names in a refusal, or ""."""
     from mcp.client.auth.utils import extract_scope_from_www_auth
 
     return one_line(extract_scope_from_www_auth(response) or "", limits.SCOPE)
 
 
 async def _next_request(flow: "Flow", response: "httpx2.Response", provider: "OAuthClientProvider") -> "httpx2.Request":
-    """Return the library's next request. Raises NotAuthorized if the server has no OAuth at all."""
+    """Return the library's next request. Raises NotAuthorized if the server does not support OAuth."""
     from mcp.client.auth import OAuthRegistrationError
 
     try:
@@ -389,13 +401,16 @@ async def _next_request(flow: "Flow", response: "httpx2.Response", provider: "OA
         raise
 
 
-def _has_other_token(provider: "OAuthClientProvider", used: str | None) -> bool:
+def _has_other_token(provider: "OAuthClientProvider", token: str | None) -> bool:
     current = provider.context.current_tokens
-    return current is not None and current.access_token != used
+    return current is not None and current.access_token != token
 
 
 def _make_client() -> "httpx2.AsyncClient":
-    """Return a client for the authorization server, without the headers of the entry; `_send` limits its time."""
+    """Return an HTTP client for the authorization server, without the headers of the MCP server's entry.
+
+    The size of responses is limited; `_send` sets the time limit.
+    """
     import httpx2
 
     async def limit(response: httpx2.Response) -> None:
@@ -405,7 +420,7 @@ def _make_client() -> "httpx2.AsyncClient":
 
 
 async def _send(client: "httpx2.AsyncClient", request: "httpx2.Request", server: str) -> "httpx2.Response":
-    """Send a request of the library's, and register the secrets of the answer."""
+    """Send a request that the library yielded, and register the secrets in the response."""
     if problem := address_problem(str(request.url), server):
         raise NotAuthorized(f"an address of its authorization is not used: {problem}")
     request.headers["Accept-Encoding"] = "identity"
@@ -414,13 +429,13 @@ async def _send(client: "httpx2.AsyncClient", request: "httpx2.Request", server:
     if request.method == "POST" and response.status_code in _SUCCESS:
         try:
             hide(response.json())
-        except ValueError:  # the library would quote the answer in its error
+        except ValueError:  # Do not let the library see it: its error would quote the response.
             raise NotAuthorized("what its authorization server answered cannot be read") from None
     return response
 
 
 def _words(error: Exception, url: str) -> str:
-    """Return why there is no token, and what to do."""
+    """Return a phrase that says why there is no token, and what to do."""
     from mcp.client.auth import OAuthRegistrationError
 
     match error:
@@ -429,8 +444,10 @@ def _words(error: Exception, url: str) -> str:
         case TimeoutError():
             return f"its authorization server did not answer within {limits.AUTH_SECONDS:g} s"
         case OAuthRegistrationError():
-            said = one_line(redact(str(error)), 300)
-            return f"its authorization server registers no clients ({said}); give its entry a client_id, {_OTHERWISE}"
+            message = one_line(redact(str(error)), 300)
+            return (
+                f"its authorization server registers no clients ({message}); give its entry a client_id, {_OTHERWISE}"
+            )
         case _:
-            said = one_line(redact(f"{type(error).__name__}: {error}"), 300)
-            return f"{url} could not be authorized ({said}); try again, {_OTHERWISE}"
+            message = one_line(redact(f"{type(error).__name__}: {error}"), 300)
+            return f"{url} could not be authorized ({message}); try again, {_OTHERWISE}"

@@ -1,6 +1,7 @@
-"""The callers that wait for a server, and the host, which asks the user on the server's behalf meanwhile.
+"""The callers that wait for a server, and the host, which asks the user questions on the server's behalf.
 
-Prompts are shown only while a caller waits for the server, and the callers' timeouts are paused while one is open.
+Authorization prompts are shown only while a caller waits for the server. While a prompt is open, the timeouts of the
+callers are paused.
 """
 
 import asyncio
@@ -22,9 +23,10 @@ from agentmagic.tools.mcp.elicitation import ask_agreement
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationPage:
-    """Where the user lets us use a server.
+    """The web page on which the user authorizes agentmagic to use a server.
 
-    `note` says where the token will be kept, or what was wrong before; `scope` names the rights that are asked for.
+    `note` says where the token will be stored, or what was wrong with the last answer. `scope` has the rights that the
+    server requests.
     """
 
     server: str
@@ -35,7 +37,7 @@ class AuthorizationPage:
 
 @dataclass(frozen=True, slots=True)
 class SamplingRequest:
-    """What a server wants a model to answer, in at most `max_tokens` tokens."""
+    """A request of a server to the user's model, for an answer of at most `max_tokens` tokens."""
 
     server: str
     messages: tuple[Message, ...]
@@ -45,7 +47,7 @@ class SamplingRequest:
 
 @dataclass(frozen=True, slots=True)
 class SamplingAnswer:
-    """What the model answered."""
+    """The answer of the user's model to a `SamplingRequest`."""
 
     text: str
     model: str
@@ -53,37 +55,37 @@ class SamplingAnswer:
 
 
 async def complete_by_turn(request: SamplingRequest, call: ToolContext) -> SamplingAnswer:
-    """Have the model of the running turn answer, within the time and the budgets of the turn."""
+    """Send a server's request to the model of the running turn, within the time limit and budgets of the turn."""
     answer = await call.complete(request.messages, request.instructions, max_tokens=request.max_tokens)
     return SamplingAnswer(answer.text, answer.model, "maxTokens" if answer.cut else "endTurn")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerHost:
-    """Asks the user on behalf of servers, by typed questions; all methods run on the engine.
+    """Asks the user questions on behalf of servers; the user types the answers. All methods run on the engine.
 
-    `complete` makes a model answer; without it sampling is not offered. `confirm` asks whether a server of a file may
-    start; without it no such server starts unless the user approved it before.
+    `complete` gets an answer from a model; without it, servers are told that sampling is not supported. `confirm` asks
+    whether a server from a file may start; without it, only servers that were approved before can start.
     """
 
     complete: Callable[[SamplingRequest, ToolContext], Awaitable[SamplingAnswer]] | None = complete_by_turn
     confirm: Callable[[str], Awaitable[bool]] | None = None
 
     async def may_start(self, server: str, command: str) -> bool:
-        """Ask whether a server that a file of the project names may be started by this command."""
+        """Ask the user whether a server from a file of the project may start. `command` is the text of its entry."""
         if self.confirm is None:
             return False
         return await self.confirm(f"Start the MCP server {server!r}, which the project names?\n{command}")
 
     async def attended(self) -> bool:
-        """Return whether a user can be asked to open an authorization page: one whose cell waits."""
+        """Return whether a user is there to open an authorization page: a cell is waiting, and its user can answer."""
         main, person = engine().main, installed().person
         return person is not None and main.serving and await main.run(person.attended)
 
     async def authorize(self, page: AuthorizationPage) -> str:
-        """Show an authorization page; return the address at which the user's browser ended up, "" for a no.
+        """Show an authorization page. Return the final address of the user's browser, or "" if the user declines.
 
-        The question goes past the running call and past the history, because the address contains a secret.
+        The question is not a part of the running call or of the history, because the address contains a secret.
         """
         if (person := installed().person) is None:
             return ""
@@ -96,28 +98,33 @@ class ServerHost:
         return await engine().main.run(lambda: person.ask(question))
 
     async def sample(self, request: SamplingRequest, call: ToolContext) -> SamplingAnswer | None:
-        """Show the user what the model would be sent; return the model's answer, or None if the user says no."""
+        """Show the request to the user, and send it to the model if the user agrees.
+
+        Return the model's answer, or None if the user does not agree.
+        """
         if self.complete is None:
             return None
-        said = [("instructions", request.instructions)] if request.instructions else []
-        said += [(message.role, _shown(message)) for message in request.messages]
-        words = "\n".join(f"{who}: {cut(redact(text), limits.SAMPLE_SHOWN // max(len(said), 1))}" for who, text in said)
+        lines = [("instructions", request.instructions)] if request.instructions else []
+        lines += [(message.role, _shown(message)) for message in request.messages]
+        summary = "\n".join(
+            f"{who}: {cut(redact(text), limits.SAMPLE_SHOWN // max(len(lines), 1))}" for who, text in lines
+        )
         question = (
             f"The server {request.server!r} wants your model to answer, in up to {request.max_tokens} tokens:\n"
-            f"{words}\nSend it? [y/n]"
+            f"{summary}\nSend it? [y/n]"
         )
         return None if await ask_agreement(question, call) else await self.complete(request, call)
 
 
 def _shown(message: Message) -> str:
-    """Return the text of a server's message, in which images and sound are named: they are sent too."""
+    """Return a server's message as text, with labels for images and sound, which the model would also get."""
     return "".join(as_text(cast("Content", part)) for part in message.parts)
 
 
 class Timer:
-    """Calls a function once, after `seconds` that can be paused; make it on the event loop.
+    """Calls a function once, after a number of seconds; the time can be paused. Create it on the event loop.
 
-    Unlike a `Deadline` it cancels no task, so callers can be told before the connection has wound down.
+    Unlike a `Deadline`, it does not cancel a task, so callers can get an error before the connection is closed.
     """
 
     def __init__(self, seconds: float, call: Callable[[], None]) -> None:
@@ -127,17 +134,17 @@ class Timer:
         self.resume()
 
     def pause(self) -> None:
-        """Let no time pass from here on."""
+        """Stop the clock until `resume` is called."""
         if self._handle is not None:
             self._left = self._handle.when() - asyncio.get_running_loop().time()
         self.cancel()
 
     def resume(self) -> None:
-        """Let time pass again."""
+        """Start the clock again, with the remaining time."""
         self._handle = asyncio.get_running_loop().call_later(max(0.0, self._left), self._call)
 
     def cancel(self) -> None:
-        """Do not call the function any more."""
+        """Cancel the timer: the function is not called."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -156,7 +163,7 @@ class PendingCallers:
 
     @contextmanager
     def caller(self, clock: Deadline | None = None) -> Generator[None]:
-        """Count a caller that waits inside the block; the end of the last one withdraws an open authorization."""
+        """Count a caller that waits during the block. When the last caller leaves, cancel an open authorization."""
         self._callers += 1
         try:
             with nullcontext() if clock is None else self.clock(clock):
@@ -168,7 +175,7 @@ class PendingCallers:
 
     @contextmanager
     def clock(self, clock: Deadline | Timer) -> Generator[None]:
-        """Pause a clock whenever a prompt is open inside the block."""
+        """Pause `clock` whenever a prompt is open during the block."""
         self._clocks.append(clock)
         if self._prompts:
             clock.pause()
@@ -181,8 +188,8 @@ class PendingCallers:
 
     @contextmanager
     def prompt(self) -> Generator[None]:
-        """Pause the clocks of all callers while the user is asked inside the block."""
-        # All clocks: the protocol does not say on behalf of which call a server asks.
+        """Pause the clocks of all callers during the block, in which the user is asked."""
+        # Pause all clocks, because the protocol does not say for which call a server asks a question.
         self._prompts += 1
         if self._prompts == 1:
             for clock in self._clocks:
@@ -196,11 +203,14 @@ class PendingCallers:
                     clock.resume()
 
     async def attended(self) -> bool:
-        """Return whether a caller waits and a user can be asked."""
+        """Return whether a caller is waiting and a user can be asked."""
         return self._callers > 0 and await self.host.attended()
 
     async def authorize(self, url: str, note: str, scope: str = "") -> str:
-        """Have the user authorize us; return the pasted address. Raises CancelledError if no caller waits any more."""
+        """Ask the user to authorize agentmagic, and return the pasted address.
+
+        Raises CancelledError if no caller waits any more.
+        """
         if not self._callers:
             raise asyncio.CancelledError
         self._authorizing = asyncio.ensure_future(self.host.authorize(AuthorizationPage(self.server, url, note, scope)))

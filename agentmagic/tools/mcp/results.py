@@ -1,7 +1,7 @@
-"""Results of servers in a shape that the mcp library takes: a field out of shape loses that field, not the result.
+"""Repairs the results of servers so that the mcp library accepts them: an invalid field is lost, but not the result.
 
-The library refuses a whole result, or a whole list, for one wrong field of one entry: null for a list (Go), a block
-without its text, a priority of 5.
+The library refuses a whole result, or a whole list, for one invalid field of one entry: for example null in place of a
+list (from Go), a block without its text, or a priority of 5.
 """
 
 import json
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 ROUNDS = 10
-"""Times that one object is mended: a mend may show what else is wrong, and an object without a field it needs goes."""
+"""Most rounds of repairs for one object. A repair can reveal further errors, for example a missing required field."""
 MOST_ERRORS = 100
-"""Errors of one object up to which each costs the smallest thing; beyond, whole fields of the object go."""
+"""If an object has more errors than this, whole top-level fields are removed, and not only the invalid values."""
 
 LISTS = {
     "tools/call": "content",
@@ -32,39 +32,46 @@ LISTS = {
     "resources/templates/list": "resourceTemplates",
     "tools/list": "tools",
 }
-"""The list in the result of each method; null for it is a list of nothing."""
+"""The name of the list in the result of each method. Null in its place is read as an empty list."""
 
 
 def repair_result(method: str, result: Json, *, modern: bool) -> None:
-    """Repair a result in place: its own fields, and the entries of its list, except those of a list of tools."""
+    """Repair a result in place: its fields and the entries of its list. `filters` repairs the entries of tool lists.
+
+    `modern` says whether the connection uses the protocol of 2026-07-28.
+    """
     if modern and result.get("resultType", "complete") != "complete" and isinstance(result["resultType"], str):
-        return  # a question to us, which has other fields
+        return  # The server asks the client a question. Such a result has other fields.
     for name in [name for name, value in result.items() if value is None]:
         del result[name]
     if isinstance(cursor := result.get("nextCursor"), int):
         result["nextCursor"] = str(cursor)
-    if isinstance(offered := result.get("capabilities"), Mapping):  # true, or a list of nothing: offered, without more
-        known = cast("Json", offered).items()
-        result["capabilities"] = {name: {} if value is True or value == [] else value for name, value in known}
+    # Some servers write true or [] for a capability without options; the library expects {}.
+    if isinstance(capabilities := result.get("capabilities"), Mapping):
+        pairs = cast("Json", capabilities).items()
+        result["capabilities"] = {name: {} if value is True or value == [] else value for name, value in pairs}
     entries: list[Any] | None = None
-    if listed := LISTS.get(method):
-        given = result.pop(listed, [])
-        entries = cast("list[Any]", given) if isinstance(given, list) else [given]
+    if list_name := LISTS.get(method):
+        content = result.pop(list_name, [])
+        entries = cast("list[Any]", content) if isinstance(content, list) else [content]
         if method == "tools/call":
             entries = [_block(block) for block in entries if block is not None]
             _repair_call(result, modern=modern)
         elif method != "tools/list":
             single = _single_blocks(entries) if method == "prompts/get" else entries
-            fitted = (_fitted(listed, entry) for entry in islice(single, limits.RESULT_LISTS[listed]))
-            entries = [entry for entry in fitted if entry is not None]
-        result[listed] = []  # the entries are validated each by itself
+            repairs = (_fitted(list_name, entry) for entry in islice(single, limits.RESULT_LISTS[list_name]))
+            entries = [entry for entry in repairs if entry is not None]
+        result[list_name] = []  # Each entry was validated by itself, so leave them out here.
     _fit(result, *_models_of_result(method, modern=modern))
-    if listed:
-        result[listed] = entries
+    if list_name:
+        result[list_name] = entries
 
 
 def _single_blocks(entries: list[Any]) -> Iterator[Any]:
-    """Yield the messages of a prompt; one of several blocks as several messages, and a bare text as a message."""
+    """Yield the messages of a prompt, each with one block: a message of several blocks becomes several messages.
+
+    A text without a message around it becomes a message.
+    """
     for entry in entries:
         message: Any = {"content": entry} if isinstance(entry, str) else entry
         blocks = cast("Json", message).get("content") if isinstance(message, Mapping) else None
@@ -80,19 +87,19 @@ def _repair_call(result: Json, *, modern: bool) -> None:
             result["isError"] = keywords.flag(result["isError"])
         except keywords.Meaningless:
             del result["isError"]
-    structured = result.get("structuredContent", {})
-    if not modern and not isinstance(structured, Mapping):
-        result["structuredContent"] = {"result": structured}  # as servers of the SDK write what is no object
+    content = result.get("structuredContent", {})
+    if not modern and not isinstance(content, Mapping):
+        result["structuredContent"] = {"result": content}  # The SDK's servers wrap other values like this.
 
 
-def _block(given: Any) -> Json:
-    """Return a block of content that the library takes, or one that says in words what cannot be read."""
-    if not isinstance(given, Mapping):
-        return _text(given)
-    block = {name: value for name, value in cast("Json", given).items() if value is not None}
-    kind = block.get("type", next((kind for kind, field in _TELLING.items() if field in given), None))
+def _block(entry: Any) -> Json:
+    """Return a content block that the library accepts; if a block is invalid, a text block that says so."""
+    if not isinstance(entry, Mapping):
+        return _text(entry)
+    block = {name: value for name, value in cast("Json", entry).items() if value is not None}
+    kind = block.get("type", next((kind for kind, field in _TELLING.items() if field in entry), None))
     if not isinstance(kind, str):
-        return _text(given)
+        return _text(entry)
     block["type"] = kind
     if kind == "text":
         block |= _text(block.get("text", ""))
@@ -106,7 +113,7 @@ def _block(given: Any) -> Json:
 
 
 _TELLING = {"text": "text", "resource": "resource", "resource_link": "uri"}
-"""The field by which a block without a type is known."""
+"""For each type of block, the field that identifies the type if the block has no field `type`."""
 
 
 def _text(value: Any) -> Json:
@@ -120,20 +127,20 @@ def _as_text(value: Any) -> str:
 
 
 def _fitted(kind: str, entry: Any) -> Json | None:
-    """Return an entry without what is out of shape in it; None if the library cannot take what is left."""
-    given = cast("Json", entry) if isinstance(entry, Mapping) else {}
-    fitted = {name: value for name, value in given.items() if value is not None}
-    if kind == "messages" and "content" in given:
-        fitted["content"] = _block(given["content"])
+    """Return an entry without its invalid fields, or None if the library does not accept the rest either."""
+    fields = cast("Json", entry) if isinstance(entry, Mapping) else {}
+    result = {name: value for name, value in fields.items() if value is not None}
+    if kind == "messages" and "content" in fields:
+        result["content"] = _block(fields["content"])
     if kind == "contents":
-        kind = "blob" if "blob" in fitted and not isinstance(fitted.get("text"), str) else kind
-        if "text" in fitted:
-            fitted["text"] = _as_text(fitted["text"])
-    return fitted if _fit(fitted, _models()[kind]) else None
+        kind = "blob" if "blob" in result and not isinstance(result.get("text"), str) else kind
+        if "text" in result:
+            result["text"] = _as_text(result["text"])
+    return result if _fit(result, _models()[kind]) else None
 
 
 def _fit(value: Json, *models: "type[BaseModel]") -> bool:
-    """Mend or drop, in place, each field that the models refuse. Return whether they take what is left."""
+    """Repair or remove, in place, each field that the pydantic models refuse. Return whether they accept the rest."""
     from pydantic import ValidationError
 
     for _ in range(ROUNDS):
@@ -149,33 +156,33 @@ def _fit(value: Json, *models: "type[BaseModel]") -> bool:
 
 
 def _mend(value: Json, error: "ValidationError") -> bool:
-    """Change the fields of a value to which an error points. Return False if it points to the value itself."""
+    """Repair or remove the fields that a validation error names. Return False if the whole value is invalid."""
     wrong: set[tuple[int | str, ...]] = set()
     deepest = None if error.error_count() <= MOST_ERRORS else 1
     for one in error.errors(include_url=False, include_context=False, include_input=False):
         path = one["loc"][:deepest]
-        found, place = _reached(value, path)
+        parent, location = _reached(value, path)
         is_lacking = one["type"] == "missing" and path == one["loc"] and path[-1] in _STAND_INS
-        if is_lacking and (stand_in := _STAND_INS[path[-1]](found)) is not None:
-            found[path[-1]] = stand_in
-        elif not place:
+        if is_lacking and (stand_in := _STAND_INS[path[-1]](parent)) is not None:
+            parent[path[-1]] = stand_in
+        elif not location:
             return False
         else:
-            wrong.add(place)  # without a field that it needs, the object that lacks the field
-    for place in sorted(wrong, reverse=True):  # from the end, so that the places before stay as they are
-        del _reached(value, place[:-1])[0][place[-1]]
+            wrong.add(location)  # For a missing required field, this is the path of the object without it.
+    for location in sorted(wrong, reverse=True):  # From the end, so that the indexes of earlier items stay valid.
+        del _reached(value, location[:-1])[0][location[-1]]
     return True
 
 
 def _reached(value: Json, path: Sequence[int | str]) -> tuple[Any, tuple[int | str, ...]]:
-    """Follow a path as far as it leads. Return the value there, and the steps that were taken."""
-    found: Any = value
-    for taken, step in enumerate(path):
+    """Follow a path into a value as far as possible. Return the value at that point, and the path up to it."""
+    target: Any = value
+    for count, step in enumerate(path):
         try:
-            found = found[step]
+            target = target[step]
         except (LookupError, TypeError):
-            return found, tuple(path[:taken])
-    return found, tuple(path)
+            return target, tuple(path[:count])
+    return target, tuple(path)
 
 
 _STAND_INS: dict[int | str, Callable[[Json], Any]] = {
@@ -183,7 +190,7 @@ _STAND_INS: dict[int | str, Callable[[Json], Any]] = {
     "capabilities": lambda _: {},
     "mimeType": lambda _: "",
     "name": lambda given: given.get("uri", given.get("uriTemplate", "" if "version" in given else None)),
-    "protocolVersion": lambda _: "2025-03-26",  # what the protocol has a server assume that is told none
+    "protocolVersion": lambda _: "2025-03-26",  # The protocol's default version if none is given.
     "resultType": lambda _: "complete",
     "role": lambda _: "user",
     "serverInfo": lambda _: {"name": "", "version": ""},
@@ -192,23 +199,26 @@ _STAND_INS: dict[int | str, Callable[[Json], Any]] = {
     "uri": lambda given: "" if isinstance(given.get("text", given.get("blob")), str) else None,
     "version": lambda _: "",
 }
-"""What stands in for a field that the library needs, by its name; None if nothing can in this object."""
+"""Functions that return a default for a required field, by name of the field.
+
+The argument is the object without the field. The result is None if there is no default for this object.
+"""
 
 
 def _models_of_result(method: str, *, modern: bool) -> "Iterator[type[BaseModel]]":
-    """Yield the models that a result of a method has to fit: that of its protocol, and the library's own."""
+    """Yield the pydantic models that a method's result must match: the protocol version's and the library's own."""
     from mcp.types import methods
 
     version = "2026-07-28" if modern else "2025-11-25"
     models: tuple[Any, ...] = (methods.SERVER_RESULTS.get((method, version)), methods.MONOLITH_RESULTS.get(method))
     for model in models:
         if model is not None:
-            yield (get_args(model) or (model,))[0]  # the others are questions to us
+            yield (get_args(model) or (model,))[0]  # The other models are questions of the server.
 
 
 @lru_cache(maxsize=1)
 def _models() -> "dict[str, type[BaseModel]]":
-    """Return the library's models of blocks by type, and of entries by the list that they are in."""
+    """Return the library's pydantic models: for content blocks by type, for list entries by the name of the list."""
     from mcp import types
 
     return {

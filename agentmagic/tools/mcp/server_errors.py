@@ -1,4 +1,4 @@
-"""Errors between us and a server, in words that say what to do."""
+"""Classifies the errors of a connection to a server, and describes them with advice on what to do."""
 
 import re
 from collections.abc import Mapping
@@ -13,56 +13,56 @@ from agentmagic.tools.mcp.config import Http, Stdio, Transport
 from agentmagic.tools.mcp.content import clean_lines
 
 CLOSED = "Connection closed"
-# Our JSON-RPC codes, from the range left to implementations, for an answer that is not MCP.
-HTTP_FAILED = -32011  # the request may have been carried out
-HTTP_REFUSED = -32012  # it was not
-_EXPIRED = token_hex(16)  # no server can send it, so that none can make us send a call again
+# Our JSON-RPC codes, in the range for implementations, for HTTP responses that are not MCP.
+HTTP_FAILED = -32011  # The server may have executed the request.
+HTTP_REFUSED = -32012  # The server did not execute the request.
+_EXPIRED = token_hex(16)  # Random, so that no server can send it and make us repeat a call.
 _UNKNOWN_SESSION = "Session not found (HTTP {})"
 _LOST = frozenset({CLOSED, "Session not found", "Session terminated", *map(_UNKNOWN_SESSION.format, (400, 404, 410))})
-_BROKEN = "SSE stream "  # begins what the library says of an answer that broke off
+_BROKEN = "SSE stream "  # The library's error for an answer that broke off begins with this.
 _TRANSPORTS = frozenset({"anyio", "httpx2", "httpcore2"})
 _REFUSED = {401: "it wants a valid token", 403: "it does not permit this to who asks"}
 _TOO_MANY = 429
 _FIRST_REDIRECT, _FIRST_FAILURE, _FIRST_FAULT = 300, 400, 500
-_OF_REQUESTS = frozenset({-32601, -32602})  # no such method, wrong parameters; such an answer may have status 404
+_OF_REQUESTS = frozenset({-32601, -32602})  # Unknown method, invalid parameters. Some servers use status 404 for them.
 _ABOUT_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
 _SPOKEN = frozenset({"application/json", "text/event-stream"})
 
 
 def is_lost(error: BaseException) -> bool:
-    """Return whether an error of a request means that the connection cannot be used any more."""
+    """Return whether the error of a request means that the connection is lost."""
     from mcp import MCPError
 
     if isinstance(error, MCPError):
-        # The words decide, not the code: servers use the code of a closed connection, -32000, for other errors too,
-        # and a server that was restarted answers every request with "Session not found".
+        # Compare the message and not the code: servers use the code of a closed connection, -32000, for other errors
+        # too. A restarted server answers every request with "Session not found".
         return error.message in _LOST
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _TRANSPORTS
 
 
 def has_expired(error: BaseException) -> bool:
-    """Return whether a server that did not know our session any more refused a request before it carried it out."""
+    """Return whether the server refused a request, without executing it, because the session has expired."""
     from mcp import MCPError
 
     return isinstance(error, MCPError) and error.data == _EXPIRED
 
 
 def may_have_run(error: BaseException) -> bool:
-    """Return whether the server may have carried out a request whose answer did not come through."""
+    """Return whether the server may have executed a request, although its answer did not arrive."""
     from mcp import MCPError
 
     return isinstance(error, MCPError) and (error.code == HTTP_FAILED or error.message.startswith(_BROKEN))
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether the server answered with an error."""
+    """Return whether the server answered a request with an error, and the connection still works."""
     from mcp import MCPError
 
     return isinstance(error, MCPError) and not is_lost(error)
 
 
 def is_misshapen(error: BaseException) -> bool:
-    """Return whether the server's answer does not have the form of MCP; the library's own words for it are long."""
+    """Return whether the server's answer is not valid MCP. The library's own message for this error is too long."""
     from mcp import MCPError, types
     from pydantic import ValidationError
 
@@ -72,40 +72,41 @@ def is_misshapen(error: BaseException) -> bool:
 
 
 def said(error: BaseException) -> str:
-    """Return what an error says, with the `data` of a server's error behind its message."""
+    """Return the message of an error; for an error from a server, its `data` is appended."""
     from mcp import MCPError, types
 
-    words = clean_lines(str(error)[: limits.FAILURE])
+    message = clean_lines(str(error)[: limits.FAILURE])
     if not isinstance(error, MCPError) or error.data is None or error.code == types.URL_ELICITATION_REQUIRED:
-        return words
-    return f"{words} ({one_line(written_json(error.data), limits.ERROR)})"
+        return message
+    return f"{message} ({one_line(written_json(error.data), limits.ERROR)})"
 
 
 def http_error(status: int, problem: str, answer: Mapping[str, Any] | None, *, in_session: bool) -> dict[str, Any]:
-    """Return the JSON-RPC error that a failure over HTTP stands for; its message names the status.
+    """Return the JSON-RPC error for a failed HTTP response; its message contains the status.
 
-    `problem` is that of `http_problem`, `answer` the JSON-RPC error in the body. `in_session` says whether our session
-    id was on the request.
+    `problem` is the text from `http_problem`, and `answer` the JSON-RPC error in the body, if any. `in_session` says
+    whether the request had a session id.
     """
     is_about_session = answer is None or _ABOUT_SESSION.search(answer["message"]) is not None
     is_about_request = answer is not None and answer["code"] in _OF_REQUESTS and not is_about_session
-    forgotten = {"code": HTTP_FAILED, "message": _UNKNOWN_SESSION.format(status)}
-    # By the protocol, 404 refuses a session that is over. It does not say so of what some servers answer instead.
+    session_error = {"code": HTTP_FAILED, "message": _UNKNOWN_SESSION.format(status)}
+    # In the protocol, 404 means that the session has expired and the request was not executed. Some servers answer 400
+    # or 410 instead, for which the protocol does not promise that.
     if in_session and status == HTTPStatus.NOT_FOUND and not is_about_request:
-        return forgotten | {"data": _EXPIRED}
+        return session_error | {"data": _EXPIRED}
     if in_session and status in (HTTPStatus.BAD_REQUEST, HTTPStatus.GONE) and is_about_session:
-        return forgotten
+        return session_error
     return failure(status, problem) if answer is None else {**answer, "message": f"{answer['message']} (HTTP {status})"}
 
 
 def failure(status: int, problem: str) -> dict[str, Any]:
-    """Return the JSON-RPC error for an answer over HTTP that is not MCP."""
+    """Return the JSON-RPC error for an HTTP response that is not MCP."""
     is_refusal = _FIRST_REDIRECT <= status < _FIRST_FAULT
     return {"code": HTTP_REFUSED if is_refusal else HTTP_FAILED, "message": problem}
 
 
 def http_problem(url: str, status: int, headers: Mapping[str, str]) -> str | None:
-    """Return what is wrong with an answer over HTTP, judged by its status and type; None if it can be MCP."""
+    """Return what is wrong with an HTTP response, by its status and content type, or None if it can be MCP."""
     kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if status in _REFUSED:
         why = f"refused the connection (HTTP {status}); check the headers of its entry: {_REFUSED[status]}"
@@ -129,11 +130,11 @@ def http_problem(url: str, status: int, headers: Mapping[str, str]) -> str | Non
 
 
 def reason(transport: Transport, error: BaseException) -> str:
-    """Return why a server cannot be used."""
+    """Return a phrase that says why a server cannot be used, with advice."""
     from mcp import MCPError
     from pydantic import ValidationError
 
-    while isinstance(error, BaseExceptionGroup):  # task groups wrap the error of a transport
+    while isinstance(error, BaseExceptionGroup):  # Task groups wrap the error of a transport.
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, ValidationError):
         first = error.errors()[0]
@@ -148,9 +149,9 @@ def reason(transport: Transport, error: BaseException) -> str:
             why = str(error)
         case Http(), _ if type(error).__module__.startswith("httpx2"):
             response = getattr(error, "response", None)
-            answered = response and http_problem(transport.url, response.status_code, response.headers)
+            problem = response and http_problem(transport.url, response.status_code, response.headers)
             unreachable = f"{transport.url} cannot be reached ({type(error).__name__})"
-            why = answered or f"{unreachable}; check the URL and that the server runs"
+            why = problem or f"{unreachable}; check the URL and that the server runs"
             if fault := route_fault(error):
                 why = f"{transport.url} cannot be reached: {fault.what}; {fault.advice}"
         case _ if str(error) == CLOSED:

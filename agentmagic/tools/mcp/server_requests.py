@@ -1,6 +1,6 @@
-"""Answers to what a server asks of us: elicitation, sampling and roots, with the user's consent and within limits.
+"""Answers the requests of a server to its client: elicitation, sampling and roots, within limits.
 
-A server is heard only while a call to it is running.
+Elicitation and sampling need the user's consent, and are refused if no call to the server is running.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of a server's log; `level` is one of the protocol's, `logger` may be empty."""
+    """One line of a server's log. `level` is a log level of the protocol, and `logger` can be empty."""
 
     level: str
     logger: str
@@ -38,20 +38,23 @@ class LogLine:
 
 @dataclass(slots=True, eq=False)
 class RunningCall:
-    """A call through which a server may ask; `notes` say what was refused, for the model and the user to read."""
+    """A running call, during which the server can ask the user.
+
+    `notes` says which requests of the server were refused; the model and the user read the notes in the result.
+    """
 
     context: ToolContext
     notes: list[str] = field(default_factory=list[str])
     questions: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
 
     def note(self, words: str) -> None:
-        """Add a note, once: a server may ask for the same thing without end."""
+        """Add a note if it is new, because a server can repeat a request without end."""
         if words not in self.notes:
             self.notes.append(words)
 
 
 class ServerRequests:
-    """The callbacks of one server's client, the server's log, and what the server has used up in this turn."""
+    """The callbacks of the client of one server, with the server's log and its number of requests in this turn."""
 
     def __init__(self, pending: PendingCallers, roots: "Sequence[Path]") -> None:
         self.pending = pending
@@ -61,12 +64,12 @@ class ServerRequests:
         self._samples = self._tokens = self._questions = 0
 
     def new_turn(self) -> None:
-        """Count from zero again."""
+        """Reset the counts of the server's requests."""
         self._samples = self._tokens = self._questions = 0
 
     @contextmanager
     def during(self, context: ToolContext) -> Generator[RunningCall]:
-        """Hear the server through a call inside the block; at its end open questions are withdrawn."""
+        """Answer the server's requests in the context of a call, during the block. Then cancel its open questions."""
         call = RunningCall(context)
         self._calls.append(call)
         try:
@@ -78,18 +81,18 @@ class ServerRequests:
                 task.cancel()
 
     def callbacks(self) -> dict[str, Any]:
-        """Return the arguments of the library's `Client`; the server is told that we lack the absent ones."""
-        given: dict[str, Any] = {"elicitation_callback": self.elicit, "logging_callback": self._keep_log}
+        """Return the callbacks as arguments for the library's `Client`, which announces them to the server."""
+        arguments: dict[str, Any] = {"elicitation_callback": self.elicit, "logging_callback": self._keep_log}
         if self.pending.host.complete is not None:
-            given["sampling_callback"] = self._sample
-        # Some servers replace the folders of their command line by the roots, so none are offered unasked.
+            arguments["sampling_callback"] = self._sample
+        # Offer roots only if there are any: some servers replace the folders of their command line with the roots.
         if self._roots:
-            given["list_roots_callback"] = self._list_roots
-        return given
+            arguments["list_roots_callback"] = self._list_roots
+        return arguments
 
     async def _keep_log(self, params: "types.LoggingMessageNotificationParams") -> None:
-        words = params.data if isinstance(params.data, str) else repr(params.data)
-        self.log.append(LogLine(params.level, one_line(params.logger or "", 100), one_line(words, limits.LOG_TEXT)))
+        text = params.data if isinstance(params.data, str) else repr(params.data)
+        self.log.append(LogLine(params.level, one_line(params.logger or "", 100), one_line(text, limits.LOG_TEXT)))
 
     async def _list_roots(self, _context: Any) -> "types.ListRootsResult":
         from mcp import types
@@ -132,13 +135,13 @@ class ServerRequests:
         if (problem := address_problem(url, limits.ADDRESS)) is not None:
             call.note(f"It asked for a visit to an address, which was refused: {problem}.")
             return types.ElicitResult(action="decline")
-        agreed = await self._ask(call, ask_visit(self.pending.server, message, url, call.context))
-        return types.ElicitResult(action="accept" if agreed else "decline")
+        consent = await self._ask(call, ask_visit(self.pending.server, message, url, call.context))
+        return types.ElicitResult(action="accept" if consent else "decline")
 
     async def visit_first(self, error: BaseException) -> str:
-        """Ask the user to visit the addresses that a server demands before a call; return the outcome in words.
+        """Ask the user to visit the addresses that a server requires before a call; return a sentence on the outcome.
 
-        Returns "" for any other error. The call is not sent again: the model decides that.
+        Return "" if the error is not such a request. The call is not sent again: the model decides whether to do that.
         """
         from mcp import MCPError, types
         from pydantic import ValidationError
@@ -146,19 +149,19 @@ class ServerRequests:
         if not isinstance(error, MCPError) or error.code != types.URL_ELICITATION_REQUIRED:
             return ""
         try:
-            demanded = types.ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
+            visits = types.ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
         except ValidationError:
             return ""
-        if not demanded:
+        if not visits:
             return ""
-        answers = [await self.elicit(None, one) for one in demanded[: limits.QUESTIONS]]
-        agreed = all(one.action == "accept" for one in answers)
-        return "The user agreed to visit it; call again." if agreed else "The user did not agree to visit it."
+        answers = [await self.elicit(None, one) for one in visits[: limits.QUESTIONS]]
+        consent = all(one.action == "accept" for one in answers)
+        return "The user agreed to visit it; call again." if consent else "The user did not agree to visit it."
 
     async def _sample(
         self, _context: Any, params: "types.CreateMessageRequestParams"
     ) -> "types.CreateMessageResult | types.ErrorData":
-        """Have the model answer, within the limits of a turn."""
+        """Send a server's request to the user's model, within the limits of a turn, and return the answer."""
         from mcp import types
 
         call = self._caller()
@@ -172,8 +175,8 @@ class ServerRequests:
             )
             call.note(note)
             return _refused(note)
-        given = params.messages[: limits.SAMPLE_MESSAGES]
-        messages = tuple(Message(one.role, to_parts(one.content_as_list)) for one in given)
+        raw_messages = params.messages[: limits.SAMPLE_MESSAGES]
+        messages = tuple(Message(one.role, to_parts(one.content_as_list)) for one in raw_messages)
         instructions = clean_lines((params.system_prompt or "")[: limits.SAMPLE_INSTRUCTIONS])
         if _is_too_long(messages):
             call.note("It asked the model with more than can be sent, which was refused.")
@@ -194,7 +197,10 @@ class ServerRequests:
         return self._calls[-1] if self._calls else None
 
     async def _ask(self, call: RunningCall, question: Coroutine[Any, Any, T]) -> T | None:
-        """Wait for the user with the callers' clocks paused; return None if the call ended first."""
+        """Wait for the user's answer while the callers' timeouts are paused.
+
+        Return None if the call ends first, or if the question fails.
+        """
         task = asyncio.ensure_future(question)
         call.questions.add(task)
         try:

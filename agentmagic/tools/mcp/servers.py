@@ -1,4 +1,4 @@
-"""Several MCP servers as one source of tools."""
+"""A toolset of several MCP servers, and their state."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHOWN = 5
-"""Tools that one notice names."""
+"""Maximum number of tools that one notice names."""
 LONGEST_NOTICE = 800
-"""Characters about the tools in one notice."""
+"""Maximum number of characters for the names of tools in one notice."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
     """The state of one server.
 
-    `tools` counts the tools that the model gets and `offered` names them; `left_out` maps unusable tools to the
-    reasons, `dropped` tools to the keywords of their schemas that meant nothing, and `disabled` names those that the
-    user disabled. `address` is the command or URL in full, secrets blanked.
-    `title`, `protocol` and `instructions` are the server's own words, "" before it was connected. `allow` are patterns
-    of tools that run without asking; `names` are the server's names of all usable tools.
+    `tools` is the number of tools that the model gets, and `offered` has their names. `left_out` maps unusable tools to
+    the reasons, and `dropped` maps tools to the invalid keywords that were removed from their schemas. `disabled` has
+    the names of the tools that the user disabled. `address` is the full command or URL, with secrets blanked. `title`,
+    `protocol` and `instructions` come from the server, and are "" while it is not connected. `allow` has patterns of
+    tools that run without asking. `names` has the server's own names of all usable tools.
     """
 
     name: str
@@ -65,7 +65,7 @@ class ServerState:
 
 @dataclass(slots=True)
 class _ListedServer:
-    """A server and its tools; `away` if the user disconnected it. `listed` is what the server sent of them."""
+    """A server and its tools. `listed` is the list that the server sent; `away` means that the user disconnected it."""
 
     connection: Connection
     listed: "Sequence[types.Tool]" = ()
@@ -76,16 +76,16 @@ class _ListedServer:
     away: bool = False
 
     async def list_for_turn(self) -> "list[types.Tool]":
-        """Return the usable tools, without making a turn wait for a server that does not answer. Raises ServerError.
+        """Return the usable tools. Raises ServerError if the server fails, or is not ready within a few seconds.
 
-        A server that is not ready in time goes on connecting. If the user did not authorize us, it fails at once, so
-        that the user is not asked again in every turn.
+        A server that is not ready in time continues to connect. If the user declined the authorization, this raises at
+        once, so that the user is not asked again in every turn.
         """
         connection = self.connection
         if connection.failed_before and connection.declined:
             raise ServerError(connection.error)
-        failed = connection.failed_before and not connection.unauthorized
-        seconds = limits.RETRY if failed else limits.START_WAIT
+        is_retry = connection.failed_before and not connection.unauthorized
+        seconds = limits.RETRY if is_retry else limits.START_WAIT
         deadline = Deadline(seconds)
         try:
             async with deadline:
@@ -93,20 +93,22 @@ class _ListedServer:
                     return await self.list()
         except TimeoutError:
             how = f"is still starting after {seconds:g} s; its tools come with a later turn."
-            if failed:
+            if is_retry:
                 how = f"failed before and has not answered within {seconds:g} s now."
             raise ServerError(f"The MCP server {connection.name!r} {how}") from None
 
     async def list(self) -> "list[types.Tool]":
-        """Return the usable tools, connecting the server if needed. Raises ServerError."""
-        listed = await self.connection.list_tools()
-        if listed is not self.listed:
-            # In a thread: compiling the schemas of hundreds of tools takes too long for the engine's loop.
-            self.tools, left_out, dropped = await asyncio.to_thread(_usable, listed)
+        """Return the usable tools, connecting to the server if needed. Raises ServerError."""
+        listing = await self.connection.list_tools()
+        if listing is not self.listed:
+            # Check the tools in a thread: compiling hundreds of schemas would block the engine's loop too long.
+            self.tools, left_out, dropped_keywords = await asyncio.to_thread(_usable, listing)
             self.left_out = {**self.connection.left_out, **left_out}
             before = self.connection.dropped
-            self.dropped = {name: (*before.get(name, ()), *dropped.get(name, ())) for name in (*before, *dropped)}
-            self.listed = listed
+            self.dropped = {
+                name: (*before.get(name, ()), *dropped_keywords.get(name, ())) for name in (*before, *dropped_keywords)
+            }
+            self.listed = listing
         self.connection.on_change()
         return [tool for tool in self.tools if not self.is_disabled(tool.name)]
 
@@ -117,17 +119,17 @@ class _ListedServer:
 
     @property
     def notices(self) -> Iterator[str]:
-        """What the user should know of the tools that were listed last."""
+        """Notices for the user about the tools in the last list: unusable tools, and keywords that were removed."""
         name = self.connection.name
         more = f"%mcp get {quote_word(name)} lists all."
-        if lost := [f"{tool} ({reason.rstrip('.')})" for tool, reason in self.left_out.items() if tool != MORE]:
-            yield f"The MCP server {name!r} has tools that cannot be used: {_some(lost)}. {more}"
+        if unusable := [f"{tool} ({reason.rstrip('.')})" for tool, reason in self.left_out.items() if tool != MORE]:
+            yield f"The MCP server {name!r} has tools that cannot be used: {_some(unusable)}. {more}"
         if MORE in self.left_out:
             yield f"The MCP server {name!r}: {self.left_out[MORE]}"
-        if dropped := [f"{tool} ({', '.join(found)})" for tool, found in self.dropped.items() if found]:
+        if entries := [f"{tool} ({', '.join(keywords)})" for tool, keywords in self.dropped.items() if keywords]:
             yield (
                 f"Schemas of the MCP server {name!r} have keywords that mean nothing here, so these tools are offered "
-                f"without them: {_some(dropped)}. {more}"
+                f"without them: {_some(entries)}. {more}"
             )
 
     def is_disabled(self, tool: str) -> bool:
@@ -135,10 +137,10 @@ class _ListedServer:
 
 
 class McpServers:
-    """MCP servers by the user's names for them, connected when first needed and kept until closed.
+    """A `Toolset` of MCP servers, by the user's names for them. Servers are connected when first needed.
 
-    A `Toolset`. All coroutines belong to one event loop, the engine's; the other methods are safe from any thread.
-    `host` asks the user on behalf of the servers. `store` has the user's approvals of servers that files name.
+    All coroutines must run on the engine's event loop; the other methods are thread-safe. `host` asks the user
+    questions on behalf of the servers. `store` has the user's approvals of servers that come from files.
     """
 
     def __init__(
@@ -163,25 +165,25 @@ class McpServers:
         return _state(self._known(name))
 
     async def add(self, name: str, config: ServerConfig, *, connect: bool = True) -> None:
-        """Add a server and connect it now; one that fails, or is not to `connect`, is kept for the next turn to try.
+        """Add a server and, with `connect`, connect to it now. If that fails, the next turn tries again.
 
-        If the same server is added again, as by a cell that is run twice, it stays connected and its `allow` is
+        If the same server is added again, for example by a cell that runs twice, it stays connected and its `allow` is
         extended. If it has failed, or its entry in a file has changed, it is replaced. Raises UsageError if another
-        server has the name, and ServerError, which says how to go on.
+        server has the name, and ServerError if the connection fails; its message says what to do.
         """
-        if (known := self._servers.get(name)) is not None:
-            before = known.connection.config
+        if (existing := self._servers.get(name)) is not None:
+            before = existing.connection.config
             if (before.transport, before.origin) == (config.transport, config.origin):
                 self.allow(name, config.allow)
                 if config.trust:
                     self.trust(name)
                 if connect:
-                    known.away = False
-                    await self._connect(known)
+                    existing.away = False
+                    await self._connect(existing)
                 return
-            # Of two entries of one file the later one has replaced the earlier one.
+            # If both entries come from the same file, the new one replaces the old one.
             same_file = before.origin and config.origin and before.origin.file == config.origin.file
-            if not (same_file or known.connection.state == "failed"):
+            if not (same_file or existing.connection.state == "failed"):
                 raise UsageError(f"There is a server {name!r} already. Remove it first, or choose another name.")
             await self._drop(name)
         server = self._servers[name] = self._make(name, config)
@@ -190,42 +192,42 @@ class McpServers:
                 await self._connect(server)
         except ServerError:
             raise
-        except BaseException:  # the caller gave it up
+        except BaseException:  # The caller was cancelled or interrupted.
             await self._drop(name)
             raise
 
     async def remove(self, name: str) -> None:
-        """Disconnect and forget a server, and the token that it granted. Raises UsageError for an unknown name."""
+        """Disconnect and remove a server, and delete its stored token. Raises UsageError for an unknown name."""
         connection = await self._drop(name)
         await connection.forget()
 
     async def restart(self, name: str) -> None:
-        """Disconnect a server and connect it again. Raises UsageError for an unknown name, and ServerError."""
+        """Disconnect a server and connect it again. Raises UsageError for an unknown name, ServerError if it fails."""
         server = self._known(name)
         server.away = False
         await server.connection.aclose()
         await server.list()
 
     async def disconnect(self, name: str) -> None:
-        """Disconnect a server until `restart`; turns go on without it. Raises UsageError for an unknown name."""
+        """Disconnect a server until `restart`; turns run without it. Raises UsageError for an unknown name."""
         server = self._known(name)
         server.away = True
         await server.connection.aclose()
 
     def listen(self, listener: Callable[[None], None]) -> Callable[[], None]:
-        """Call a function, in any thread, when a server's state or tools change; return a function that ends this.
+        """Call `listener` when a server's state or tools change. Return a function that removes the listener.
 
-        The new state is in `servers` once the engine's loop goes on.
+        The listener can be called in any thread. `servers` has the new state after the engine's loop has continued.
         """
         return self._listeners.add(listener)
 
     def check(self, name: str, patterns: Sequence[str] = ()) -> None:
         """Raise UsageError for an unknown name, and for a pattern that matches none of the server's known tools."""
-        known = self._known(name).names  # empty before the first connection: then every pattern is taken
+        tools = self._known(name).names  # Empty before the first connection: every pattern is accepted then.
         for pattern in patterns:
-            if known and not any(fnmatchcase(tool, pattern) for tool in known):
-                hint = did_you_mean(pattern, known)
-                raise UsageError(f"The server {name!r} has no tool {pattern!r}.{hint} Its tools: {listed(known)}.")
+            if tools and not any(fnmatchcase(tool, pattern) for tool in tools):
+                hint = did_you_mean(pattern, tools)
+                raise UsageError(f"The server {name!r} has no tool {pattern!r}.{hint} Its tools: {listed(tools)}.")
 
     def allow(self, name: str, patterns: Sequence[str]) -> None:
         """Let tools of a server run without asking, by name or `fnmatch` pattern, from the next turn on.
@@ -236,7 +238,7 @@ class McpServers:
         connection.config = replace(connection.config, allow=(*connection.config.allow, *patterns))
 
     def trust(self, name: str) -> None:
-        """Trust a server, from the next turn on: `Policy.level` says what that lets run without asking.
+        """Trust a server, from the next turn on. `Policy.level` decides which trusted tools run without asking.
 
         Raises UsageError for an unknown name.
         """
@@ -244,7 +246,7 @@ class McpServers:
         connection.config = replace(connection.config, trust=True)
 
     def disable(self, name: str, patterns: Sequence[str]) -> None:
-        """Do not offer tools of a server to the model, by name or pattern, from the next turn on.
+        """Stop offering tools of a server to the model, by name or pattern, from the next turn on.
 
         Raises UsageError for an unknown server, and for a pattern that matches none of its tools.
         """
@@ -256,18 +258,19 @@ class McpServers:
     def enable(self, name: str, patterns: Sequence[str] = ("*",)) -> None:
         """Offer disabled tools again, from the next turn on. Raises UsageError for an unknown server.
 
-        A pattern enables every tool that it matches; other tools of a wider pattern stay disabled.
+        All tools that match a pattern are enabled. Tools that were disabled by a wider pattern, and that no pattern
+        here matches, stay disabled.
         """
         server = self._known(name)
         away = [tool.name for tool in server.tools if server.is_disabled(tool.name)]
-        kept = [tool for tool in away if not any(fnmatchcase(tool, pattern) for pattern in patterns)]
-        server.disabled = tuple(map(escape, kept))  # a name may contain the characters of a pattern
+        remaining = [tool for tool in away if not any(fnmatchcase(tool, pattern) for pattern in patterns)]
+        server.disabled = tuple(map(escape, remaining))  # A name can contain characters such as * and [.
         self._listeners.tell(None)
 
     def pending(self, name: str) -> str | None:
-        """Return what the user has to see before a server of a file starts, or None if there is nothing to approve.
+        """Return the entry that the user must approve before a server starts, or None if no approval is needed.
 
-        Reads the store's file. Raises UsageError for an unknown name.
+        Reads the file with the approvals. Raises UsageError for an unknown name.
         """
         config = self._known(name).connection.config
         if isinstance(config.transport, Unreadable) or config.origin is None or self._store.approved(config.origin):
@@ -275,11 +278,11 @@ class McpServers:
         return question(name, config, self._store)
 
     def approve(self, name: str) -> None:
-        """Let a server of a file start as it is configured now. Raises UsageError for an unknown name."""
+        """Approve a server from a file with its current configuration. Raises UsageError for an unknown name."""
         self._known(name).connection.approve()
 
     def described(self, name: str) -> Mapping[str, tuple[str, str]]:
-        """Return the description and the arguments of a server's tools, by name. Raises UsageError if it is unknown."""
+        """Return the description and the arguments of each tool of a server. Raises UsageError for an unknown name."""
         return {one.name: (one.description or "", _arguments(one.input_schema)) for one in self._known(name).tools}
 
     def logs(self, name: str) -> tuple[LogLine, ...]:
@@ -287,11 +290,17 @@ class McpServers:
         return tuple(self._known(name).connection.requests.log)
 
     async def prompts(self, name: str | None = None) -> list[Prompt]:
-        """List the prompts of a server, or of all. Raises UsageError for an unknown name, and ServerError."""
+        """Return the prompts of a server, or of all servers.
+
+        Raises UsageError for an unknown name, and ServerError if a server fails.
+        """
         return await self._listing("prompts", content.list_prompts, name)
 
     async def prompt(self, name: str, prompt: str, arguments: Mapping[str, str]) -> tuple[Message, ...]:
-        """Return a server's prompt, filled in. Raises UsageError for an unknown server, and ServerError."""
+        """Return a prompt of a server with its arguments filled in.
+
+        Raises UsageError for an unknown server, and ServerError if the server fails.
+        """
         connection = self._known(name).connection
         answer = await connection.ask_for(
             f"give the prompt {prompt!r}", lambda client: client.get_prompt(prompt, dict(arguments))
@@ -299,24 +308,31 @@ class McpServers:
         return content.to_messages(answer)
 
     async def resources(self, name: str | None = None) -> list[ResourceEntry]:
-        """List the resources and templates of a server, or of all. Raises UsageError and ServerError."""
+        """Return the resources and resource templates of a server, or of all servers.
+
+        Raises UsageError for an unknown name, and ServerError if a server fails.
+        """
         return await self._listing("resources", content.list_resources, name)
 
     async def read(self, name: str, uri: str) -> tuple[Content, ...]:
-        """Read a resource of a server by its URI. Raises UsageError for an unknown server, and ServerError."""
+        """Read a resource of a server by its URI.
+
+        Raises UsageError for an unknown server, and ServerError if the server fails.
+        """
         connection = self._known(name).connection
         answer = await connection.ask_for(f"read {uri!r}", lambda client: client.read_resource(uri))
         return content.to_contents(answer.contents)
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools of all servers, in the order of the servers, connecting them if needed.
+        """Return the tools of all servers, in the order of the servers, connecting to the servers if needed.
 
-        Raises ServersUnreachable, which has the tools of the others, after all were tried, if any cannot be reached.
+        If a server cannot be reached, the others are still tried; then raises ServersUnreachable, which has the tools
+        of the others.
         """
         return await self._tools([server for server in self._servers.values() if not server.away])
 
     async def listed(self) -> tuple[Sequence[Tool], Sequence[str]]:
-        """Return the tools of the servers that are connected, and the names of the others."""
+        """Return the tools of the connected servers, and the names of the servers that are not connected."""
         servers = [server for server in self._servers.values() if not server.away]
         ready = [server for server in servers if server.connection.state == "ready"]
         return await self._tools(ready), [one.connection.name for one in servers if one not in ready]
@@ -324,43 +340,45 @@ class McpServers:
     async def _tools(self, servers: Sequence[_ListedServer]) -> Sequence[Tool]:
         outcomes = await asyncio.gather(*(server.list_for_turn() for server in servers), return_exceptions=True)
         usable: dict[Connection, list[types.Tool]] = {}
-        failed: dict[Connection, ServerError] = {}
+        errors: dict[Connection, ServerError] = {}
         for server, outcome in zip(servers, outcomes, strict=True):
             match outcome:
                 case ServerError():
-                    failed[server.connection] = outcome
+                    errors[server.connection] = outcome
                 case BaseException():
                     raise outcome
                 case _:
                     usable[server.connection] = outcome
-        shown = names.visible({one.name: [tool.name for tool in tools] for one, tools in usable.items()})
-        tools = [_tool(one, shown[one.name, tool.name], tool) for one, tools in usable.items() for tool in tools]
-        if failed:
-            message = "\n".join(map(str, failed.values()))
-            raise ServersUnreachable(message, tools, [one.with_remedy(error) for one, error in failed.items()])
+        visible_names = names.visible({one.name: [tool.name for tool in tools] for one, tools in usable.items()})
+        tools = [
+            _tool(one, visible_names[one.name, tool.name], tool) for one, tools in usable.items() for tool in tools
+        ]
+        if errors:
+            message = "\n".join(map(str, errors.values()))
+            raise ServersUnreachable(message, tools, [one.with_remedy(error) for one, error in errors.items()])
         return tools
 
     @property
     def notices(self) -> Sequence[str]:
-        """What the user should know of the tools that were listed last: those left out, keywords that were dropped."""
+        """Notices for the user about the tools in the last lists: unusable tools, and keywords that were removed."""
         return [words for server in list(self._servers.values()) if not server.away for words in server.notices]
 
     async def aclose(self) -> None:
-        """Disconnect all servers, concurrently; `tools` would connect them again."""
+        """Disconnect all servers, concurrently. Calling `tools` connects them again."""
         await asyncio.gather(*(server.connection.aclose() for server in list(self._servers.values())))
 
     async def _listing(
         self, what: str, ask: "Callable[[Client, str], Awaitable[list[T]]]", name: str | None
     ) -> list[T]:
-        found: list[T] = []
+        entries: list[T] = []
         present = [one for one in self._servers.values() if not one.away]
         for one in present if name is None else [self._known(name)]:
             alias = one.connection.name
-            found += await one.connection.ask_for(f"list its {what}", lambda client, alias=alias: ask(client, alias))
-        return found
+            entries += await one.connection.ask_for(f"list its {what}", lambda client, alias=alias: ask(client, alias))
+        return entries
 
     async def _connect(self, server: _ListedServer) -> None:
-        """Connect a server that was added. Raises ServerError, which names the commands that mend it."""
+        """Connect to a server that was added. Raises ServerError, whose message has the commands that can fix it."""
         try:
             await server.list()
         except ServerError as error:
@@ -380,18 +398,18 @@ class McpServers:
 
     def _known(self, name: str) -> _ListedServer:
         if name not in self._servers:
-            known = ", ".join(self._servers) or "there are none"
-            raise UsageError(f"There is no server {name!r}.{did_you_mean(name, self._servers)} Servers: {known}.")
+            names = ", ".join(self._servers) or "there are none"
+            raise UsageError(f"There is no server {name!r}.{did_you_mean(name, self._servers)} Servers: {names}.")
         return self._servers[name]
 
 
 def _arguments(schema: Mapping[str, Any]) -> str:
-    """Return the arguments of a schema, one a line: name, type, and description."""
-    properties, required = schema.get("properties"), schema.get("required") or ()
+    """Return the arguments of a schema as text, one per line: name, type and description."""
+    properties, required_names = schema.get("properties"), schema.get("required") or ()
     lines: list[str] = []
     for name, about in cast("dict[str, Any]", properties).items() if isinstance(properties, dict) else ():
         facts = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
-        optional = "" if name in required else ", optional"
+        optional = "" if name in required_names else ", optional"
         description = facts.get("description")
         lines.append(f"{name}: {facts.get('type', 'any')}{optional}{f'. {description}' if description else ''}")
     return "\n".join(lines)
@@ -399,23 +417,23 @@ def _arguments(schema: Mapping[str, Any]) -> str:
 
 def _state(server: _ListedServer) -> ServerState:
     connection = server.connection
-    offered = tuple(tool.name for tool in server.tools if not server.is_disabled(tool.name))
-    away = tuple(tool.name for tool in server.tools if server.is_disabled(tool.name))
+    offered_names = tuple(tool.name for tool in server.tools if not server.is_disabled(tool.name))
+    disabled_names = tuple(tool.name for tool in server.tools if server.is_disabled(tool.name))
     client = connection.connected
     info = client.server_info if client else None
     return ServerState(
         connection.name,
         connection.state,
-        len(offered),
+        len(offered_names),
         server.left_out,
         connection.error,
         connection.stderr,
-        away,
+        disabled_names,
         describe(connection.config),
         one_line(f"{info.title or info.name} {info.version or ''}", 200) if info else "",
         client.protocol_version if client else "",
         content.clean_lines((client.instructions or "")[: limits.INSTRUCTIONS]) if client else "",
-        offered,
+        offered_names,
         connection.config.allow,
         tuple(server.names),
         server.dropped,
@@ -423,22 +441,22 @@ def _state(server: _ListedServer) -> ServerState:
 
 
 def _some(items: Sequence[str]) -> str:
-    """Return the first of several things, and how many more there are."""
+    """Return the first items of a list as text, with the number of the other items."""
     more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
     return one_line("; ".join(items[:SHOWN]), LONGEST_NOTICE) + more
 
 
-def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str], dict[str, list[str]]]":
-    """Return the usable tools, without duplicates, the others with the reasons, and what was dropped from schemas."""
+def _usable(listing: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str], dict[str, list[str]]]":
+    """Return the usable tools without duplicates, the reasons against other tools, and the removed schema keywords."""
     left_out: dict[str, str] = {}
-    dropped: dict[str, list[str]] = {}
+    dropped_keywords: dict[str, list[str]] = {}
     usable: dict[str, types.Tool] = {}
     check = mends.PatternCheck()
-    for tool in listed:
+    for tool in listing:
         if tool.name in usable:
             continue
         try:
-            schema, meaningless = mends.mend(tool.input_schema, check)
+            schema, keywords = mends.mend(tool.input_schema, check)
         except RecursionError:
             left_out[one_line(tool.name, 80)] = f"The schema of {tool.name} is nested too deeply."
             continue
@@ -446,9 +464,9 @@ def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str
             left_out[one_line(tool.name, 80)] = reason
             continue
         usable[tool.name] = tool.model_copy(update={"input_schema": schema})
-        if meaningless:
-            dropped[tool.name] = meaningless
-    return list(usable.values()), left_out, dropped
+        if keywords:
+            dropped_keywords[tool.name] = keywords
+    return list(usable.values()), left_out, dropped_keywords
 
 
 def _unusable(name: str, schema: Mapping[str, Any]) -> str | None:
@@ -459,16 +477,20 @@ def _unusable(name: str, schema: Mapping[str, Any]) -> str | None:
     return check_schema(name, schema)
 
 
-def _tool(connection: Connection, shown: str, tool: "types.Tool") -> Tool:
+def _tool(connection: Connection, visible_name: str, tool: "types.Tool") -> Tool:
     description = content.clean_lines((tool.description or tool.title or "")[: limits.TOOL_DESCRIPTION])
     definition = ToolDef(
-        shown, description, tool.input_schema, server=connection.name, own_name="" if shown == tool.name else tool.name
+        visible_name,
+        description,
+        tool.input_schema,
+        server=connection.name,
+        own_name="" if visible_name == tool.name else tool.name,
     )
     ask = not any(fnmatchcase(tool.name, pattern) for pattern in connection.config.allow)
 
     async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
         answer: Any = await connection.call(tool.name, call.arguments, context)
-        # In a thread: cleaning millions of characters takes too long for the engine's loop.
+        # Convert the answer in a thread: cleaning millions of characters would block the engine's loop too long.
         return await asyncio.to_thread(content.to_result, call, answer)
 
     trusted = connection.config.trust

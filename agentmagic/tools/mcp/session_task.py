@@ -1,7 +1,7 @@
-"""One session with a server: a task of its own enters the mcp library's client, waits for the end, and leaves it.
+"""One session with a server, owned by a task that enters the mcp library's client, waits for the end, and leaves it.
 
-The library's `Client` fails if another task leaves it than entered it, and cancels the task that entered when the
-transport breaks. So one task owns it; requests come from any task.
+The library's `Client` must be entered and left by the same task, and cancels that task when the transport breaks. So
+one task owns the client; any other task can send requests with it.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SessionState = Literal["starting", "ready", "died", "failed"]
 
-LOG_LEVEL = "info"  # the least important log lines that a server is asked for
-MODE = "auto"  # the client settles on a protocol by what the server speaks; a test forces the older one
+LOG_LEVEL = "info"  # Servers are asked for log lines of this level and above.
+MODE = "auto"  # The client chooses the protocol version that the server speaks. A test forces the older version.
 
 
 def warm() -> None:
-    """Import the mcp library, which takes a second; a thread may call this before the library is needed.
+    """Import the mcp library, which takes about a second. A thread can call this before the library is needed.
 
     Raises MissingExtra if the library is not installed.
     """
@@ -50,16 +50,16 @@ def warm() -> None:
     except ImportError as error:
         raise MissingExtra("MCP servers", "mcp") from error
     for name in ("mcp", "client"):
-        # The library logs what servers send wrong, with tracebacks. Without a handler Python prints them into the cell.
+        # The library logs invalid messages of servers with tracebacks. Without a handler, Python prints them in cells.
         logging.getLogger(name).addHandler(logging.NullHandler())
 
 
 class SessionTask:
-    """A session from entering to leaving; it begins when it is made, on the event loop, and only once.
+    """One session with a server, from start to end. It starts when the object is created, on the running event loop.
 
-    `state` is "failed" if the session never was ready and "died" if it was; `error` says why. `on_change` is called
-    with the session when they change, `on_tools_changed` when the server says that its tools did. `unwatched` means
-    that the server will not say so any more.
+    `state` is "failed" if the session never became ready, and "died" if it ended after it was ready; `error` is the
+    reason. `on_change` is called with the session when `state` and `error` change, and `on_tools_changed` when the
+    server reports that its tools changed. `unwatched` means that the server does not report such changes any more.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SessionTask:
         self.error = ""
         self.tail = stdio.Tail()
         self.filter = MessageFilter()
-        # A server of this process tells only the listeners of the thread that changed its tools.
+        # An in-process server notifies only listeners in the thread that changes its tools.
         self.unwatched = isinstance(config.transport, InProcess)
         self._config = config
         self._requests = requests
@@ -83,45 +83,45 @@ class SessionTask:
         self._authorization = Authorization(grant, self._pending) if grant else None
         self._on_change = on_change
         self._on_tools_changed = on_tools_changed
-        # The thread of a server of this process; None for others.
+        # The thread in which an in-process server runs; None for other servers.
         self._thread = UserLoop() if isinstance(config.transport, InProcess) else None
         self._left_call = False
         self._expired = False
         self._end = asyncio.Event()
         self._calls: set[asyncio.Task[Any]] = set()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        # Take the exception: if no caller waits any more, asyncio would report it as never retrieved.
+        # Retrieve the exception: if no caller waits any more, asyncio would log it as never retrieved.
         self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
-        # An empty context, so that the session outlives the cell that opened it and sees none of its variables.
+        # The context is empty: the session outlives the cell that opened it, and must not see its context variables.
         name = f"agentmagic-mcp-{self._pending.server}"
         self.owner = asyncio.create_task(self._own(), name=name, context=contextvars.Context())
 
     @property
     def over(self) -> bool:
-        """Whether the session cannot be used any more."""
+        """Whether the session has ended or expired, so that it accepts no further requests."""
         return self._expired or self._end.is_set() or self.owner.done()
 
     @property
     def declined(self) -> bool:
-        """Whether the user was asked to authorize us and did not."""
+        """Whether the user was asked to authorize agentmagic with the server, and did not do so."""
         return self._authorization is not None and self._authorization.in_vain != ""
 
     @property
     def unauthorized(self) -> str:
-        """Why the server gave us no token for the last request, "" if it gave one or wants none."""
+        """Why there was no valid token for the last request; "" if there was one, or the server needs no token."""
         return self._authorization.problem if self._authorization else ""
 
     @property
     def client(self) -> "Client":
-        """The library's client, once it is ready."""
+        """The mcp library's client. Raises InvalidStateError before the session is ready."""
         return self._ready.result()
 
     async def until_ready(self) -> None:
-        """Wait until the session can be used. Raises ServerError if it fails."""
+        """Wait until the session is ready. Raises ServerError if it fails to start."""
         await asyncio.shield(self._ready)
 
     async def check(self) -> None:
-        """End the session if a call that was given up still blocks the thread of a server of this process."""
+        """End the session if a cancelled call still blocks the thread of an in-process server."""
         if self._thread is not None and self._left_call:
             self._left_call = False
             if not await self._thread.answers():
@@ -129,9 +129,9 @@ class SessionTask:
                 self.end()
 
     async def answered(self, answer: Awaitable[T]) -> T:
-        """Wait for an answer in a task that the owner cancels, so that a stuck transport cannot hold the caller.
+        """Await `answer` in a task that is cancelled when the session ends, so that a stuck transport cannot block.
 
-        Raises the error of `answer`, and ConnectionAbortedError if the session ended first.
+        Raises the exception of `answer`, or ConnectionAbortedError if the session ends first.
         """
         task = asyncio.ensure_future(answer)
         self._calls.add(task)
@@ -147,20 +147,20 @@ class SessionTask:
         return task.result()
 
     def expire(self) -> None:
-        """Make no more calls in the session, because the server does not know it any more."""
+        """Mark the session as expired: the server does not know it any more, so no further calls are sent in it."""
         self._expired = True
 
     async def settle(self) -> None:
-        """Wait for the calls of a session that has expired, `CLOSE_SECONDS` at most: the server may answer each."""
+        """Wait up to `CLOSE_SECONDS` for the open calls of an expired session, which the server may still answer."""
         if self._expired and self._calls:
             await asyncio.wait(tuple(self._calls), timeout=limits.CLOSE_SECONDS)
 
     def end(self) -> None:
-        """Do not use the session any more; its owner leaves it."""
+        """Tell the owner task to end the session; return at once."""
         self._end.set()
 
     async def leave(self) -> None:
-        """End the session and wait until it is left, `CLOSE_SECONDS` and `CANCEL_SECONDS` at most."""
+        """End the session and wait until the client is closed, at most `CLOSE_SECONDS` plus `CANCEL_SECONDS`."""
         self.end()
         if not self._ready.done():
             self.owner.cancel()
@@ -168,20 +168,20 @@ class SessionTask:
         if not self.owner.done():
             self.owner.cancel()
             await asyncio.wait((self.owner,), timeout=limits.CANCEL_SECONDS)
-        self._fail("it was disconnected")  # an owner that was cancelled before its first step has not done so
+        self._fail("it was disconnected")  # An owner that was cancelled before its first step has not called this.
 
     def unusable(self, reason: str) -> ServerError:
-        """Return the error that the server cannot be used, with its last words."""
-        words = self.tail.gist()
-        last = f" Its last words: {words}" if words else ""
+        """Return a ServerError that the server cannot be used, with the last lines of its output."""
+        output = self.tail.gist()
+        last = f" Its last words: {output}" if output else ""
         return ServerError(redact(f"The MCP server {self._pending.server!r} cannot be used: {reason}.{last}"))
 
     def reason(self, error: Exception) -> str:
-        """Return in words why the server cannot be used."""
+        """Return a phrase that says why the server cannot be used."""
         return self.unauthorized or server_errors.reason(self._config.transport, error)
 
     async def _own(self) -> None:
-        """Enter the client, wait for the end, leave the client."""
+        """Enter the client, wait until the session should end, and leave the client. The owner task runs this."""
         patience = Timer(self._config.connect_timeout, self._give_up)
         reason = "it ended"
         try:
@@ -209,7 +209,7 @@ class SessionTask:
                 call.cancel()
 
     async def _enter(self, entering: AsyncExitStack, transport: Transport) -> "Client":
-        """Enter a client; an address that ends in "/sse" is tried as that of an old server too."""
+        """Enter a client and return it. If that fails for a URL that ends in "/sse", try the older SSE transport."""
         try:
             return await entering.enter_async_context(self._client(transport))
         except Exception as error:
@@ -221,7 +221,7 @@ class SessionTask:
                 raise error from None
 
     def _client(self, transport: Transport) -> "Client":
-        """Return a client, to be entered once."""
+        """Return a new client, which can be entered once."""
         from mcp import Client, types
 
         async def on_message(message: Any) -> None:
@@ -235,8 +235,8 @@ class SessionTask:
                 auth = self._authorization.as_auth() if self._authorization else None
                 server = filtered(http_transport.connect(address, auth), self.filter)
             case InProcess(server=server):
-                server = getattr(server, "_lowlevel_server", server)  # of an MCPServer
-                if self._thread and hasattr(server, "create_initialization_options"):  # else it is a transport
+                server = getattr(server, "_lowlevel_server", server)  # An MCPServer wraps the server object.
+                if self._thread and hasattr(server, "create_initialization_options"):  # Other objects are transports.
                     server = _in_thread(server, self._thread)
             case Unreadable(problem=problem):
                 raise ConfigError(problem)
@@ -250,18 +250,18 @@ class SessionTask:
         )
 
     async def _watch_tools(self, client: "Client") -> None:
-        """Listen for changed tools; the protocol of 2026-07-28 sends them only to clients that listen."""
-        offered = client.server_capabilities.tools
-        if offered is None or not offered.list_changed or not _is_modern(client):
+        """Listen for changes of the tools: a server with protocol 2026-07-28 sends them only to clients that listen."""
+        capability = client.server_capabilities.tools
+        if capability is None or not capability.list_changed or not _is_modern(client):
             return
-        with suppress(Exception):  # refused, or lost midway: then the tools are listed each time
+        with suppress(Exception):  # If listening fails or ends, `unwatched` makes each turn list the tools again.
             async with client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
                     self._on_tools_changed()
         self.unwatched = True
 
     def _give_up(self) -> None:
-        """Fail at once: winding the server down may take seconds more."""
+        """Report at once that the start took too long, and end the session, which can take more seconds."""
         if self._ready.done():
             return
         self._fail(f"it did not answer within {self._config.connect_timeout:g} s")
@@ -269,7 +269,7 @@ class SessionTask:
         self.owner.cancel()
 
     def _fail(self, reason: str) -> None:
-        """Set the final state; the first reason counts."""
+        """Set the final state with its reason. Later calls have no effect."""
         if self.state == "ready":
             self._become("died", str(self.unusable(reason)))
         elif self.state == "starting":
@@ -289,7 +289,7 @@ BLOCKED = (
 
 
 class _Sender(MessageStream):
-    """The sending end of a stream whose receiver belongs to another event loop."""
+    """The sending end of a stream. The receiver reads it on another event loop."""
 
     def __init__(self, inner: "MemoryObjectSendStream[Any]", loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(inner)
@@ -305,35 +305,38 @@ class _Sender(MessageStream):
         import anyio
 
         def work() -> None:
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the receiver has left
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # The receiver has closed the stream.
                 function(*arguments)
 
-        with suppress(RuntimeError):  # its loop is closed
+        with suppress(RuntimeError):  # The receiver's loop is closed.
             self._loop.call_soon_threadsafe(work)
 
 
 @asynccontextmanager
 async def _in_thread(server: "Server[Any]", thread: UserLoop) -> AsyncGenerator["TransportStreams"]:
-    """Run a server of this process in a thread, where a tool that blocks stops nothing else. Yield streams to it."""
+    """Run an in-process server in a thread of its own, so that a blocking tool blocks only this server.
+
+    Yield the streams from and to the server.
+    """
     import anyio
 
     here = asyncio.get_running_loop()
     to_client, from_server = anyio.create_memory_object_stream[Any](math.inf)
     to_server, from_client = anyio.create_memory_object_stream[Any](math.inf)
-    started: asyncio.Future[asyncio.AbstractEventLoop] = here.create_future()
+    server_loop: asyncio.Future[asyncio.AbstractEventLoop] = here.create_future()
 
     async def serve() -> None:
-        here.call_soon_threadsafe(started.set_result, asyncio.get_running_loop())
+        here.call_soon_threadsafe(server_loop.set_result, asyncio.get_running_loop())
         async with _Sender(to_client, here) as answers:
             await server.run(from_client, answers, server.create_initialization_options())
 
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(thread.run(serve, "the server", void))
-        requests = _Sender(to_server, await started)
+        requests = _Sender(to_server, await server_loop)
         try:
             yield from_server, requests
         finally:
-            await requests.aclose()  # a server ends when its input does
+            await requests.aclose()  # A server ends when its input stream is closed.
             if await thread.answers():
                 await asyncio.wait([serving], timeout=limits.EXIT_SECONDS)
             serving.cancel()
@@ -341,18 +344,18 @@ async def _in_thread(server: "Server[Any]", thread: UserLoop) -> AsyncGenerator[
 
 
 async def _ask_for_log(client: "Client") -> None:
-    """Ask a server of the older protocols for its log; later ones are asked with each request."""
+    """Ask a server with an older protocol for its log. With newer protocols, each request asks for it."""
     from mcp import types
 
     if client.server_capabilities.logging is None or _is_modern(client):
         return
     request = types.SetLevelRequest(params=types.SetLevelRequestParams(level=LOG_LEVEL))
-    with suppress(Exception):  # a server that refuses keeps its log to itself
+    with suppress(Exception):  # If the server refuses, there is no log.
         await client.session.send_request(request, types.EmptyResult)
 
 
 async def _accept(name: str, result: "types.CallToolResult") -> None:
-    """Replace the library's check of a result's schema: a pattern from the server could hold the GIL for seconds."""
+    """Accept any result, in place of the library's schema check: a server's pattern could hold the GIL for seconds."""
 
 
 def _is_modern(client: "Client") -> bool:

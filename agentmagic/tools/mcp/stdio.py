@@ -1,8 +1,8 @@
-"""A server as a child process: MCP messages are lines of JSON on its standard input and output.
+"""Runs a server as a child process: MCP messages are lines of JSON on its standard input and output.
 
-The process is started and ended as the mcp library does it, with its tree of children. The pipes are read here, because
-a server may do anything: print a banner, send a line of 50 MB (the library needs 79 s for it), send bytes that are not
-UTF-8, flood its stderr, or refuse to end. Reading is linear in the size of a line, and bounded.
+The process and its children are started and ended as in the mcp library. This module reads the pipes itself, because a
+server can do anything: print a banner, send a line of 50 MB (for which the library needs 79 s), send bytes that are not
+UTF-8, flood its stderr, or refuse to end. The time to read a line is linear in its size, and the memory is limited.
 """
 
 import asyncio
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     Outgoing = MemoryObjectReceiveStream[SessionMessage]
     Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
-# JSON-RPC error codes: one of ours, from the range left to implementations, and the standard one for broken JSON.
+# JSON-RPC error codes: TOO_LONG is our own, in the range for implementations; UNREADABLE is the standard parse error.
 TOO_LONG = -32010
 UNREADABLE = -32700
 
-# Where the network is reached through a proxy or an authority of its own, no server works without these.
+# Servers need these variables in networks with a proxy or with their own certificate authority.
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 NETWORK = (*_PROXIES, *map(str.lower, _PROXIES), *_CERTIFICATES)
 
-_UNSENT = 256  # messages that wait for a server that has stopped reading
+_UNSENT = 256  # Messages that are buffered for a server that has stopped reading.
 
-# An escaped backslash, a surrogate pair, or half of one.
+# Matches an escaped backslash, a surrogate pair, or half of a pair.
 _SURROGATES = re.compile(
     rb"\\\\|\\u[dD](?:[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[89a-fA-F][0-9a-fA-F]{2})"
 )
@@ -63,7 +63,8 @@ _ID_AT_END = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 def repair(text: bytes) -> bytes:
     r"""Return JSON with each half of a surrogate pair ("\ud83d") replaced by U+FFFD.
 
-    A program that cuts a text inside an emoji writes such halves, and the JSON parser refuses the whole text for one.
+    A program that cuts a text inside an emoji writes such halves, and the JSON parser then refuses the whole text. A
+    text over `REPAIRED_BYTES` is returned unchanged.
     """
     if len(text) > limits.REPAIRED_BYTES or not (rb"\ud" in text or rb"\uD" in text):
         return text
@@ -71,23 +72,26 @@ def repair(text: bytes) -> bytes:
 
 
 def answered_request(head: bytes, tail: bytes) -> int | str | None:
-    """Return the id of the request that a message answers, from both its ends; None if it is no answer."""
-    found = _ID_AT_START.match(head) or (_ANSWER_AT_START.match(head) and _ID_AT_END.search(tail))
-    if not found:
+    """Return the id of the request that a message answers, or None if the message is not an answer.
+
+    `head` and `tail` are the two ends of the message, in one of which the id is.
+    """
+    match = _ID_AT_START.match(head) or (_ANSWER_AT_START.match(head) and _ID_AT_END.search(tail))
+    if not match:
         return None
-    identifier = found[1].decode("utf-8", "replace")
+    identifier = match[1].decode("utf-8", "replace")
     return identifier[1:-1] if identifier.startswith('"') else int(identifier)
 
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """A line over a limit; `request` is the id of the request that it answers, if that could be found."""
+    """A line over a limit; `request` is the id of the request that it answers, or None if the id was not found."""
 
     request: int | str | None
 
 
 class Lines:
-    """Cuts a stream of bytes into lines, in linear time and bounded memory."""
+    """Splits a stream of bytes into lines, in linear time and with limited memory."""
 
     def __init__(self, longest: int | None = None) -> None:
         self._longest = longest or limits.MESSAGE_BYTES
@@ -109,13 +113,13 @@ class Lines:
         self._size += len(part)
         if self._values is not None:
             self._values.feed(part)
-        elif self._size > limits.MESSAGE_VALUES:  # fewer bytes cannot hold too many values
+        elif self._size > limits.MESSAGE_VALUES:  # Fewer bytes cannot contain too many values.
             self._values = limits.ValueCounter()
             self._values.feed(b"".join(self._parts))
-        if self._is_over():  # keep only the ends, in which the request may be named
-            joined = b"".join(self._parts)
-            self._head = self._head or joined[: limits.MESSAGE_ENDS]
-            self._parts = [joined[-limits.MESSAGE_ENDS :]]
+        if self._is_over():  # Keep only the two ends, one of which may have the id of the request.
+            data = b"".join(self._parts)
+            self._head = self._head or data[: limits.MESSAGE_ENDS]
+            self._parts = [data[-limits.MESSAGE_ENDS :]]
 
     def _is_over(self) -> bool:
         return self._size > self._longest or (self._values is not None and self._values.too_many)
@@ -128,39 +132,40 @@ class Lines:
 
 
 class Tail:
-    """Keeps the end of a server's stderr, and of what it printed on stdout that is no message."""
+    """Keeps the last bytes of a server's stderr, and of the lines on its stdout that are not messages."""
 
     def __init__(self, size: int = limits.STDERR_BYTES) -> None:
         self._size = size
         self._bytes = bytearray()
 
     def write(self, data: bytes) -> None:
-        """Add to the end and forget what is too old."""
+        """Append bytes, and remove the oldest ones."""
         self._bytes += data[-self._size :]
         del self._bytes[: -self._size]
 
     def text(self) -> str:
-        """Return all that is kept, safe to show; secrets are blanked here, before a caller cuts one in two."""
+        """Return the kept bytes as safe text. Secrets are blanked here, before a caller can cut a secret in two."""
         return redact(clean(bytes(self._bytes).decode("utf-8", "replace")).strip())
 
     def gist(self, lines: int = 3, most: int = 300) -> str:
-        """Return the last lines that begin at the margin, so that of a traceback its last line is left."""
-        said = [line.strip() for line in self.text().splitlines() if line[:1].strip()]
-        return " / ".join(line for line in said[-lines:] if not line.startswith("Traceback "))[-most:]
+        """Return the last lines that are not indented: of a traceback, this is the last line."""
+        texts = [line.strip() for line in self.text().splitlines() if line[:1].strip()]
+        return " / ".join(line for line in texts[-lines:] if not line.startswith("Traceback "))[-most:]
 
 
 @asynccontextmanager
 async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> AsyncGenerator["Streams"]:
-    """Start the program and yield the streams of its messages; the program is gone when the block is left.
+    """Start the program and yield the streams of messages from and to it. The program is ended after the block.
 
-    `on_end` is called when the program or its output ends. Raises OSError or ValueError if it cannot be started.
+    `on_end` is called when the program or its output ends. Raises OSError or ValueError if the program cannot start.
     """
     import anyio
     from mcp.shared.message import SessionMessage
 
-    process, mark = await start(program)  # no await from here to the task group: a cancellation would leak the process
+    # No await may follow before the task group: a cancellation there would leave the process running.
+    process, mark = await start(program)
     into, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
-    # Buffered: a server that has stopped reading must not hold up the notification that cancels its call.
+    # Buffered, so that a server that has stopped reading does not block the notification that cancels its call.
     outgoing, out = anyio.create_memory_object_stream[SessionMessage](_UNSENT)
 
     def end() -> None:
@@ -188,10 +193,10 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
 
 
 def locate(command: str, path: str | None = None) -> str | None:
-    """Return where a program is, None if it is on no folder of a PATH, by default that of this process.
+    """Return the path of a program, or None if it is not found. `path` is a PATH, by default that of this process.
 
-    Programs beside this Python are found too: a kernel's PATH often lacks its own environment. With conda on Windows
-    they are in a folder of their own.
+    The folders of this Python environment are searched too, because a kernel's PATH often lacks them. With conda on
+    Windows, the scripts are in a separate folder.
     """
     path = os.environ.get("PATH", os.defpath) if path is None else path
     folders = (path, str(Path(sys.executable).parent), sysconfig.get_path("scripts"))
@@ -199,17 +204,19 @@ def locate(command: str, path: str | None = None) -> str | None:
 
 
 def environment_of(program: Stdio) -> dict[str, str]:
-    """Return the variables of the entry of a program, and those by which this process reaches the network."""
+    """Return the variables in a program's entry, and the proxy and certificate variables of this process."""
     network = {name: os.environ[name] for name in NETWORK if name in os.environ}
-    if sys.platform == "win32":  # `Path` and `PATH` name one variable there; a program that got both would see either
+    # On Windows, `Path` and `PATH` are the same variable. A program that got both would see one of them at random.
+    if sys.platform == "win32":
         return {name.upper(): value for name, value in (network | dict(program.env)).items()}
     return network | dict(program.env)
 
 
 async def start(program: Stdio) -> "tuple[Process, str]":
-    """Start a program in a session of its own, or on Windows in a Job Object; return its mark too.
+    """Start a program in its own session, or on Windows in a Job Object. Return the process and its mark.
 
-    Raises OSError or ValueError.
+    The mark is a random text in the program's environment, by which its child processes are found. Raises OSError or
+    ValueError if the program cannot be started.
     """
     import anyio
     from mcp.client.stdio import get_default_environment
@@ -222,9 +229,9 @@ async def start(program: Stdio) -> "tuple[Process, str]":
     if sys.platform == "win32":
         from mcp.os.win32 import utilities
 
-        windows: Any = utilities.create_windows_process  # `errlog` may be PIPE too: it is only passed on
+        windows: Any = utilities.create_windows_process  # `errlog` accepts PIPE too.
         return await windows(command, list(program.args), environment, PIPE, program.cwd), mark
-    # In its own session an interrupt of the kernel does not reach the server.
+    # In its own session, the server does not get the kernel's interrupt.
     process = await anyio.open_process(
         [command, *program.args], env=environment, cwd=program.cwd, stderr=PIPE, start_new_session=True
     )
@@ -233,7 +240,7 @@ async def start(program: Stdio) -> "tuple[Process, str]":
 
 
 async def stop(process: "Process", mark: str) -> None:
-    """Close the input of a process, then end the process and all that it started."""
+    """Close the input of a process, then end the process and all processes that it started."""
     from mcp.os.posix.utilities import terminate_posix_process_tree
     from mcp.os.win32.utilities import close_process_job, terminate_windows_process_tree
 
@@ -246,29 +253,29 @@ async def stop(process: "Process", mark: str) -> None:
             await terminate_windows_process_tree(process)
         elif process.returncode is None:
             await terminate_posix_process_tree(process, limits.TERM_SECONDS)
-    finally:  # even if a cancellation cut the time short, and for children of a server that ended in time
+    finally:  # Also after a cancellation, and for child processes of a server that ended in time.
         if sys.platform == "win32":
             close_process_job(process)
         else:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # the leader's number is the group's
+                os.killpg(process.pid, signal.SIGKILL)  # The id of the leader is the id of the group.
             kill_marked(mark)
             guardian.release(process.pid)
 
 
 async def _watch(process: "Process", reader: "asyncio.Task[None]", end: Callable[[], None]) -> None:
-    """Call `end` when the output ends, or when the server ends although a child of it holds the output open."""
-    ended = asyncio.create_task(process.wait())
+    """Call `end` when the output ends, or when the server ends but one of its children keeps the output open."""
+    ending = asyncio.create_task(process.wait())
     try:
-        await asyncio.wait((reader, ended), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((reader, ending), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait((reader,), timeout=limits.LAST_OUTPUT_SECONDS)
     finally:
-        ended.cancel()
+        ending.cancel()
     end()
 
 
 async def _read(process: "Process", into: "Incoming", tail: Tail) -> None:
-    """Pass messages on until the output ends; a last line without a line end is a message too."""
+    """Pass on messages until the output ends. A last line without a line end is a message too."""
     lines, brake = Lines(), limits.Brake()
     async for chunk in cast("ByteReceiveStream", process.stdout):
         await _pass_on(lines.feed(chunk), into, tail, brake)
@@ -280,7 +287,7 @@ async def _pass_on(lines: Iterator[bytes | TooLong], into: "Incoming", tail: Tai
 
     for line in lines:
         if not into.statistics().open_receive_streams:
-            return  # the connection is being closed: the output is only drained, so that the server can end
+            return  # The connection is being closed. The output is read only so that the server can end.
         if (message := _message(line, tail)) is None:
             await brake.dropped()
             continue
@@ -289,7 +296,7 @@ async def _pass_on(lines: Iterator[bytes | TooLong], into: "Incoming", tail: Tai
 
 
 def _message(line: bytes | TooLong, tail: Tail) -> "SessionMessage | None":
-    """Return the message of a line, or an error in place of an answer that is dropped, or None."""
+    """Return the message in a line, an error message in place of an invalid answer, or None without a message."""
     from mcp.shared.message import SessionMessage
 
     if isinstance(line, TooLong):
@@ -314,23 +321,23 @@ def _parsed(line: bytes) -> "types.JSONRPCMessage":
     try:
         return parse(line)
     except ValueError:
-        if (repaired := repair(line)) == line:
+        if (repair_result := repair(line)) == line:
             raise
-        return parse(repaired)
+        return parse(repair_result)
 
 
-def _error(request: int | str | None, code: int, words: str) -> "SessionMessage | None":
+def _error(request: int | str | None, code: int, message: str) -> "SessionMessage | None":
     from mcp import types
     from mcp.shared.message import SessionMessage
 
     if request is None:
         return None
-    problem = types.ErrorData(code=code, message=words)
+    problem = types.ErrorData(code=code, message=message)
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request, error=problem))
 
 
 async def drain(process: "Process", tail: Tail) -> None:
-    """Keep the end of what a process writes to its stderr, until it closes that."""
+    """Read the stderr of a process until it is closed, and keep the last bytes in `tail`."""
     async for chunk in cast("ByteReceiveStream", process.stderr):
         tail.write(chunk)
 
@@ -343,4 +350,4 @@ async def _write(process: "Process", out: "Outgoing", end: Callable[[], None]) -
         async for item in out:
             await stdin.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
     except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        end()  # the server closed its input: it will answer no further request
+        end()  # The server closed its input, so it will not answer any further request.

@@ -1,4 +1,4 @@
-"""The tokens that servers granted: kept in the keyring of the system, or in memory if no keyring can be used."""
+"""Stores the tokens of servers: in the system's keyring, or in memory if no keyring can be used."""
 
 import asyncio
 import json
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SERVICE = f"{KEYRING_SERVICE}-mcp"  # the keyring lists the records under it; the user name is the server's URL
-PATIENCE = 10.0  # seconds; a locked keyring asks its owner, and waits for ever if the owner cannot see the question
+SERVICE = f"{KEYRING_SERVICE}-mcp"  # The service name in the keyring. The user name is the server's URL.
+PATIENCE = 10.0  # Seconds. A locked keyring asks the user, and waits forever if the user cannot see the question.
 
 _SECRET = frozenset({"access_token", "refresh_token", "id_token", "client_secret", "registration_access_token"})
 _log = logging.getLogger(__name__)
-_unkept: dict[str, str] = {}  # the records that no keyring took, by URL, until the process ends
+_unkept: dict[str, str] = {}  # Records that no keyring stored, by URL, until the process ends.
 
 
 class Grant:
-    """What a server granted: the token, and what is needed to refresh it. It is the library's `TokenStorage`."""
+    """The token of a server, and the data to refresh it. Implements the mcp library's `TokenStorage`."""
 
     def __init__(self, server: Http) -> None:
         self.server = server
@@ -51,32 +51,32 @@ class Grant:
         self.token = tokens
 
     async def get_client_info(self) -> "OAuthClientInformationFull | None":
-        """Return our registration with the authorization server."""
+        """Return this client's registration with the authorization server."""
         return self.client
 
     async def set_client_info(self, client_info: "OAuthClientInformationFull") -> None:
-        """Set our registration with the authorization server."""
+        """Set this client's registration with the authorization server."""
         self.client = client_info
 
     async def load(self) -> None:
-        """Read the stored record, if there is one that can be read."""
+        """Load the stored record. Do nothing if there is no valid record."""
         from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 
         record = await read(self.url)
         try:
-            kept: Any = json.loads(record or "{}")
-            hide(kept.get("token"), kept.get("client"))
-            token = OAuthToken.model_validate(kept["token"])
-            client = OAuthClientInformationFull.model_validate(kept["client"])
-            issuer = OAuthMetadata.model_validate(kept["issuer"]) if "issuer" in kept else None
-            resource = ProtectedResourceMetadata.model_validate(kept["resource"]) if "resource" in kept else None
-        except (AttributeError, KeyError, TypeError, ValueError):  # there is none, or it has another form
+            data: Any = json.loads(record or "{}")
+            hide(data.get("token"), data.get("client"))
+            token = OAuthToken.model_validate(data["token"])
+            client = OAuthClientInformationFull.model_validate(data["client"])
+            issuer = OAuthMetadata.model_validate(data["issuer"]) if "issuer" in data else None
+            resource = ProtectedResourceMetadata.model_validate(data["resource"]) if "resource" in data else None
+        except (AttributeError, KeyError, TypeError, ValueError):  # There is no record, or it is invalid.
             return
         self.token, self.client, self.issuer, self.resource = token, client, issuer, resource
 
     async def save(self) -> None:
         """Store the record."""
-        # Of the metadata only what a refresh needs, because some keyrings hold only a few kilobytes.
+        # Store only the metadata that a refresh needs, because some keyrings store only a few kilobytes.
         parts = (
             ("token", self.token, None),
             ("client", self.client, {"client_id", "client_secret", "token_endpoint_auth_method", "issuer"}),
@@ -92,14 +92,14 @@ class Grant:
 
 
 def grant_for(transport: Transport) -> Grant | None:
-    """Return an empty grant for a server over HTTP, or None if its entry has an Authorization header."""
+    """Return an empty grant for a server over HTTP, or None for another server or one with an Authorization header."""
     if not isinstance(transport, Http) or "authorization" in {name.lower() for name in transport.headers}:
         return None
     return Grant(transport)
 
 
 def hide(*records: object) -> None:
-    """Register the secrets in the answers of an authorization server."""
+    """Register the secrets in the responses of an authorization server, so that they are blanked."""
     for record in records:
         if isinstance(record, Mapping):
             for name, value in cast("Mapping[str, object]", record).items():
@@ -108,12 +108,12 @@ def hide(*records: object) -> None:
 
 
 async def read(url: str) -> str | None:
-    """Return the record of a server, or None."""
+    """Return the stored record of a server, or None."""
     return _unkept.get(url) or await _patiently(lambda keyring: keyring.get_password(SERVICE, url) or None, None)
 
 
 async def write(url: str, record: str) -> None:
-    """Store the record of a server; if no keyring takes it, it is kept in memory and a warning is logged."""
+    """Store the record of a server. If no keyring stores it, keep it in memory and log a warning."""
     _unkept[url] = record
     if await _patiently(lambda keyring: _put(keyring, url, record), instead=False):
         _unkept.pop(url, None)
@@ -128,17 +128,20 @@ async def forget(url: str) -> None:
 
 
 async def keyring_usable() -> bool:
-    """Return whether there is a keyring that says it can be used."""
+    """Return whether the system has a usable keyring."""
     return await _patiently(lambda keyring: keyring.get_keyring().priority > 0, instead=False)
 
 
 def _put(keyring: Any, url: str, record: str) -> bool:
     keyring.set_password(SERVICE, url, record)
-    return keyring.get_password(SERVICE, url) == record  # some backends accept a record and store nothing
+    return keyring.get_password(SERVICE, url) == record  # Some backends accept a record without storing it.
 
 
 async def _patiently(use: Callable[[Any], T], instead: T) -> T:
-    """Use the keyring in a thread; return `instead` if it is missing, locked, broken, silent or not allowed."""
+    """Call `use` with the keyring library in a thread, and return its value.
+
+    Return `instead` if the keyring is missing, locked, broken, too slow or not allowed.
+    """
     if class_settings().keyring is False:
         return instead
     try:

@@ -1,7 +1,7 @@
-"""The servers of configuration files that the user has let start; kept between sessions.
+"""Stores which servers from configuration files the user has approved, across sessions.
 
-A project's file says what to run on this machine, and may come from a download. So each of its entries is shown in full
-once, and again after any change.
+A project's file can name any program to run on this machine, and the file may be downloaded. So each of its entries is
+shown to the user in full once, and again after each change.
 """
 
 from collections.abc import Iterator
@@ -26,16 +26,16 @@ from agentmagic.tools.mcp.config import (
 
 
 class TrustStore(ApprovalFile):
-    """Keeps which entries of configuration files may start, by the hash of the whole entry."""
+    """The file with the approved entries of configuration files, by the hash of the whole entry."""
 
     def approved(self, origin: Origin) -> bool:
         """Return whether exactly this entry was approved."""
         return origin.digest in self.read()
 
     def approve(self, server: str, config: ServerConfig) -> None:
-        """Store that the user let this entry start, in the place of an earlier entry of the same name.
+        """Store the user's approval of this entry. It replaces an earlier entry of the same name and file.
 
-        Raises ServerError if the file cannot be written.
+        Raises ServerError if the approval cannot be written.
         """
         if (origin := config.origin) is None:
             return
@@ -49,12 +49,12 @@ class TrustStore(ApprovalFile):
             ) from None
 
     def before(self, server: str, origin: Origin) -> str:
-        """Return the entry that was approved before for this name in this file, or ""."""
+        """Return the text of the entry that was approved before under this name in this file, or ""."""
         return str(self.entry_before({"server": server, "file": str(origin.file)}).get("command", ""))
 
 
 def describe(config: ServerConfig) -> str:
-    """Return on one line what would be started or reached, secrets blanked."""
+    """Return the command or URL of a server on one line, with secrets blanked."""
     match config.transport:
         case Stdio(command=command, args=args, env=env, cwd=cwd):
             settings = [f"{name}={_safe(name, value)}" for name, value in env.items()]
@@ -70,26 +70,26 @@ def describe(config: ServerConfig) -> str:
 
 
 def _safe(name: str, value: str) -> str:
-    """Return the value of a variable or header as it may be shown."""
+    """Return the value of a variable or header, with secrets blanked."""
     return BLANK if is_secret_name(name) or is_random(value) else redact(value, name=name)
 
 
 def _line(text: str) -> str:
-    """Return a text on one line, secrets blanked and nothing hidden."""
+    """Return a text on one line, with secrets blanked and invisible characters made visible."""
     return reveal(redact(text), strictly=True)
 
 
 def question(server: str, config: ServerConfig, store: TrustStore) -> str:
-    """Return what the user has to approve: the whole entry, the file that names it, and the entry before."""
+    """Return the text that the user must approve: the whole entry, its file, and the entry that it replaces, if any."""
     if (origin := config.origin) is None:
         return describe(config)
     before = store.before(server, origin)
-    changed = f"\nIt has changed. Before it was: {before}" if before else ""
-    return f"{entry_of(config)}\nThe file {reveal(str(origin.file), strictly=True)} names it.{changed}"
+    change = f"\nIt has changed. Before it was: {before}" if before else ""
+    return f"{entry_of(config)}\nThe file {reveal(str(origin.file), strictly=True)} names it.{change}"
 
 
 def entry_of(config: ServerConfig) -> str:
-    """Return all that an entry asks for, a line each: what would be started or reached, and with what."""
+    """Return everything that an entry requests, one item per line: the command or URL, then its settings."""
     return "\n".join((describe(config), *map(_line, _terms(config))))
 
 

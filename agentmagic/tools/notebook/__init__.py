@@ -1,4 +1,4 @@
-"""The notebook as a source of tools: look at its variables and cells, and run code in it."""
+"""A source of tools that read the notebook's variables and cells, propose cells, and run code."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ from agentmagic.tools.notebook.proposals import proposal_tool
 class NotebookTools:
     """The tools of a notebook.
 
-    `list_variables`, `inspect_variable`, `read_cells` and `view_figure` only look, and `propose_cell` runs nothing:
-    they need no permission. `run_python` asks before each program, unless a rule names it. The notebook is the one of
-    the kernel in which `%load_ext agentmagic` was run, unless another one is given.
+    `list_variables`, `inspect_variable`, `read_cells` and `view_figure` only read, and `propose_cell` runs nothing:
+    they need no permission. Before `run_python` runs a program, the user is asked, unless a rule names `run_python`.
+    The default notebook is that of the kernel in which `%load_ext agentmagic` was run.
     """
 
     is_local = True
@@ -24,7 +24,7 @@ class NotebookTools:
         self._notebook = notebook
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools. Raises UsageError where there is no notebook."""
+        """Return the tools. Raises UsageError if there is no notebook."""
         notebook = self._notebook or installed().notebook
         if notebook is None:
             raise UsageError("NotebookTools needs a notebook. Run %load_ext agentmagic in it first.")

@@ -1,4 +1,4 @@
-"""The tools that look at the notebook: at its variables, its cells and their outputs."""
+"""The tools that read the notebook: its variables, its cells and their outputs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,16 +14,19 @@ from agentmagic.undo.own import user_variables
 from agentmagic.values.describe import schema, summary
 
 LOOKS = ("list_variables", "inspect_variable", "read_cells", "view_figure")
-"""The tools that look at a notebook: they change nothing."""
+"""Names of the tools that read a notebook without changing it."""
 NOT_SENT = "The settings of the notebook say that names and types are sent, and no values: figures are not."
 LONGEST_SOURCE = 4000
 LONGEST_OUTPUT = 1000
 LONGEST_PAGE = 16_000
-"""Characters of cells in one result."""
+"""Maximum number of characters of cells in one result."""
 
 
 def read_cells(notebook: RunningNotebook, most: int, first: int = 1, count: int | None = None) -> str:
-    """Return cells as text of at most `most` characters, all from `first` on without a `count`; in the main thread."""
+    """Return `count` cells from number `first` on as text of at most `most` characters. Call in the main thread.
+
+    A negative `first` counts from the end. Without `count`, all following cells are included.
+    """
     cells, where = notebook.cells()
     start = max(len(cells) + first, 0) if first < 0 else sum(cell.number < first for cell in cells)
     end = None if count is None else start + max(count, 1)
@@ -33,13 +36,13 @@ def read_cells(notebook: RunningNotebook, most: int, first: int = 1, count: int 
 
 
 def look_tools(notebook: RunningNotebook) -> list[Tool]:
-    """Return the tools that look at a notebook."""
+    """Return the tools that read a notebook."""
     look = _Look(notebook)
     return [function_tool(getattr(look, name)) for name in LOOKS]
 
 
 class _Look:
-    """The functions that look at a notebook; their docstrings are for the model."""
+    """The functions that read a notebook; the model sees their docstrings."""
 
     def __init__(self, notebook: RunningNotebook) -> None:
         self._notebook = notebook
@@ -49,9 +52,9 @@ class _Look:
 
         Example: Which variables are there? -> {}
         """
-        found = user_variables(self._notebook.namespace)
+        values = user_variables(self._notebook.namespace)
         row = _schema_row if schema_only() else variables.summary
-        rows = [row(name, value) for name, value in found.items()]
+        rows = [row(name, value) for name, value in values.items()]
         more = len(rows) - variables.MOST_VARIABLES
         end = [f"({more:,} more variables)"] if more > 0 else []
         return "\n".join([*rows[: variables.MOST_VARIABLES], *end]) or "(no variables)"
@@ -96,7 +99,7 @@ class _Look:
 
 
 def _written(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:
-    """Yield each cell as text; `figures` is the number of the first figure."""
+    """Yield each cell as text; `figures` is the number of the first figure in these cells."""
     only_schema = schema_only()
     for cell in cells:
         now = ", running now" if cell.running else ""
@@ -107,8 +110,8 @@ def _written(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:
                 figures += 1
             else:
                 text = as_text(part)
-                sent = _not_sent(text) if only_schema else cut(text, LONGEST_OUTPUT)
-                lines.append(f"-> {sent}")
+                body = _not_sent(text) if only_schema else cut(text, LONGEST_OUTPUT)
+                lines.append(f"-> {body}")
         yield "\n".join(lines)
 
 

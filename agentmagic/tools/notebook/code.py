@@ -1,4 +1,4 @@
-"""The tool that runs a program in the notebook, and the tools of the turn as functions inside that program."""
+"""The tool that runs Python code in the notebook; the code can call the turn's other tools as functions."""
 
 import builtins
 import inspect
@@ -19,7 +19,7 @@ from agentmagic.tools.functions import function_tool
 from agentmagic.undo.program import OFFERED, analyse
 
 MOST_FUNCTIONS = 60
-"""Functions that the description of the tool names."""
+"""Maximum number of functions that the description of the tool lists."""
 LONGEST_ABOUT = 100
 NOTHING = "(no output; print what you need to know)"
 NOT_IN_MAIN = "The notebook's main thread is busy, and code runs nowhere else. Try again in a cell or in the panel."
@@ -28,7 +28,7 @@ _MISSING: Any = object()
 
 
 def program_tool(notebook: RunningNotebook) -> Tool:
-    """Return the tool that runs programs in a notebook."""
+    """Return the tool that runs Python code in a notebook."""
 
     def run_python(code: str, context: ToolContext) -> ToolResult:
         """Run Python code in the user's notebook, as if the user typed it into a cell.
@@ -62,7 +62,7 @@ def program_tool(notebook: RunningNotebook) -> Tool:
 
 
 def _about(tools: Sequence[ToolDef], namespace: Mapping[str, Any]) -> str:
-    """Return which functions a program has, for the model."""
+    """Return the part of the tool's description that lists the functions which the code can call."""
     if not tools:
         return ""
     name = next((one for one in OFFERED if one not in namespace), OFFERED[-1])
@@ -83,35 +83,36 @@ def _heading(item: tuple[str, ToolDef]) -> str:
 
 
 def _parameters(tool: ToolDef) -> list[str]:
-    given: Mapping[str, Any] = tool.parameters.get("properties", {})
-    required = tool.parameters.get("required", ())
-    return [clip(name if name in required else f"{name}=…", 40) for name in given]
+    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
+    required_names = tool.parameters.get("required", ())
+    return [clip(name if name in required_names else f"{name}=…", 40) for name in properties]
 
 
 def named(tools: Sequence[ToolDef]) -> dict[str, ToolDef]:
-    """Return tools by names that Python can write; a tool whose name cannot be had gets a number behind it."""
-    found: dict[str, ToolDef] = {}
+    """Return the tools by valid Python names. If two tools would have the same name, a number is appended to one."""
+    by_name: dict[str, ToolDef] = {}
     for tool in tools:
         base = re.sub(r"\W", "_", tool.name)
         base = f"{base}_" if keyword.iskeyword(base) or base.startswith("__") else base
         base = base if base.isidentifier() else f"_{base}"
         name, number = base, 2
-        while name in found:
+        while name in by_name:
             name, number = f"{base}_{number}", number + 1
-        found[name] = tool
-    return found
+        by_name[name] = tool
+    return by_name
 
 
 class ToolFunctions:
-    """The tools of a turn as functions: `tools.search_flights(city="Oslo")`.
+    """An object whose attributes are the tools of a turn as functions: `tools.search_flights(city="Oslo")`.
 
-    A name that is no identifier has _ for the other characters; `tools["search-flights"]` takes the tool's own name.
+    In the name of an attribute, _ replaces characters that Python does not allow; `tools["search-flights"]` accepts
+    the tool's original name.
     """
 
     def __init__(self, context: ToolContext) -> None:
-        found = named(context.tools)
-        self.__functions = {name: _function(name, tool, context) for name, tool in found.items()}
-        self.__names = {tool.name: name for name, tool in found.items()}
+        by_name = named(context.tools)
+        self.__functions = {name: _function(name, tool, context) for name, tool in by_name.items()}
+        self.__names = {tool.name: name for name, tool in by_name.items()}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name in self.__functions:
@@ -129,37 +130,37 @@ class ToolFunctions:
 
 
 def _function(name: str, tool: ToolDef, context: ToolContext) -> Callable[..., Any]:
-    """Return a function that calls a tool; arguments may be given by name, or in the order of its schema."""
-    given = [one for one in tool.parameters.get("properties", {}) if isinstance(one, str)]
-    required = tool.parameters.get("required", ())
+    """Return a function that calls a tool. It accepts arguments by name, or by position in the order of the schema."""
+    names = [parameter for parameter in tool.parameters.get("properties", {}) if isinstance(parameter, str)]
+    required_names = tool.parameters.get("required", ())
 
     def call(*values: Any, **arguments: Any) -> Any:
-        if len(values) > len(given):
-            raise TypeError(f"{name} takes {len(given)} arguments: {', '.join(given) or 'none'}.")
-        placed = dict(zip(given, values, strict=False))
-        if twice := placed.keys() & arguments.keys():
+        if len(values) > len(names):
+            raise TypeError(f"{name} takes {len(names)} arguments: {', '.join(names) or 'none'}.")
+        positional = dict(zip(names, values, strict=False))
+        if twice := positional.keys() & arguments.keys():
             raise TypeError(f"{name} got {min(twice)} twice.")
-        return context.call_tool(tool.name, {**placed, **arguments})
+        return context.call_tool(tool.name, {**positional, **arguments})
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = tool.description
-    if all(one.isidentifier() and not keyword.iskeyword(one) for one in given):
-        order = sorted(
-            given, key=lambda one: one not in required
-        )  # a parameter with a default stands behind the others
-        kind = inspect.Parameter.KEYWORD_ONLY if order != given else inspect.Parameter.POSITIONAL_OR_KEYWORD
-        defaults = {one: inspect.Parameter.empty if one in required else None for one in given}
+    if all(parameter.isidentifier() and not keyword.iskeyword(parameter) for parameter in names):
+        # Parameters with defaults must follow the others.
+        order = sorted(names, key=lambda parameter: parameter not in required_names)
+        kind = inspect.Parameter.KEYWORD_ONLY if order != names else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        defaults = {parameter: inspect.Parameter.empty if parameter in required_names else None for parameter in names}
         call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  (a function may have one of its own)
-            [inspect.Parameter(one, kind, default=defaults[one]) for one in order]
+            [inspect.Parameter(parameter, kind, default=defaults[parameter]) for parameter in order]
         )
     return call
 
 
 @contextmanager
 def offered(functions: ToolFunctions) -> Generator[None]:
-    """Offer functions to the code of the block under two names.
+    """Make functions available to code during the block, under the two names in OFFERED.
 
-    They are built-in names: a variable of the user with one of the names is what the code gets, and is not touched.
+    The names are added to `builtins`. If the user has a variable with one of these names, the code sees the variable,
+    which is not changed.
     """
     before = {name: vars(builtins).get(name, _MISSING) for name in OFFERED}
     for name in OFFERED:

@@ -1,4 +1,4 @@
-"""Proposed cells: the tool that makes them, which are open, and what the model is told of those that are settled."""
+"""Proposed cells: the tool that proposes a cell to the user, and the report to the model on what the user decided."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -23,15 +23,15 @@ from agentmagic.tools.base import Tool, ToolContext
 from agentmagic.tools.functions import function_tool
 
 LONGEST_SOURCE = 20_000
-"""Characters of a proposed cell, and of the cell that it would change."""
+"""Maximum number of characters of a proposed cell, and of the cell that it would change."""
 LONGEST_WHY = 300
 MOST_TOLD = 100
-"""Proposals of which the model is told what became of them."""
+"""Maximum number of decided proposals that are reported to the model in one prompt."""
 LONGEST_TOLD = 4_000
-"""Characters of a cell that the user changed, as the model is told it."""
+"""Maximum number of characters of a cell changed by the user that are reported to the model."""
 
 FATES = "notebook:proposals"
-"""The address of the part of a prompt that says what became of proposed cells."""
+"""URI of the prompt part that tells the model which proposed cells were kept."""
 
 _PLACES: dict[CellPlace, str] = {
     "staged": "It stands in the notebook for the user to keep or discard, and is not run.",
@@ -47,7 +47,7 @@ LATER = "You are told what became of it in the user's next message."
 
 
 def proposal_tool(notebook: RunningNotebook) -> Tool:
-    """Return the tool that proposes a cell, a change of one, or its removal. Nothing of it is run."""
+    """Return the tool that proposes to insert, change or remove a cell. A proposed cell is not run."""
 
     def propose_cell(  # noqa: PLR0913  (what a proposal is made of)
         why: str,
@@ -74,24 +74,25 @@ def proposal_tool(notebook: RunningNotebook) -> Tool:
         _check(text, action, cell)
         target = _target(notebook, action, cell) if cell else None
         new = CellProposed(uuid4().hex, action, kind, text, one_line(redact(why), LONGEST_WHY), number=cell)
-        proposed = notebook.stage(new if target is None else _about(new, target))
-        context.propose(proposed)
-        return f"{_PLACES[proposed.place]} {LATER}"
+        proposal = notebook.stage(new if target is None else _about(new, target))
+        context.propose(proposal)
+        return f"{_PLACES[proposal.place]} {LATER}"
 
-    return replace(function_tool(propose_cell), parallel=False)  # several are shown in the order of their calls
+    # Not parallel, because several proposals must be shown in the order of their calls.
+    return replace(function_tool(propose_cell), parallel=False)
 
 
-def _about(proposed: CellProposed, target: NotebookCell) -> CellProposed:
-    """Return a proposal with what it takes from the cell that it names."""
-    if proposed.action == "insert":
-        return replace(proposed, cell=target.id)
+def _about(proposal: CellProposed, target: NotebookCell) -> CellProposed:
+    """Return a proposal completed with the id, the kind and the source of the cell that it names."""
+    if proposal.action == "insert":
+        return replace(proposal, cell=target.id)
     kind = "markdown" if target.kind == "markdown" else "code"
-    source = "" if proposed.action == "remove" else proposed.source
-    return replace(proposed, cell=target.id, kind=kind, source=source, before=target.source)
+    source = "" if proposal.action == "remove" else proposal.source
+    return replace(proposal, cell=target.id, kind=kind, source=source, before=target.source)
 
 
 def _check(source: str, action: CellAction, cell: int) -> None:
-    """Raise ToolError for a proposal that the user could not judge."""
+    """Raise ToolError for a proposal that is incomplete or too long, or that has invisible characters."""
     if action != "remove" and not source.strip():
         raise ToolError("The cell is empty. Write its source.")
     if action != "insert" and not cell:
@@ -106,46 +107,50 @@ def _check(source: str, action: CellAction, cell: int) -> None:
 
 def _target(notebook: RunningNotebook, action: CellAction, number: int) -> NotebookCell:
     cells, where = notebook.cells()
-    found = next((one for one in cells if one.number == number), None)
-    if found is None:
+    cell = next((candidate for candidate in cells if candidate.number == number), None)
+    if cell is None:
         raise ToolError(f"There is no cell {number}. {where}")
-    if action != "insert" and len(found.source) > LONGEST_SOURCE:
-        raise ToolError(f"Cell {number} has {len(found.source):,} characters, and {LONGEST_SOURCE:,} is the most.")
-    return found
+    if action != "insert" and len(cell.source) > LONGEST_SOURCE:
+        raise ToolError(f"Cell {number} has {len(cell.source):,} characters, and {LONGEST_SOURCE:,} is the most.")
+    return cell
 
 
 # -- what became of them -----------------------------------------------------------------------------------
 
 
 def open_proposals(events: Iterable[Event]) -> tuple[CellProposed, ...]:
-    """Return the proposals of a log that the user has not decided on, oldest first."""
-    found: dict[str, CellProposed] = {}
+    """Return the proposals in a log of events that the user has not decided on, oldest first."""
+    proposals: dict[str, CellProposed] = {}
     for event in map(innermost, events):
         match event:
             case CellProposed():
-                found[event.id] = event
+                proposals[event.id] = event
             case ProposalSettled():
-                found.pop(event.id, None)
+                proposals.pop(event.id, None)
             case _:
                 pass
-    return tuple(found.values())
+    return tuple(proposals.values())
 
 
 def looked_up(proposals: Iterable[CellProposed]) -> list[ProposalSettled]:
-    """Return what became of open proposals, if the cells of this process's notebook show it."""
+    """Return the user's decisions on open proposals, as far as the cells of this process's notebook show them."""
     notebook = installed().notebook
     fates = (notebook.fate(one) for one in proposals) if notebook is not None else ()
     return [fate for fate in fates if fate is not None]
 
 
 def told(prompt: Message, events: Iterable[Event], last: Sequence[Event]) -> Message:
-    """Return a prompt with what became of the proposals that were settled in the `last` turn of these events."""
+    """Return a prompt with a part that reports the user's decisions on proposals.
+
+    The decisions are in `last`, the events of the last turn; the proposals are in `events`. An older report in the
+    prompt is removed.
+    """
     parts = tuple(part for part in prompt.parts if not is_told(part))
-    settled = [event for event in last if isinstance(event, ProposalSettled)]
-    proposed = {one.id: one for one in map(innermost, events) if isinstance(one, CellProposed)} if settled else {}
-    settled = [event for event in settled if event.id in proposed]
-    lines = [_line(proposed[one.id], one) for one in settled[:MOST_TOLD]]
-    lines += [f"({len(settled) - MOST_TOLD} more)"] if len(settled) > MOST_TOLD else []
+    decisions = [event for event in last if isinstance(event, ProposalSettled)]
+    proposals = {one.id: one for one in map(innermost, events) if isinstance(one, CellProposed)} if decisions else {}
+    decisions = [event for event in decisions if event.id in proposals]
+    lines = [_line(proposals[one.id], one) for one in decisions[:MOST_TOLD]]
+    lines += [f"({len(decisions) - MOST_TOLD} more)"] if len(decisions) > MOST_TOLD else []
     if not lines:
         return prompt if len(parts) == len(prompt.parts) else replace(prompt, parts=parts)
     note = Resource(FATES, "What became of the proposed cells", "text/plain", "\n".join(lines))
@@ -153,16 +158,20 @@ def told(prompt: Message, events: Iterable[Event], last: Sequence[Event]) -> Mes
 
 
 def is_told(part: object) -> bool:
-    """Return whether a part of a prompt says what became of proposed cells."""
+    """Return whether a part of a prompt is the report on proposed cells."""
     return isinstance(part, Resource) and part.uri == FATES
 
 
-def _line(proposed: CellProposed, settled: ProposalSettled) -> str:
-    what = {"insert": "a new cell", "change": f"cell {proposed.number}", "remove": f"removing cell {proposed.number}"}
-    ran = ", and ran it" if settled.ran else ""
-    removed = proposed.action == "remove" and settled.fate == "kept"
-    became = "the user removed the cell" if removed else _BECAME[settled.fate]
-    line = f"- Your proposal ({what[proposed.action]}: {proposed.why}): {became}{ran}."
-    if settled.fate != "changed":
+def _line(proposal: CellProposed, decision: ProposalSettled) -> str:
+    changes = {
+        "insert": "a new cell",
+        "change": f"cell {proposal.number}",
+        "remove": f"removing cell {proposal.number}",
+    }
+    ran = ", and ran it" if decision.ran else ""
+    is_removal = proposal.action == "remove" and decision.fate == "kept"
+    fate = "the user removed the cell" if is_removal else _BECAME[decision.fate]
+    line = f"- Your proposal ({changes[proposal.action]}: {proposal.why}): {fate}{ran}."
+    if decision.fate != "changed":
         return line
-    return f"{line} It is now:\n{cut(redact(settled.source), LONGEST_TOLD)}"
+    return f"{line} It is now:\n{cut(redact(decision.source), LONGEST_TOLD)}"
