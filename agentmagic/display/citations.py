@@ -234,13 +234,13 @@ def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
     """Return the marks that do not change how the Markdown is parsed. The other marks move to the end of the text."""
     if _fits(text, marks, places.tokens):
         return set(_once(marks))
-    left = MOST_SOUGHT
+    budget = MOST_SOUGHT
 
     def fitting(start: int, piece: str, some: Sequence[Mark], plain: Sequence["Token"] | None = None) -> set[Mark]:
         """Return the marks of a piece that fit: all of them, or else those that fit in each half."""
-        nonlocal left
-        left -= _weight(piece) * (1 if plain else 2)
-        if left < 0:
+        nonlocal budget
+        budget -= _weight(piece) * (1 if plain else 2)
+        if budget < 0:
             return set()
         plain = plain or parsed(piece)
         if _fits(piece, [mark._replace(place=mark.place - start) for mark in some], plain):
@@ -249,7 +249,7 @@ def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
         if len(stops) == 1:
             return set()
         middle = stops[len(stops) // 2]
-        before, behind = [one for one in some if one.place < middle], [one for one in some if one.place >= middle]
+        before, behind = [item for item in some if item.place < middle], [item for item in some if item.place >= middle]
         return fitting(start, piece, before, plain) | fitting(start, piece, behind, plain)
 
     good = {mark for piece in places.pieces(marks) for mark in fitting(*piece)}

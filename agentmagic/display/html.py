@@ -477,7 +477,7 @@ def tree(form: JsonTree) -> Markup:
 
 
 def _branches(value: Any, budget: list[int]) -> Iterator[Markup]:
-    """Yield the members of an object or array; `budget` is a list with one number: how many more members can be shown."""
+    """Yield the members of an object or array; `budget` has one number: how many more members can be shown."""
     pairs = cast("dict[str, Any]", value).items() if isinstance(value, dict) else enumerate(cast("list[Any]", value))
     for key, inner in pairs:
         budget[0] -= 1

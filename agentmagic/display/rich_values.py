@@ -119,7 +119,7 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, 
     most = LONGEST_WHOLE if whole else LONGEST_RESULT
     if pages and (resources := [part for part in result.content if isinstance(part, Resource)]):
         yield _pages(resources, most if whole else LONGEST_START * (10 if len(resources) == 1 else 1))
-        result, rich = replace(result, content=tuple(part for part in result.content if part not in resources)), ()
+        result, rich = replace(result, content=tuple(item for item in result.content if item not in resources)), ()
     if not result.content and result.structured is not None:
         yield _json(result.structured, most)
     for part, html in zip_longest(result.content, rich[: len(result.content)], fillvalue=""):
