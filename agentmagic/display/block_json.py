@@ -38,10 +38,7 @@ LONGEST_ABOUT = 200
 
 
 class Placed(TypedDict):
-    """The fields of every block.
-
-    `within` is the key of the card around the block, if an agent tool's turn has the block.
-    """
+    """The fields of every block. `within` is the key of the card around it, for a block of an agent tool's turn."""
 
     within: NotRequired[int]
 
@@ -380,7 +377,7 @@ class JsonRenderer:
         return {"kind": "notice", "level": block.level, "text": shown(block.text)}
 
     def retry(self, block: RetryBlock) -> RetryFields:
-        """Return one sentence."""
+        """Return a sentence about the request that is sent again."""
         return {"kind": "retry", "text": words.retry(block, times=True)}
 
     def progress(self, block: ProgressBlock) -> ProgressFields:

@@ -23,7 +23,7 @@ LONGEST_TITLE = 150
 LONGEST_QUOTE = 600
 """Characters of a quotation from a page that are shown."""
 LONGEST_NUMBERED = 50_000
-"""Characters of the longest text that gets numbers.
+"""The longest text, in characters, that gets source numbers.
 
 A longer text, which is slow to parse, only gets the list of sources.
 """

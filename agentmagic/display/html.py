@@ -71,9 +71,9 @@ MOST_CALLS = 4
 """Consecutive calls that are shown one by one; more calls are grouped. js/src/log.js has the same number."""
 
 MOST_BRANCHES = 1_000
-"""Members of JSON that is shown as a tree; larger JSON is shown as text."""
+"""JSON with more members than this is shown as text, not as a tree."""
 MOST_OPEN = 8
-"""Members of the largest branch that is open at first."""
+"""A branch with more members than this is closed at first."""
 
 CARD = f"border:1px solid {BORDER};border-radius:6px;margin:8px 0"
 SUMMARY = f"padding:6px 10px;cursor:pointer;{MUTED}"
@@ -367,7 +367,7 @@ def _bar(card: ToolCard) -> Markup:
 
 
 def _shares(progress: MapProgress) -> Markup:
-    """Return a bar for the answered and failed rows of a map; nothing if the total is unknown or no row is missing."""
+    """Return a bar for the answered and failed rows of a map; nothing if all are answered or the total is unknown."""
     if (shares := map_words.shares(progress)) is None or shares == (1.0, 0.0):
         return Markup()
     colours = (COLOURS["running" if not progress.ended else "done"], COLOURS["failed"])

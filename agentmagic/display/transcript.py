@@ -86,7 +86,7 @@ class Transcript:
     unknown; later footers do not repeat it. Feeding a delta takes constant time.
 
     The turn of an agent tool has a transcript of its own. `around` is then the transcript that has the card of the
-    call; no two blocks of both have the same key.
+    call; blocks of the two transcripts never have the same key.
     """
 
     def __init__(self, log: Iterable[Event] = (), around: "Transcript | None" = None) -> None:
@@ -212,7 +212,7 @@ class Transcript:
             case MapProgress():
                 self._show_map(event)
             case _:
-                pass  # not shown; a clarification stands in the block of its question
+                pass  # other events are not shown; a clarification is part of the block of its question
 
     def _add(self, block: _AnyBlock) -> _AnyBlock:
         block.key = next(self.keys)
@@ -492,7 +492,7 @@ class Transcript:
 
     def _answer(self, event: events.QuestionAnswered) -> None:
         question = self._questions.pop(event.id, None)
-        if question and question.step:  # the conversation shows the request
+        if question and question.step:  # the pause is over, and the conversation shows the request
             self.blocks[:] = [block for block in self.blocks if block.key != question.key]
         elif question:
             question.answer = event.text

@@ -96,9 +96,9 @@ class AgentTools:
         return agent_tool.tool(partial(self._ask, agent_tool), now=partial(_allowed, agent_tool))
 
     async def _ask(self, agent_tool: AgentTool, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Ask an agent, and return its answer.
+        """Ask an agent, and return its answer, or a failure if its turn fails.
 
-        Raises ToolError if the turn cannot begin. Only the errors of a replay are raised as they are.
+        Raises ToolError if the turn cannot begin, and the errors of a replay as they are.
         """
         around = context.around
         if not isinstance(around, OuterTurn):

@@ -212,7 +212,7 @@ class Planner:
             try:
                 decision = ROUTE_FORM.read(text)
             except ValueError:
-                decision = {"route": "tools"}  # the plan that follows is checked on its own
+                decision = {"route": "tools"}  # invalid JSON: use tools, because the plan is checked later
             question = str(decision.get("question", "")).strip()
             route = cast("Route", decision["route"] if question or decision["route"] != "ask" else "tools")
             self._emit(Routed(route, usage))
@@ -344,7 +344,7 @@ class Planner:
                 await self._judge(row, row.result)
 
     async def _settled(self, row: TaskProgress) -> tuple[Mapping[str, Any] | None, Usage]:
-        """Return the parameters of a task's next attempt and the usage. The parameters are None if the model fails.
+        """Return the parameters of a task's next attempt, or None if the model wrote no valid ones, and the usage.
 
         A request is sent to the model only if the planned parameters refer to results.
         """
@@ -369,7 +369,7 @@ class Planner:
     async def _judge(self, row: TaskProgress, result: ToolResult) -> None:
         """Decide by the result of a task whether it is done, has failed, or is tried again."""
         over = self.final is not None or result.status in ("denied", "interrupted")
-        has_tool = row.task.tool in self.executor.tools  # a plan may be resumed with other tools
+        has_tool = row.task.tool in self.executor.tools  # the plan may be resumed with other tools
         judging = self.options.judge == "all" or (self.options.judge == "odd" and is_odd(result))
         judgement = await self._judgement(row, result) if judging and has_tool and not over else None
         if judgement is None:

@@ -53,7 +53,7 @@ _REPROMPTS: dict[type[BaseException], str] = {
     EmptyAnswer: "Your last message was empty. Answer in words, or call a tool.",
     MalformedCall: "Your last message could not be read. Write it again; the arguments of a call are a JSON object.",
 }
-"""The message that is added when a request is sent again after such an answer. It is not kept in the history."""
+"""The message that is added when a request is sent again after an unusable answer. It is not kept in the history."""
 
 PartEvent = PartStarted | PartDelta | PartFinished
 Hear = Callable[[PartEvent], None]
@@ -80,9 +80,9 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
     """Send a request, with retries as `settings` say. Return the model's closing event; its usage includes the cost.
 
     `hear` is called with the parts of the response as they come; the exchange keeps the complete parts of the last try.
-    If the model has corrected the request after a refusal, the request is sent again at once, which does not count as a
-    try. `pay` is called with the usage of each request that was sent, not played from a cassette. Raises the
-    ProviderError of the last try.
+    If the server refused a field, and the model object has corrected the request, the request is sent again at once,
+    which does not count as a try. `pay` is called with the usage of each request that was sent, not played from a
+    cassette. Raises the ProviderError of the last try.
 
     Every try passes the gate of the model, which limits the rate of requests. `row` is the deadline of a turn that is
     one of many rows. It is paused while the request waits at the gate; a request that was refused because of the rate
@@ -159,7 +159,9 @@ async def _sent(model: Model, request: Request, parts: dict[int, Part], hear: He
             usage = error.usage
             raise
         except asyncio.CancelledError:
-            usage = Usage(input_tokens=tokens_of_request(request))  # the provider charges for the input
+            usage = Usage(
+                input_tokens=tokens_of_request(request)
+            )  # the provider charges for the input of a cancelled request
             raise
         finally:
             if is_played(model) or model.name.startswith(SERVED):
@@ -280,7 +282,7 @@ def _tree(errors: Sequence[BaseException]) -> list[BaseException]:
     waiting = list(errors)
     while waiting:
         error = waiting.pop()
-        if any(error is other for other in tree):  # by identity: causes may form a cycle
+        if any(error is other for other in tree):  # compare identities, because causes may form a cycle
             continue
         tree.append(error)
         members = cast("Sequence[BaseException]", error.exceptions) if isinstance(error, BaseExceptionGroup) else ()

@@ -136,7 +136,7 @@ async def preview(turn: TurnContext) -> Preview:
 
 
 async def compact(turn: TurnContext) -> Compacted | None:
-    """Compact the history between two turns. Return the sizes before and after, or None if nothing can be gained.
+    """Compact the history between two turns. Return what was compacted, or None if nothing can be gained.
 
     Raises BudgetExhausted if a budget does not allow the request for the summary.
     """
@@ -399,7 +399,7 @@ class Steps:
         return compaction is not None
 
     async def compact_early(self) -> Compacted | None:
-        """Compact the history between two turns, without the last turn, if that makes it shorter."""
+        """Compact the history between two turns, except the last turns, if that makes it shorter."""
         self.keep_budgets()
         messages, unsent = self._turn.history.messages, self._turn.history.unsent
         prompts = (at for at, one in enumerate(messages) if one.role == "user" and at not in unsent)

@@ -96,8 +96,9 @@ class ToolExecutor:
     `gate` decides which calls run. `sample` lets the model answer a tool that asks it. `deps` is passed to the tools.
     `stepper` pauses before calls that run without a question to the user. A call that was made `max_repeats` times in a
     row is still carried out, and its result says so. `watcher` finds out what the tools change, and is None if that is
-    not needed; `changes` are those of this turn. In a `row` of many, the deadline is paused while a tool waits for its
-    turn to run. `caller` is named in the audit log. `around` returns what an agent tool's turn needs of this turn.
+    not needed; `changes` are those of this turn. If the turn is one `row` of many, the deadline is paused while a tool
+    waits until it may run. `caller` is named in the audit log. `around` returns what an agent tool's turn needs of this
+    turn.
     """
 
     tools: Mapping[str, Tool]
@@ -289,7 +290,7 @@ class ToolExecutor:
 
         def tell(event: ToolProgress | Notice | CellProposed) -> None:
             if running_loop() is loop:
-                self._tell(call, event)  # at once: a callback would run after the call's ToolFinished
+                self._tell(call, event)  # emit at once: a callback would run after the call's ToolFinished
             else:
                 loop.call_soon_threadsafe(self._tell, call, event)
 

@@ -1,6 +1,6 @@
 """Run one turn: ask the model, carry out its calls, send it the results, until it answers.
 
-The only output of the loop are events. The messages that it works with are computed from those events.
+Events are the only output of the loop. The messages that it works with are computed from those events.
 """
 
 import asyncio
@@ -214,7 +214,7 @@ class TurnLoop:
         if running := [one for one in self.executor.changes if not one.settled.is_set()]:
             await engine().in_pool(lambda: running[-1].wait(GRACE))
         if (changes := self.changed(told(self.executor.changes))) is not None:
-            for closing in tuple(self.fold.closing()):  # so that the changes come after every result
+            for closing in tuple(self.fold.closing()):  # close open calls, so that the changes come after every result
                 self.emit(closing)
             self.emit(changes)
 
@@ -232,7 +232,7 @@ class TurnLoop:
             event = self.turn.tape(event)
         self.fold.feed(event)
         if not is_delta(event):
-            self.turn.history.record(event)  # on disk before any listener acts on it
+            self.turn.history.record(event)  # write it to disk before any listener acts on it
             log.event(event)
         self.channel.emit(event)
         while self.turn.notices and not isinstance(event, TurnFinished):
@@ -279,7 +279,7 @@ class TurnLoop:
             timed_out=reason == "timeout",
             stop_reason=reason,
             usage=self.steps.usage,
-            seconds=time.monotonic() - self.started - self.deadline.paused_for,  # without the user's time
+            seconds=time.monotonic() - self.started - self.deadline.paused_for,  # without waiting for the user
             error=redact(said(error)) if error else self.spent,
             error_code=code_of(error) if error else BudgetExhausted.code if self.spent else "",
             value=self.value,
@@ -460,7 +460,7 @@ class TurnLoop:
 
     def _tell_of_servers(self, problems: Sequence[str]) -> None:
         """Warn about servers that cannot be reached, unless an earlier turn of the session gave the same warning."""
-        # A toolset that chooses tools from others connects all servers, but reports only servers with chosen tools.
+        # A toolset that chooses from other toolsets reports only servers with chosen tools, so the list is incomplete.
         complete = bool(self.turn.toolsets) and not any(isinstance(one, Choosing) for one in self.turn.toolsets)
         for problem in not_told(problems, self.turn.unreachable, complete=complete):
             self.warn(redact(f"This turn runs without a tool server. {problem}"))

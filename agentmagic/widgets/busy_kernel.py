@@ -45,7 +45,7 @@ def answer_pages_anytime(kernel: Any) -> None:
     receives them answers them; ipykernel has no public way to do this. Each kernel is changed once; a kernel without
     that thread is left alone.
     """
-    if getattr(kernel, "shell_channel_thread", None) is None or kernel in _changed:  # ipykernel before 7.0
+    if getattr(kernel, "shell_channel_thread", None) is None or kernel in _changed:  # no thread before ipykernel 7.0
         return
     _changed.add(kernel)
     _stay_busy(kernel)
@@ -65,8 +65,8 @@ def answer_pages_anytime(kernel: Any) -> None:
 def _stay_busy(kernel: Any) -> None:
     """Report "busy" again after each request that is answered while a cell runs.
 
-    JupyterLab shows the last status that it received. It showed "Idle" during a turn after the turn's view had loaded,
-    because that request ended with "idle".
+    JupyterLab shows the last status that it received. Without this, it showed "Idle" during a turn after the turn's
+    view had loaded, because the answer to that request ends with "idle".
     """
     publish, lock = kernel._publish_status, threading.Lock()  # noqa: SLF001  (there is no public way)
     is_running = kernel._main_asyncio_lock.locked()  # noqa: SLF001  (a cell has just made the first view)

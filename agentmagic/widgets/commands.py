@@ -21,7 +21,10 @@ INTENTS = ("approve", "edit", "deny", "reply", "stop")
 """The types of the page messages that answer a running turn. They work in a cell and in a panel."""
 
 SETUP = ("local", "key", "server", "leave")
-"""The types of the page messages of the card on which the user chooses a model. They work in a cell and in a panel."""
+"""The types of the page messages of the setup card, where the user chooses a model.
+
+They work in a cell and in a panel.
+"""
 
 STOP_MAP = "stop-map"
 """The type of the page message that ends a map. It works in a cell and in a panel."""
@@ -166,7 +169,7 @@ class Notebook:
         raise UsageError(NEEDS_EXTENSION)
 
     def release(self, name: str, turns: int) -> None:
-        """Unbind a fork that has `turns` turns, if it is saved and was not used since."""
+        """Delete the variable of a forked session if it still has `turns` turns, is saved, and was not used since."""
 
     def folder(self) -> Path:
         """Return the folder for exported files."""

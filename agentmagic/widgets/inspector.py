@@ -35,7 +35,7 @@ MOST_CHUNKS = 200
 LONGEST_SENT = 200_000
 """Characters of a request, and of a response, that are sent to a page."""
 BAR = 30
-"""Characters of the timeline's width in a terminal."""
+"""The width of the timeline in a terminal, in characters."""
 
 _BASE64 = re.compile(r"(?:data:[\w/+.-]+;base64,)?[A-Za-z0-9+/_-]{200,}=*")
 _COLOURS = {

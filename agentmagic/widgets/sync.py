@@ -63,7 +63,7 @@ class _GrowingText:
         return piece
 
     def finish(self, source: str) -> str | None:
-        """Return the part of the whole text that is not shown yet, or None if it does not begin with the shown part."""
+        """Return the part of the whole text that was not shown, or None if the text does not begin with what was shown."""
         before, self.text = self.text, shown(source)
         return self.text[len(before) :] if self.text.startswith(before) else None
 
@@ -194,7 +194,7 @@ class Feed:
             return frame
 
     def hello(self, view: str, seen: int) -> list[Message]:
-        """Return the messages that answer a view's hello; `seen` is the number of the last message that it has, or -1.
+        """Return the messages that answer a view's hello; `seen` is the number of its last message, -1 without one.
 
         They include a frame with new changes, which the other views need too.
         """

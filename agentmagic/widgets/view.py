@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).parent / "static"
 
 FRAME = 0.085
-"""Seconds between two frames. If frames were more frequent, they would be larger than the text in them."""
+"""Seconds between two frames. With more frequent frames, their overhead would exceed the text in them."""
 
 AGAIN = 1.0
 """Seconds in which a repeated hello is not answered, because the first answer is still on its way."""
