@@ -32,9 +32,9 @@ from agentmagic.text import cut, exact, in_json, one_line, shown
 LONGEST_ARGUMENTS = 100_000
 """Characters of a call's arguments that are sent to a view. Users should see all of the arguments that they approve."""
 LONGEST_LINES = 2_000
-"""Characters of the latest progress message of a running call."""
+"""Characters of a running call's latest progress message that are sent to a view."""
 LONGEST_ABOUT = 200
-"""Characters of the description of an argument."""
+"""Characters of an argument's description that are sent to a view."""
 
 
 class Placed(TypedDict):

@@ -83,7 +83,7 @@ _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*")
 MATHS = re.compile(
     r"\$\$.{1,500}?\$\$|\$(?![\s$])[^$\n]{0,500}?[^\s$\\]\$(?!\d)|\\\(.{1,500}?\\\)|\\\[.{1,500}?\\\]", re.DOTALL
 )
-"""Formulas as Jupyter's front ends recognise them, of limited length. An amount in dollars is not a formula."""
+"""Formulas as Jupyter's front ends recognise them, of limited length. Amounts in dollars do not match."""
 _ROW = re.compile(r" {0,3}\|")
 _DASHES = re.compile(r" {0,3}\|?[-:| ]*")
 _PIPE = re.compile(r"(?<!\\)\|")

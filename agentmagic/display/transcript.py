@@ -486,9 +486,8 @@ class Transcript:
         if block and not self._sent_back:  # otherwise the user edited the prompt that was sent back, which has no block
             block.prompt = event.prompt
             block.version += 1
-        self._add(
-            NoticeBlock("info", f"The prompt was changed to: {event.prompt.text}")
-        )  # a cell's output hides the prompt
+        # The output of a cell hides the prompt, so a notice shows it.
+        self._add(NoticeBlock("info", f"The prompt was changed to: {event.prompt.text}"))
 
     def _answer(self, event: events.QuestionAnswered) -> None:
         question = self._questions.pop(event.id, None)

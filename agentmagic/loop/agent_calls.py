@@ -177,7 +177,7 @@ def inner_toolsets(
 def _allowed(agent_tool: AgentTool) -> ToolDef:
     """Return the definition of an agent tool.
 
-    Raises UsageError if the settings of a school class allow no agent tools, or only lower budgets.
+    Raises UsageError if the classroom settings allow no agent tools, or only lower budgets.
     """
     bounds = class_settings()
     bounds.check_switch("agents", f"The agent {agent_tool.name} is left out")

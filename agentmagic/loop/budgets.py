@@ -24,9 +24,8 @@ class BudgetExhausted(Exception):
 class Budget:
     """A limit on cost (US dollars) and tokens (input and output), and the usage that counted for it before this turn.
 
-    `of` names what the limit is for: "turn", "session" or "kernel", for example. `bound` names the setting of a school
-    class or of a machine that sets the limit. `live` returns the usage so far, this turn included, if it is counted
-    elsewhere.
+    `of` names what the limit is for: "turn", "session" or "kernel", for example. `bound` names the classroom setting
+    that sets the limit. `live` returns the usage so far, this turn included, if it is counted elsewhere.
     """
 
     of: str

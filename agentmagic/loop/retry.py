@@ -159,9 +159,8 @@ async def _sent(model: Model, request: Request, parts: dict[int, Part], hear: He
             usage = error.usage
             raise
         except asyncio.CancelledError:
-            usage = Usage(
-                input_tokens=tokens_of_request(request)
-            )  # the provider charges for the input of a cancelled request
+            # The provider charges for the input of a cancelled request.
+            usage = Usage(input_tokens=tokens_of_request(request))
             raise
         finally:
             if is_played(model) or model.name.startswith(SERVED):

@@ -341,7 +341,7 @@ class TurnLoop:
 
     def _planner(self, options: PlanOptions) -> Planner:
         agent, request = self.turn.agent, self.turn.prompt.text
-        # The default timeout holds for each round of tasks; a timeout of the user or the class limits the whole turn.
+        # The default timeout holds for each round of tasks; one from the user or the classroom limits the whole turn.
         renew = agent.timeout == TIMEOUT and class_settings().timeout is None
         most = agent.max_iterations - 1  # the last step is the answer
         return Planner(request, options, self.steps, self.executor, self.fold, self.deadline, most, renew)

@@ -154,7 +154,7 @@ class TurnSettings:
         return cls(**options)
 
     def recipe(self, usual: Agent) -> Agent:
-        """Return the agent of the turn. Raises UsageError if its limits are wider than those of the class."""
+        """Return the agent of the turn. Raises UsageError if its limits are wider than the classroom settings allow."""
         recipe = self.agent or usual
         if self.output is not None:
             recipe = replace(recipe, output=self.output)
@@ -198,9 +198,9 @@ def spelled_out(options: type, settings: type) -> Callable[[F], F]:
 
 
 def _within_class(recipe: Agent, *, planned: bool) -> Agent:
-    """Return an agent within the limits of the class. Raises UsageError if the agent sets wider limits.
+    """Return an agent within the limits of the classroom settings. Raises UsageError if the agent sets wider limits.
 
-    The default timeout of a plan applies to each task, so the timeout of the class limits the whole turn.
+    The default timeout of a plan applies to each task, so the timeout of the classroom limits the whole turn.
     """
     limit = class_settings().limit
     steps = limit("max_iterations", recipe.max_iterations, MAX_ITERATIONS)

@@ -63,7 +63,7 @@ class _GrowingText:
         return piece
 
     def finish(self, source: str) -> str | None:
-        """Return the part of the whole text that was not shown, or None if the text does not begin with what was shown."""
+        """Return the part of the whole text that was not shown, or None if the shown part is not its beginning."""
         before, self.text = self.text, shown(source)
         return self.text[len(before) :] if self.text.startswith(before) else None
 

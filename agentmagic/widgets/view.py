@@ -180,14 +180,14 @@ class View(_Widget):
         engine().loop.call_soon_threadsafe(self._soon)
 
     def complain(self, problem: str, unsent: str = "") -> None:
-        """Show a problem, and give the prompt that was not sent because of it back to the input box. Thread-safe."""
+        """Show a problem, and put the prompt that was not sent because of it into the input box again. Thread-safe."""
         message: Problem = {"problem": problem}
         if unsent:
             message["unsent"] = unsent
         self._deliver(lambda: [message])
 
     def give_back(self, unsent: str) -> None:
-        """Give a typed text that is not sent back to the input box. Thread-safe."""
+        """Put a typed text that was not sent into the input box again. Thread-safe."""
         self._deliver(lambda: [{"unsent": unsent}])
 
     def say(self, message: str) -> None:
