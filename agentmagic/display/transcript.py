@@ -274,9 +274,8 @@ class Transcript:
             self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "") + code))
         model = self.running.model if self.running else ""
         agent = self.running.agent if self.running else ""
-        asks_again = (
-            self._client or self._around is not None
-        )  # a client or an outer model decides itself whether to call again
+        # A client or an outer model decides itself whether to call again.
+        asks_again = self._client or self._around is not None
         unsent = self._turns - 1 if result.unsent and not asks_again else None
         footer = FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told, unsent=unsent)
         footer.steps, footer.trace, footer.agent = result.iterations_used, result.trace, agent
@@ -362,9 +361,8 @@ class Transcript:
             return
         kind = _KINDS[type(part)]
         block = self._parts.get(event.index)
-        if block is not None and not isinstance(
-            block, _BLOCKS[kind]
-        ):  # the part began as one kind, and turned out to be another: reasoning instead of text, for example
+        # A part may begin as one kind and turn out to be another: reasoning instead of text, for example.
+        if block is not None and not isinstance(block, _BLOCKS[kind]):
             self.blocks[:] = [one for one in self.blocks if one is not block]
             block = None
         block = block or self._start_part(events.PartStarted(event.index, kind))
@@ -474,9 +472,8 @@ class Transcript:
                 card.written = card.call.arguments
                 card.call = replace(card.call, arguments=event.arguments)
             card.client = self._client
-            state = (
-                "done" if card.hosted else "pending"
-            )  # the card only asked; the provider's calls follow in cards of their own
+            # A hosted card only asks for approval; the provider's calls get cards of their own.
+            state = "done" if card.hosted else "pending"
             self._change(card, state if event.approved else "denied")
 
     # -- what the user is asked ----------------------------------------------------------------

@@ -150,9 +150,8 @@ async def _connected(turn: TurnContext) -> tuple[dict[str, Tool], list[Tool], tu
     No server is connected for this.
     """
     listings = [await list_connected(source) for source in turn.toolsets]
-    tools = {
-        tool.name: tool for source_tools, _ in reversed(listings) for tool in reversed(source_tools)
-    }  # of tools with one name, the first is used
+    # Reversed, so that the first of several tools with one name is kept.
+    tools = {tool.name: tool for source_tools, _ in reversed(listings) for tool in reversed(source_tools)}
     available, _ = as_of_now(tools.values())
     own = take_hosted(available)
     return available, own, tuple(name for _, missing in listings for name in missing)

@@ -200,9 +200,8 @@ class ToolExecutor:
         self._running[call.id] = depth
         began, context = time.monotonic(), self._context(call, server)
         try:
-            run = (
-                call_tool if permit.how == "allowed" else carry_out
-            )  # the gate already checked the arguments of a call that it asked about
+            # The gate has already checked the arguments of a call that it asked about.
+            run = call_tool if permit.how == "allowed" else carry_out
             plain = _signed(await run(tool, call, context), tool)
             result = permit.told(plain if inner else self._warned(call, plain))
         except ServerError as error:

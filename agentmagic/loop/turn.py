@@ -77,7 +77,7 @@ class Channel:
     """What a run gives its turn: the events so far, a function that emits an event, and one that asks the user.
 
     The run owns `events`. The turn only reads them, and builds its result from them at the end. `ask_inside` asks the
-    user for the turns of agent tools, which have tapes of their own; None means that `ask` does.
+    user for the turns of agent tools, which have tapes of their own; if it is None, `ask` is used.
     """
 
     events: Sequence[Event]
@@ -449,9 +449,8 @@ class TurnLoop:
         for problem in missing:
             self.warn(redact(problem))
         self.steps.hosted, why = await settle_hosted(self.tools, self.turn.model, self.executor.gate)
-        self._tell_once(
-            () if self.turn.caller else why
-        )  # a client makes a single call, and uses no tools of the provider
+        # A client makes a single call, and uses no tools of the provider.
+        self._tell_once(() if self.turn.caller else why)
         self._leave_out()
         definitions = [tool.definition for tool in self.tools.values()]
         for name, tool in self.tools.items():
