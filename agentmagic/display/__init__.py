@@ -1,5 +1,6 @@
-"""What the user sees: events become blocks, and blocks become HTML, JSON or plain text.
+"""Turn a session's events into blocks, and blocks into HTML, JSON or plain text.
 
-`transcript` folds events into blocks. `blocks` has the kinds of block and the protocol of their renderers, of which
-`html` makes a static fragment for any front end, `terminal` plain text, and `block_json` the fields for the live view.
+`transcript` folds events into blocks: prompts, texts, tool calls, notices and so on. `blocks` has the block classes and
+the protocol of their renderers. There are three renderers: `html` writes static HTML for any front end, `terminal`
+writes plain text, and `block_json` returns the JSON for the live view.
 """

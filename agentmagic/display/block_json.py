@@ -1,6 +1,6 @@
-"""Blocks as the plain JSON that a view draws; all text in it is blanked, cleaned and cut here.
+"""Return blocks as the plain JSON that a view draws. Secrets are blanked here, and texts are cleaned and cut.
 
-The page's own types are made from those of this module: `python -m tests.widgets.page_types`.
+The TypeScript types of the page are generated from the types in this module: `python -m tests.widgets.page_types`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,23 +30,25 @@ from agentmagic.plan import TaskProgress
 from agentmagic.text import cut, exact, in_json, one_line, shown
 
 LONGEST_ARGUMENTS = 100_000
-"""Characters of a call's arguments that are sent to a view; what a person approves should be seen whole."""
+"""Characters of a call's arguments that are sent to a view. Users should see all of the arguments that they approve."""
 LONGEST_LINES = 2_000
-"""Characters of what a running call has said last."""
+"""Characters of a running call's latest progress message that are sent to a view."""
 LONGEST_ABOUT = 200
-"""Characters of what an argument is for."""
+"""Characters of an argument's description that are sent to a view."""
 
 
 class Placed(TypedDict):
-    """A block; `within` is the key of the card of an agent's call, if the block stands inside that."""
+    """The fields of every block. `within` is the key of the card around it, for a block of an agent tool's turn."""
 
     within: NotRequired[int]
 
 
 class PromptFields(Placed):
-    """The prompt of a turn, and what is attached to it; its stretches, if it is not shown as it was sent.
+    """The prompt of a turn; `attached` are the names and texts of its attachments.
 
-    It is not shown if a `client` of the served notebook makes the call of the turn.
+    `stretches` are parts of the text, each with whether it is laid out in columns; the list is empty if the page can
+    show `text` as it is. If a program that uses the served notebook made the turn's call, `client` names it, and the
+    page hides the prompt.
     """
 
     kind: Literal["prompt"]
@@ -58,7 +60,7 @@ class PromptFields(Placed):
 
 
 class ValuesFields(Placed):
-    """What the values that a prompt names became: as written, of which kind, and what the model gets."""
+    """The values that a prompt names: the text as typed in the prompt, the kind, and the form that the model gets."""
 
     kind: Literal["values"]
     line: str
@@ -66,9 +68,10 @@ class ValuesFields(Placed):
 
 
 class WordsFields(Placed):
-    """Text or reasoning, and whether more comes; `form` is of an answer that is a value.
+    """A text or reasoning; `open` says that more is coming. `form` is set if the text is an answer that is a value.
 
-    `marks` are the numbers of its `sources`: a place in UTF-16 code units, what Markdown stands before it, the number.
+    `marks` are the numbers of its `sources`: the position in UTF-16 code units, the Markdown to insert before the
+    number, and the number.
     """
 
     kind: Literal["text", "reasoning"]
@@ -80,7 +83,10 @@ class WordsFields(Placed):
 
 
 class CardProgress(TypedDict):
-    """How far a call has come, its share of the whole if that is known, and its last lines if they are several."""
+    """The progress of a call: a summary, its last lines if there are several, and the share done, from 0 to 1.
+
+    The share is None if it is unknown.
+    """
 
     text: str
     lines: str
@@ -88,7 +94,7 @@ class CardProgress(TypedDict):
 
 
 class CardResult(TypedDict):
-    """The parts of a result, and what of them stands open below the call."""
+    """The result of a call: `forms` are shown inside its card, and `below` are shown open below the card."""
 
     error: bool
     forms: Sequence[FormFields]
@@ -96,16 +102,17 @@ class CardResult(TypedDict):
 
 
 class CardFields(Placed):
-    """A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself).
+    """A tool call and its card.
 
-    With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key
-    to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call.
-    `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and
-    what it is for. `edits` are the lines that the user changed in the arguments. `client` makes the call, "" for the
-    model. The provider carries out a `hosted` call, or is to be allowed to: `title` says what it does, in the place of
-    the name, and `told` what came of it.
-    `agent` is the agent that the call asks; the blocks of its turn are `within` the card. Such a card `waits`
-    also while the agent asks the user something.
+    `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether
+    the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as
+    text, whether the text is the value itself, and description. `edits` are the lines that the user changed in the
+    arguments. `effects` say line by line what the call does. With `step` the call may run, and the turn is paused
+    before it. `since` is when the call began to run, in seconds since 1970. `more` is the key that requests the whole
+    result. A running tool made an `inner` call. `client` is the program that makes the call, "" for the model. The
+    provider carries out a `hosted` call, or the card asks whether it may; then `title` replaces the name, and `told`
+    says what came of the call. `agent` is the agent that the call asks; the blocks of its turn are `within` the card. A
+    card `waits` while the user is asked something, about the call or by that agent.
     """
 
     kind: Literal["card"]
@@ -159,11 +166,12 @@ class ChecklistFields(Placed):
 
 
 class QuestionFields(Placed):
-    """A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed.
+    """A question to the user; `suggested` is an answer that the user can send as it is, or change first.
 
-    With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given,
-    if there are no others. `plan` says that `suggested` is the lines of a plan, "refused" that those sent before cannot
-    be run, as the text says. `files` is the text of files that are to be approved.
+    `ask` is the id to answer with. With `step` the turn is paused before a request to the model, which `text` shows.
+    `choices` are the only possible answers, if there are any. `plan` says that `suggested` is a plan: "new", or
+    "refused" if the plan that the user sent cannot be run, for the reason in `text`. `files` is the text of files that
+    the user is asked to approve.
     """
 
     kind: Literal["question"]
@@ -178,7 +186,7 @@ class QuestionFields(Placed):
 
 
 class ProposalFields(Placed):
-    """A proposed cell: what became of it, "" while the person has not decided, its code, and what Copy copies."""
+    """A proposed cell. `state` is the user's decision, "" before it; `copy` is the text that the Copy button copies."""
 
     kind: Literal["proposal"]
     title: str
@@ -200,14 +208,14 @@ class NoticeFields(Placed):
 
 
 class RetryFields(Placed):
-    """A request that is sent again."""
+    """A request to the model that is sent again."""
 
     kind: Literal["retry"]
     text: str
 
 
 class ProgressFields(Placed):
-    """How far a map has come; `shares` are those of the rows that were answered and that failed, if that is known."""
+    """The progress of a map; `shares` are those of the answered and the failed rows, None if the total is unknown."""
 
     kind: Literal["progress"]
     state: State
@@ -219,9 +227,9 @@ class ProgressFields(Placed):
 
 
 class FooterFields(Placed):
-    """The figures of a turn and why it ended; `unsent` is its number if it got no answer and later requests omit it.
+    """The figures of a turn and why it ended; `details` are figures that are shown on demand.
 
-    `details` are the figures that are shown if asked for.
+    `unsent` is the number of the turn if it got no answer and later requests leave it out.
     """
 
     kind: Literal["footer"]
@@ -248,16 +256,16 @@ BlockFields = (
 
 @dataclass(frozen=True, slots=True)
 class JsonRenderer:
-    """Returns a block's fields. The text of text and reasoning is left to the caller, since it grows.
+    """Returns a block's fields. The caller adds the text of texts and reasoning, because that text grows in pieces.
 
-    `since` is when a call began to run, in seconds since 1970. `whole` shows more of a long result.
+    `since` is when a call began to run, in seconds since 1970. With `whole`, more of a long result is included.
     """
 
     since: float | None = None
     whole: bool = False
 
     def prompt(self, block: PromptBlock) -> PromptFields:
-        """Return the text, what is attached to it, and the number of the turn."""
+        """Return the text, its attachments, and the number of the turn."""
         text = shown(block.prompt.text)
         stretches = words.stretches(words.asked(block))
         return {
@@ -270,13 +278,13 @@ class JsonRenderer:
         }
 
     def values(self, block: ValuesBlock) -> ValuesFields:
-        """Return the line, and each value with what the model gets of it."""
+        """Return the summary line, and each value with the form that the model gets."""
         contents = list(words.values(block))
         values = [(shown(value.written), value.kind, form_fields(value_form(content))) for value, content in contents]
         return {"kind": "values", "line": words.values_line(block), "values": values}
 
     def text(self, block: TextBlock) -> WordsFields:
-        """Return whether more comes, and the form of a value."""
+        """Return the fields of a text without the text: whether more is coming, the form of a value, the sources."""
         fields: WordsFields = {"kind": "text", "open": block.open}
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             fields["form"] = form_fields(form)
@@ -286,11 +294,14 @@ class JsonRenderer:
         return fields
 
     def reasoning(self, block: ReasoningBlock) -> WordsFields:
-        """Return whether more comes."""
+        """Return whether more reasoning is coming."""
         return {"kind": "reasoning", "open": block.open}
 
     def card(self, card: ToolCard) -> CardFields:
-        """Return the call, how far it has come, and what can be edited; `more` is the key to ask for a whole result."""
+        """Return the call, its progress and result, and what can be edited.
+
+        `more` is the key to request a whole result.
+        """
         rows, note = _arguments(card)
         progress = card.progress
         result = _result(card, whole=self.whole)
@@ -330,16 +341,16 @@ class JsonRenderer:
         return {"kind": "checklist", "heading": words.plan_heading(block), "tasks": list(map(_task, block.rows))}
 
     def question(self, block: QuestionBlock) -> QuestionFields:
-        """Return the question with its answer, and how to answer."""
+        """Return the question with its answer, and the ways to answer."""
         answer = None if block.answer is None else shown(block.answer)
         ask = block.ask if block.open else ""
-        suggested = shown(block.suggested) if block.open else ""
+        suggestion = shown(block.suggested) if block.open else ""
         return {
             "kind": "question",
             "text": shown(block.text),
             "answer": answer,
             "ask": ask,
-            "suggested": suggested,
+            "suggested": suggestion,
             "step": block.step,
             "choices": list(map(shown, block.choices)) if block.open else [],
             "plan": block.plan,
@@ -347,7 +358,7 @@ class JsonRenderer:
         }
 
     def proposal(self, block: ProposalBlock) -> ProposalFields:
-        """Return the title, why, what can be done with it or became of it, its code, and the text to be copied."""
+        """Return the title, reason, hint or decision, code, and the text for the Copy button."""
         code, language = words.proposal_code(block)
         return {
             "kind": "proposal",
@@ -366,24 +377,24 @@ class JsonRenderer:
         return {"kind": "notice", "level": block.level, "text": shown(block.text)}
 
     def retry(self, block: RetryBlock) -> RetryFields:
-        """Return one sentence."""
+        """Return a sentence about the request that is sent again."""
         return {"kind": "retry", "text": words.retry(block, times=True)}
 
     def progress(self, block: ProgressBlock) -> ProgressFields:
-        """Return the counts, each a text, and what went wrong."""
-        seen = block.progress
+        """Return the counts as texts, and the errors and notices."""
+        progress = block.progress
         return {
             "kind": "progress",
-            "state": map_words.STATES[seen.ended],
-            "heading": map_words.heading(seen),
-            "figures": list(map_words.figures(seen, times=True)),
-            "shares": map_words.shares(seen),
-            "errors": map_words.errors(seen),
-            "notices": map_words.notices(seen),
+            "state": map_words.STATES[progress.ended],
+            "heading": map_words.heading(progress),
+            "figures": list(map_words.figures(progress, times=True)),
+            "shares": map_words.shares(progress),
+            "errors": map_words.errors(progress),
+            "notices": map_words.notices(progress),
         }
 
     def footer(self, block: FooterBlock) -> FooterFields:
-        """Return the figures, each a text, how the turn ended, and its number if it can be tried again."""
+        """Return the figures as texts, how the turn ended, and its number if later requests leave it out."""
         figures = list(words.footer(block, times=True))
         details = words.footer_details(block, times=True)
         stop, unsent = block.stop_reason, block.unsent
@@ -404,17 +415,17 @@ def _task(row: TaskProgress) -> TaskFields:
 
 
 def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
-    """Return the arguments to be edited: name, text, and whether the text is the value or JSON of it."""
+    """Return the arguments that the user can edit: name, text, and whether the text is the value itself, not JSON."""
     arguments: dict[str, Any] = in_json(card.call.arguments, exact) if card.call else {}
     plain = {name: isinstance(value, str) for name, value in arguments.items()}
     return [(name, value if plain[name] else words.indented(value), plain[name]) for name, value in arguments.items()]
 
 
 def _optional(card: ToolCard) -> list[tuple[str, str, bool, str]]:
-    """Return the arguments that may be added: name, default, whether the text is the value, what it is for."""
+    """Return the arguments that the user can add: name, default, whether the text is the value itself, description."""
     rows: list[tuple[str, str, bool, str]] = []
-    for name, given in (card.optional or {}).items():
-        schema = cast("Mapping[str, Any]", given if isinstance(given, Mapping) else {})
+    for name, value in (card.optional or {}).items():
+        schema = cast("Mapping[str, Any]", value if isinstance(value, Mapping) else {})
         plain = schema.get("type") == "string"
         default = in_json(schema.get("default"), exact)
         text = "" if default is None else default if plain and isinstance(default, str) else words.indented(default)
@@ -423,15 +434,15 @@ def _optional(card: ToolCard) -> list[tuple[str, str, bool, str]]:
 
 
 def _arguments(card: ToolCard) -> tuple[list[tuple[str, str]], str]:
-    """Return the arguments as pairs of name and text, and a note if they were cut, else ""."""
+    """Return the arguments as pairs of name and text, and a note if they were cut, else "" as the note."""
     if card.call is None:
         return [], ""
-    rows, left = list[tuple[str, str]](), LONGEST_ARGUMENTS
+    rows, remaining = list[tuple[str, str]](), LONGEST_ARGUMENTS
     for key, value in in_json(card.call.arguments, exact).items():
         text = _spread(value)
-        rows.append((str(key), text[: max(left, 0)]))
-        left -= len(text)
-    is_cut = left < 0
+        rows.append((str(key), text[: max(remaining, 0)]))
+        remaining -= len(text)
+    is_cut = remaining < 0
     return rows, f"Only the first {LONGEST_ARGUMENTS:,} characters of the arguments are shown." if is_cut else ""
 
 

@@ -1,4 +1,4 @@
-"""What a person is shown of a conversation, as values that know nothing of HTML or terminals."""
+"""What the user is shown of a conversation, as plain values that do not depend on HTML or terminals."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,17 +19,20 @@ from agentmagic.messages import Citation, Content, Media, Message, Source, Text,
 from agentmagic.plan import SETTLED_TASK, TaskProgress
 
 State = Literal["pending", "waiting", "running", "done", "failed", "denied", "interrupted"]
-"""Of a call: being written or queued, waiting for a person, being carried out; then how it ended."""
+"""The state of a call. It is "pending" while it is written or queued, "waiting" for the user, and "running".
+
+The other states say how it ended.
+"""
 
 SETTLED: frozenset[State] = frozenset({"done", "failed", "denied", "interrupted"})
 
 
 LONGEST_HEAD = 2_000
-"""Characters in which the table of a frame begins: pandas puts a style sheet before it."""
+"""Characters of HTML in which the table of a data frame must begin: pandas puts a style sheet before the table."""
 
 
 class Pieces:
-    """Text that grows: appending takes constant time, reading joins what came since the last time."""
+    """Text that grows. Appending takes constant time; reading joins the pieces that were added since the last read."""
 
     __slots__ = ("_pieces",)
 
@@ -37,12 +40,12 @@ class Pieces:
         self._pieces = [text]
 
     def append(self, text: str) -> None:
-        """Add to the end."""
+        """Add text to the end."""
         self._pieces.append(text)
 
     @property
     def text(self) -> str:
-        """The whole so far."""
+        """The whole text so far."""
         if len(self._pieces) > 1:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0]
@@ -55,9 +58,9 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The blocks of a transcript as they were at one moment, which no event changes.
+    """Copies of a transcript's blocks at one moment; later events do not change them.
 
-    `running` is the footer of the turn under way, None if there is none.
+    `running` is the footer of the turn under way, or None.
     """
 
     blocks: "list[Block]"
@@ -69,26 +72,26 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Renderer(Protocol[T_co]):
-    """Makes something of blocks, with one method per kind of block.
+    """Turns blocks into output, with one method for each kind of block.
 
-    Renderers do not inherit from this class. So the type checker reports a renderer without one of the methods
-    at each call of `Block.render`.
+    Renderers do not inherit from this class. So if a renderer lacks a method, the type checker reports every call of
+    `Block.render` with that renderer.
     """
 
     def prompt(self, block: "PromptBlock", /) -> T_co:
-        """Render what the user asked."""
+        """Render the user's prompt."""
         ...
 
     def values(self, block: "ValuesBlock", /) -> T_co:
-        """Render what the values in a prompt became."""
+        """Render what the model gets for the values in a prompt."""
         ...
 
     def text(self, block: "TextBlock", /) -> T_co:
-        """Render what the model wrote."""
+        """Render a text of the model."""
         ...
 
     def reasoning(self, block: "ReasoningBlock", /) -> T_co:
-        """Render what the model thought."""
+        """Render the model's reasoning."""
         ...
 
     def card(self, card: "ToolCard", /) -> T_co:
@@ -100,7 +103,7 @@ class Renderer(Protocol[T_co]):
         ...
 
     def question(self, block: "QuestionBlock", /) -> T_co:
-        """Render a tool's question."""
+        """Render a question to the user."""
         ...
 
     def proposal(self, block: "ProposalBlock", /) -> T_co:
@@ -112,11 +115,11 @@ class Renderer(Protocol[T_co]):
         ...
 
     def retry(self, block: "RetryBlock", /) -> T_co:
-        """Render a request that is sent again."""
+        """Render the fact that a request is sent again."""
         ...
 
     def progress(self, block: "ProgressBlock", /) -> T_co:
-        """Render how far a map has come."""
+        """Render the progress of a map."""
         ...
 
     def footer(self, block: "FooterBlock", /) -> T_co:
@@ -126,11 +129,11 @@ class Renderer(Protocol[T_co]):
 
 @dataclass(slots=True)
 class Block(ABC):
-    """One thing on the screen.
+    """An item on the screen: a prompt, a text, a tool call, a notice and so on.
 
-    `version` grows with every change, so that a renderer can keep what it made of a block; `open` says
-    that more changes are expected. `key` tells the blocks of a transcript apart, grows in
-    their order, and stays the same in copies.
+    `version` grows with every change, so that a renderer can cache its output for a block. `open` says that more
+    changes are expected. `key` identifies a block within its transcript: keys grow in the order of the blocks, and a
+    copy of a block keeps the key.
     """
 
     key: int = field(default=0, init=False, compare=False)
@@ -144,10 +147,11 @@ class Block(ABC):
 
 @dataclass(slots=True)
 class PromptBlock(Block):
-    """What the person asked; `turn` is the number of the turn that it begins, from 0, or None if it begins none.
+    """The user's prompt; `turn` is the number of the turn that it begins, from 0, or None if it begins no turn.
 
-    `values` are those that it names; a ValuesBlock tells what they became. The prompt of a call that a `client` of the
-    served notebook makes is not shown where its card is, which names the client.
+    `values` are the values that the prompt names; a ValuesBlock shows what the model gets for them. `client` is a
+    program that uses the served notebook and makes the turn's call. The prompt of such a call is not shown where its
+    card is shown, because the card names the client.
     """
 
     prompt: Message
@@ -162,7 +166,7 @@ class PromptBlock(Block):
 
 @dataclass(slots=True)
 class ValuesBlock(Block):
-    """What the values that a prompt names became; `prompt` has the images."""
+    """What the model gets for the values that a prompt names; `prompt` has the images."""
 
     values: tuple[PromptValue, ...]
     prompt: Message
@@ -186,11 +190,11 @@ class GrowingBlock(Block):
 
 @dataclass(slots=True)
 class TextBlock(GrowingBlock):
-    """What the model wrote.
+    """A text that the model wrote.
 
-    `is_value` says that it is JSON, and was checked against the type that was asked for; `wrapped_in` is the property
-    that holds the value, if that type is no object. `citations` come when the text is whole, with their
-    pages: the numbers of `sources` hold for all texts of a turn.
+    `is_value` says that the text is JSON that was checked against the requested output type; `wrapped_in` is the
+    property that holds the value if that type is not an object. `citations` and their `sources` are set when the text
+    is complete. The number of a source is the same in all texts of a turn.
     """
 
     is_value: bool = False
@@ -204,7 +208,7 @@ class TextBlock(GrowingBlock):
 
 
 class ReasoningBlock(GrowingBlock):
-    """What the model thought aloud; the text may be empty."""
+    """The model's reasoning; the text may be empty."""
 
     __slots__ = ()
 
@@ -215,19 +219,21 @@ class ReasoningBlock(GrowingBlock):
 
 @dataclass(slots=True)
 class ToolCard(Block):
-    """A tool call, from its first letter to its result.
+    """A tool call, from the first characters of its arguments to its result.
 
-    `call` is None while the arguments are still being written; `raw` is their JSON text so far. `reason`
-    is why the call was denied, `seconds` how long it ran, `traceback` that of a function that raised, `rich` the HTML
-    of the parts of the result. `ask` is the id to answer the approval with, while the card waits for one; with `step`
-    the turn is only paused before the call. `effects` says line by line what the call does, if that was told.
-    `optional` are the schemas of the arguments that the model left out, `written` the arguments that it wrote if the
-    user changed them. The arguments of a `fixed` call cannot be changed. A call that a running tool makes is `inner`:
-    it stands below the card of the tool. `agent` is the name of the agent that the call asks, and `inside` has the
-    blocks of its turn, without the prompt, which is an argument. `client` is the program that makes the call in a
-    served notebook, or the agent of an inner turn while it asks for the approval, "" if the model of the turn makes it.
-    A `hosted` call is carried out by the provider, which `server` names; if it `is_question`, the card is none of its
-    calls, and asks whether it may make them.
+    `call` is None while the model is still writing the arguments; `raw` is their JSON text so far. `reason` is why the
+    call was denied, `seconds` how long it ran, `traceback` the traceback of a function that raised, `rich` the HTML of
+    the result's parts. While the card waits for approval, `ask` is the id to answer with; with `step` the turn is only
+    paused before the call. `effects` says line by line what the call does, if the tool reported it. `optional` are the
+    schemas of the arguments that the model left out. `written` are the model's arguments if the user changed them. The
+    arguments of a `fixed` call cannot be changed. A running tool made an `inner` call, and the card stands below the
+    card of that tool.
+
+    `agent` is the name of the agent that the call asks, and `inside` has the blocks of that agent's turn without its
+    prompt, which is an argument of the call. `client` is the program that makes the call in a served notebook, or the
+    agent of an inner turn while it asks for approval, or "" if the model of the turn makes the call. The provider
+    carries out a `hosted` call; `server` names the provider. If `is_question` is set, the card is not a call: it asks
+    the user whether the provider may make such calls.
     """
 
     name: str
@@ -256,7 +262,7 @@ class ToolCard(Block):
 
     @property
     def waits(self) -> bool:
-        """Whether the user is asked something: about the call, or by the agent that it asks."""
+        """Whether the user is asked something: about the call, or by the agent that the call asks."""
         inside = self.inside.blocks if self.inside else ()
         return self.state == "waiting" or any(
             block.waits if isinstance(block, ToolCard) else isinstance(block, QuestionBlock) and block.open
@@ -265,28 +271,31 @@ class ToolCard(Block):
 
     @property
     def stands_alone(self) -> bool:
-        """Whether it does not fold into a group with other calls: it has pictures, or the turn of an agent."""
+        """Whether the card is never grouped with other calls: it has pictures, or the turn of an agent."""
         return self.has_pictures or self.inside is not None
 
     @property
     def shows_result(self) -> bool:
-        """Whether the result is shown: the answer of an agent stands at the end of its turn."""
+        """Whether to show the result.
+
+        It is hidden if it is only for the model, or if the agent's turn inside ends with it.
+        """
         return self.result is not None and not self.refused and (self.inside is None or self.state != "done")
 
     @property
     def raw(self) -> str:
-        """The JSON text of the arguments, as far as it was written; empty once `call` is there."""
+        """The JSON text of the arguments so far; empty once `call` is set."""
         return self.pieces.text
 
     @property
     def refused(self) -> bool:
-        """Whether the user denied the call: the result holds words for the model alone."""
+        """Whether the result is only for the model, for example because the user denied the call."""
         parts = self.result.content if self.result else ()
         return self.state in ("denied", "failed") and bool(parts) and all(map(_for_model, parts))
 
     @property
     def has_pictures(self) -> bool:
-        """Whether the result has images or frames, which stand open."""
+        """Whether the result has images or data frames, which are shown open."""
         parts = self.result.content if self.result else ()
         images = (isinstance(part, Media) and part.media_type.startswith("image/") for part in parts)
         return any(images) or any(map(is_frame, self.rich))
@@ -307,13 +316,13 @@ def _for_model(part: Content) -> bool:
 
 @dataclass(slots=True)
 class ChecklistBlock(Block):
-    """The tasks of a plan; while it is `open`, tasks go on."""
+    """The tasks of a plan; it is `open` while the plan runs."""
 
     rows: list[TaskProgress] = field(default_factory=list[TaskProgress])
 
     @property
     def over(self) -> int:
-        """How many tasks are done, failed or skipped."""
+        """The number of tasks that are done, failed or skipped."""
         return sum(row.state in SETTLED_TASK for row in self.rows)
 
     def render(self, renderer: Renderer[T]) -> T:
@@ -323,10 +332,11 @@ class ChecklistBlock(Block):
 
 @dataclass(slots=True)
 class QuestionBlock(Block):
-    """A question to the person; `answer` is None until it is answered, `ask` the id to answer with.
+    """A question to the user; `answer` is None until the user answers, and `ask` is the id to answer with.
 
-    `suggested` is an answer that the person may send as it is, or change. With `step` it is a request before which the
-    turn is paused, and `suggested` the prompt in it. `choices`, `plan` and `files` are those of `QuestionAsked`.
+    `suggested` is an answer that the user can send as it is, or change first. With `step` the question is a pause
+    before a request to the model, and `suggested` is the prompt in the request. `QuestionAsked` describes `choices`,
+    `plan` and `files`.
     """
 
     text: str
@@ -345,14 +355,14 @@ class QuestionBlock(Block):
 
 @dataclass(slots=True)
 class ProposalBlock(Block):
-    """A proposed cell, and what became of it; `settled` is None until the user decides."""
+    """A proposed cell; `settled` is the user's decision, or None before the decision."""
 
     proposed: CellProposed
     settled: ProposalSettled | None = None
 
     @property
     def folded(self) -> bool:
-        """Whether it is shown in one line that opens: it is decided, or stands in the notebook itself."""
+        """Whether the block is one line that opens: the user has decided, or the cell is staged in the notebook."""
         return self.settled is not None or self.proposed.place == "staged"
 
     def render(self, renderer: Renderer[T]) -> T:
@@ -362,7 +372,7 @@ class ProposalBlock(Block):
 
 @dataclass(slots=True)
 class NoticeBlock(Block):
-    """Something the person should know."""
+    """A notice to the user."""
 
     level: Level
     text: str
@@ -374,7 +384,7 @@ class NoticeBlock(Block):
 
 @dataclass(slots=True)
 class RetryBlock(Block):
-    """A request failed and is sent again after `delay` seconds; `attempt` counts the tries that failed."""
+    """A failed request that is sent again after `delay` seconds; `attempt` counts the failed tries."""
 
     attempt: int
     delay: float
@@ -388,7 +398,7 @@ class RetryBlock(Block):
 
 @dataclass(slots=True)
 class ProgressBlock(Block):
-    """How far a map has come; it is `open` while the map runs."""
+    """The progress of a map, which runs one prompt for many rows; it is `open` while the map runs."""
 
     progress: MapProgress
 
@@ -399,12 +409,12 @@ class ProgressBlock(Block):
 
 @dataclass(slots=True)
 class FooterBlock(Block):
-    """What the turn took; `stop_reason` is None while it is under way.
+    """The figures of a turn; `stop_reason` is None while the turn runs.
 
-    `price_told` says that the footer of an earlier turn has said that the price is unknown. `phase` is what a turn
-    under way does while no block is open. `unsent` is the number of the turn, from 0, if it ended without any answer
-    and later requests leave it out, else None. `trace` is the id of its trace, if it has one. `agent` is the name of
-    the agent of the turn, if there are several.
+    `price_told` says that the footer of an earlier turn already showed that the price is unknown. `phase` is what a
+    running turn does while no block is open. `unsent` is the number of the turn, from 0, if it ended without an answer
+    and later requests leave it out, else None. `trace` is the id of the turn's trace, or "". `agent` is the name of the
+    turn's agent if there are several agents.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""Where the numbers of an answer's sources stand: behind the words that rest on them, with the Markdown left whole."""
+"""Place the source numbers of an answer behind the words that rest on the sources, without changing the Markdown."""
 
 import re
 from bisect import bisect_right
@@ -19,23 +19,35 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 LONGEST_TITLE = 150
-"""Characters that are shown of the title and of the address of a page."""
+"""Characters of a page's title, and of its address, that are shown."""
 LONGEST_QUOTE = 600
-"""Characters that are shown of what is quoted from a page."""
+"""Characters of a quotation from a page that are shown."""
 LONGEST_NUMBERED = 50_000
-"""Characters of a text that has numbers; a longer one, whose Markdown takes long to read, has the list alone."""
+"""The longest text, in characters, that gets source numbers.
+
+A longer text, which is slow to parse, only gets the list of sources.
+"""
 MOST_NUMBERS = 1_000
-"""Sources of an answer that have a number in it; the list has them all."""
+"""Sources that get a number in the text of an answer; the list below the text has all sources."""
 HEAVIEST_NUMBERED = 250_000
-"""The most that a text with numbers weighs; Markdown reads it in a tenth of a second or so, and two or three times."""
+"""The largest `_weight` of a text that gets numbers.
+
+Parsing it once takes about 0.1 s, and it is parsed 2 or 3 times.
+"""
 MOST_SOUGHT = 250_000
-"""The weight of what is read once more to find places that leave the Markdown whole."""
+"""The total `_weight` of text that is parsed again to find positions where numbers do not change the Markdown."""
 
 _PRIVATE, _PRIVATE_SIZE = 0xE000, 6_400
 _SPACE = "\u1680"
-"""Begins a mark: Markdown takes it for white space beside emphasis, and the address before it ends."""
+"""The first character of a mark.
+
+Markdown treats it as white space beside emphasis, and a web address ends before it.
+"""
 _MARK = _SPACE + "".join(chr(_PRIVATE + randbelow(_PRIVATE_SIZE)) for _ in range(4))
-"""What stands for a number in Markdown, before the character that tells it: no text can know it."""
+"""A placeholder for a number in Markdown; the next character encodes the number.
+
+It is random, so no text can contain it.
+"""
 _MARKS = re.compile(rf"{_SPACE}?{_MARK[1:]}([\ue000-\uf8ff])")
 
 _CLOSED = re.compile(
@@ -44,25 +56,28 @@ _CLOSED = re.compile(
     rf"|<?https?://[^\s<>|]{{1,2000}}>?|{MATHS.pattern}",
     re.DOTALL,
 )
-"""What no number can stand in: code, links, addresses, maths."""
+"""Stretches that a number must not split: code, links, addresses and maths."""
 _WIDE = r"[\u3001\u3002\u300d\u300f\u2019\u201d\uff01\uff09\uff0c\uff1a\uff1b\uff1f]"
-"""Punctuation that no space follows: of Chinese and Japanese."""
+"""Chinese and Japanese punctuation, which no space follows."""
 _REST = re.compile(
     r"(?:(?<=[a-zA-Z0-9])(?:[a-zA-Z0-9]|[.,:'\u2019-](?=[a-zA-Z0-9]))+)?"
     rf"{_WIDE}*(?:(?:[^\w\s|\\]|_)+(?=[\s|]|$))?"
 )
-"""What is left of a word, and the punctuation behind it."""
+"""The rest of a word, and the punctuation behind it."""
 _NEXT = re.compile(r"(?:\s*\n[ >]*(?:[-*+]|\d{1,9}[.)]|#{1,6}|\|))?\s*\Z")
-"""What of the next line a citation may hold that ends there: the begin of an item, a heading or a row."""
+"""The start of the next line, which a citation may include at its end: the marker of an item, a heading or a row."""
 _CODE = ("fence", "code_block")
 _SLOW = re.compile(r"[^\w\s]|[_\n]")
-"""What may begin something in Markdown."""
+"""Characters that can begin a Markdown construct."""
 _SLOW_WEIGHT, _LINK_WEIGHT = 20, 50
-"""What such a character weighs, and one that may begin a link, beside any other, as was measured."""
+"""Measured parsing times, relative to a plain character: of a `_SLOW` one, and of a "[", which can open a link."""
 
 
 class Mark(NamedTuple):
-    """A number at a place of a text; `before` is what ends a block of code above it, "" within words."""
+    """A source number at a position in a text.
+
+    `before` is inserted before the number to end the block above it; it is "" inside a paragraph.
+    """
 
     place: int
     number: int
@@ -70,42 +85,42 @@ class Mark(NamedTuple):
 
 
 def link(url: str) -> str:
-    """Return an address as a link leads to it, also one of Markdown; "" for one to which no link may lead."""
+    """Return the URL for a link to a page, which can also stand in Markdown; "" if the page must not be linked."""
     return web_address(redact(url)).replace("(", "%28").replace(")", "%29")
 
 
 def marked(text: str, marks: Iterable[Mark], written: Callable[[int], str], glue: str = "") -> str:
-    """Return a text with its numbers, each as `written` makes it, behind `glue` where words come before it."""
+    """Return the text with its numbers, each formatted by `written`; `glue` stands between words and a number."""
     pieces: list[str] = []
-    done = 0
+    end = 0
     for mark in marks:
-        pieces += (text[done : mark.place], mark.before or glue, written(mark.number))
-        done = mark.place
-    return "".join((*pieces, text[done:]))
+        pieces += (text[end : mark.place], mark.before or glue, written(mark.number))
+        end = mark.place
+    return "".join((*pieces, text[end:]))
 
 
 def cited_html(text: str, marks: Sequence[Mark], number: Callable[[int], Markup]) -> Markup:
-    """Return Markdown as sanitised HTML, in which the numbers are as `number` makes them."""
+    """Return Markdown as sanitised HTML, in which `number` renders each source number."""
     html = to_html(marked(shown(text), marks, _mark))
-    return Markup(_MARKS.sub(lambda found: number(ord(found[1]) - _PRIVATE), html))  # noqa: S704  (it is sanitised)
+    return Markup(_MARKS.sub(lambda match: number(ord(match[1]) - _PRIVATE), html))  # noqa: S704  (it is sanitised)
 
 
 @lru_cache(maxsize=16)
 def placed(text: str, citations: tuple[Citation, ...], sources: tuple[Source, ...]) -> tuple[Mark, ...]:
-    """Return where the numbers of a text stand in it, as it is shown, in order.
+    """Return the marks of a text's citations, in order. Their positions refer to the text as `shown` returns it.
 
-    A number stands at the end of what rests on its source, behind the punctuation, and behind a block of code. If it
-    would change what the Markdown becomes, it stands at the end of the text.
+    A number stands behind the words that rest on the source and their punctuation, or below a block of code. If it
+    would change how the Markdown is parsed, it stands at the end of the text. A text that is too long gets no marks.
     """
     whole = shown(text)
     if not citations or len(whole) > LONGEST_NUMBERED or _weight(whole) > HEAVIEST_NUMBERED:
         return ()
     numbers = {source.url: source.number for source in sources if source.number <= MOST_NUMBERS}
     places = _NumberPlaces(whole)
-    numbered = [one for one in citations if one.url in numbers]
-    ends = moved([one.end for one in numbered], text, whole, shown)
-    found = {places.mark(end, numbers[one.url]) for end, one in zip(ends, numbered, strict=True)}
-    return tuple(sorted(_fitting(whole, found, places)))
+    numbered_citations = [citation for citation in citations if citation.url in numbers]
+    ends = moved([citation.end for citation in numbered_citations], text, whole, shown)
+    marks = {places.mark(end, numbers[citation.url]) for end, citation in zip(ends, numbered_citations, strict=True)}
+    return tuple(sorted(_fitting(whole, marks, places)))
 
 
 def _mark(number: int) -> str:
@@ -113,12 +128,12 @@ def _mark(number: int) -> str:
 
 
 def _weight(text: str) -> int:
-    """Return how long Markdown takes to read a text, about, in characters of prose."""
+    """Return roughly how long Markdown takes to parse a text, in characters of plain prose."""
     return len(text) + _SLOW_WEIGHT * len(_SLOW.findall(text)) + _LINK_WEIGHT * text.count("[")
 
 
 class _NumberPlaces:
-    """Finds the places at which numbers can stand in a text of Markdown."""
+    """Finds the positions at which numbers can stand in a Markdown text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -131,7 +146,7 @@ class _NumberPlaces:
         self._spans: dict[int, list[tuple[int, int]]] = {}
 
     def mark(self, end: int, number: int) -> Mark:
-        """Return the mark of a citation that ends at a place."""
+        """Return the mark of a citation that ends at the position `end`."""
         text = self._text
         near = max(end - 40, 0)
         if before := _NEXT.search(text[near:end]):
@@ -144,8 +159,8 @@ class _NumberPlaces:
             line = bisect_right(self._starts, max(end, 0)) - 1
             if end < 0:
                 return self.at_the_end(number)
-        words = self._words_at.get(line)
-        first, last = words.map if words and words.map else (line, line + 1)
+        paragraph = self._words_at.get(line)
+        first, last = paragraph.map if paragraph and paragraph.map else (line, line + 1)
         start = self._starts[first]
         for opens, closes in self._closed(start, self._starts[last] - 1):
             if opens < end < closes:
@@ -154,24 +169,24 @@ class _NumberPlaces:
         return Mark(rest.end() if rest else end, number)
 
     def _in_cell(self, end: int, line: int, table: "Token") -> int:
-        """Return the place behind the words of a cell before a place of a table; -1 if there are none near it.
+        """Return the position behind the words of the table cell before `end`; -1 if no cell with words is near.
 
-        Behind the last bar of a row a mark would be a cell of its own.
+        A mark behind the last bar of a row would become a cell of its own.
         """
         first = table.map[0] if table.map else line
         for row in (line, line - 1):
             start = self._starts[row]
             before = self._text[start : min(end, self._starts[row + 1] - 1)]
-            words = before.rstrip(" \t\r|")
-            if row < first or row == first + 1:  # the row of dashes
+            cell = before.rstrip(" \t\r|")
+            if row < first or row == first + 1:  # above the table, or its row of dashes
                 return -1
-            if words.strip(" \t>"):
-                escaped = words.endswith("\\") and before[len(words) :].startswith("|")
-                return start + len(words) + escaped
+            if cell.strip(" \t>"):
+                is_escaped = cell.endswith("\\") and before[len(cell) :].startswith("|")
+                return start + len(cell) + is_escaped
         return -1
 
     def pieces(self, marks: Collection[Mark]) -> Iterator[tuple[int, str, Sequence[Mark]]]:
-        """Yield the outermost blocks of the text that have marks: where each begins, its text, its marks."""
+        """Yield each top-level block that has marks: the position where it begins, its text, and its marks."""
         starts = [*self._starts, len(self._text) + 1]
         for token in self.tokens:
             if token.level == 0 and token.map:
@@ -180,21 +195,21 @@ class _NumberPlaces:
                     yield start, self._text[start:end], own
 
     def _closed(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return where code, links and maths begin and end in a stretch of words."""
+        """Return the start and end of each code span, link and formula between two positions."""
         if start not in self._spans:
-            found = _CLOSED.finditer(self._text[start:end])
-            self._spans[start] = [(start + one.start(), start + one.end()) for one in found]
+            matches = _CLOSED.finditer(self._text[start:end])
+            self._spans[start] = [(start + match.start(), start + match.end()) for match in matches]
         return self._spans[start]
 
     def at_the_end(self, number: int) -> Mark:
-        """Return a mark below the text."""
+        """Return a mark at the end of the text."""
         last = self._code[-1] if self._code else None
         if last and last.map and last.map[1] >= len(self._starts) - 1 - self._text.endswith("\n"):
             return self._behind(last, number)
         return Mark(len(self._text.rstrip()), number, "\n\n")
 
     def _behind(self, code: "Token", number: int) -> Mark:
-        """Return a mark in a line of its own below a block of code, within the same list or quotation."""
+        """Return a mark on a line of its own below a block of code, inside the same list or quotation."""
         first, last = code.map or (0, 1)
         lines = [self._text[self._starts[place] : self._starts[place + 1] - 1] for place in range(first, last)]
         while len(lines) > 1 and not lines[-1].strip(" >"):
@@ -207,25 +222,25 @@ class _NumberPlaces:
 
 
 def _by_line(tokens: Iterable["Token"]) -> dict[int, "Token"]:
-    """Return the first token of each line."""
-    found: dict[int, Token] = {}
+    """Return the first token that covers each line, by line number."""
+    by_line: dict[int, Token] = {}
     for token in tokens:
         for line in range(*(token.map or (0, 0))):
-            found.setdefault(line, token)
-    return found
+            by_line.setdefault(line, token)
+    return by_line
 
 
 def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
-    """Return marks that leave the Markdown whole; those that would not go to the end of the text."""
+    """Return the marks that do not change how the Markdown is parsed. The other marks move to the end of the text."""
     if _fits(text, marks, places.tokens):
         return set(_once(marks))
-    left = MOST_SOUGHT
+    budget = MOST_SOUGHT
 
     def fitting(start: int, piece: str, some: Sequence[Mark], plain: Sequence["Token"] | None = None) -> set[Mark]:
-        """Return the marks of a piece that fit: all of them, or those of each half that do."""
-        nonlocal left
-        left -= _weight(piece) * (1 if plain else 2)
-        if left < 0:
+        """Return the marks of a piece that fit: all of them, or else those that fit in each half."""
+        nonlocal budget
+        budget -= _weight(piece) * (1 if plain else 2)
+        if budget < 0:
             return set()
         plain = plain or parsed(piece)
         if _fits(piece, [mark._replace(place=mark.place - start) for mark in some], plain):
@@ -234,7 +249,7 @@ def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
         if len(stops) == 1:
             return set()
         middle = stops[len(stops) // 2]
-        before, behind = [one for one in some if one.place < middle], [one for one in some if one.place >= middle]
+        before, behind = [item for item in some if item.place < middle], [item for item in some if item.place >= middle]
         return fitting(start, piece, before, plain) | fitting(start, piece, behind, plain)
 
     good = {mark for piece in places.pieces(marks) for mark in fitting(*piece)}
@@ -243,25 +258,25 @@ def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
 
 
 def _fits(text: str, marks: Collection[Mark], plain: Iterable["Token"]) -> bool:
-    """Return whether a text with marks becomes the same as without them, which is `plain`, and none of them is lost."""
+    """Return whether a text with marks is parsed like `plain`, its tokens without marks, and no mark is lost."""
     shape = _shape(parsed(marked(text, _once(marks), _mark)))
-    return shape == (_shape(plain)[0], len(marks))  # a mark in a cell beyond those of its table would be lost
+    return shape == (_shape(plain)[0], len(marks))  # Markdown drops the extra cells of a row, with their marks
 
 
 def _once(marks: Iterable[Mark]) -> list[Mark]:
-    """Return marks in order; only the first at a place ends what is above it."""
-    ordered = sorted(marks)
-    pairs = zip(ordered, [None, *ordered], strict=False)
+    """Return the marks in order. Of several marks at one position, only the first keeps its `before`."""
+    in_order = sorted(marks)
+    pairs = zip(in_order, [None, *in_order], strict=False)
     return [mark._replace(before="") if last and last.place == mark.place else mark for mark, last in pairs]
 
 
 def _shape(tokens: Iterable["Token"]) -> tuple[list[object], int]:
-    """Return what Markdown becomes, but for the marks in words and for paragraphs of nothing else, and count them."""
+    """Return what Markdown is parsed to, without marks and paragraphs that hold only marks, and the number of marks."""
     shape: list[object] = []
     count = 0
     for token in tokens:
-        words = (child.content for child in token.children or () if child.type == "text")
-        count += sum(len(_MARKS.findall(one)) for one in words)
+        texts = (child.content for child in token.children or () if child.type == "text")
+        count += sum(len(_MARKS.findall(text)) for text in texts)
         if token.type == "inline" and _MARKS.sub("", token.content) == "" != token.content:
             shape[-1:] = [None]
         elif token.type == "paragraph_close" and shape[-1:] == [None]:
@@ -275,11 +290,11 @@ def _pieces(token: "Token") -> Iterator[object]:
     if token.type != "inline":
         yield (token.type, token.tag, token.hidden, token.content, token.info, tuple(token.attrs.items()))
         return
-    words = ""
+    text = ""
     for child in token.children or ():
         if child.type == "text":
-            words += _MARKS.sub("", child.content)
+            text += _MARKS.sub("", child.content)
             continue
-        yield from (words, *_pieces(child))
-        words = ""
-    yield words
+        yield from (text, *_pieces(child))
+        text = ""
+    yield text

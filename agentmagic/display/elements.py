@@ -1,23 +1,23 @@
-"""Elements of static HTML, their content escaped, and the looks that they share."""
+"""Build elements of static HTML with escaped content, and define the styles that they share."""
 
 from typing import LiteralString
 
 from markupsafe import Markup, escape
 
 BORDER = "#88888866"
-"""A fixed colour: JupyterLab removes its variables from the styles of a notebook that is not trusted yet."""
+"""A fixed colour: JupyterLab removes its CSS variables from the styles of a notebook that is not trusted yet."""
 
 MUTED = "color:var(--jp-content-font-color2,#808080)"
 
 
 def element(tag: LiteralString, *content: str, style: str = "", more: LiteralString = "") -> Markup:
-    """Return an HTML element; its content is escaped, except what is HTML already. `more` are other attributes."""
-    styled = f' style="{escape(style)}"' if style else ""
+    """Return an HTML element. Content is escaped unless it is Markup already. `more` holds further attributes."""
+    style_attribute = f' style="{escape(style)}"' if style else ""
     inner = "".join(map(escape, content))
-    return Markup(f"<{tag}{styled}{more}>{inner}</{tag}>")  # noqa: S704  (all that is not ours is escaped)
+    return Markup(f"<{tag}{style_attribute}{more}>{inner}</{tag}>")  # noqa: S704  (all that is not ours is escaped)
 
 
 def fold(summary: str, *content: str, style: str = "", look: str = "cursor:pointer", is_open: bool = False) -> Markup:
-    """Return content that opens below its summary, whose style is `look`."""
+    """Return an element that the user can open: `content` is shown below `summary`. `look` is the summary's style."""
     head = element("summary", summary, style=look)
     return element("details", head, *content, style=style, more=" open" if is_open else "")

@@ -1,4 +1,4 @@
-"""Forms of values, and sources of answers, as the plain JSON that a view draws."""
+"""Return the forms of values, and the sources of answers, as the plain JSON that a view draws."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from agentmagic.text import shown
 
 
 class TextForm(TypedDict):
-    """A text; `note` says what was cut."""
+    """A text; `note` says what was cut off."""
 
     form: Literal["text"]
     text: str
@@ -31,14 +31,14 @@ class TableForm(TypedDict):
 
 
 class HtmlForm(TypedDict):
-    """HTML of a tool, which the page cleans."""
+    """HTML from a tool; the page sanitises it again."""
 
     form: Literal["html"]
     html: str
 
 
 class ImageForm(TypedDict):
-    """An image in base64, its media type, and its width in pixels if it is to be scaled."""
+    """An image in base64, its media type, and its width in pixels if it must be scaled."""
 
     form: Literal["image"]
     type: str
@@ -48,7 +48,7 @@ class ImageForm(TypedDict):
 
 
 class PagesForm(TypedDict):
-    """Pages of the web: title, address to show, address to lead to ("" for none), beginning of the text."""
+    """Web pages: title, address to show, URL to link to ("" for no link), and the beginning of the text."""
 
     form: Literal["pages"]
     pages: Sequence[tuple[str, str, str, str]]
@@ -59,7 +59,7 @@ FormFields = TextForm | TableForm | HtmlForm | ImageForm | PagesForm
 
 
 class SourceFields(TypedDict):
-    """A page that a text cites: its number, title, address to show, address to lead to ("" for none), what it says."""
+    """A page that a text cites: number, title, address to show, URL to link to ("" for no link), and quotations."""
 
     number: int
     title: str
@@ -69,17 +69,17 @@ class SourceFields(TypedDict):
 
 
 def mark_fields(block: TextBlock) -> list[tuple[int, str, int]]:
-    """Return the numbers of a text with their places as a page counts them."""
-    text, rows, units, done = shown(block.text), list[tuple[int, str, int]](), 0, 0
+    """Return the source numbers of a text: position in UTF-16 code units, Markdown to insert before it, and number."""
+    text, rows, units, end = shown(block.text), list[tuple[int, str, int]](), 0, 0
     for place, number, before in placed(block.text, block.citations, block.sources):
-        units += len(text[done:place].encode("utf-16-le", "surrogatepass")) // 2
-        done = place
+        units += len(text[end:place].encode("utf-16-le", "surrogatepass")) // 2
+        end = place
         rows.append((units, before, number))
     return rows
 
 
 def source_fields(source: Source) -> SourceFields:
-    """Return a source as a page shows it."""
+    """Return a source in the form that the page shows."""
     return {
         "number": source.number,
         "title": source_title(source),
@@ -96,8 +96,8 @@ def form_fields(form: Form) -> FormFields:
             return {"form": "html", "html": str(form.html)}
         case Pages():
             pages = ((title, shown_address(url), link(url), text) for title, url, text in form.pages)
-            listed = [(title or address, address, leads_to, text) for title, address, leads_to, text in pages]
-            return {"form": "pages", "pages": listed, "note": form.note}
+            page_rows = [(title or address, address, leads_to, text) for title, address, leads_to, text in pages]
+            return {"form": "pages", "pages": page_rows, "note": form.note}
         case PlainText():
             return {"form": "text", "text": form.text, "note": form.note}
         case Table():

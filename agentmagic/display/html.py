@@ -1,7 +1,8 @@
-"""Blocks to one static HTML fragment, as a Jupyter output keeps it.
+"""Render blocks as one static HTML fragment, as the output of a Jupyter cell stores it.
 
-It has no script, no style sheet and no image from elsewhere. Colours are JupyterLab's variables, with fallbacks
-that can be read on light and on dark pages. A page without styles, such as GitHub's, can be read by its elements alone.
+The fragment has no script, no style sheet and no remote image. Colours are JupyterLab's CSS variables, with fallbacks
+that are readable on light and on dark pages. On a page that removes styles, such as GitHub's, the plain elements are
+still readable.
 """
 
 import re
@@ -62,17 +63,17 @@ COLOURS: dict[State, str] = {
     "interrupted": "var(--jp-warn-color1,#f57c00)",
 }
 LOUD: frozenset[State] = frozenset({"waiting", "failed", "denied", "interrupted"})
-"""States that a card shows on its left edge too."""
+"""States that also colour the left edge of a card."""
 
 BRIEF = "Each call of the first {} turns is one line here. An export of the conversation has them whole."
 
 MOST_CALLS = 4
-"""Calls in a row that are shown one by one; js/src/log.js has the same number."""
+"""Consecutive calls that are shown one by one; more calls are grouped. js/src/log.js has the same number."""
 
 MOST_BRANCHES = 1_000
-"""Members of a JSON tree."""
+"""JSON with more members than this is shown as text, not as a tree."""
 MOST_OPEN = 8
-"""Members of a branch that is open at first."""
+"""A branch with more members than this is closed at first."""
 
 CARD = f"border:1px solid {BORDER};border-radius:6px;margin:8px 0"
 SUMMARY = f"padding:6px 10px;cursor:pointer;{MUTED}"
@@ -86,7 +87,7 @@ PICTURES = "padding:0 12px 10px"
 BRANCH = "margin-left:16px"
 HEADING = "margin:6px 0 2px"
 MONO = "font-family:var(--jp-code-font-family,monospace)"
-"""Set on every `pre`: nbconvert's page shows the `pre` of an output in the font of its text."""
+"""Set on every `pre`, because nbconvert's pages show the `pre` of an output in the font of running text."""
 
 PRE = f"margin:0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;background-color:transparent;{MONO}"
 
@@ -101,16 +102,16 @@ def render(
 ) -> Markup:
     """Return the transcript as one HTML fragment, with every text of models, tools and servers escaped or sanitised.
 
-    With `times` false nothing in it depends on the clock. `live` shows a caret at the end of open text and a
-    running footer. The prompt is left out unless asked for, since a cell shows it above its output.
+    If `times` is false, the fragment does not depend on the clock. `live` shows a caret at the end of growing text, and
+    the footer of the running turn. The prompt is included only with `prompt`, because a cell shows it above its output.
     """
     return HtmlRenderer(times=times, live=live, prompt=prompt).update(transcript)
 
 
 class HtmlRenderer:
-    """Renders a transcript again and again, each time only what changed since the last.
+    """Renders a transcript repeatedly; each update renders only the blocks that changed since the last update.
 
-    If there are more than `whole_turns` turns, each call of the earlier ones is a single line.
+    If there are more than `whole_turns` turns, each call of the earlier turns is a single line.
     """
 
     def __init__(
@@ -123,11 +124,11 @@ class HtmlRenderer:
         self._kept: list[_BlockHtml] = []
 
     def update(self, transcript: Transcript | Snapshot) -> Markup:
-        """Return the fragment for the transcript as it is now."""
+        """Return the fragment for the current state of the transcript."""
         return Markup('<div class="agentmagic mathjax_ignore">{}</div>').format(self.inside(transcript))
 
     def inside(self, transcript: Transcript | Snapshot) -> Markup:
-        """Return what stands in the fragment."""
+        """Return the content of the fragment, without the element around it."""
         blocks = transcript.blocks
         del self._kept[len(blocks) :]
         starts = [place for place, block in enumerate(blocks) if isinstance(block, PromptBlock)]
@@ -145,7 +146,7 @@ class HtmlRenderer:
     def _cached(self, place: int, block: Block, brief: bool) -> Markup:
         if place == len(self._kept):
             self._kept.append(self._renderer(block, brief=brief))
-        # By key, since a snapshot has copies of the blocks: the renderer of growing text must live on.
+        # Compare keys, because a snapshot has copies of the blocks, and the renderer of growing text must be kept.
         elif (self._kept[place].key, self._kept[place].brief) != (block.key, brief):
             self._kept[place] = self._renderer(block, brief=brief)
         return self._kept[place].update(block)
@@ -156,7 +157,7 @@ class HtmlRenderer:
 
 @dataclass(slots=True)
 class _BlockHtml:
-    """Renders one block, and keeps the HTML until the block's version changes."""
+    """Renders one block, and caches the HTML until the block's version changes."""
 
     key: int
     times: bool
@@ -167,10 +168,10 @@ class _BlockHtml:
     html: Markup = field(default_factory=Markup)
     growing: Growing = field(default_factory=Growing)
     turn: HtmlRenderer | None = None
-    """Renders the turn of an agent inside a call."""
+    """The renderer for the turn of an agent inside a call."""
 
     def update(self, block: Block) -> Markup:
-        """Return the block's HTML."""
+        """Return the block's HTML, rendered again if the block changed."""
         if self.version != block.version:
             self.html = block.render(self)
             self.version = block.version
@@ -180,10 +181,10 @@ class _BlockHtml:
         if not self.shows_prompt or block.client:
             return Markup()
         parts = words.stretches(words.asked(block))
-        said = (element("pre", text, style=PRE) if columns else to_html(text) for text, columns in parts)
-        attached = words.attached(block)
-        more = (fold(name, element("pre", text, style=PRE), look=SUMMARY) for name, text in attached)
-        return element("blockquote", *said, *more)
+        text_parts = (element("pre", text, style=PRE) if columns else to_html(text) for text, columns in parts)
+        attachments = words.attached(block)
+        more = (fold(name, element("pre", text, style=PRE), look=SUMMARY) for name, text in attachments)
+        return element("blockquote", *text_parts, *more)
 
     def values(self, block: ValuesBlock) -> Markup:
         line = element("small", words.values_line(block))
@@ -223,21 +224,23 @@ class _BlockHtml:
         return _paragraph(words.retry(block, times=self.times), style=MUTED)
 
     def progress(self, block: ProgressBlock) -> Markup:
-        seen = block.progress
-        state = map_words.STATES[seen.ended]
+        progress = block.progress
+        state = map_words.STATES[progress.ended]
         glyph = element("span", words.GLYPHS[state], style=f"color:{COLOURS[state]};font-weight:700")
-        figures = Markup(" · ").join(map_words.figures(seen, times=self.times))
-        head = Markup(" ").join((glyph, element("b", map_words.heading(seen)), element("small", figures, style=MUTED)))
-        errors = [element("small", line, style=f"color:{COLOURS['failed']}") for line in map_words.errors(seen)]
-        told = [*map_words.notices(seen), *([map_words.UNDER_WAY] if block.open else [])]
-        notices = [element("small", line, style=MUTED) for line in told]
+        figures = Markup(" · ").join(map_words.figures(progress, times=self.times))
+        head = Markup(" ").join(
+            (glyph, element("b", map_words.heading(progress)), element("small", figures, style=MUTED))
+        )
+        errors = [element("small", line, style=f"color:{COLOURS['failed']}") for line in map_words.errors(progress)]
+        notice_lines = [*map_words.notices(progress), *([map_words.UNDER_WAY] if block.open else [])]
+        notices = [element("small", line, style=MUTED) for line in notice_lines]
         lines = [element("div", line, style="overflow-wrap:anywhere") for line in (*errors, *notices)]
-        return element("div", element("div", head), _shares(seen), *lines, style=f"{CARD};padding:6px 12px")
+        return element("div", element("div", head), _shares(progress), *lines, style=f"{CARD};padding:6px 12px")
 
     def footer(self, block: FooterBlock) -> Markup:
         figures = Markup(" · ").join(element("span", figure) for figure in words.footer(block, times=self.times))
-        told = Markup('<small title="{}">{}</small>').format(words.footer_details(block, times=self.times), figures)
-        return _paragraph(told, style=MUTED) if figures else Markup()
+        content = Markup('<small title="{}">{}</small>').format(words.footer_details(block, times=self.times), figures)
+        return _paragraph(content, style=MUTED) if figures else Markup()
 
     # -- what the model wrote ------------------------------------------------------------------
 
@@ -253,9 +256,9 @@ class _BlockHtml:
         html = self._markdown(block)
         if not block.text.strip():
             return _paragraph("Thinking…", style=MUTED) if thinking else Markup()
-        thought = element("div", html, style=f"border-left:2px solid {BORDER};padding-left:10px;{MUTED}")
+        body = element("div", html, style=f"border-left:2px solid {BORDER};padding-left:10px;{MUTED}")
         summary = "Thinking…" if thinking else "Thought"
-        return fold(summary, thought, look=f"cursor:pointer;{MUTED}", style="margin:8px 0")
+        return fold(summary, body, look=f"cursor:pointer;{MUTED}", style="margin:8px 0")
 
     def _markdown(self, block: GrowingBlock) -> Markup:
         if not block.open:
@@ -276,12 +279,12 @@ class _BlockHtml:
         body = _body(card, inside, len(pictures), self._turn_inside(card))
         row = element("span", Markup(" ").join(self._heading(card)), style=ROW)
         details = fold(row, body, look=SUMMARY, is_open=card.waits)
-        # Pictures stand open below the call: a card that is closed would hide them, and its body would clip them.
+        # Pictures are shown below the card: a closed card would hide them, and its body would clip them.
         shown_below = [element("div", *pictures, style=PICTURES)] if pictures else []
         return element("div", details, *shown_below, _bar(card), style=CARD + edge + inner)
 
     def _turn_inside(self, card: ToolCard) -> Markup:
-        """Return the turn of the agent that a call asks."""
+        """Return the HTML of the turn of the agent that a call asks."""
         if card.inside is None:
             return Markup()
         self.turn = self.turn or HtmlRenderer(times=self.times, live=self.live)
@@ -306,7 +309,10 @@ class _BlockHtml:
 
 
 def _grouped(blocks: Sequence[Block], html: Sequence[Markup]) -> Iterator[Markup]:
-    """Yield the HTML of blocks, in which calls in a row, with the thoughts between them, fold if they are many."""
+    """Yield the HTML of blocks.
+
+    More than MOST_CALLS consecutive calls, with the reasoning between them, form one group.
+    """
     place = 0
     while place < len(blocks):
         end, cards = place, list[ToolCard]()
@@ -347,24 +353,24 @@ def _paragraph(*content: str, style: str) -> Markup:
 
 
 def _with_caret(html: Markup) -> Markup:
-    """Put the caret behind the last letter, inside the elements that end there."""
+    """Insert the caret behind the last letter, inside the elements that end there."""
     end = _LAST_TAGS.search(html)
     place = end.start() if end else len(html)
     return html[:place] + CARET + html[place:]
 
 
 def _bar(card: ToolCard) -> Markup:
-    """Draw how far a call has come, if the tool tells that."""
+    """Return a progress bar for a call, or nothing if its tool reports no share."""
     if not card.progress or (share := words.share(card.progress)) is None:
         return Markup()
     return element("div", style=f"height:2px;width:{share:.0%};background-color:{COLOURS['running']}")
 
 
-def _shares(seen: MapProgress) -> Markup:
-    """Draw how far a map has come that did not answer all rows."""
-    if (shares := map_words.shares(seen)) is None or shares == (1.0, 0.0):
+def _shares(progress: MapProgress) -> Markup:
+    """Return a bar for the answered and failed rows of a map; nothing if all are answered or the total is unknown."""
+    if (shares := map_words.shares(progress)) is None or shares == (1.0, 0.0):
         return Markup()
-    colours = (COLOURS["running" if not seen.ended else "done"], COLOURS["failed"])
+    colours = (COLOURS["running" if not progress.ended else "done"], COLOURS["failed"])
     parts = (
         element("div", style=f"height:4px;width:{share:.1%};background-color:{colour}")
         for share, colour in zip(shares, colours, strict=True)
@@ -372,19 +378,19 @@ def _shares(seen: MapProgress) -> Markup:
     return element("div", *parts, style=f"display:flex;margin:6px 0 2px;background-color:{BORDER}")
 
 
-def _body(card: ToolCard, made: Sequence[Form], pictures: int, turn: Markup) -> Markup:
-    edited = _section("Edited by you", words.edits(card))
-    sections = [*_arguments(card), *edited, *_section("What it does", words.effects(card))]
+def _body(card: ToolCard, forms: Sequence[Form], pictures: int, turn: Markup) -> Markup:
+    edits = _section("Edited by you", words.edits(card))
+    sections = [*_arguments(card), *edits, *_section("What it does", words.effects(card))]
     sections += [turn] if turn else []
     if card.result and card.shows_result:
-        sections += [*_result(card.result, made, pictures), *_traceback(card)]
+        sections += [*_result(card.result, forms, pictures), *_traceback(card)]
     elif not card.inside:
         sections += _section("Reason", shown(card.reason))
     return element("div", *sections, style=BODY) if sections else Markup()
 
 
 def _arguments(card: ToolCard) -> Iterator[Markup]:
-    """Yield the arguments of a call; code keeps its lines, and its words are coloured."""
+    """Yield the arguments of a call; code keeps its lines and is highlighted."""
     codes = words.code_arguments(card)
     if card.call is None or not codes:
         yield from _section("Arguments", words.all_arguments(card))
@@ -420,11 +426,11 @@ def _section(heading: str, text: str) -> Iterator[Markup]:
         yield _form(PlainText(text))
 
 
-def _result(result: ToolResult, made: Sequence[Form], pictures: int) -> Iterator[Markup]:
-    if made or not pictures:
+def _result(result: ToolResult, forms: Sequence[Form], pictures: int) -> Iterator[Markup]:
+    if forms or not pictures:
         yield _heading("Error" if result.is_error else "Result")
-        yield from map(_form, made)
-    if not (made or pictures):
+        yield from map(_form, forms)
+    if not (forms or pictures):
         yield _paragraph(element("em", "nothing"), style=MUTED)
 
 
@@ -457,32 +463,32 @@ def _form(form: Form) -> Markup:
 
 
 def _value(value: PromptValue, content: str | Media) -> Markup:
-    """Return what a model gets of a value; a table is Markdown."""
+    """Return the HTML of what the model gets for a value; the content of a table is Markdown."""
     if value.kind == "table" and isinstance(content, str):
         return to_html(content)
     return _form(value_form(content))
 
 
 def tree(form: JsonTree) -> Markup:
-    """Return JSON as a tree that opens and closes, or as text if it has too many branches."""
-    left = [MOST_BRANCHES]
-    branches = list(_branches(form.value, left))
-    return element("div", *branches, style=MONO) if left[0] >= 0 else element("pre", form.text, style=PRE)
+    """Return JSON as a tree whose branches open and close, or as text if it has too many members."""
+    budget = [MOST_BRANCHES]
+    branches = list(_branches(form.value, budget))
+    return element("div", *branches, style=MONO) if budget[0] >= 0 else element("pre", form.text, style=PRE)
 
 
-def _branches(value: Any, left: list[int]) -> Iterator[Markup]:
-    """Yield the members of an object or array; `left` counts how many more there may be."""
+def _branches(value: Any, budget: list[int]) -> Iterator[Markup]:
+    """Yield the members of an object or array; `budget` has one number: how many more members can be shown."""
     pairs = cast("dict[str, Any]", value).items() if isinstance(value, dict) else enumerate(cast("list[Any]", value))
     for key, inner in pairs:
-        left[0] -= 1
-        if left[0] < 0:
+        budget[0] -= 1
+        if budget[0] < 0:
             return
         name = element("b", str(key))
         if isinstance(inner, dict | list) and inner:
             size = len(cast("dict[str, Any] | list[Any]", inner))
             count = f"{{{size}}}" if isinstance(inner, dict) else f"[{size}]"
             summary = Markup(" ").join((name, element("small", count)))
-            yield fold(summary, *_branches(inner, left), style=BRANCH, is_open=size <= MOST_OPEN)
+            yield fold(summary, *_branches(inner, budget), style=BRANCH, is_open=size <= MOST_OPEN)
         else:
             yield element("div", name, ": ", words.compact(inner), style=f"{BRANCH};overflow-wrap:anywhere")
 
@@ -499,7 +505,7 @@ def _table(form: Table) -> Markup:
 
 
 def _row(tag: LiteralString, cells: Iterable[str], numeric: Iterable[bool]) -> Markup:
-    """Return a row of a table; `element` would be slow for the thousand cells that a table may have."""
+    """Return a row of a table. It is joined as text, because `element` is too slow for a thousand cells."""
     sides = ('align="right"' if number else 'style="text-align:left"' for number in numeric)
     html = (f"<{tag} {side}>{escape(cell)}</{tag}>" for cell, side in zip(cells, sides, strict=True))
     return Markup(f"<tr>{''.join(html)}</tr>")  # noqa: S704  (every cell is escaped)

@@ -1,4 +1,4 @@
-"""The words and figures about a map that every renderer shows alike."""
+"""The texts and figures about a map that all renderers share. A map runs one prompt for many rows."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from agentmagic.events import MapEnd, MapProgress
 from agentmagic.text import about_seconds, counted, one_line, shown
 
 LONGEST_ERROR = 200
-"""Characters of an error that stands beside its count."""
+"""Characters of an error that are shown beside its count."""
 MOST_NOTICES = 10
 LONGEST_NOTICE = 500
 
@@ -19,7 +19,7 @@ STATES: dict[MapEnd, State] = {
     "budget": "interrupted",
     "failed": "failed",
 }
-"""Which state of a call looks like that of a map."""
+"""The state of a call that has the same glyph and colour as the state of a map."""
 _ENDS: dict[MapEnd, str] = {
     "stopped": "Stopped",
     "budget": "Stopped at the budget",
@@ -28,17 +28,17 @@ _ENDS: dict[MapEnd, str] = {
 
 
 def heading(progress: MapProgress) -> str:
-    """Say how many rows were answered or failed, and how the map ended: "Stopped: 132 of 300 rows"."""
-    settled = progress.answered + progress.failed
-    rows = counted(settled, "row")
-    if progress.total is not None and (progress.total != settled or not progress.ended):
-        rows = f"{settled:,} of {counted(progress.total, 'row')}"
+    """Return how many rows were answered or failed, and how the map ended: "Stopped: 132 of 300 rows"."""
+    count = progress.answered + progress.failed
+    rows = counted(count, "row")
+    if progress.total is not None and (progress.total != count or not progress.ended):
+        rows = f"{count:,} of {counted(progress.total, 'row')}"
     end = _ENDS.get(progress.ended)
     return rows if end is None else f"{end}: {rows}"
 
 
 def figures(progress: MapProgress, *, times: bool) -> Iterator[str]:
-    """Yield the counts, the pace and the cost of a map, figure by figure; what depends on the clock with `times`."""
+    """Yield the counts, rate and cost of a map, one text each; those that depend on the clock only with `times`."""
     if progress.kept:
         yield f"{progress.kept:,} answered before"
     if progress.failed:
@@ -62,37 +62,40 @@ def _cost(progress: MapProgress) -> str:
     if usage.cost is None:
         return f"{usage.input_tokens + usage.output_tokens:,} tokens, {words.cost(None)}"
     is_projected = not progress.ended and progress.projected and progress.done < (progress.total or 0)
-    projected = f" of about {words.cost(progress.projected)}" if is_projected else ""
-    return words.cost(usage.cost) + projected
+    projection = f" of about {words.cost(progress.projected)}" if is_projected else ""
+    return words.cost(usage.cost) + projection
 
 
 def shares(progress: MapProgress) -> tuple[float, float] | None:
-    """Return the shares of the rows that were answered and that failed, or None if the total is not known."""
+    """Return the shares of the rows that were answered and that failed, or None if the total is unknown."""
     if not progress.total:
         return None
-    answered = min(progress.answered / progress.total, 1.0)
-    return answered, min(progress.failed / progress.total, 1.0 - answered)
+    answered_share = min(progress.answered / progress.total, 1.0)
+    return answered_share, min(progress.failed / progress.total, 1.0 - answered_share)
 
 
 def errors(progress: MapProgress) -> list[str]:
-    """Return the first kinds of error, each with the number of its rows, and how many rows have other ones."""
+    """Return a line for each of the first kinds of error with its number of rows, and a line for other errors."""
     others = progress.failed + progress.in_doubt - sum(number for _, number in progress.errors)
     more = [f"{counted(others, 'row')}: other errors"] if progress.errors and others > 0 else []
-    told = [f"{counted(number, 'row')}: {one_line(shown(error), LONGEST_ERROR)}" for error, number in progress.errors]
-    return [*told, *more]
+    lines = [f"{counted(number, 'row')}: {one_line(shown(error), LONGEST_ERROR)}" for error, number in progress.errors]
+    return [*lines, *more]
 
 
 def notices(progress: MapProgress) -> list[str]:
-    """Return what the user should know about a map, and what becomes of the rows that were not asked."""
-    told = [one_line(shown(notice), LONGEST_NOTICE) for notice in progress.notices[:MOST_NOTICES]]
+    """Return the notices of a map and, if it ended early, how to continue with the remaining rows."""
+    lines = [one_line(shown(notice), LONGEST_NOTICE) for notice in progress.notices[:MOST_NOTICES]]
     is_partial = progress.total is None or progress.answered + progress.failed < progress.total
     if progress.ended in _ENDS and is_partial and progress.done:
         file = one_line(shown(progress.file), LONGEST_ERROR)
-        told.append(KEPT.format(file) if file else LOST)
-    return told
+        lines.append(KEPT.format(file) if file else LOST)
+    return lines
 
 
 UNDER_WAY = "The map was under way when this was shown."
-"""What HTML says of a map that runs: a notebook may be saved, or its kernel end, before there is other HTML."""
+"""Shown in the HTML of a running map.
+
+The notebook may be saved, or its kernel may stop, before newer HTML replaces this.
+"""
 KEPT = "The answers are kept in {}. Run this again to go on with the rest."
 LOST = "No file keeps the answers (--to FILE, to= in code): run again, this asks all rows again."

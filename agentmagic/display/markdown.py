@@ -1,7 +1,7 @@
-"""What a model wrote, from Markdown to HTML that can do no harm.
+"""Convert Markdown that a model wrote to HTML that can do no harm.
 
-There are two walls: markdown-it escapes the HTML in Markdown, and nh3 removes all that is not on a short list.
-Remote images are left out, since fetching one tells another server what was read.
+There are two defences: markdown-it escapes the HTML in Markdown, and nh3 removes every tag and attribute that is not on
+a short list. Remote images are left out, because fetching one would tell another server what the user reads.
 """
 
 import re
@@ -25,22 +25,25 @@ if TYPE_CHECKING:
     from nh3 import Cleaner
 
 LONGEST = 200_000
-"""Characters of Markdown that are rendered; the rest is cut, with a note."""
+"""Characters of Markdown that are rendered; the rest is cut off, with a note."""
 
 LONGEST_RICH = 600_000
-"""Characters of HTML of a value that are sanitised; the rest is cut."""
+"""Characters of a value's HTML that are sanitised; the rest is cut off."""
 
 SPARE_TOKENS = 1_000
-"""Tokens that Markdown may have beyond its characters; with more it is a table blown up on purpose."""
+"""Tokens that Markdown may have beyond its number of characters.
+
+More tokens mean a table that was blown up on purpose.
+"""
 
 CODE = (
     "display:block;margin:0 0 8px;padding:8px 10px;border-radius:4px;white-space:pre;overflow-x:auto;"
     "background-color:var(--jp-cell-editor-background,#88888819)"
 )
-"""No `background`: the regular expression with which JupyterLab checks one takes 50 ms to compile."""
+"""Not `background`: JupyterLab checks that property with a regular expression that takes 50 ms to compile."""
 
 PROSE = "max-width:42em"
-"""About 80 characters a line, as js/src/view.css has it; tables and code may be wider."""
+"""About 80 characters a line, as in js/src/view.css. Tables and code can be wider."""
 
 COLOURS = {
     "Token.Comment": "#747980",
@@ -54,13 +57,13 @@ COLOURS = {
     "Token.Name.Decorator": "#a86a22",
     "Token.Name.Tag": "#3877cc",
 }
-"""Colours of code by pygments' names of tokens; in the middle between black and white, to be read on both.
+"""Colours of code, by pygments token name. Each can be read on both white and black.
 
-No variables of JupyterLab's: a notebook that is not trusted yet loses them.
+They are not JupyterLab's CSS variables, because a notebook that is not trusted yet loses those variables.
 """
 
 LONGEST_COLOURED = 20_000
-"""Characters of code that are coloured."""
+"""Characters of the longest code that is highlighted."""
 
 _WIDE = frozenset({"fence", "code_block", "table_open"})
 _BLOCKS = {"blockquote", "div", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"}
@@ -80,7 +83,7 @@ _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*")
 MATHS = re.compile(
     r"\$\$.{1,500}?\$\$|\$(?![\s$])[^$\n]{0,500}?[^\s$\\]\$(?!\d)|\\\(.{1,500}?\\\)|\\\[.{1,500}?\\\]", re.DOTALL
 )
-"""Maths as Jupyter's front ends know it, of a bounded length. An amount in dollars is no maths."""
+"""Formulas as Jupyter's front ends recognise them, of limited length. Amounts in dollars do not match."""
 _ROW = re.compile(r" {0,3}\|")
 _DASHES = re.compile(r" {0,3}\|?[-:| ]*")
 _PIPE = re.compile(r"(?<!\\)\|")
@@ -88,9 +91,9 @@ _DOLLAR = re.compile(r"\\?\$")
 
 
 def to_html(text: str, *, coloured: bool = True) -> Markup:
-    """Return Markdown as sanitised HTML, secrets blanked; the words of code are coloured unless told otherwise.
+    """Return Markdown as sanitised HTML, with secrets blanked; code is highlighted unless `coloured` is false.
 
-    Maths is left as it is written, for the front end to typeset.
+    Formulas stay as they are written, for the front end to typeset.
     """
     source, note = cut_apart(shown(text), LONGEST)
     html = Markup(_sanitiser().clean(shown(_rendered(source, coloured=coloured))))  # noqa: S704  (it is sanitised)
@@ -98,32 +101,35 @@ def to_html(text: str, *, coloured: bool = True) -> Markup:
 
 
 def code_html(code: str, language: str) -> Markup:
-    """Return code as HTML with its words coloured, if the language is known and the code is not too long."""
+    """Return code as HTML, highlighted if the language is known and the code is not too long."""
     return Markup(_coloured(code, language, "")) or escape(code)  # noqa: S704  (every word is escaped)
 
 
 def rich_html(html: str) -> Markup:
-    """Return HTML of a value, such as the table of a data frame, as sanitised HTML, secrets blanked; cut if long."""
-    cleaned = shown(_sanitiser(rich=True).clean(shown(html[:LONGEST_RICH])))
-    return Markup(_sanitiser(rich=True).clean(cleaned))  # noqa: S704  (it is sanitised)
+    """Return sanitised HTML of a value, such as the table of a data frame.
+
+    Secrets are blanked, and long HTML is cut.
+    """
+    clean_html = shown(_sanitiser(rich=True).clean(shown(html[:LONGEST_RICH])))
+    return Markup(_sanitiser(rich=True).clean(clean_html))  # noqa: S704  (it is sanitised)
 
 
 def plain_text(html: str) -> str:
-    """Return the words of HTML."""
+    """Return the text of HTML without its tags."""
     import nh3
 
     return unescape(nh3.clean(html[:LONGEST], tags=set())).strip()
 
 
 def parsed(source: str) -> list["Token"]:
-    """Return the tokens of Markdown as `to_html` reads it."""
+    """Return the tokens of Markdown as `to_html` parses it."""
     return _parser(coloured=False).parse(source)
 
 
 class Growing:
-    """Markdown that is still being written: what is above the last paragraph is rendered once.
+    """Markdown that is still being written. The part above the last paragraph is rendered only once.
 
-    A list or a reference that spans the cut can look a little different until the text is whole.
+    A list or a reference that crosses the end of that part can look a little different until the text is complete.
     """
 
     def __init__(self) -> None:
@@ -131,24 +137,24 @@ class Growing:
         self._html = Markup()
 
     def to_html(self, text: str) -> Markup:
-        """Return the text so far as sanitised HTML; `text` must continue that of the call before.
+        """Return the text so far as sanitised HTML; `text` must begin with the text of the call before.
 
         An end that may be the beginning of a secret is left out.
         """
         text = settled(text, self._done)
         paragraphs_end = _last_break(text, self._done)
-        # A secret may hold an empty line: the text is not cut inside of one, which would not be recognized then.
+        # A secret can contain an empty line. Do not cut there: the two halves would not be recognized as a secret.
         if paragraphs_end > self._done and held(text[:paragraphs_end], self._done) == paragraphs_end:
             self._html += to_html(text[self._done : paragraphs_end])
             self._done = paragraphs_end
-        # It is rendered again with the next words.
+        # The unfinished end is rendered again in the next call.
         return self._html + to_html(with_head(text[self._done :]), coloured=False)
 
 
 def with_head(text: str) -> str:
-    """Return an unfinished text with the row of dashes written out below its last line, if that begins a table.
+    """Return an unfinished text with the separator row of a table added, if its last line begins a table.
 
-    So a table is shown as one from its first word on. `withHead` in js/src/markdown.js does the same.
+    So a table is shown as a table from its first word on. `withHead` in js/src/markdown.js does the same.
     """
     *before, head = text.split("\n")
     dashes = ""
@@ -163,15 +169,15 @@ def with_head(text: str) -> str:
 
 
 def _last_break(text: str, start: int) -> int:
-    """Return where the last paragraph begins that no fence or list encloses, or `start`."""
-    fenced = False
+    """Return where the last paragraph outside of fences and lists begins, or `start` if there is none."""
+    in_fence = False
     end = position = start
     blank = False
     for line in text[start:].splitlines(keepends=True):
         opens = line.lstrip().startswith(("```", "~~~"))
-        if blank and not fenced and not line[0].isspace():
+        if blank and not in_fence and not line[0].isspace():
             end = position
-        fenced ^= opens
+        in_fence ^= opens
         blank = not line.strip()
         position += len(line)
     return end
@@ -190,7 +196,7 @@ def _rendered(source: str, *, coloured: bool) -> str:
 
 
 def _limited(tokens: Sequence["Token"]) -> Iterable["Token"]:
-    """Yield tokens, with each stretch of prose in an element of limited width."""
+    """Yield the tokens, with each stretch of prose wrapped in an element of limited width."""
     from markdown_it.token import Token
 
     inside = False
@@ -204,7 +210,7 @@ def _limited(tokens: Sequence["Token"]) -> Iterable["Token"]:
 
 
 def _adorn(token: "Token") -> None:
-    """Mend what Jupyter's style sheets do in an output: code has no background, cells are aligned to the right."""
+    """Correct Jupyter's styles for an output, in which code has no background and cells are aligned to the right."""
     match token.type:
         case "fence" | "code_block":
             token.attrSet("style", CODE)
@@ -237,7 +243,7 @@ def _parser(*, coloured: bool) -> "MarkdownIt":
 
 
 def _coloured(code: str, language: str, _attributes: str) -> str:
-    """Return code as HTML with its words coloured; "" for a language that is unknown, and for long code."""
+    """Return highlighted code as HTML; "" if the language is unknown, the code is too long or pygments is missing."""
     if len(code) > LONGEST_COLOURED or find_spec("pygments") is None:
         return ""
     from pygments import lexers
@@ -253,7 +259,7 @@ def _coloured(code: str, language: str, _attributes: str) -> str:
 
 
 def _colour(kind: Any) -> str:
-    """Return the colour of a pygments token; the colour of a kind holds for the kinds below it."""
+    """Return the colour of a pygments token type. A type without a colour has the colour of its parent."""
     while kind is not None:
         if colour := COLOURS.get(str(kind)):
             return colour
@@ -262,24 +268,24 @@ def _colour(kind: Any) -> str:
 
 
 def _span(colour: str, text: str) -> str:
-    # Not a style: JupyterLab parses each style of an output with a parser of CSS, several times.
+    # A `font` element rather than a style: JupyterLab parses each style of an output several times, which is slow.
     return f'<font color="{colour}">{escape(text)}</font>' if colour and text.strip() else str(escape(text))
 
 
 def _maths(state: "StateInline", silent: bool) -> bool:
-    r"""Take maths as plain text, so that `_` and `*` in it stay; set a dollar that starts none apart.
+    r"""Parse a formula as plain text, so that `_` and `*` in it stay. Wrap any other dollar sign in a `span`.
 
-    JupyterLab's MathJax reads no maths across elements, so "$5 and $6" stays two amounts.
+    JupyterLab's MathJax does not read formulas across elements, so "$5 and $6" stays two amounts.
     """
     if state.src[state.pos] not in "$\\":
         return False
     maths = MATHS.match(state.src, state.pos, state.posMax)
-    found = maths or _DOLLAR.match(state.src, state.pos, state.posMax)
-    if not found:
+    match = maths or _DOLLAR.match(state.src, state.pos, state.posMax)
+    if not match:
         return False
     if not silent:
         _push(state, maths[0] if maths else "")
-    state.pos = found.end()
+    state.pos = match.end()
     return True
 
 

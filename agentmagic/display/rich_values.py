@@ -1,4 +1,4 @@
-"""What a tool sent back, or an answer that is a value, in the forms that are shown: a table, JSON, text, an image."""
+"""Choose the forms in which a tool's result, or an answer that is a value, is shown: table, JSON, text or image."""
 
 import json
 import re
@@ -18,39 +18,39 @@ from agentmagic.text import clip, cut_apart, in_json, one_line, shown
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 LARGEST_IMAGE = 4_000_000
-"""Bytes of an image that is shown; a larger one is named in words."""
+"""Bytes of the largest image that is shown; a larger image is only named."""
 
 _WIDTH = re.compile(r'<img width="(\d{1,5})">')
 
 LONGEST_SECRET = 1000
-"""Characters that are looked at beyond those shown, so that no secret is cut in two before it is blanked."""
+"""Characters that are searched for secrets beyond those shown, so that no secret is cut in two before it is blanked."""
 
 LARGEST_JSON = 1_000_000
-"""Characters of text that are tried as JSON."""
+"""Characters of the longest text that is parsed as JSON."""
 
 MOST_ROWS = 50
 LONGEST_WHOLE = 2_000_000
-"""Characters of a result that a view shows if asked for all of it."""
+"""Characters of a result that a view shows if the user asks for all of it."""
 MOST_ROWS_WHOLE = 2_000
 MOST_COLUMNS = 20
 LONGEST_CELL = 200
 
 MOST_OPEN_ROWS = 5
-"""Rows of a frame that stand open below its call."""
+"""Rows of a data frame that are shown open below its call."""
 LONGEST_COUNT = 200
-"""Characters at the end of a frame's HTML in which pandas writes its number of rows."""
+"""Characters at the end of a data frame's HTML in which pandas writes the number of rows."""
 _ROW = re.compile(r"<tr[ >].*?</tr>", re.DOTALL)
 _COUNTED = re.compile(r"shape: \(([\d_,]+?), |>([\d,]+) rows")
 
 LONGEST_START = 300
-"""Characters that are shown of the text of each page that a search found; ten times as many of a page alone."""
+"""Characters that are shown of each page that a search found; ten times as many are shown of a single page."""
 
 Scalar = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """Text as it is, cut; `note` says what was left out."""
+    """Text, cut to length; `note` says what was left out."""
 
     text: str
     note: str = ""
@@ -58,7 +58,7 @@ class PlainText:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Records, cut; a cell is (text, is a number)."""
+    """Records, cut to length. A cell is a pair: its text, and whether it is a number."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[tuple[str, bool], ...], ...]
@@ -66,13 +66,16 @@ class Table:
 
     @property
     def numeric(self) -> tuple[bool, ...]:
-        """Whether each column has a number."""
+        """For each column, whether it has a number."""
         return tuple(any(row[column][1] for row in self.rows) for column in range(len(self.columns)))
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture of a type that browsers show and that cannot hold a script; it is shown `width` wide, or as it is."""
+    """An image of a type that browsers show and that cannot hold a script.
+
+    `width` scales it, in pixels, unless None.
+    """
 
     media_type: str
     data: bytes
@@ -82,14 +85,14 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class JsonTree(PlainText):
-    """JSON of more than one level, whole; `text` is the same written out."""
+    """JSON with more than one level, not cut; `text` is the same JSON, indented."""
 
     value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class RichHtml(PlainText):
-    """HTML that can do no harm; `text` is shown instead if there is no HTML, as in a terminal."""
+    """Sanitised HTML; `text` is shown where HTML cannot be, as in a terminal."""
 
     html: Markup = Markup()  # noqa: RUF009  (a frozen value)
     is_frame: bool = False
@@ -97,7 +100,7 @@ class RichHtml(PlainText):
 
 @dataclass(frozen=True, slots=True)
 class Pages(PlainText):
-    """Pages of the web: title, address and the beginning of the text of each; `text` is the same in lines."""
+    """Web pages: title, address and the beginning of the text of each; `text` has the titles and addresses in lines."""
 
     pages: tuple[tuple[str, str, str], ...] = ()
 
@@ -106,25 +109,25 @@ Form = PlainText | Table | Image
 
 
 def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, pages: bool = False) -> Iterator[Form]:
-    """Yield the content of a result in its order, secrets blanked; with `whole`, more of a long one.
+    """Yield the forms of a result's content, in order, with secrets blanked; with `whole`, more of a long result.
 
-    With `pages` its resources are pages of the web, which are listed.
+    With `pages`, the result's resources are web pages, which are listed together.
 
-    `rich` has the HTML of the parts, "" for none; it is sanitised here. That of an image tells no more than its width.
-    A result without content is its structured value; one without either yields nothing.
+    `rich` has the HTML of each part, "" for a part without HTML; it is sanitised here. The HTML of an image only gives
+    its width. A result without content yields the form of its structured value; a result without both yields nothing.
     """
     most = LONGEST_WHOLE if whole else LONGEST_RESULT
-    if pages and (found := [part for part in result.content if isinstance(part, Resource)]):
-        yield _pages(found, most if whole else LONGEST_START * (10 if len(found) == 1 else 1))
-        result, rich = replace(result, content=tuple(one for one in result.content if one not in found)), ()
+    if pages and (resources := [part for part in result.content if isinstance(part, Resource)]):
+        yield _pages(resources, most if whole else LONGEST_START * (10 if len(resources) == 1 else 1))
+        result, rich = replace(result, content=tuple(item for item in result.content if item not in resources)), ()
     if not result.content and result.structured is not None:
         yield _json(result.structured, most)
     for part, html in zip_longest(result.content, rich[: len(result.content)], fillvalue=""):
         match part:
             case Text(audience="assistant"):
-                pass  # the card itself says it
-            case Text() if html and (cleaned := rich_html(html)):
-                yield RichHtml(*cut_apart(shown(part.text), most), cleaned, is_frame(html))
+                pass  # this text is only for the model; the card shows the same fact to the user
+            case Text() if html and (safe_html := rich_html(html)):
+                yield RichHtml(*cut_apart(shown(part.text), most), safe_html, is_frame(html))
             case Text():
                 yield from _text(part.text, most)
             case Media():
@@ -137,9 +140,9 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, 
 def opened(
     result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, pages: bool = False
 ) -> tuple[list[Form], list[Form]]:
-    """Return the forms of a result that stand open below its call, images and the first rows of frames, and the others.
+    """Return the forms of a result in two lists: those that are shown open below its call, and those inside its card.
 
-    A frame with more rows is among both.
+    Images and the first rows of data frames are shown open. A frame with more rows is in both lists.
     """
     below, inside = list[Form](), list[Form]()
     for form in forms(result, rich, whole=whole, pages=pages):
@@ -155,11 +158,14 @@ def opened(
     return below, inside
 
 
-def _pages(found: Sequence[Resource], most: int) -> Pages:
-    """Return pages as a list; `most` are the characters that are shown of each."""
-    rows = tuple((one_line(shown(one.name), LONGEST_CELL), shown(one.uri), _beginning(one.text, most)) for one in found)
+def _pages(resources: Sequence[Resource], most: int) -> Pages:
+    """Return web pages as a list; `most` is the number of characters that are shown of each page."""
+    rows = tuple(
+        (one_line(shown(resource.name), LONGEST_CELL), shown(resource.uri), _beginning(resource.text, most))
+        for resource in resources
+    )
     lines = (f"{title}\n  {url}" if title else url for title, url, _ in rows)
-    note = cut_apart(found[0].text, most)[1] if len(found) == 1 else ""
+    note = cut_apart(resources[0].text, most)[1] if len(resources) == 1 else ""
     return Pages("\n".join(lines), note, rows)
 
 
@@ -168,25 +174,25 @@ def _beginning(text: str, most: int) -> str:
 
 
 def _first_rows(frame: RichHtml) -> RichHtml:
-    """Return the first rows of a frame's table with a note, or the frame itself if it has no more."""
+    """Return the first rows of a data frame's table with a note, or the frame itself if it has no more rows."""
     head, body, tail = frame.html.partition("<tbody>")
     rows, end, _ = tail.partition("</tbody>")
     first = list(_ROW.finditer(rows))
     if len(first) <= MOST_OPEN_ROWS:
         return frame
-    counted = _COUNTED.search(f"{head}{tail[-LONGEST_COUNT:]}")
-    every = int(re.sub("[_,]", "", counted[1] or counted[2])) if counted else len(first)
-    rest = f"all {every:,} rows are" if every <= len(first) else "more are"
-    note = f"The first {MOST_OPEN_ROWS} of {every:,} rows; {rest} in the card."
+    count_match = _COUNTED.search(f"{head}{tail[-LONGEST_COUNT:]}")
+    total = int(re.sub("[_,]", "", count_match[1] or count_match[2])) if count_match else len(first)
+    rest = f"all {total:,} rows are" if total <= len(first) else "more are"
+    note = f"The first {MOST_OPEN_ROWS} of {total:,} rows; {rest} in the card."
     table = Markup(f"{head}{body}{rows[: first[MOST_OPEN_ROWS - 1].end()]}{end}</table>")  # noqa: S704  (a part of it)
     return RichHtml("", html=table + Markup("<p><small>{}</small></p></div>").format(note), is_frame=True)
 
 
 def answer_form(text: str, wrapped_in: str) -> Form | None:
-    """Return the form of an answer that is a value, in JSON: a table, a tree or text; None if it is no JSON.
+    """Return the form of an answer that is JSON: a table, a tree or text; None if the answer is invalid JSON.
 
-    An object of single values is a table of its fields. `wrapped_in` is the property that holds the value, if its type
-    is no object.
+    An object of single values becomes a table of its fields. `wrapped_in` is the property that holds the value if the
+    type of the value is not an object.
     """
     try:
         value = answer_data(text)
@@ -203,7 +209,7 @@ def answer_form(text: str, wrapped_in: str) -> Form | None:
 
 
 def value_form(value: str | Media, width: int | None = None) -> PlainText | Image:
-    """Return the form of what a model gets of a value: an image that is not shown is named in words."""
+    """Return the form of what the model gets for a value; an image that cannot be shown is only named."""
     if isinstance(value, str):
         return PlainText(value)
     if value.media_type in IMAGES and len(value.data) <= LARGEST_IMAGE:
@@ -215,12 +221,12 @@ def _text(text: str, most: int) -> Iterator[Form]:
     if (value := _parsed(text)) is not None:
         yield _json(value, most)
     elif text.strip():
-        # Of a long text only the start is made fit to be shown, so that the rest costs no time.
+        # Only the start of a long text is redacted and cleaned, so that the rest costs no time.
         yield PlainText(shown(text[: most + LONGEST_SECRET])[:most], cut_apart(text, most)[1])
 
 
 def _parsed(text: str) -> Any:
-    """Return the array or object that a text holds, else None."""
+    """Return the array or object that a JSON text holds, else None."""
     if len(text) > LARGEST_JSON or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -241,7 +247,7 @@ def _json(value: Any, most: int) -> Form:
 
 
 def _records(value: Any) -> Sequence[dict[str, Scalar]]:
-    """Return the records of a list of flat objects, or of an object that holds nothing but one such list."""
+    """Return the records of a list of flat objects, or of an object with only such a list; else an empty list."""
     if isinstance(value, dict):
         inner = list(cast("dict[str, Any]", value).values())
         value = inner[0] if len(inner) == 1 else None
@@ -263,8 +269,8 @@ def _columns(records: Iterable[dict[str, Scalar]]) -> tuple[str, ...]:
 def _table(records: Sequence[dict[str, Scalar]], most: int) -> Table:
     columns = _columns(records)
     rows = tuple(tuple(_cell(record.get(column)) for column in columns) for record in records[:most])
-    hidden = len(records) > most
-    note = f"The first {most:,} of {len(records):,} rows. The whole result is in session.messages." if hidden else ""
+    is_cut = len(records) > most
+    note = f"The first {most:,} of {len(records):,} rows. The whole result is in session.messages." if is_cut else ""
     return Table(columns, rows, note)
 
 

@@ -1,4 +1,4 @@
-"""The sources of an answer in static HTML: numbers that lead to a list below it, and the pages that a search found."""
+"""Render the sources of an answer as static HTML: numbers that link to a list below, and pages that a search found."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,41 +17,44 @@ from agentmagic.text import clip, one_line, shown, web_address
 HEADING = "Sources"
 LIST = "margin:0;padding-left:2em"
 RAISED = "line-height:0;margin-left:2px"
-"""Of a number: it takes no height of its line."""
+"""The style of a number, which does not make its line higher."""
 
 
 def source_title(source: Source) -> str:
-    """Return the title of a page on one line, or else its address."""
+    """Return the title of a page on one line, or its address if it has no title."""
     return one_line(shown(source.title), LONGEST_TITLE) or shown_address(source.url)
 
 
 def shown_address(url: str) -> str:
-    """Return an address on one line, cut; one of the web as it is looked up, so that no letter looks like another."""
+    """Return an address on one line, cut.
+
+    A web address is shown in ASCII, so that no letter in it looks like another.
+    """
     return one_line(web_address(redact(url)) or shown(url), LONGEST_TITLE)
 
 
 def quotes_of(source: Source) -> Sequence[str]:
-    """Return what is quoted from a page, each piece cut."""
+    """Return the quotations from a page, each cut to length."""
     return [clip(shown(quote).strip(), LONGEST_QUOTE) for quote in source.quotes]
 
 
 class SourceList:
-    """The HTML of a text with numbers, and of the list that they lead to."""
+    """The HTML of a text with source numbers, and of the list that the numbers link to."""
 
     def __init__(self, block: TextBlock) -> None:
         self._block = block
         self._sources = {source.number: source for source in block.sources}
-        # Two answers of a notebook have different names, and the same answer has the same one in each replay.
-        told = repr((block.text, block.sources)).encode(errors="replace") if block.sources else b""
-        self._name = f"am-source-{blake2b(told, digest_size=4).hexdigest()}"
+        # The name differs between two answers of a notebook, and is the same each time that an answer is replayed.
+        data = repr((block.text, block.sources)).encode(errors="replace") if block.sources else b""
+        self._name = f"am-source-{blake2b(data, digest_size=4).hexdigest()}"
 
     def text(self) -> Markup:
-        """Return the text, each number a link to its entry of the list."""
+        """Return the text, in which each number is a link to its entry in the list."""
         block = self._block
         return cited_html(block.text, placed(block.text, block.citations, block.sources), self._number)
 
     def below(self) -> Markup:
-        """Return the list, or nothing for a text without sources."""
+        """Return the list of sources, or nothing for a text without sources."""
         if not self._sources:
             return Markup()
         heading = element("small", element("b", HEADING))
@@ -78,7 +81,7 @@ def pages_html(pages: Pages) -> Markup:
 
 
 def _page(title: str, url: str) -> Markup:
-    """Return a page as a link, where one may lead to it, and its address."""
+    """Return the title of a page, as a link if its address may be linked, and its address."""
     leads_to = link(url)
     rel = Markup('<a href="{}" rel="noopener noreferrer nofollow">{}</a>')
     address = element("small", shown_address(url), style=f"{MUTED};overflow-wrap:anywhere")

@@ -1,4 +1,4 @@
-"""Blocks to plain text, for terminals and for the `text/plain` of an output."""
+"""Render blocks as plain text, for terminals and for the `text/plain` part of an output."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ WIDEST_LINE = 120
 def render(transcript: Transcript | Snapshot, *, times: bool = True, prompt: bool = False) -> str:
     """Return the transcript as readable text.
 
-    With `times` false nothing in it depends on the clock. The prompt is left out unless asked for, since a
+    If `times` is false, the text does not depend on the clock. The prompt is included only with `prompt`, because a
     cell shows it above its output.
     """
     renderer = TextRenderer(times=times)
@@ -58,9 +58,9 @@ def render(transcript: Transcript | Snapshot, *, times: bool = True, prompt: boo
 
 @dataclass(frozen=True, slots=True)
 class TextRenderer:
-    """Returns a block as text without a last line break, or an empty string if there is nothing to print.
+    """Returns a block as text without a final line break, or "" if there is nothing to print.
 
-    With `brief` a call is one line, with the start of its result; below that of an agent's call stands its turn.
+    With `brief`, a call is one line with the start of its result; if the call asks an agent, the agent's turn follows.
     """
 
     times: bool = True
@@ -75,7 +75,7 @@ class TextRenderer:
         return words.values_line(block).replace(" · ", "\n")
 
     def text(self, block: TextBlock) -> str:
-        """Return the text as it is, a value as a table or as JSON in lines."""
+        """Return the text as it is, or a value as a table or as indented JSON; the list of sources follows."""
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             text = "\n".join(filter(None, _form(form)))
         else:
@@ -97,8 +97,8 @@ class TextRenderer:
             if card.result and card.shows_result
             else words.long_reason(card)
         )
-        told = one_line(shown(result), RESULT_ON_A_LINE)
-        line = f"{_heading(card, times=self.times)}{' → ' if told else ''}{told}"
+        summary = one_line(shown(result), RESULT_ON_A_LINE)
+        line = f"{_heading(card, times=self.times)}{' → ' if summary else ''}{summary}"
         return "\n".join((line, *(_turn_inside(card.inside, self) if card.inside else ())))
 
     def checklist(self, block: ChecklistBlock) -> str:
@@ -106,32 +106,32 @@ class TextRenderer:
         return "\n".join((words.plan_heading(block), *map(task_line, block.rows)))
 
     def question(self, block: QuestionBlock) -> str:
-        """Return the question, and below it the answer if there is one."""
+        """Return the question, and below it the files and the answer, if there are any."""
         answer = () if block.answer is None else (_indented(shown(block.answer)),)
         files = (_indented(shown(block.files)),) if block.files else ()
         return "\n".join((f"? {shown(block.text)}", *files, *answer))
 
     def proposal(self, block: ProposalBlock) -> str:
-        """Return what is proposed and why, and the whole text below it."""
+        """Return the title, state and reason of a proposal, and its whole code below."""
         state = words.proposal_state(block)
         head = f"{words.proposal_title(block)}{f' [{state}]' if state else ''}: {words.proposal_why(block)}"
         return f"{head}\n{_indented(words.proposal_code(block)[0])}"
 
     def notice(self, block: NoticeBlock) -> str:
-        """Return the notice behind its level."""
+        """Return the notice with its level in front."""
         label = {"info": "", "warning": "Warning: ", "error": "Error: "}[block.level]
         return label + shown(block.text)
 
     def retry(self, block: RetryBlock) -> str:
-        """Return one sentence."""
+        """Return a sentence about the request that is sent again."""
         return words.retry(block, times=self.times)
 
     def progress(self, block: ProgressBlock) -> str:
-        """Return the counts on one line, and below it the kinds of error and the notices."""
-        seen = block.progress
-        head = " · ".join((map_words.heading(seen), *map_words.figures(seen, times=self.times)))
-        below = [*map_words.errors(seen), *map_words.notices(seen)]
-        return "\n".join((f"{words.GLYPHS[map_words.STATES[seen.ended]]} {head}", *map(_indented, below)))
+        """Return the counts on one line, and the errors and notices below."""
+        progress = block.progress
+        head = " · ".join((map_words.heading(progress), *map_words.figures(progress, times=self.times)))
+        below = [*map_words.errors(progress), *map_words.notices(progress)]
+        return "\n".join((f"{words.GLYPHS[map_words.STATES[progress.ended]]} {head}", *map(_indented, below)))
 
     def footer(self, block: FooterBlock) -> str:
         """Return the figures on one line."""
@@ -140,28 +140,28 @@ class TextRenderer:
 
 
 def source_lines(block: TextBlock) -> str:
-    """Return the sources of a text, each with its number, title and address, and "" without one."""
+    """Return the sources of a text, each with its number, title and address; "" if it has no sources."""
     lines = (
-        f"[{one.number}] {source_title(one)}" + (f"\n    {shown_address(one.url)}" if one.title else "")
-        for one in block.sources
+        f"[{source.number}] {source_title(source)}" + (f"\n    {shown_address(source.url)}" if source.title else "")
+        for source in block.sources
     )
     return "\n".join(["Sources:", *lines]) if block.sources else ""
 
 
 def markdown_printer(stream: TextIO) -> Callable[[str], None] | None:
-    """Return a function that prints Markdown in colours into a terminal, or None if rich is not installed."""
+    """Return a function that prints Markdown in colours to a terminal, or None if rich is not installed."""
     if find_spec("rich") is None:
         return None
     from rich.console import Console
     from rich.markdown import Markdown
 
     console = Console(file=stream, highlight=False)
-    # An address is written out: a terminal may hide where a link leads.
+    # Addresses are written out, because a terminal may hide the target of a link.
     return lambda text: console.print(Markdown(text, hyperlinks=False))
 
 
 def split_paragraphs(text: str) -> tuple[str, str]:
-    """Return the part of growing Markdown that ends with an empty line outside a block of code, and the rest."""
+    """Split growing Markdown behind its last empty line outside a block of code; return both parts."""
     end, is_code, position = 0, False, 0
     for line in text.splitlines(keepends=True):
         position += len(line)
@@ -173,7 +173,7 @@ def split_paragraphs(text: str) -> tuple[str, str]:
 
 
 def gap(before: Block | None, block: Block) -> str:
-    """Return the empty line between two blocks: none between two cards, and none above the first block."""
+    """Return the separator in front of a block: "" for the first block and between two cards, else an empty line."""
     return "" if before is None or (isinstance(before, ToolCard) and isinstance(block, ToolCard)) else "\n"
 
 
@@ -203,12 +203,12 @@ def _turn_inside(turn: Snapshot, renderer: TextRenderer) -> Iterator[str]:
 
 
 def task_line(row: TaskProgress) -> str:
-    """Return a task of a plan on one line, with its summary, or why it is tried again."""
+    """Return a task of a plan on one line, with its summary, or the reason why it is tried again."""
     state = words.task_state(row)
     again = [*words.attempts(row)][-1:] if row.state == "pending" else []
     summary = one_line("".join(again) or shown(row.summary), WIDEST_LINE)
-    told = ": ".join(filter(None, (f"{words.task_title(row)}{f' [{state}]' if state else ''}", summary)))
-    return f"  {words.GLYPHS[words.TASK_STATES[row.state]]} {row.task.id} {told}"
+    description = ": ".join(filter(None, (f"{words.task_title(row)}{f' [{state}]' if state else ''}", summary)))
+    return f"  {words.GLYPHS[words.TASK_STATES[row.state]]} {row.task.id} {description}"
 
 
 def _heading(card: ToolCard, *, times: bool) -> str:
@@ -217,8 +217,8 @@ def _heading(card: ToolCard, *, times: bool) -> str:
     server = f"({'agent' if card.agent else shown(card.server)})" if card.server else ""
     arguments = words.short_arguments(card)
     took = words.duration(card.seconds) if times and card.seconds else ""
-    told = words.progress(card.progress) if card.progress else ""
-    tail = " · ".join(filter(None, (words.card_state(card), told, took)))
+    progress = words.progress(card.progress) if card.progress else ""
+    tail = " · ".join(filter(None, (words.card_state(card), progress, took)))
     inner = "  ↳" if card.inner else ""
     return " ".join(
         filter(None, (inner, words.GLYPHS[card.state], client, name, server, arguments, f"[{tail}]" if tail else ""))
@@ -250,15 +250,15 @@ def _columns(table: Table) -> str:
 
 
 def _row(cells: list[str], widths: list[int], numeric: Sequence[bool]) -> str:
-    padded: list[str] = []
+    padded_cells: list[str] = []
     for cell, width, right in zip(cells, widths, numeric, strict=True):
         space = " " * (width - _width(cell))
-        padded.append(space + cell if right else cell + space)
-    return "  ".join(padded).rstrip()
+        padded_cells.append(space + cell if right else cell + space)
+    return "  ".join(padded_cells).rstrip()
 
 
 def _width(text: str) -> int:
-    """Count the columns a terminal gives a text: two for a wide character."""
+    """Return how many columns a terminal needs for a text: two for a wide character."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 

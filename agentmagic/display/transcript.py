@@ -1,7 +1,7 @@
-"""Events to blocks: what a person is shown of a conversation, before it is HTML or text.
+"""Fold events into blocks: what the user is shown of a conversation, before it becomes HTML or text.
 
-A transcript is a pure fold: the same events make the same blocks, whether they come from a run under way
-or from a log, and with or without their deltas.
+The same events always make the same blocks, whether they come from a running turn or from a log, and with or without
+their deltas.
 """
 
 import threading
@@ -70,7 +70,7 @@ _BLOCKS: dict[PartKind, "type[_Part]"] = {
 }
 
 LONGEST_LINE = 400
-"""Characters that are shown of a prompt that is sent back to the model."""
+"""Characters that are shown of a prompt that the loop sends back to the model."""
 
 _Part = TextBlock | ReasoningBlock | ToolCard
 _TaskEvent = events.Planned | events.TaskStarted | events.TaskJudged | events.TaskFinished
@@ -80,23 +80,25 @@ _AnyBlock = TypeVar("_AnyBlock", bound=Block)
 class Transcript:
     """The blocks that a stream of events makes.
 
-    `blocks` grows as events are fed, and loses the blocks of a step that is tried again. `running` is the
-    footer of the turn under way, else None: it joins the blocks when the turn ends. `asked` has the approvals by
-    their ids, also those that were given. `price_told` says that a footer, here or of an earlier cell, said that
-    the price is unknown: later ones do not. Feeding a delta takes constant time. The turn of an agent tool is a
-    transcript `around` whose cards it stands: the blocks of both have different keys.
+    `blocks` grows as events are fed, and loses the blocks of a step that is tried again. `running` is the footer of the
+    turn under way, else None; it joins the blocks when the turn ends. `asked` has all requests for approval by their
+    ids, also the answered ones. `price_told` says that a footer, here or of an earlier cell, showed that the price is
+    unknown; later footers do not repeat it. Feeding a delta takes constant time.
+
+    The turn of an agent tool has a transcript of its own. `around` is then the transcript that has the card of the
+    call; blocks of the two transcripts never have the same key.
     """
 
     def __init__(self, log: Iterable[Event] = (), around: "Transcript | None" = None) -> None:
-        # Reentrant, so that a reader can hold it over several steps.
+        # Reentrant, so that a reader can hold the lock while it calls several methods.
         self.lock = threading.RLock()
         self._around = around
-        # Never begun anew, so that the blocks of a new history have other keys.
+        # Never restarted, so that the blocks of a new history get new keys.
         self.keys: Iterator[int] = count(1) if around is None else around.keys
         self.replace(log)
 
     def replace(self, log: Iterable[Event]) -> None:
-        """Begin anew with other events: the session was cleared, cut or forked."""
+        """Start again with other events: the session was cleared, cut or forked."""
         with self.lock:
             self.blocks: list[Block] = []
             self.running: FooterBlock | None = None
@@ -121,18 +123,18 @@ class Transcript:
                 self.feed(event)
 
     def snapshot(self, before: Snapshot | None = None, *, finished: bool = False) -> Snapshot:
-        """Return copies of the blocks, with `finished` only those of turns that are over.
+        """Return copies of the blocks; with `finished`, only those of turns that are over.
 
-        A block that has not changed since the snapshot `before` is not copied again.
+        A block that has not changed since the snapshot `before` is reused instead of copied.
         """
         with self.lock:
             end = self._turn if finished and self.running else len(self.blocks)
             return Snapshot(_copies(self.blocks[:end], before), None if finished else copy(self.running))
 
     def feed(self, event: Event | MapProgress) -> None:
-        """Take one event in."""
+        """Add one event."""
         with self.lock:
-            if isinstance(event, events.PartDelta):  # by far the most
+            if isinstance(event, events.PartDelta):  # checked first, because most events are deltas
                 self._extend_part(event)
             else:
                 self._take(event)
@@ -147,7 +149,7 @@ class Transcript:
                 self._start_step()
                 self._enter("waiting for the model")
             case events.PartStarted():
-                if event.kind != "hosted_result":  # it stands in the card of its call
+                if event.kind != "hosted_result":  # the card of the call shows the result
                     self._start_part(event)
             case events.PartFinished():
                 self._finish_part(event)
@@ -184,13 +186,13 @@ class Transcript:
                 self._change_plan(event)
             case events.PromptAdded():
                 self._sent_back = True
-                sent = one_line(shown(event.prompt.text), LONGEST_LINE)
-                self._add(NoticeBlock("info", f"Sent back to the model: {sent}"))
+                line = one_line(shown(event.prompt.text), LONGEST_LINE)
+                self._add(NoticeBlock("info", f"Sent back to the model: {line}"))
             case events.PromptEdited():
                 self._edit_prompt(event)
             case events.QuestionAsked():
-                given = {name: getattr(event, name) for name in ("suggested", "step", "choices", "plan", "files")}
-                question = QuestionBlock(event.text, ask=event.id, **given, open=True)
+                fields = {name: getattr(event, name) for name in ("suggested", "step", "choices", "plan", "files")}
+                question = QuestionBlock(event.text, ask=event.id, **fields, open=True)
                 self._questions[event.id] = self._add(question)
             case events.QuestionAnswered():
                 self._answer(event)
@@ -210,7 +212,7 @@ class Transcript:
             case MapProgress():
                 self._show_map(event)
             case _:
-                pass  # not shown; a clarification stands in the block of its question
+                pass  # other events are not shown; a clarification is part of the block of its question
 
     def _add(self, block: _AnyBlock) -> _AnyBlock:
         block.key = next(self.keys)
@@ -244,9 +246,9 @@ class Transcript:
             self.running.phase = phase
 
     def _withdraw_step(self) -> None:
-        """Remove the blocks of the step, except notices and maps: the model did not write them."""
-        kept = (NoticeBlock, ProgressBlock)
-        self.blocks[self._step :] = [block for block in self.blocks[self._step :] if isinstance(block, kept)]
+        """Remove the blocks of the step, except notices and maps, which the model did not write."""
+        exempt = (NoticeBlock, ProgressBlock)
+        self.blocks[self._step :] = [block for block in self.blocks[self._step :] if isinstance(block, exempt)]
         self._parts = {}
         self._cards = {}
 
@@ -268,11 +270,12 @@ class Transcript:
         if result.error:
             level = "warning" if result.stop_reason == "budget" else "error"
             tries = self._withdraw_retry()
-            code = f" [{result.error_code}]" if result.error_code else ""  # an older journal has none
+            code = f" [{result.error_code}]" if result.error_code else ""  # journals of older versions have no code
             self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "") + code))
         model = self.running.model if self.running else ""
         agent = self.running.agent if self.running else ""
-        asks_again = self._client or self._around is not None  # a client calls again itself, and so does a model
+        # A client or an outer model decides itself whether to call again.
+        asks_again = self._client or self._around is not None
         unsent = self._turns - 1 if result.unsent and not asks_again else None
         footer = FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told, unsent=unsent)
         footer.steps, footer.trace, footer.agent = result.iterations_used, result.trace, agent
@@ -282,30 +285,36 @@ class Transcript:
         self._turn = len(self.blocks)
 
     def end(self) -> None:
-        """End a turn that was left behind without an end."""
+        """End a turn that stopped without a TurnFinished event."""
         self._give_up_open()
         self.running = None
 
     def _give_up_open(self) -> None:
-        """Close the blocks of the turn that no further event belongs to."""
+        """Close all open blocks of the turn, which get no more events."""
         for block in self.blocks[self._turn :]:
-            if block.open and not isinstance(block, ProgressBlock):  # a map goes on beside the turn
+            if block.open and not isinstance(block, ProgressBlock):  # a map can outlive the turn
                 self._give_up(block)
 
     def _withdraw_retry(self) -> str:
-        """Remove the retry of the step, because the turn tells its error; return the number of tries in words."""
+        """Remove the step's RetryBlock, because the turn reports the error.
+
+        Return " (tried 3 times)", or "" without one.
+        """
         step = self.blocks[self._step :]
         self.blocks[self._step :] = [block for block in step if not isinstance(block, RetryBlock)]
         return next((f" (tried {one.attempt + 1} times)" for one in step if isinstance(one, RetryBlock)), "")
 
     def _show_final_text(self, text: str) -> None:
-        """Show a final text that no part carried: that of a tool that ended the turn, for example."""
-        written = "".join(block.text for block in self.blocks[self._turn :] if isinstance(block, TextBlock))
-        if not written.rstrip().endswith(text.strip()):
+        """Show a final text that no part of a message held, such as the message of a tool that ended the turn."""
+        shown_text = "".join(block.text for block in self.blocks[self._turn :] if isinstance(block, TextBlock))
+        if not shown_text.rstrip().endswith(text.strip()):
             self._add(TextBlock(Pieces(text)))
 
     def _show_value(self, wrapped_in: str) -> None:
-        """Mark the answer as a value; the value itself may be an object of the user's, which no log has."""
+        """Mark the last text as a value.
+
+        The value itself is not used: it may be a user's object, which no log stores.
+        """
         for block in reversed(self.blocks[self._turn :]):
             if isinstance(block, TextBlock):
                 block.is_value = True
@@ -314,7 +323,7 @@ class Transcript:
                 return
 
     def _give_up(self, block: Block) -> None:
-        """Close a block that no further event belongs to."""
+        """Close a block that gets no more events."""
         block.open = False
         block.version += 1
         if isinstance(block, ChecklistBlock):
@@ -352,7 +361,8 @@ class Transcript:
             return
         kind = _KINDS[type(part)]
         block = self._parts.get(event.index)
-        if block is not None and not isinstance(block, _BLOCKS[kind]):  # it began as text, and was thinking
+        # A part may begin as one kind and turn out to be another: reasoning instead of text, for example.
+        if block is not None and not isinstance(block, _BLOCKS[kind]):
             self.blocks[:] = [one for one in self.blocks if one is not block]
             block = None
         block = block or self._start_part(events.PartStarted(event.index, kind))
@@ -363,7 +373,7 @@ class Transcript:
             if isinstance(part, Text) and isinstance(block, TextBlock):
                 before = [one for one in self.blocks[self._turn :] if isinstance(one, TextBlock) and one is not block]
                 block.citations = part.citations
-                block.sources = sources_of(part.citations, (known for one in before for known in one.sources))
+                block.sources = sources_of(part.citations, (source for one in before for source in one.sources))
         elif isinstance(block, ToolCard):
             block.pieces = Pieces()
             block.call = part if isinstance(part, ToolCall) else ToolCall(part.id, part.name, part.arguments)
@@ -374,7 +384,7 @@ class Transcript:
                 self._change(block, "running")
 
     def _finish_hosted(self, part: HostedResult) -> None:
-        """Show what the provider has found in the card of its call; a call without its like has no card."""
+        """Show the result of a provider's call in the card of the call. If there is no such card, ignore the result."""
         if card := self._cards.get(part.call_id):
             card.result = ToolResult(part.call_id, part.name, part.content, part.status)
             self._change(card, _ENDS.get(part.status, "failed"))
@@ -382,7 +392,10 @@ class Transcript:
     # -- calls ---------------------------------------------------------------------------------
 
     def _card(self, call: ToolCall, server: str = "") -> ToolCard:
-        """Return the card of a call, made now if the call was not seen before; a call may have been edited."""
+        """Return the card of a call, creating it for a new call.
+
+        The call is stored again, because it may have been edited.
+        """
         card = self._cards.get(call.id)
         if card is None:
             card = self._cards[call.id] = self._add(ToolCard(call.name, client=self._client, open=True))
@@ -414,9 +427,9 @@ class Transcript:
         self._change(card, _ENDS.get(result.status, "failed"))
 
     def _take_inside(self, event: events.InnerEvent) -> None:
-        """Take in an event of the turn that a call has begun."""
+        """Add an event of the turn inside an agent tool's call."""
         call_id, *further = event.path
-        if (card := self._cards.get(call_id)) is None:  # of a damaged file
+        if (card := self._cards.get(call_id)) is None:  # a damaged file may lack the call
             return
         inner = self._inside.setdefault(card.key, Transcript(around=self))
         inner.feed(events.InnerEvent(tuple(further), event.event) if further else event.event)
@@ -431,14 +444,14 @@ class Transcript:
         self.price_told |= inner.price_told
 
     def _end_inside(self, card: ToolCard) -> None:
-        """Close the turn inside a call that is over, if it was left behind without an end."""
+        """Close the turn inside a finished call, if that turn stopped without an end event."""
         inner = self._inside.get(card.key)
         if inner is not None and inner.running is not None:
             inner.end()
             self._show_inside(card, inner)
 
     def settle_proposal(self, event: events.ProposalSettled) -> bool:
-        """Note what became of a proposed cell; return whether it was proposed here, or by an agent inside."""
+        """Record what became of a proposed cell. Return whether it was proposed here or in an agent's turn inside."""
         if block := self._proposals.get(event.id):
             block.settled = event
             block.version += 1
@@ -451,29 +464,31 @@ class Transcript:
         return False
 
     def _settle_approval(self, event: events.ApprovalGiven) -> None:
-        asked = self.asked.get(event.id)
-        card = self._cards.get(asked.call.id) if asked else None
+        question = self.asked.get(event.id)
+        card = self._cards.get(question.call.id) if question else None
         if card and card.ask == event.id:
             card.reason = "" if event.approved else event.reason
             if event.approved and event.arguments is not None and card.call:
                 card.written = card.call.arguments
                 card.call = replace(card.call, arguments=event.arguments)
             card.client = self._client
-            granted = "done" if card.hosted else "pending"  # the provider's own calls follow
-            self._change(card, granted if event.approved else "denied")
+            # A hosted card only asks for approval; the provider's calls get cards of their own.
+            state = "done" if card.hosted else "pending"
+            self._change(card, state if event.approved else "denied")
 
     # -- what the user is asked ----------------------------------------------------------------
 
     def _edit_prompt(self, event: events.PromptEdited) -> None:
         block = next((block for block in reversed(self.blocks) if isinstance(block, PromptBlock)), None)
-        if block and not self._sent_back:  # else it is the prompt that was sent back
+        if block and not self._sent_back:  # otherwise the user edited the prompt that was sent back, which has no block
             block.prompt = event.prompt
             block.version += 1
-        self._add(NoticeBlock("info", f"The prompt was changed to: {event.prompt.text}"))  # a cell shows no prompt
+        # The output of a cell hides the prompt, so a notice shows it.
+        self._add(NoticeBlock("info", f"The prompt was changed to: {event.prompt.text}"))
 
     def _answer(self, event: events.QuestionAnswered) -> None:
         question = self._questions.pop(event.id, None)
-        if question and question.step:  # what was sent is in the conversation
+        if question and question.step:  # the pause is over, and the conversation shows the request
             self.blocks[:] = [block for block in self.blocks if block.key != question.key]
         elif question:
             question.answer = event.text
@@ -487,20 +502,20 @@ class Transcript:
         self._checklist.feed(event)
         if self._plan is None:
             self._plan = self._add(ChecklistBlock())
-        # Copies, since a screen may be reading the rows on another thread.
+        # Use copies, because a front end may be reading the rows in another thread.
         self._plan.rows = [replace(row, judgements=[*row.judgements]) for row in self._checklist.rows.values()]
         self._plan.open = self._checklist.open
         self._plan.version += 1
 
     def _compact(self, event: events.Compacted) -> None:
-        what = "Older turns were summarised" if event.summary else "Older results were shortened"
-        text = f"{what} for the model: about {event.before:,} tokens became {event.after:,}. The history stays whole."
+        action = "Older turns were summarised" if event.summary else "Older results were shortened"
+        text = f"{action} for the model: about {event.before:,} tokens became {event.after:,}. The history stays whole."
         self._add(NoticeBlock("info", text))
         self._spend(event.usage)
 
     def _sample(self, event: events.Sampled) -> None:
-        spent = event.usage.input_tokens + event.usage.output_tokens
-        text = f"{event.server} had the model answer it, beside the conversation: {spent:,} tokens."
+        tokens = event.usage.input_tokens + event.usage.output_tokens
+        text = f"{event.server} had the model answer it, beside the conversation: {tokens:,} tokens."
         self._add(NoticeBlock("info", text))
         self._spend(event.usage)
 
@@ -523,14 +538,14 @@ def _copied(block: Block, before: Block | None) -> Block:
         return before
     twin = copy(block)
     if isinstance(twin, GrowingBlock | ToolCard):
-        twin.pieces = Pieces(twin.pieces.text)  # the transcript goes on adding to its own
+        twin.pieces = Pieces(twin.pieces.text)  # the transcript keeps appending to its own pieces
     if isinstance(twin, ToolCard) and twin.inside is not None:
-        known = before.inside if isinstance(before, ToolCard) else None
-        twin.inside = Snapshot(_copies(twin.inside.blocks, known), copy(twin.inside.running))
+        inside = before.inside if isinstance(before, ToolCard) else None
+        twin.inside = Snapshot(_copies(twin.inside.blocks, inside), copy(twin.inside.running))
     return twin
 
 
 def _copies(blocks: Iterable[Block], before: Snapshot | None) -> list[Block]:
-    """Return copies of blocks; one that has not changed since the snapshot `before` is not copied again."""
-    known = {block.key: block for block in before.blocks} if before else {}
-    return [_copied(block, known.get(block.key)) for block in blocks]
+    """Return copies of blocks. A block that has not changed since the snapshot `before` is reused instead of copied."""
+    old_blocks = {block.key: block for block in before.blocks} if before else {}
+    return [_copied(block, old_blocks.get(block.key)) for block in blocks]

@@ -1,4 +1,4 @@
-"""The words and figures that every renderer shows alike."""
+"""The texts and figures that all renderers share."""
 
 import json
 import math
@@ -45,7 +45,7 @@ V = TypeVar("V")
 
 
 class OpenTable(dict[str, V]):
-    """A table that has a value for words it does not know: a newer version, or code of the user, may use others."""
+    """A table with a value for unknown words too: a newer version, or code of the user, may use other words."""
 
     def __init__(self, known: Mapping[Any, V], other: Callable[[str], V]) -> None:
         super().__init__(known)
@@ -85,7 +85,7 @@ _STATE_OF_TASK: dict[TaskState, State] = {
     "skipped": "denied",
 }
 TASK_STATES: OpenTable[State] = OpenTable(_STATE_OF_TASK, lambda _state: "interrupted")
-"""Which state of a call looks like that of a task."""
+"""The state of a call that has the same glyph and colour as the state of a task."""
 _STOPS: dict[StopReason, str] = {
     "answer": "",
     "done": "",
@@ -100,7 +100,7 @@ STOPS = OpenTable(_STOPS, lambda reason: f"stopped: {_as_it_is(reason)}")
 
 FILES = "Their text"
 UNSENT = "no answer, not sent again"
-"""What the footer of a turn says that later requests leave out."""
+"""Shown in the footer of a turn that later requests leave out."""
 
 _FATES: dict[ProposalFate, str] = {"kept": "kept", "changed": "kept with changes", "discarded": "discarded"}
 FATES = OpenTable(_FATES, _as_it_is)
@@ -112,7 +112,7 @@ _PLACES: dict[CellPlace, str] = {
 PLACES = OpenTable(_PLACES, lambda _place: _PLACES["shown"])
 
 ONE_LINE = 80
-"""JSON up to this many characters is not spread over lines."""
+"""Characters of the longest JSON that is written on one line."""
 
 LONGEST_RESULT = 20_000
 """Characters of a result, or of arguments, that a card shows."""
@@ -121,24 +121,24 @@ MOST_ARGUMENTS = 200
 """Arguments that a card shows."""
 
 CODE = {"code": "python", "python": "python", "source": "python"}
-"""Names of arguments that hold a program, and its language; js/src/card.js has more."""
+"""The language of arguments that hold a program, by the argument's name; js/src/card.js knows more names."""
 SHORTEST_CODE = 20
-"""An argument that has more characters than this may be coloured as code."""
+"""An argument must have more characters than this to be highlighted as code."""
 
 SHORTEST_CUT = 500
-"""Characters of a long argument that are shown, however many arguments there are."""
+"""Characters that are shown of each long argument at least, however many arguments there are."""
 
 LONGEST_WORD = 40
-"""Characters of a word that we do not know."""
+"""Characters that are shown of an unknown word."""
 
 LONGEST_WHY = 300
-"""Characters of the reason for a proposed cell."""
+"""Characters that are shown of the reason for a proposed cell."""
 
 CHANGES = {"made": "+", "changed": "~", "removed": "-"}
 MODULE = "module "
-"""How the kind of what an import binds begins, which is not worth a line of a receipt."""
+"""The beginning of the description of an imported module; a receipt does not list imports."""
 MOST_CHANGES = 30
-"""Changed variables that a receipt names."""
+"""Changed variables that a receipt lists."""
 
 SHORT_ARGUMENTS = 100
 HOSTED = {
@@ -146,30 +146,31 @@ HOSTED = {
     "web_fetch": ("Read pages of the web", "Reading a page", "Read a page"),
     "code_execution": ("Run code at the provider", "Running code", "Ran code"),
 }
-"""What the provider is asked to do itself, does, and did."""
+"""Titles of tools that the provider runs: in the question to the user, while the tool runs, and after it ran."""
 
 KEY_WIDTH = 24
 SECONDS_A_MINUTE = 60
 
 _LANGUAGES = OpenTable({"code": "python", "markdown": "markdown"}, lambda _kind: "text")
 _VALUES = ("variable:", "cell:", "error:", "file:")
-"""How the names of attached values begin; the address of a server's file has slashes."""
+"""How the names of attached values begin. The address of a file from a server has "://" instead."""
 _COLUMNS = re.compile(r"((?:^ +\S.*\n)?(?:^(?=.*(?:\S {2,}\S|[│┌└])).*(?:\n|\Z)){2,})", re.MULTILINE)
-"""Two lines or more with blanks between columns, and a header before them.
+"""Two or more lines with blanks or borders between columns, and the header line before them.
 
-The lookahead is not tried a second time. Without it, one long line would take a time quadratic in its length.
+A lookahead is not tried again when the rest does not match. Without it, one long line would take quadratic time.
 """
 
 _LOOKS_OTHERWISE = re.compile(r"\s.*|.*\s|-?[\d.]+([eE][-+]?\d+)?|true|false|null|", re.DOTALL)
-"""Strings of one line that would read as another value, or as none, without their quotes."""
+"""Strings of one line that, without their quotes, would be read as another value or as nothing."""
 
 
 def restored(
     edited: Any, original: Any, change: Callable[[str], str] = exact, depth: int = DEEPEST, name: str = ""
 ) -> Any:
-    """Return an edited value, in which each part that is as `in_json` showed it with `change` is the original part.
+    """Return an edited value in which each part that the user left unchanged is the original part.
 
-    `depth` and `name` are those of `in_json`: what was left out because it is nested too deep comes back, too.
+    A part is unchanged if it equals what `in_json` showed of the original with the same `change`, `depth` and `name`.
+    So secrets that were blanked, and parts that were left out because they are nested too deep, come back.
     """
     if same_json(edited, in_json(original, change, depth, name)):
         return original
@@ -179,8 +180,8 @@ def restored(
         case dict(), Mapping():
             before = cast("Mapping[str, Any]", original)
             keys = {change(key): key for key in before}
-            given = ((keys.get(key, key), value) for key, value in cast("dict[str, Any]", edited).items())
-            return {key: restored(value, before.get(key), change, depth - 1, key) for key, value in given}
+            items = ((keys.get(key, key), value) for key, value in cast("dict[str, Any]", edited).items())
+            return {key: restored(value, before.get(key), change, depth - 1, key) for key, value in items}
         case list(), list() | tuple():
             pairs = zip_longest(cast("list[Any]", edited), cast("list[Any]", original))
             return [restored(value, old, change, depth - 1, name) for value, old in pairs][
@@ -191,51 +192,54 @@ def restored(
 
 
 def compact(value: Any) -> str:
-    """Write a JSON value on one line; a string that cannot be taken for another value goes bare, with its lines."""
+    """Return a JSON value on one line.
+
+    A string that cannot be mistaken for another value has no quotes and keeps its lines.
+    """
     if isinstance(value, str) and ("\n" in value.strip() or not _LOOKS_OTHERWISE.fullmatch(value.strip("\n"))):
         return value
     return written_json(value)
 
 
 def indented(value: Any) -> str:
-    """Write a JSON value over several lines."""
+    """Return a JSON value as indented text."""
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
 def short_arguments(card: ToolCard) -> str:
-    """Say a card's arguments on one line, cut; as raw JSON while they are being written.
+    """Return a card's arguments on one line, cut; while the model is writing them, as raw JSON.
 
-    A card that waits for a person shows all of them, and none here.
+    Return "" for a card that waits for the user, because such a card shows all of its arguments.
     """
     if card.state == "waiting":
         return ""
     if card.call is None:
         return one_line(shown(settled(card.raw)), SHORT_ARGUMENTS)
     arguments = in_json(card.call.arguments)
-    if card.hosted and not card.is_question:  # the title says what they are
-        given = (cast("list[Any]", value if isinstance(value, list) else [value]) for value in arguments.values())
-        return one_line(", ".join(compact(one) for values in given for one in values), SHORT_ARGUMENTS)
-    if is_outside(card.server):  # it says itself what it does
+    if card.hosted and not card.is_question:  # the title says what the values are
+        lists = (cast("list[Any]", value if isinstance(value, list) else [value]) for value in arguments.values())
+        return one_line(", ".join(compact(one) for values in lists for one in values), SHORT_ARGUMENTS)
+    if is_outside(card.server):  # an outside agent gives its call a title
         return one_line(compact(arguments.get("title", "")), SHORT_ARGUMENTS)
     pairs = (f"{key}: {compact(value)}" for key, value in arguments.items())
     return one_line(", ".join(pairs), SHORT_ARGUMENTS)
 
 
 def card_state(card: ToolCard) -> str:
-    """Say the state of a card: that the user changed its arguments, how it ended, why it was denied."""
+    """Return the state of a card in words: whether the user edited the arguments, how it ended, why it was denied."""
     reason = one_line(shown(card.reason), SHORT_ARGUMENTS) if card.state == "denied" else ""
-    ended = ": ".join(filter(None, (STATES[card.state] or hosted_state(card), reason)))
-    return ", ".join(filter(None, ("edited" if card.written is not None else "", ended)))
+    outcome = ": ".join(filter(None, (STATES[card.state] or hosted_state(card), reason)))
+    return ", ".join(filter(None, ("edited" if card.written is not None else "", outcome)))
 
 
 def hosted_title(card: ToolCard) -> str:
-    """Say what the provider does itself, or may do; "" for any other call, and for one that we have no words for."""
-    asked, doing, did = HOSTED.get(card.name, ("", "", "")) if card.hosted else ("", "", "")
-    return asked if card.is_question else did if card.state == "done" else doing
+    """Return what the provider does or asks to do, in words; "" for any other call and for an unknown tool."""
+    question, doing, did = HOSTED.get(card.name, ("", "", "")) if card.hosted else ("", "", "")
+    return question if card.is_question else did if card.state == "done" else doing
 
 
 def hosted_state(card: ToolCard) -> str:
-    """Say what came of a call of the provider: how many pages it found; of the question for it, that it is allowed."""
+    """Return what came of a provider's call: the number of pages, or "allowed" for the question about it; else ""."""
     if not card.hosted or card.state != "done":
         return ""
     pages = sum(isinstance(part, Resource) for part in card.result.content) if card.result else 0
@@ -243,46 +247,46 @@ def hosted_state(card: ToolCard) -> str:
 
 
 def long_reason(card: ToolCard) -> str:
-    """Return why a call was denied, or "" if `card_state` says all of it."""
+    """Return why a call was denied, or "" if `card_state` shows the whole reason."""
     reason = shown(card.reason)
     return "" if card_state(card).endswith(f": {reason}") else reason
 
 
 def edits(card: ToolCard) -> str:
-    """Return how the user changed the arguments of a call, in lines; "" if the user did not."""
+    """Return how the user changed the arguments of a call, as lines of a diff; "" without changes."""
     if card.written is None or card.call is None:
         return ""
-    before, now = (written_out(given).splitlines() for given in (card.written, card.call.arguments))
+    before, now = (written_out(arguments).splitlines() for arguments in (card.written, card.call.arguments))
     _, _, *lines = [*unified_diff(before, now, lineterm="", n=0), "", ""]
     return "\n".join(f"{line[0]} {line[1:]}" for line in lines if line and not line.startswith("@@"))
 
 
 def all_arguments(card: ToolCard) -> str:
-    """Write a card's arguments out, as `written_out` does; as raw JSON while they are being written."""
+    """Return all of a card's arguments, formatted by `written_out`; while the model is writing them, as raw JSON."""
     if card.call is None:
         return _without_middle(shown(settled(card.raw)), LONGEST_RESULT)
     return written_out(card.call.arguments)
 
 
 def code_arguments(card: ToolCard) -> dict[str, tuple[str, str]]:
-    """Return the arguments of a call that hold code, by name, each with its language; hidden characters are escaped."""
-    given = card.call.arguments.items() if card.call else ()
+    """Return the arguments of a call that hold code, by name, each with its language. Hidden characters are escaped."""
+    arguments = card.call.arguments.items() if card.call else ()
     return {
         name: (reveal(_without_middle(redact(value), LONGEST_RESULT)), CODE[name])
-        for name, value in given
+        for name, value in arguments
         if name in CODE and isinstance(value, str) and len(value) > SHORTEST_CODE
     }
 
 
 def written_out(arguments: Mapping[str, Any]) -> str:
-    """Write arguments out, one a line, their values lined up, for a person who is to judge them.
+    """Return arguments as text, one a line with the values lined up, for a user who has to judge them.
 
-    Characters that hide others stand as their escapes. What is too long loses its middle rather than its end, each
-    value for itself, so that none of them is pushed out of sight by another.
+    Hidden characters are escaped. Each value that is too long loses its middle rather than its end, so that no value
+    pushes another one out of sight.
     """
-    given: dict[str, Any] = in_json(dict(islice(arguments.items(), MOST_ARGUMENTS)), redact)
-    each = max(LONGEST_RESULT // max(len(given), 1), SHORTEST_CUT)
-    pairs = [(reveal(key), reveal(_without_middle(compact(value), each))) for key, value in given.items()]
+    visible: dict[str, Any] = in_json(dict(islice(arguments.items(), MOST_ARGUMENTS)), redact)
+    each = max(LONGEST_RESULT // max(len(visible), 1), SHORTEST_CUT)
+    pairs = [(reveal(key), reveal(_without_middle(compact(value), each))) for key, value in visible.items()]
     width = min(max((len(key) for key, _ in pairs), default=0), KEY_WIDTH)
     more = len(arguments) - len(pairs)
     rest = [f"({more:,} more arguments are not shown)"] if more else []
@@ -301,61 +305,71 @@ def _aligned(key: str, text: str, width: int) -> str:
 
 
 def plan_heading(block: ChecklistBlock) -> str:
-    """Say how far a plan has come: "Plan: 2 of 5, 1 failed"."""
+    """Return how far a plan has come: "Plan: 2 of 5 done, 1 failed"."""
     counts = Counter(row.state for row in block.rows)
-    told = [f"{counts[state]} {state}" for state in ("running", "failed", "skipped") if counts[state]]
-    stopped = ["interrupted"] if not block.open and block.over < len(block.rows) else []
-    return ", ".join([f"Plan: {counts['done']} of {len(block.rows)} done", *told, *stopped])
+    other_counts = [f"{counts[state]} {state}" for state in ("running", "failed", "skipped") if counts[state]]
+    interruption = ["interrupted"] if not block.open and block.over < len(block.rows) else []
+    return ", ".join([f"Plan: {counts['done']} of {len(block.rows)} done", *other_counts, *interruption])
 
 
 def task_title(row: TaskProgress) -> str:
-    """Return what a task is for, or else its tool, on one line."""
+    """Return the description of a task, or its tool if it has no description, on one line."""
     return one_line(shown(row.task.description or row.task.tool), 4 * KEY_WIDTH)
 
 
 def task_state(row: TaskProgress) -> str:
-    """Say the state of a task in words, with the number of its attempt if it was tried again."""
+    """Return the state of a task in words, with the number of the attempt after the first one."""
     word = "" if row.state in ("pending", "done") else _as_it_is(row.state)
     again = f"attempt {row.attempt}" if row.attempt > 1 else ""
     return ", ".join(filter(None, (word, again)))
 
 
 def attempts(row: TaskProgress) -> Iterator[str]:
-    """Yield a line for each judgement of a task: what was found, and what was tried next."""
-    for number, judged in enumerate(row.judgements, 1):
-        found = "fine" if judged.success else "not what was needed"
-        why = shown(judged.reason or judged.summary).strip().rstrip(".")
-        then = f" Tried again{'' if judged.parameters is None else ' with other parameters'}." if judged.retry else ""
-        yield f"Attempt {number}: {found}{f' ({one_line(why, 4 * SHORT_ARGUMENTS)})' if why else ''}.{then}"
+    """Yield a line for each judgement of a task: the verdict, and whether the task was tried again."""
+    for number, judgement in enumerate(row.judgements, 1):
+        verdict = "fine" if judgement.success else "not what was needed"
+        why = shown(judgement.reason or judgement.summary).strip().rstrip(".")
+        then = (
+            f" Tried again{'' if judgement.parameters is None else ' with other parameters'}."
+            if judgement.retry
+            else ""
+        )
+        yield f"Attempt {number}: {verdict}{f' ({one_line(why, 4 * SHORT_ARGUMENTS)})' if why else ''}.{then}"
 
 
 def stretches(text: str) -> list[tuple[str, bool]]:
-    """Return a text in stretches, each with whether it is laid out in columns, as a data frame in a prompt is."""
+    """Split a text into stretches, each with whether it is laid out in columns, like a data frame in a prompt."""
     parts = [(part, bool(place % 2)) for place, part in enumerate(_COLUMNS.split(text))]
     return [(part, columns) for part, columns in parts if part] or [("", False)]
 
 
 def asked(block: PromptBlock) -> str:
-    """Return the text of a prompt as it was written: a table that it holds has its place in the block of the values."""
+    """Return the text of a prompt as the user typed it. A table that was inserted for a name becomes the name again.
+
+    The block of the values shows the table.
+    """
     text = shown(block.prompt.text)
     for value in block.values:
-        if value.in_place and "\n" in value.text:  # on lines of its own, also where it was named within a sentence
+        if value.in_place and "\n" in value.text:  # the table has lines of its own, even inside a sentence
             place = rf"(?:(?<=[ (])\n\n)?{re.escape(value.text)}(?:\n\n(?=[ ,;:.?!)]))?"
             text = shown(value.written).join(re.split(place, text, maxsplit=1))
     return text
 
 
 def attached(block: PromptBlock) -> list[tuple[str, str]]:
-    """Return the name and the text of each resource and variable that is attached to a prompt.
+    """Return the name and text of each resource and variable that is attached to a prompt.
 
     Values that have a block of their own are left out.
     """
     resources = (part for part in own_parts(block) if isinstance(part, Resource) and part.text)
-    return [(shown(one.name or one.uri), _without_middle(shown(one.text), LONGEST_RESULT)) for one in resources]
+    return [
+        (shown(resource.name or resource.uri), _without_middle(shown(resource.text), LONGEST_RESULT))
+        for resource in resources
+    ]
 
 
 def own_parts(block: PromptBlock) -> list[Part]:
-    """Return the parts of a prompt but for the values that have a block of their own."""
+    """Return the parts of a prompt, without the values that have a block of their own."""
 
     def is_value(part: Part) -> bool:
         return isinstance(part, Resource) and "://" not in part.uri and part.uri.startswith(_VALUES)
@@ -364,14 +378,14 @@ def own_parts(block: PromptBlock) -> list[Part]:
 
 
 def values_line(block: ValuesBlock) -> str:
-    """Say on one line what the values in a prompt became: "{sales}: DataFrame, 7 rows x 2 columns (90 tokens)"."""
+    """Return on one line what the values in a prompt became: "{sales}: DataFrame, 7 rows x 2 columns (90 tokens)"."""
     return " · ".join(
         f"{_short(value.written)}: {_short(value.shown)} ({counted(value.tokens, 'token')})" for value in block.values
     )
 
 
 def values(block: ValuesBlock) -> Iterator[tuple[PromptValue, str | Media]]:
-    """Yield each value with the text or the image that the model gets of it."""
+    """Yield each value with the text or the image that the model gets for it."""
     images = (part for part in block.prompt.parts if isinstance(part, Media))
     for value in block.values:
         image = next(images, None) if value.kind == "image" else None
@@ -383,30 +397,30 @@ def _short(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Say a duration as a person would."""
+    """Return a duration in words: "850 ms", "2.1 s" or "3 min 5 s"."""
     if seconds < 1:
         return f"{max(seconds * 1000, 1):.0f} ms"
     if seconds < SECONDS_A_MINUTE:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), SECONDS_A_MINUTE)  # rounded first: no "1 min 60 s"
+    minutes, rest = divmod(round(seconds), SECONDS_A_MINUTE)  # round before dividing, to avoid "1 min 60 s"
     return f"{minutes} min {rest} s"
 
 
 def progress(event: ToolProgress) -> str:
-    """Say how far a call has come, with the last line of what it says or prints."""
+    """Return how far a call has come, with the last line of its output."""
     figures = f"{event.progress:g} of {event.total:g}" if event.total else ""
     last = shown(event.message).strip("\n").rpartition("\n")[2]
     return " ".join(filter(None, (figures, one_line(last, SHORT_ARGUMENTS))))
 
 
 def share(event: ToolProgress) -> float | None:
-    """Return how far a call has come, from 0 to 1, or None if that cannot be told."""
-    done = event.progress / event.total if event.total else math.nan
-    return min(max(done, 0), 1) if math.isfinite(done) else None
+    """Return the share of a call that is done, from 0 to 1, or None if it is unknown."""
+    fraction = event.progress / event.total if event.total else math.nan
+    return min(max(fraction, 0), 1) if math.isfinite(fraction) else None
 
 
 def retry(block: RetryBlock, *, times: bool) -> str:
-    """Say that a request is sent again, why and when."""
+    """Return a sentence that a request is sent again, why and when."""
     error = shown(block.error).strip().rstrip(".")
     when = f" in {round(block.delay, 1):g} s" if times else ""
     joint = ". Trying" if ". " in error else ", trying"
@@ -414,45 +428,45 @@ def retry(block: RetryBlock, *, times: bool) -> str:
 
 
 def receipt(event: VariablesChanged) -> str:
-    """Say which variables a turn has changed, one a line, and which files its programs wrote; "" for nothing."""
-    changes = [one for one in event.changes if not (one.after or one.before).startswith(MODULE)]
-    told = [_change(one) for one in changes[:MOST_CHANGES]]
+    """Return the variables that a turn changed, one a line, and the files that it opened to write; "" for nothing."""
+    changes = [change for change in event.changes if not (change.after or change.before).startswith(MODULE)]
+    lines = [_change(change) for change in changes[:MOST_CHANGES]]
     more = [f"{len(changes) - MOST_CHANGES} more"] if len(changes) > MOST_CHANGES else []
-    head = ["Changed in the notebook:"] if told else []
+    head = ["Changed in the notebook:"] if lines else []
     files = f"Files opened to write: {', '.join(event.files)}." if event.files else ""
     names = listed(event.unwatched, MOST_CHANGES)
-    unwatched = f"Not watched, and not put back by undo: {names}." if event.unwatched else ""
-    return "\n".join(filter(None, (*head, *told, *more, files, unwatched)))
+    unwatched_note = f"Not watched, and not put back by undo: {names}." if event.unwatched else ""
+    return "\n".join(filter(None, (*head, *lines, *more, files, unwatched_note)))
 
 
-def _change(one: VariableChange) -> str:
-    sizes = " → ".join(dict.fromkeys(filter(None, (one.before, one.after))))
-    return f"{CHANGES[one.change]} {one.name}: {sizes}"
+def _change(change: VariableChange) -> str:
+    sizes = " → ".join(dict.fromkeys(filter(None, (change.before, change.after))))
+    return f"{CHANGES[change.change]} {change.name}: {sizes}"
 
 
 def proposal_title(block: ProposalBlock) -> str:
-    """Say what is proposed: "Proposed change of cell 3"."""
-    proposed = block.proposed
-    which = f" cell {proposed.number}" if proposed.number else " the cell"
-    match proposed.action:
+    """Return the title of a proposal: "Proposed change of cell 3"."""
+    proposal = block.proposed
+    which = f" cell {proposal.number}" if proposal.number else " the cell"
+    match proposal.action:
         case "insert":
-            kind = "Markdown cell" if proposed.kind == "markdown" else "cell"
-            return f"Proposed {kind}{f', below{which}' if proposed.number else ''}"
+            kind = "Markdown cell" if proposal.kind == "markdown" else "cell"
+            return f"Proposed {kind}{f', below{which}' if proposal.number else ''}"
         case "change":
             return f"Proposed change of{which}"
         case "remove":
             return f"Proposed removal of{which}"
         case _:
-            return f"Proposed: {_as_it_is(proposed.action)}{which}"
+            return f"Proposed: {_as_it_is(proposal.action)}{which}"
 
 
 def proposal_why(block: ProposalBlock) -> str:
-    """Return why a cell is proposed, on one line."""
+    """Return the reason for a proposed cell, on one line."""
     return one_line(shown(block.proposed.why), LONGEST_WHY)
 
 
 def proposal_state(block: ProposalBlock) -> str:
-    """Say what became of a proposed cell, or "" while the user has not decided."""
+    """Return what became of a proposed cell, in words, or "" before the user decides."""
     if block.settled is None:
         return ""
     if block.proposed.action == "remove" and block.settled.fate == "kept":
@@ -461,7 +475,7 @@ def proposal_state(block: ProposalBlock) -> str:
 
 
 def proposal_hint(block: ProposalBlock) -> str:
-    """Say what the user can do with a proposed cell, or "" once that is decided."""
+    """Return what the user can do with a proposed cell, or "" if there is nothing left to do."""
     place, action = block.proposed.place, block.proposed.action
     if block.settled is not None or (place == "shown" and action == "remove"):
         return ""
@@ -469,32 +483,32 @@ def proposal_hint(block: ProposalBlock) -> str:
 
 
 def proposal_code(block: ProposalBlock) -> tuple[str, str]:
-    """Return what a proposed cell holds, or how it is changed, and the language; hidden characters are escaped."""
-    proposed = block.proposed
-    source, before = exact(proposed.source), exact(proposed.before)
+    """Return the code of a proposed cell, or the diff of a change, and the language. Hidden characters are escaped."""
+    proposal = block.proposed
+    source, before = exact(proposal.source), exact(proposal.before)
     if block.settled is not None and block.settled.fate == "changed":
         source = exact(block.settled.source)
-    if proposed.action == "change":
+    if proposal.action == "change":
         _, _, _, *lines = [*unified_diff(before.splitlines(), source.splitlines(), lineterm=""), "", "", ""]
         return "\n".join("⋮" if line.startswith("@@") else line for line in lines).rstrip("\n"), "diff"
-    return before if proposed.action == "remove" else source, _LANGUAGES[proposed.kind]
+    return before if proposal.action == "remove" else source, _LANGUAGES[proposal.kind]
 
 
 def effects(card: ToolCard) -> str:
-    """Return what a call does, as far as the transcript knows, in lines."""
+    """Return what a call does, in lines, if its tool reported it."""
     return "\n".join(map(exact, card.effects))
 
 
 def doing(running: FooterBlock, blocks: Iterable[Block]) -> str:
-    """Say what a turn under way does, by its blocks; "" while it waits for the user."""
-    opened = [block for block in blocks if block.open]
-    cards = [block for block in opened if isinstance(block, ToolCard)]
-    if any(isinstance(block, QuestionBlock) for block in opened) or any(card.waits for card in cards):
+    """Return what a running turn is doing, judged by its open blocks; "" while it waits for the user."""
+    open_blocks = [block for block in blocks if block.open]
+    cards = [block for block in open_blocks if isinstance(block, ToolCard)]
+    if any(isinstance(block, QuestionBlock) for block in open_blocks) or any(card.waits for card in cards):
         return ""
     if running_cards := [card for card in cards if card.state == "running"]:
         names = ", ".join(dict.fromkeys(shown(card.name) for card in running_cards))
         return hosted_title(running_cards[-1]).lower() or one_line(f"waiting for {names}", SHORT_ARGUMENTS)
-    match opened[-1:]:
+    match open_blocks[-1:]:
         case [TextBlock()]:
             return "writing"
         case [ReasoningBlock()]:
@@ -506,9 +520,9 @@ def doing(running: FooterBlock, blocks: Iterable[Block]) -> str:
 
 
 def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
-    """Yield model, time and cost of a turn, and how it ended, figure by figure; the time only with `times`.
+    """Yield the figures of a turn: agent, model, time, cost, and how it ended; the time only with `times`.
 
-    The card of a client's call has its name and time already.
+    A client's call has no model and no time here, because its card shows the name and the time.
     """
     is_served = block.model.startswith(SERVED)
     if block.agent:
@@ -528,39 +542,42 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
 
 
 def footer_details(block: FooterBlock, *, times: bool) -> str:
-    """Return what else a turn took: steps, requests and tokens; with `times` the id of its trace too."""
+    """Return further figures of a turn: steps, requests, searches and tokens; with `times`, the id of its trace too."""
     steps = counted(block.steps, "step") if block.steps else ""
     requests = counted(block.usage.requests, "request") if block.usage.requests else ""
     has_tokens = block.usage.input_tokens or block.usage.output_tokens
-    told = (
+    figures = (
         steps,
         requests,
         searches(block.usage),
         _tokens(block.usage) if has_tokens else "",
         trace(block) if times else "",
     )
-    return " · ".join(filter(None, told))
+    return " · ".join(filter(None, figures))
 
 
 def searches(usage: Usage) -> str:
-    """Return how many searches of the web were made, "" if there were none."""
+    """Return the number of web searches in words, "" if there were none."""
     number = usage.searches
     return f"{number:,} {'search' if number == 1 else 'searches'}" if number else ""
 
 
 def trace(block: FooterBlock) -> str:
-    """Return the id of the trace of a turn, "" without one; it differs in each run, so a batch output leaves it out."""
+    """Return the trace id of a turn in words, "" without a trace.
+
+    It differs in each run, so batch output leaves it out.
+    """
     return f"trace {shown(block.trace[:32])}" if block.trace else ""
 
 
 def _tokens(usage: Usage) -> str:
     counts = {"cached": usage.cached_tokens, "written to the cache": usage.cache_write_tokens}
-    parts = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    parts = ", ".join(f"{count:,} {label}" for label, count in counts.items() if count)
     return f"{usage.input_tokens:,} tokens in{f' ({parts})' if parts else ''}, {usage.output_tokens:,} out"
 
 
 def cost(dollars: float | None) -> str:
-    """Say a cost in US dollars, to two significant figures at least."""
+    """Return a cost in US dollars as text: four decimals below $1, else two."""
     if dollars is None:
         return "price unknown"
     if dollars == 0:

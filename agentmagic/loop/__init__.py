@@ -1,1 +1,1 @@
-"""One turn: ask the model, run the tool calls, and go on until it answers."""
+"""Run one turn: ask the model, run its tool calls, and repeat until it answers."""

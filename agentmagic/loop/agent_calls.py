@@ -1,4 +1,4 @@
-"""The calls of agent tools: each asks an agent, in a turn inside the turn that makes the call."""
+"""Run the calls of agent tools: each call asks an agent, in a turn inside the turn that makes the call."""
 
 from collections import deque
 from collections.abc import Callable, MutableMapping, Sequence
@@ -32,14 +32,14 @@ TOO_DEEP = (
     "what is missing."
 )
 _KEPT = ("answer", "done", "limit")
-"""The reasons of a turn's end after which its answer is the result of the call."""
+"""The stop reasons of a turn whose answer is the result of the call."""
 
 AgentPath = tuple[str, ...]
-"""The names of the agent tools within each other, the outermost first."""
+"""The names of nested agent tools, the outermost first."""
 
 
 class InnerTape(Protocol):
-    """The tape of the turn of an agent tool: it records the turn, or plays it back."""
+    """The tape of an agent tool's turn: it records the turn into a cassette, or plays it back."""
 
     mode: Replay
 
@@ -49,24 +49,24 @@ class InnerTape(Protocol):
         ...
 
     def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
-        """Return the sources of tools whose lists and calls are on the tape."""
+        """Return the sources of tools with their lists and calls recorded or played back."""
         ...
 
     async def play(self, turn: TurnContext, channel: Channel, run: PlayTurn = run_turn) -> Outcome:
-        """Run the turn on tape."""
+        """Run the turn, and record it or play it back."""
         ...
 
 
 TapeMaker = Callable[[Message, Agent, Callable[[], Model], deque[Notice]], InnerTape]
-"""Makes the tape of an inner turn, from its prompt, agent, model and notices."""
+"""Makes the tape of an inner turn from its prompt, its agent, a function that opens its model, and its notices."""
 
 
 class AgentTools:
-    """The agent tools of an agent, as one session opens them: a toolset.
+    """The agent tools of an agent in one session, as a source of tools.
 
-    Each call is a turn of its own with no earlier conversation, so that calls can run at one time, and a call that is
-    undone or made again finds nothing of what was said before. What the user has approved with "always" is kept in
-    `approvals` by the names of the agents. `in_doubt` are the tools that were running when the kernel stopped.
+    Each call is a turn of its own without an earlier conversation. So calls can run at the same time, and a call that
+    is undone or repeated finds no trace of an earlier call. `approvals` has what the user approved with "always", by
+    the names of the nested agents. `in_doubt` are the tools that were running when the kernel stopped.
     """
 
     is_local = True
@@ -92,37 +92,40 @@ class AgentTools:
     async def aclose(self) -> None:
         """Do nothing: the session closes the models and servers."""
 
-    def _tool(self, asked: AgentTool) -> Tool:
-        return asked.tool(partial(self._ask, asked), now=partial(_allowed, asked))
+    def _tool(self, agent_tool: AgentTool) -> Tool:
+        return agent_tool.tool(partial(self._ask, agent_tool), now=partial(_allowed, agent_tool))
 
-    async def _ask(self, asked: AgentTool, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Ask an agent, and return its answer; all failures but those of a replay are results."""
+    async def _ask(self, agent_tool: AgentTool, call: ToolCall, context: ToolContext) -> ToolResult:
+        """Ask an agent, and return its answer, or a failure if its turn fails.
+
+        Raises ToolError if the turn cannot begin, and the errors of a replay as they are.
+        """
         around = context.around
         if not isinstance(around, OuterTurn):
-            raise ToolError(UNASKED.format(asked.name))
+            raise ToolError(UNASKED.format(agent_tool.name))
         if around.depth >= DEEPEST_TURN:
-            return failure(call, TOO_DEEP.format(asked.name, DEEPEST_TURN))
+            return failure(call, TOO_DEEP.format(agent_tool.name, DEEPEST_TURN))
         try:
-            outcome = await self._turn(asked, call, context.tape, around)
+            outcome = await self._turn(agent_tool, call, context.tape, around)
         except (CassetteError, ReplayMismatch):
             raise
         except AgentMagicError as error:
-            raise ToolError(f"{asked.name} was not asked: {said(error)}") from None
+            raise ToolError(f"{agent_tool.name} was not asked: {said(error)}") from None
         around.keep(outcome.changes)
         if isinstance(outcome.error, (CassetteError, ReplayMismatch)):
             raise outcome.error
-        return _result(asked, call, outcome)
+        return _result(agent_tool, call, outcome)
 
-    async def _turn(self, asked: AgentTool, call: ToolCall, make: TapeMaker | None, around: OuterTurn) -> Outcome:
-        """Run the turn of a call to its end, inside the turn around it."""
-        recipe = TurnSettings().recipe(asked.agent)
-        if is_outside(chosen := model_override() or recipe.model):
-            raise UsageError(f"{shown_name(str(chosen))} is an agent with a loop of its own. Choose a model for it.")
+    async def _turn(self, agent_tool: AgentTool, call: ToolCall, make: TapeMaker | None, around: OuterTurn) -> Outcome:
+        """Run the turn of a call to its end, inside the outer turn."""
+        recipe = TurnSettings().recipe(agent_tool.agent)
+        if is_outside(choice := model_override() or recipe.model):
+            raise UsageError(f"{shown_name(str(choice))} is an agent with a loop of its own. Choose a model for it.")
         prompt, notices = user(str(call.arguments["prompt"])), deque[Notice]()
         real = partial(self._connections.model, recipe)
         tape = None if make is None else make(prompt, recipe, real, notices)
         model = real() if tape is None else tape.model
-        path = (*self._path, asked.name)
+        path = (*self._path, agent_tool.name)
         project = around.project.inside() if recipe.rules else NO_PROJECT
         sources = with_skills(inner_toolsets(recipe, self._connections, self._approvals, self._in_doubt, path), project)
         facts = info(model.name, address_of(model))
@@ -135,7 +138,7 @@ class AgentTools:
             approvals=self._approvals.setdefault(path, Approvals(self._in_doubt)),
             facts=facts,
             budgets=(
-                Budget(f"agent {asked.name}", asked.max_cost, asked.max_tokens),
+                Budget(f"agent {agent_tool.name}", agent_tool.max_cost, agent_tool.max_tokens),
                 Budget("turn", recipe.max_cost, recipe.max_tokens),
                 *(period_budgets(model.name) if is_paid else ()),
             ),
@@ -145,9 +148,9 @@ class AgentTools:
             watcher=around.watcher,
             purse=around.purse.of(priced=facts.priced),
             project=project,
-            account=replace(around.account, name=asked.name),
+            account=replace(around.account, name=agent_tool.name),
             around=around,
-            name=asked.name,
+            name=agent_tool.name,
         )
         events: list[Event] = []
 
@@ -166,29 +169,32 @@ def inner_toolsets(
     in_doubt: set[ToolKey],
     path: AgentPath = (),
 ) -> tuple[Toolset, ...]:
-    """Return the sources of tools of an agent: functions, toolsets, servers, and the agents that it may ask."""
+    """Return the sources of an agent's tools: functions, toolsets, servers, and the agents that it may ask."""
     own = (AgentTools(agent, connections, approvals, in_doubt, path),) if agent.agent_tools else ()
     return (*connections.toolsets(agent), *own)
 
 
-def _allowed(asked: AgentTool) -> ToolDef:
-    """Return the definition of an agent tool. Raises UsageError if the class allows none, or a smaller share."""
+def _allowed(agent_tool: AgentTool) -> ToolDef:
+    """Return the definition of an agent tool.
+
+    Raises UsageError if the classroom settings allow no agent tools, or only lower budgets.
+    """
     bounds = class_settings()
-    bounds.check_switch("agents", f"The agent {asked.name} is left out")
-    bounds.capped("max_cost", asked.max_cost)
-    bounds.capped("max_tokens", asked.max_tokens)
-    return asked.definition
+    bounds.check_switch("agents", f"The agent {agent_tool.name} is left out")
+    bounds.capped("max_cost", agent_tool.max_cost)
+    bounds.capped("max_tokens", agent_tool.max_tokens)
+    return agent_tool.definition
 
 
-def _result(asked: AgentTool, call: ToolCall, outcome: Outcome) -> ToolResult:
-    """Return the answer of an agent as the result of its call, or why there is none."""
+def _result(agent_tool: AgentTool, call: ToolCall, outcome: Outcome) -> ToolResult:
+    """Return the answer of an agent as the result of its call, or a failure that says why there is no answer."""
     result = outcome.result
     if result.stop_reason == "cancelled":
-        return failure(call, f"{asked.name} was stopped before it had an answer.", "interrupted")
-    wants_value = asked.agent.output is not None
+        return failure(call, f"{agent_tool.name} was stopped before it had an answer.", "interrupted")
+    wants_value = agent_tool.agent.output is not None
     if result.stop_reason in _KEPT and (result.value is not None if wants_value else result.final_text.strip()):
         value = json_form(result.value) if wants_value else None
         return ToolResult(call.id, call.name, (Text(result.final_text),), structured=value)
     why = result.error or "It gave no answer."
     part = result.final_text.strip()
-    return failure(call, f"{asked.name} failed: {why}{f' It had written: {part}' if part else ''}")
+    return failure(call, f"{agent_tool.name} failed: {why}{f' It had written: {part}' if part else ''}")

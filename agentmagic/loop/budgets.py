@@ -1,4 +1,4 @@
-"""What requests may cost: caps that a turn keeps, and the purse that many turns share."""
+"""Limit what requests cost: the budgets of a turn, and the purse, which many turns can share."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -22,10 +22,10 @@ class BudgetExhausted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A cap on cost (US dollars) and tokens (input and output), and what was spent under it before.
+    """A limit on cost (US dollars) and tokens (input and output), and the usage that counted for it before this turn.
 
-    `of` names what the cap is for: "turn", "session" or "kernel". `bound` names the setting of a class that is the cap.
-    `live` tells what was spent by now, this turn included, if that is counted elsewhere.
+    `of` names what the limit is for: "turn", "session" or "kernel", for example. `bound` names the classroom setting
+    that sets the limit. `live` returns the usage so far, this turn included, if it is counted elsewhere.
     """
 
     of: str
@@ -36,33 +36,33 @@ class Budget:
     live: Callable[[], Usage] | None = None
 
     def exhausted(self, usage: Usage) -> str | None:
-        """Return in a sentence why no further request may be sent after this usage, or None."""
-        spent = self._spent(usage)
-        tokens_spent = spent.input_tokens + spent.output_tokens
-        if self.max_tokens is not None and tokens_spent >= self.max_tokens:
-            return f"The {self.of} has taken {tokens_spent:,} tokens; max_tokens is {self.max_tokens:,}. {self._advice}"
+        """Return a sentence that says why no further request may be sent after this usage, or None."""
+        total = self._spent(usage)
+        tokens = total.input_tokens + total.output_tokens
+        if self.max_tokens is not None and tokens >= self.max_tokens:
+            return f"The {self.of} has taken {tokens:,} tokens; max_tokens is {self.max_tokens:,}. {self._advice}"
         if self.max_cost is None:
             return None
-        if spent.cost is None:
+        if total.cost is None:
             return f"What the {self.of} costs is unknown, so max_cost cannot be kept. {self._pricing}"
-        if spent.cost >= self.max_cost:
-            return f"The {self.of} has cost ${spent.cost:.4f}; max_cost is ${self.max_cost:.4f}. {self._advice}"
+        if total.cost >= self.max_cost:
+            return f"The {self.of} has cost ${total.cost:.4f}; max_cost is ${self.max_cost:.4f}. {self._advice}"
         return None
 
     def refusal(self, usage: Usage, cost: float, tokens: int) -> str | None:
-        """Return in a sentence why a request that may use so much cannot be sent after this usage, or None."""
-        if words := self.exhausted(usage):
-            return words
-        spent = self._spent(usage)
-        taken = spent.input_tokens + spent.output_tokens
-        if self.max_tokens is not None and tokens > (left := self.max_tokens - taken):
-            return f"A request may take {tokens:,} tokens, and {left:,} are left of max_tokens. {self._advice} {LESS}"
-        if self.max_cost is not None and cost > (rest := self.max_cost - (spent.cost or 0.0)):
+        """Return a sentence that says why a request of this cost and size may not be sent after this usage, or None."""
+        if reason := self.exhausted(usage):
+            return reason
+        total = self._spent(usage)
+        used = total.input_tokens + total.output_tokens
+        if self.max_tokens is not None and tokens > (room := self.max_tokens - used):
+            return f"A request may take {tokens:,} tokens, and {room:,} are left of max_tokens. {self._advice} {LESS}"
+        if self.max_cost is not None and cost > (rest := self.max_cost - (total.cost or 0.0)):
             return f"A request may cost ${cost:.4f}, and ${rest:.4f} are left of max_cost. {self._advice} {LESS}"
         return None
 
     def warning(self) -> str:
-        """Return what the user should be warned of now, once; "" for nothing."""
+        """Return a warning for the user, once; "" for nothing."""
         return ""
 
     def _spent(self, usage: Usage) -> Usage:
@@ -85,30 +85,30 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class PeriodBudget(Budget):
-    """The budget of a day or a month, which the ledger keeps for all sessions that share it."""
+    """The budget of a day or a month. The ledger counts the spending of all sessions that share it."""
 
     cap: PeriodCap = field(kw_only=True)
 
     def exhausted(self, usage: Usage) -> str | None:
-        """Return in a sentence why no further request may be sent, or None; the ledger knows what was used."""
+        """Return a sentence that says why no further request may be sent, or None. The ledger knows what was spent."""
         return self.refusal(usage, 0.0, 0)
 
     def refusal(self, usage: Usage, cost: float, tokens: int) -> str | None:  # noqa: ARG002
-        """Return in a sentence why a request that may cost so much cannot be sent, or None."""
+        """Return a sentence that says why a request of this cost may not be sent, or None."""
         cap = self.cap
-        spent = cap.spent().cost
+        spending = cap.spent().cost
         if problem := cap.problem():
             return problem
         if usage.cost is None:
             return f"The price of this model is unknown, so {cap.setting} cannot be kept. {self._pricing}"
-        if spent >= cap.limit:
-            return f"${spent:.4f} were spent {cap.when}; {cap.setting} is ${cap.limit:.4f}. {self._advice}"
-        if cost > (rest := cap.limit - spent):
+        if spending >= cap.limit:
+            return f"${spending:.4f} were spent {cap.when}; {cap.setting} is ${cap.limit:.4f}. {self._advice}"
+        if cost > (rest := cap.limit - spending):
             return f"A request may cost ${cost:.4f}, and ${rest:.4f} are left of {cap.setting}. {self._advice} {LESS}"
         return None
 
     def warning(self) -> str:
-        """Return a sentence when most of the budget is spent, once."""
+        """Return a sentence, once, when most of the budget is spent."""
         return self.cap.warning()
 
     @property
@@ -126,31 +126,31 @@ class PeriodBudget(Budget):
 
 
 def period_budgets(model: str) -> tuple[PeriodBudget, ...]:
-    """Return the budgets of days and months that hold for a model: none for one that costs nothing."""
+    """Return the budgets of days and months that apply to a model; none for a model that costs nothing."""
     return () if is_free(model) else tuple(PeriodBudget(cap.period, cap.limit, cap=cap) for cap in period_caps())
 
 
 @dataclass(slots=True)
 class Payment:
-    """What one request has cost, once that is known."""
+    """The usage of one request, once it is known."""
 
     usage: Usage = Usage()  # noqa: RUF009  (a frozen value)
 
 
 class Purse:
-    """Pays for requests; this one pays for any."""
+    """Decides whether a request may be sent, and counts its usage. This base class allows every request."""
 
     @asynccontextmanager
     async def paying(self, request: Request) -> AsyncGenerator[Payment]:  # noqa: ARG002
-        """Pay for a request that is sent in the block. Raises BudgetExhausted if it may not be sent."""
+        """Pay for a request that is sent inside this context. Raises BudgetExhausted if it may not be sent."""
         yield Payment()
 
 
 class SharedPurse:
-    """Sets money and tokens aside for the requests of many turns at a time, within budgets.
+    """Reserves money and tokens, within budgets, for the requests of many turns that run at the same time.
 
-    The worst that a request may use is set aside before it is sent. A request for which too little is left waits until
-    others have used less than was set aside for them. It is used on one event loop.
+    The most that a request can use is reserved before it is sent. If too little remains, the request waits until others
+    have used less than was reserved for them. All methods must be called on one event loop.
     """
 
     def __init__(self, budgets: Sequence[Budget]) -> None:
@@ -162,32 +162,35 @@ class SharedPurse:
         self._waiting: list[asyncio.Future[None]] = []
 
     async def set_aside(self, worst: Usage) -> None:
-        """Set aside what a request may use. Raises BudgetExhausted if less is left, and no request is under way."""
-        while words := self.reserve(worst):
+        """Reserve the most that a request can use, and wait for other requests if too little remains.
+
+        Raises BudgetExhausted if too little remains and no other request is under way.
+        """
+        while reason := self.reserve(worst):
             if not self._open:
-                raise BudgetExhausted(words)
-            changed = asyncio.get_running_loop().create_future()
-            self._waiting.append(changed)
-            await changed
+                raise BudgetExhausted(reason)
+            change = asyncio.get_running_loop().create_future()
+            self._waiting.append(change)
+            await change
 
     def reserve(self, worst: Usage) -> str | None:
-        """Set aside what a request may use, or return why less is left now."""
-        if (words := self._refusal(worst)) is None:
+        """Reserve the most that a request can use, or return why too little remains now."""
+        if (reason := self._refusal(worst)) is None:
             self._count(worst, 1)
-        return words
+        return reason
 
     def owe(self, worst: Usage) -> None:
-        """Set aside what a request may use that was sent already."""
+        """Reserve the most that a request can use, for a request that was sent already."""
         self._count(worst, 1)
 
     def give_back(self, worst: Usage, used: Usage) -> None:
-        """Free what was set aside, and count what was used of it."""
+        """Release a reservation, and count the part of it that was used."""
         self._count(worst, -1)
         self.spent += used
         waiting, self._waiting = self._waiting, []
-        for changed in waiting:
-            if not changed.done():  # a turn that was cancelled waits no more
-                changed.set_result(None)
+        for change in waiting:
+            if not change.done():  # the future of a cancelled turn is done already
+                change.set_result(None)
 
     def _count(self, worst: Usage, sign: int) -> None:
         self._open += sign
@@ -195,8 +198,8 @@ class SharedPurse:
         self._tokens += sign * (worst.input_tokens + worst.output_tokens)
 
     def _refusal(self, worst: Usage) -> str | None:
-        """Return why a request cannot be sent now beside those that are under way, or None."""
+        """Return why a request cannot be sent now, beside those that are under way, or None."""
         cost = self._cost + (worst.cost or 0.0)
         tokens = self._tokens + worst.input_tokens + worst.output_tokens
-        spent = self.spent if worst.cost is not None else replace(self.spent, cost=None)
-        return next(filter(None, (one.refusal(spent, cost, tokens) for one in self._budgets)), None)
+        usage = self.spent if worst.cost is not None else replace(self.spent, cost=None)
+        return next(filter(None, (one.refusal(usage, cost, tokens) for one in self._budgets)), None)

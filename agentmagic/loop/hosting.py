@@ -1,4 +1,4 @@
-"""Which tools of a provider's own a turn has: those that it carries out, and that the user lets it by one answer."""
+"""Settle which tools the provider itself runs in a turn, such as web search, and ask the user once about them."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -14,27 +14,27 @@ from agentmagic.tools.web import LETS, asked, why_without
 
 
 def take_hosted(tools: dict[str, Tool]) -> list[Tool]:
-    """Take the tools of a provider's own out of a turn's tools, and return them: no call can run them."""
+    """Remove the tools that a provider runs itself from a turn's tools, and return them: no call can run them here."""
     return [tools.pop(name) for name, tool in tuple(tools.items()) if tool.hosted is not None]
 
 
 async def settle_hosted(tools: dict[str, Tool], model: Model, gate: Gate) -> tuple[tuple[Tool, ...], list[str]]:
-    """Take the tools of a provider's own out of a turn's tools.
+    """Remove the tools that a provider runs itself from a turn's tools.
 
-    Return those that the model's provider carries out and may, and why it is asked without the others, in sentences.
-    The user is asked about all of them at once, for the session.
+    Return the removed tools that the model's provider supports and the user allows, and sentences on why others are
+    missing. The user is asked about all of them at once, for the session.
     """
-    found = take_hosted(tools)
-    here = [tool for tool in found if hosts(model, tool.hosted)]
-    search = next((tool for tool in found if tool.name == SEARCH), None)
-    why = [words for tool in found if tool not in here and (words := _why_without(tool, search, model))]
-    granted, refusals = await _granted(here, gate)
-    return tuple(granted), [*why, *refusals]
+    hosted_tools = take_hosted(tools)
+    here = [tool for tool in hosted_tools if hosts(model, tool.hosted)]
+    search = next((tool for tool in hosted_tools if tool.name == SEARCH), None)
+    why = [reason for tool in hosted_tools if tool not in here and (reason := _why_without(tool, search, model))]
+    usable, refusals = await _granted(here, gate)
+    return tuple(usable), [*why, *refusals]
 
 
 async def _granted(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[str]]:
-    """Return the tools that the provider may carry out, and why it may not carry out others."""
-    granted, refusals = list[Tool](), list[str]()
+    """Return the tools that the provider may run, and sentences on why it may not run the others."""
+    usable, refusals = list[Tool](), list[str]()
     asking = [tool for tool in tools if _verdict(tool, gate) == "ask"]
     refused = False
 
@@ -45,19 +45,19 @@ async def _granted(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[
         if refused and tool in asking:
             continue
         if gate.approvals.denial(tool.definition) and _verdict(tool, gate) == "deny":
-            continue  # which was told when the user said no
+            continue  # the user denied this tool in an earlier turn, which was reported then
         call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, asked(tool.hosted))
-        admitted = await gate.admit(replace(tool, effects=effects), call)
-        if isinstance(admitted, Refused):
-            refusals.append(admitted.words)
+        permit = await gate.admit(replace(tool, effects=effects), call)
+        if isinstance(permit, Refused):
+            refusals.append(permit.words)
             refused = refused or tool in asking
             for other in asking if (no := gate.approvals.denial(tool.definition)) else ():
                 gate.approvals.deny(other.definition, no)
             continue
-        granted.append(tool)
+        usable.append(tool)
         for other in asking if tool in asking else ():
             gate.approvals.approve(other.definition, [DEFAULT], always=True)
-    return granted, refusals
+    return usable, refusals
 
 
 def _verdict(tool: Tool, gate: Gate) -> str:
@@ -65,8 +65,8 @@ def _verdict(tool: Tool, gate: Gate) -> str:
 
 
 def _why_without(tool: Tool, search: Tool | None, model: Model) -> str:
-    """Return why a model is asked without a tool, "" if its search opens pages under the same bounds."""
-    wanted = search.hosted if search else None
-    if wanted and tool.hosted == replace(wanted, name=tool.name) and hosts(model, wanted):
+    """Return why a tool is left out, or "" if the search tool opens pages too, within the same limits."""
+    bounds = search.hosted if search else None
+    if bounds and tool.hosted == replace(bounds, name=tool.name) and hosts(model, bounds):
         return ""
     return why_without(tool.hosted, model.name, partial(hosts, model))

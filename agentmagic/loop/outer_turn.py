@@ -1,4 +1,4 @@
-"""What a turn gives to the turns of its agent tools: its user, its rules, its money, and a place for their events."""
+"""What a turn passes to the turns of its agent tools: its user, its rules, its budgets, and a sink for events."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,19 +17,23 @@ from agentmagic.undo.changes import Changes
 from agentmagic.undo.watcher import Watcher
 
 DEEPEST_TURN = 3
-"""How deep agents may be asked within agents."""
+"""How many turns of agents may be nested inside a turn."""
 GRACE_AROUND = GRACE * 2
-"""Seconds that a cancelled call of an agent tool gets: the turn inside gives GRACE to its own calls, and then ends."""
+"""Seconds that a cancelled call of an agent tool gets to end.
+
+The turn inside gives GRACE seconds to its own calls, and then ends.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class OuterTurn:
-    """The turn of a call, as the turn inside the call knows it.
+    """The turn that makes a call, as the turn inside that call sees it.
 
-    `depth` is the number of turns that it is inside itself. `project` are the files that its model is told of, and
-    `account` is its session's. `tell` takes the events of the inner turn, `ask` puts a question of it to the user, and
-    `keep` takes what its tools have changed. `gate` has the rules that hold for inner calls too, and `purse` pays for
-    inner requests. `steps` says whether the turn pauses before its requests and calls.
+    `depth` is the number of turns around the outer turn. `project` are the project files that its model knows, and
+    `account` is the account of its session. `tell` receives the events of the inner turn, `ask` puts a question of the
+    inner turn to the user, and `keep` receives the changes that its tools made. `gate` has the rules that also hold for
+    inner calls, and `purse` pays for inner requests. `steps` says whether the turn pauses before its requests and
+    calls.
     """
 
     depth: int
@@ -45,16 +49,16 @@ class OuterTurn:
     steps: bool = False
 
     async def put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
-        """Put a question of the inner turn to the user; the time of this turn is paused meanwhile."""
+        """Put a question of the inner turn to the user. The clock of the outer turn is paused meanwhile."""
         with self.gate.deadline.paused():
             return await self.ask(question)
 
 
 class InnerPurse(Purse):
-    """Pays for the requests of an inner turn, within the budgets of the turn around it and with what pays for that.
+    """Pays for the requests of an inner turn, within the budgets of the outer turn and from the outer turn's purse.
 
-    `check` raises BudgetExhausted if that turn may send no further request, to a model whose price is known or not.
-    `spend` counts what a request has cost.
+    `check` raises BudgetExhausted if the outer turn may send no further request; its argument says whether the price of
+    the model is known. `spend` counts the usage of a request.
     """
 
     def __init__(
@@ -66,12 +70,12 @@ class InnerPurse(Purse):
         self._priced = priced
 
     def of(self, *, priced: bool) -> "InnerPurse":
-        """Return the purse for a model whose price is known or not."""
+        """Return the purse for a model; `priced` says whether the price of the model is known."""
         return InnerPurse(self._purse, self._check, self._spend, priced=priced)
 
     @asynccontextmanager
     async def paying(self, request: Request) -> AsyncGenerator[Payment]:
-        """Pay for a request that is sent in the block. Raises BudgetExhausted if it may not be sent."""
+        """Pay for a request that is sent inside this context. Raises BudgetExhausted if it may not be sent."""
         self._check(self._priced)
         async with self._purse.paying(request) as payment:
             try:

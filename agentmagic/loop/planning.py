@@ -1,7 +1,8 @@
-"""The planned mode: route a request, plan its tasks, run them, judge and repair them.
+"""Planned mode: choose a route for a request, plan its tasks, run them, judge their results, and repair failed tasks.
 
-A planned turn is an ordinary turn whose calls come from a task list. Each round of tasks is one step in the history:
-calls, and their results. The requests for route, plan, parameters and judgements do not join the history.
+A planned turn is an ordinary turn whose calls come from a list of tasks. Each round of tasks is one step in the
+history: calls and their results. The requests for the route, the plan, parameters and judgements do not join the
+history.
 """
 
 import re
@@ -41,21 +42,21 @@ from agentmagic.tools.calling import check_arguments
 T = TypeVar("T")
 
 TRIES = 3
-"""How often the model may write a plan, or the parameters of a task, that does not fit (PLAN-3)."""
+"""How often the model may try to write a valid plan, or valid parameters of a task."""
 RETRIES = 3
-"""How often a task is tried again with corrected parameters (PLAN-5)."""
+"""How often a failed task is tried again with corrected parameters."""
 MOST_TASKS = 30
 MOST_QUESTIONS = 3
-"""How often in a turn the model may ask the user back."""
+"""How often in a turn the model may ask the user a question about the request."""
 LAST_RESULTS = 5
-"""Results that the settling of parameters and a judgement see, besides those that the task depends on (PLAN-4)."""
+"""Latest results in a request for parameters or a judgement, in addition to those that the task depends on."""
 LONGEST_RESULT = 4_000
 """Characters of one result in a request for parameters or a judgement."""
 LONGEST_SUMMARY = 200
-"""Characters of a result that tell what came of a task that was not judged."""
+"""Characters of a result that become the summary of a task that was not judged."""
 
 RESUME, DROP = "resume", "drop"
-"""The answers to the question about a plan that the last turn left."""
+"""The possible answers to the question about a plan that the last turn left unfinished."""
 
 _REFERENCE = re.compile(r"\$([A-Za-z0-9_-]+)")
 _EMPTY = re.compile(r"[\s\[\](){}\"']*|null|none|nan", re.IGNORECASE)
@@ -67,7 +68,7 @@ ROUTE = """Decide how the user's last request is dealt with. Choose one route:
 - "ask": something is missing that only the user knows. Write one short question into "question".
 The tools: {tools}."""
 WEB = "\nWhile you answer, the web can be looked at, and no task is needed for it: {tools}."
-"""What a request for a route says of the tools that the model's provider carries out."""
+"""Added to a request for a route if the model's provider runs tools itself."""
 PLAN = """Plan the user's last request as a list of tasks, each one call of a tool, as few as possible.
 - "id": t1, t2 and so on. "tool": one of {tools}. "description": why the call is made, in a few words.
 - "parameters": the arguments of the call. Write the string "$t1" for a value that only the result of t1 tells.
@@ -100,7 +101,7 @@ _TEXT = {"type": "string"}
 
 
 def _object(required: Sequence[str], **properties: Any) -> dict[str, Any]:
-    """Return the schema of an object with these properties."""
+    """Return the JSON Schema of an object with these properties."""
     return {"type": "object", "properties": properties, "required": required}
 
 
@@ -130,11 +131,11 @@ JUDGE_FORM = OutputSchema("judgement", _JUDGEMENT)
 
 @dataclass(slots=True)
 class Planner:
-    """Plays the planned part of a turn, which then goes on to an answer.
+    """Runs the planned part of a turn. Afterwards, the turn continues to an answer.
 
-    `deadline` starts anew with each round of tasks if `renew` is set. After `run`, `final` is the message of a tool
-    that ended the turn, `asked` says that the turn ends with a question to the user, and `choice` is the tool choice
-    of the answer: "none", or None if there is no plan and the turn goes on without one.
+    `deadline` starts again with each round of tasks if `renew` is set. After `run`, `final` is the message of a tool
+    that ended the turn; `asked` says that the turn ends with a question to the user; and `choice` is the tool choice
+    for the answer: "none", or None if the turn continues without a plan.
     """
 
     request: str
@@ -152,12 +153,12 @@ class Planner:
 
     async def run(self) -> None:
         """Route, plan and run the tasks. Raises ProviderError, BudgetExhausted and ServerError like any step."""
-        left = self.options.left
-        if left is not None and await self._resumes(left):
-            self.checklist = left
-            self._emit(left.again())
-            for row in left.rows.values():
-                if row.state == "running" and row.result is not None:  # its call ended, and was not judged
+        old_plan = self.options.left
+        if old_plan is not None and await self._resumes(old_plan):
+            self.checklist = old_plan
+            self._emit(old_plan.again())
+            for row in old_plan.rows.values():
+                if row.state == "running" and row.result is not None:  # the call ended, and its result was not judged
                     await self._judge(row, row.result)
         elif not self.options.new:
             self.choice = None
@@ -176,7 +177,7 @@ class Planner:
 
     @property
     def closing(self) -> str:
-        """The sentences that tell the model, before it answers, which tasks were not done; "" if all were."""
+        """Sentences for the model, before it answers, about the tasks that were not done; "" if all were done."""
         rows = self.checklist.rows.values()
         failures = [f"- {row.task.description or row.task.tool}: {row.summary}" for row in rows if row.state != "done"]
         return "\n".join((FAILURES, *failures)) if failures else ""
@@ -189,31 +190,31 @@ class Planner:
         if self.renew:
             self.deadline.restart()
 
-    async def _resumes(self, left: Checklist) -> bool:
-        """Return whether the plan of the last turn goes on. Raises UsageError if there is no one to ask."""
+    async def _resumes(self, old_plan: Checklist) -> bool:
+        """Return whether to resume the plan of the last turn. Raises UsageError if no user can be asked."""
         if self.options.resume:
             return True
-        question = f"The last turn left a plan with {left.open_tasks}. Resume it, or drop it?"
+        question = f"The last turn left a plan with {old_plan.open_tasks}. Resume it, or drop it?"
         answer = await self.executor.put(QuestionAsked(uuid.uuid4().hex, question, RESUME, choices=(RESUME, DROP)))
         if answer is None:
-            raise UsageError(left.in_the_way)
+            raise UsageError(old_plan.in_the_way)
         return answer.strip().lower().startswith(RESUME)
 
     # -- route ---------------------------------------------------------------------------------
 
     async def _use_tools(self) -> bool:
-        """Decide the route, and ask the user back if need be. Return whether tools are to be used."""
-        asked = ROUTE.format(tools=", ".join(self.executor.tools) or "none")
+        """Let the model choose the route, and ask the user if something is missing. Return whether to use tools."""
+        prompt = ROUTE.format(tools=", ".join(self.executor.tools) or "none")
         if web := ", ".join(tool.name for tool in self.steps.hosted):
-            asked += WEB.format(tools=web)
+            prompt += WEB.format(tools=web)
         for _ in range(MOST_QUESTIONS):
-            text, usage = await self.steps.decide(asked, ROUTE_FORM, PlanQuestion("route", self.request))
+            text, usage = await self.steps.decide(prompt, ROUTE_FORM, PlanQuestion("route", self.request))
             try:
-                decided = ROUTE_FORM.read(text)
+                decision = ROUTE_FORM.read(text)
             except ValueError:
-                decided = {"route": "tools"}  # the plan that follows is checked on its own
-            question = str(decided.get("question", "")).strip()
-            route = cast("Route", decided["route"] if question or decided["route"] != "ask" else "tools")
+                decision = {"route": "tools"}  # invalid JSON: use tools, because the plan is checked later
+            question = str(decision.get("question", "")).strip()
+            route = cast("Route", decision["route"] if question or decision["route"] != "ask" else "tools")
             self._emit(Routed(route, usage))
             if route != "ask":
                 return route == "tools" and bool(self.executor.tools)
@@ -222,7 +223,10 @@ class Planner:
         return bool(self.executor.tools)
 
     async def _ask_back(self, question: str) -> bool:
-        """Put the model's question to the user. Without an answer it becomes the text of the turn."""
+        """Put the model's question to the user, and return whether the user answered.
+
+        Without an answer, the question becomes the text of the turn.
+        """
         answer = await self.executor.ask_user(question)
         if answer is None:
             self.steps.write(Text(question))
@@ -235,7 +239,10 @@ class Planner:
     # -- plan ----------------------------------------------------------------------------------
 
     async def _make_plan(self) -> bool:
-        """Ask the model for the tasks. Without a valid plan the turn goes on without one."""
+        """Let the model write the tasks.
+
+        Return False if it writes no valid plan; the turn then continues without a plan.
+        """
         prompt = PLAN.format(tools=", ".join(self.executor.tools))
         question = PlanQuestion("plan", self.request)
         tasks, usage, problem = await self._decide(
@@ -247,77 +254,77 @@ class Planner:
         )
         if tasks is None:
             why = problem.rstrip(".")
-            words = f"The model wrote no valid plan in {TRIES} tries ({why}), so the turn goes on without one."
-            self._emit(Notice("warning", words))
+            message = f"The model wrote no valid plan in {TRIES} tries ({why}), so the turn goes on without one."
+            self._emit(Notice("warning", message))
             self.choice = None
             return False
         self._emit(Planned(tasks, usage))
         return True
 
-    def _tasks(self, written: Sequence[Mapping[str, Any]]) -> tuple[Task, ...]:
-        """Return the tasks of a written plan in an order in which they can run. Raises ValueError if there is none."""
-        ids = {str(one["id"]) for one in written}
-        if len(ids) < len(written):
+    def _tasks(self, entries: Sequence[Mapping[str, Any]]) -> tuple[Task, ...]:
+        """Return the tasks of a plan in an order in which they can run. Raises ValueError if the plan is invalid."""
+        ids = {str(one["id"]) for one in entries}
+        if len(ids) < len(entries):
             raise ValueError("Two tasks have the same id.")
-        tasks = [self._task(one, ids) for one in written]
-        ordered: list[Task] = []
+        tasks = [self._task(one, ids) for one in entries]
+        order: list[Task] = []
         while tasks:
-            known = {task.id for task in ordered}
-            free = [task for task in tasks if known.issuperset(task.after)]
+            earlier_ids = {task.id for task in order}
+            free = [task for task in tasks if earlier_ids.issuperset(task.after)]
             if not free:
                 raise ValueError(f"The tasks {', '.join(task.id for task in tasks)} wait for each other.")
-            ordered += free
+            order += free
             tasks = [task for task in tasks if task not in free]
-        return tuple(ordered)
+        return tuple(order)
 
-    def _task(self, written: Mapping[str, Any], ids: set[str]) -> Task:
-        name, parameters = str(written["tool"]), cast("Mapping[str, Any]", written["parameters"])
-        referred = _references(parameters) & ids
-        after = dict.fromkeys((*map(str, written.get("depends_on", ())), *sorted(referred)))
-        task = Task(str(written["id"]), name, parameters, str(written.get("description", "")), tuple(after))
+    def _task(self, entry: Mapping[str, Any], ids: set[str]) -> Task:
+        name, parameters = str(entry["tool"]), cast("Mapping[str, Any]", entry["parameters"])
+        references = _references(parameters) & ids
+        after = dict.fromkeys((*map(str, entry.get("depends_on", ())), *sorted(references)))
+        task = Task(str(entry["id"]), name, parameters, str(entry.get("description", "")), tuple(after))
         if unknown := [name for name in after if name not in ids]:
             raise ValueError(f"Task {task.id} depends on {unknown[0]}, and there is no such task.")
         tool = self.executor.tools.get(name)
         if tool is None:
             close = close_names(name, self.executor.tools, n=3, cutoff=0.5) or list(self.executor.tools)[:10]
             raise ValueError(f"Task {task.id} calls {name}, and there is no such tool. Tools: {', '.join(close)}.")
-        if not referred and (problem := check_arguments(tool.definition, parameters)):
+        if not references and (problem := check_arguments(tool.definition, parameters)):
             raise ValueError(f"Task {task.id}: {problem}")
         return task
 
     async def _confirm(self) -> bool:
-        """Show the user the plan, which may be changed. Return whether it is to be run."""
+        """Show the plan to the user, who can change it. Return whether to run it."""
         if not self.options.confirm:
             return True
-        question, suggested = "Run this plan? Change, remove or reorder its lines first.", written_plan(self.checklist)
+        question, suggestion = "Run this plan? Change, remove or reorder its lines first.", written_plan(self.checklist)
         state: PlanState = "new"
         for _ in range(TRIES):
-            answer = await self.executor.put(QuestionAsked(uuid.uuid4().hex, question, suggested, plan=state))
+            answer = await self.executor.put(QuestionAsked(uuid.uuid4().hex, question, suggestion, plan=state))
             if answer is None:
                 break
-            if not answer.strip() or answer.strip() == suggested.strip():
+            if not answer.strip() or answer.strip() == suggestion.strip():
                 return True
             try:
                 self._emit(Planned(self._tasks(read_plan(answer))))
             except ValueError as error:
-                question, suggested, state = f"The plan cannot be run: {error} Change it.", answer, "refused"
+                question, suggestion, state = f"The plan cannot be run: {error} Change it.", answer, "refused"
             else:
                 return True
-        self.steps.write(Text(f"The plan was not run:\n\n```\n{suggested}\n```"))
+        self.steps.write(Text(f"The plan was not run:\n\n```\n{suggestion}\n```"))
         self.asked = True
         return False
 
     # -- tasks ---------------------------------------------------------------------------------
 
     async def _round(self, ready: Sequence[TaskProgress]) -> None:
-        """Make the calls of the tasks that can run, side by side, and judge their results."""
+        """Run the calls of the tasks that are ready, in parallel, and judge their results."""
         if self.steps.number >= self.most_rounds:
             for row in ready:
                 self._emit(TaskFinished(row.task.id, "skipped", "The limit of steps was reached (max_iterations)."))
             return
         calls: list[ToolCall] = []
         for row in ready:
-            if row.task.tool not in self.executor.tools:  # a plan may be resumed with other tools
+            if row.task.tool not in self.executor.tools:  # the plan was resumed with other tools
                 self._emit(TaskFinished(row.task.id, "failed", f"There is no tool {row.task.tool!r} any more."))
                 continue
             parameters, usage = await self._settled(row)
@@ -337,7 +344,10 @@ class Planner:
                 await self._judge(row, row.result)
 
     async def _settled(self, row: TaskProgress) -> tuple[Mapping[str, Any] | None, Usage]:
-        """Return the parameters of the next attempt, after a request if they refer to results; None if it failed."""
+        """Return the parameters of a task's next attempt, or None if the model wrote no valid ones, and the usage.
+
+        A request is sent to the model only if the planned parameters refer to results.
+        """
         if not _references(row.parameters) & set(self.checklist.rows):
             return row.parameters, Usage()
         tool = self.executor.tools[row.task.tool].definition
@@ -350,29 +360,29 @@ class Planner:
         )
         question = PlanQuestion("parameters", self.request, tool, self._made(row))
         form = OutputSchema("arguments", tool.parameters)
-        settled, spent, problem = await self._decide(prompt, form, question, dict[str, Any])
-        if settled is None:
-            words = f"No fitting parameters were found in {TRIES} tries: {problem}"
-            self._emit(TaskFinished(row.task.id, "failed", words, spent))
-        return settled, spent
+        parameters, usage, problem = await self._decide(prompt, form, question, dict[str, Any])
+        if parameters is None:
+            reason = f"No fitting parameters were found in {TRIES} tries: {problem}"
+            self._emit(TaskFinished(row.task.id, "failed", reason, usage))
+        return parameters, usage
 
     async def _judge(self, row: TaskProgress, result: ToolResult) -> None:
-        """Settle a task by its result: done, failed, or to be tried again."""
+        """Decide by the result of a task whether it is done, has failed, or is tried again."""
         over = self.final is not None or result.status in ("denied", "interrupted")
-        known = row.task.tool in self.executor.tools  # a plan may be resumed with other tools
+        has_tool = row.task.tool in self.executor.tools  # the plan may be resumed with other tools
         judging = self.options.judge == "all" or (self.options.judge == "odd" and is_odd(result))
-        judged = await self._judgement(row, result) if judging and known and not over else None
-        if judged is None:
+        judgement = await self._judgement(row, result) if judging and has_tool and not over else None
+        if judgement is None:
             state, summary = "failed" if result.is_error else "done", clip(result.text.strip(), LONGEST_SUMMARY, "...")
         else:
-            state, summary = "done" if judged.success else "failed", judged.summary or judged.reason
-            self._emit(judged)
-            if judged.retry:
+            state, summary = "done" if judgement.success else "failed", judgement.summary or judgement.reason
+            self._emit(judgement)
+            if judgement.retry:
                 return
         self._emit(TaskFinished(row.task.id, state, summary))
 
     async def _judgement(self, row: TaskProgress, result: ToolResult) -> TaskJudged | None:
-        """Ask the model to judge a result. Return None if its answer cannot be used."""
+        """Let the model judge a result. Return None if its answer cannot be used."""
         prompt = JUDGE.format(
             request=self.request,
             description=row.task.description,
@@ -387,28 +397,31 @@ class Planner:
         tool = self.executor.tools[row.task.tool].definition
         call = ToolCall(row.call_id, tool.name, row.parameters)
         question = PlanQuestion("judgement", self.request, tool, (*self._made(row), (call, result)))
-        judged, spent, problem = await self._decide(
-            prompt, JUDGE_FORM, question, lambda written: self._read_judgement(row, written)
+        judgement, usage, problem = await self._decide(
+            prompt, JUDGE_FORM, question, lambda answer: self._read_judgement(row, answer)
         )
-        if judged is None:
+        if judgement is None:
             self._emit(Notice("info", f"The judgement of {row.task.id} could not be used: {problem}"))
             return None
-        return replace(judged, usage=spent)
+        return replace(judgement, usage=usage)
 
-    def _read_judgement(self, row: TaskProgress, written: Mapping[str, Any]) -> TaskJudged:
-        """Return a judgement. Raises ValueError if its corrected parameters do not fit the tool."""
-        success, parameters = bool(written["success"]), written.get("parameters")
-        retry = not success and bool(written["retry"]) and row.attempt <= RETRIES
+    def _read_judgement(self, row: TaskProgress, answer: Mapping[str, Any]) -> TaskJudged:
+        """Return the judgement that the model wrote.
+
+        Raises ValueError if its corrected parameters do not fit the tool.
+        """
+        success, parameters = bool(answer["success"]), answer.get("parameters")
+        retry = not success and bool(answer["retry"]) and row.attempt <= RETRIES
         if retry and parameters is not None:
             problem = misfit(self.executor.tools[row.task.tool].definition.parameters, parameters)
             if problem:
                 raise ValueError(problem)
-        # The same call may work another time; one before it was given up for this one.
-        tried = [row.task.parameters, *(one.parameters for one in row.judgements)]
-        retry = retry and (parameters is None or parameters == row.parameters or parameters not in tried)
-        corrected = cast("Mapping[str, Any] | None", parameters) if retry else None
-        reason, processed, summary = (str(written.get(name, "")) for name in ("reason", "result", "summary"))
-        return TaskJudged(row.task.id, success, retry, reason, corrected, processed, summary)
+        # Repeating the last call may help. Earlier parameters were already given up for others, so refuse those.
+        earlier = [row.task.parameters, *(one.parameters for one in row.judgements)]
+        retry = retry and (parameters is None or parameters == row.parameters or parameters not in earlier)
+        correction = cast("Mapping[str, Any] | None", parameters) if retry else None
+        reason, digest, summary = (str(answer.get(name, "")) for name in ("reason", "result", "summary"))
+        return TaskJudged(row.task.id, success, retry, reason, correction, digest, summary)
 
     async def _decide(
         self,
@@ -419,39 +432,39 @@ class Planner:
         *,
         rejected: Callable[[str, Usage], None] | None = None,
     ) -> tuple[T | None, Usage, str]:
-        """Ask the model to decide, and tell it what was wrong, until `read` takes its answer.
+        """Let the model decide, and tell it what was wrong, until `read` accepts its answer.
 
-        Returns three things: the value that `read` returned, or None after TRIES answers; the usage that `rejected`
-        was not told of; and what was wrong with the last answer.
+        Return three things: the value that `read` returned, or None after TRIES answers; the usage that was not passed
+        to `rejected`; and what was wrong with the last answer.
         """
-        spent, problem = Usage(), ""
+        total, problem = Usage(), ""
         for _ in range(TRIES):
             wrong = f"\n\nYour last answer could not be used: {problem} Write all of it again." if problem else ""
             text, usage = await self.steps.decide(prompt + wrong, form, question)
             try:
-                return read(form.read(text)), spent + usage, ""
+                return read(form.read(text)), total + usage, ""
             except ValueError as error:
                 problem = redact(str(error))
             if rejected is None:
-                spent += usage
+                total += usage
             else:
                 rejected(problem, usage)
-        return None, spent, problem
+        return None, total, problem
 
     def _skip_stuck(self) -> None:
-        """Skip what depends on a task that failed, and what depends on that."""
-        while stuck := self.checklist.stuck():
-            for row, cause in stuck:
-                words = f"Skipped, because {cause.task.id} {cause.state}: {cause.summary}"
-                self._emit(TaskFinished(row.task.id, "skipped", clip(words, 300, "...")))
+        """Skip the tasks that depend on a failed task, directly or through other tasks."""
+        while pairs := self.checklist.stuck():
+            for row, cause in pairs:
+                reason = f"Skipped, because {cause.task.id} {cause.state}: {cause.summary}"
+                self._emit(TaskFinished(row.task.id, "skipped", clip(reason, 300, "...")))
 
     def _results(self, row: TaskProgress) -> str:
-        """Return the results that a request about a task shows, one a paragraph."""
+        """Return the results of other tasks that a request about a task shows, one a paragraph."""
         lines = (f"{one.task.id} ({one.task.tool}): {clip(one.told, LONGEST_RESULT, '...')}" for one in self._seen(row))
         return "\n".join(lines) or "(none)"
 
     def _made(self, row: TaskProgress) -> tuple[tuple[ToolCall, ToolResult], ...]:
-        """Return the calls of the tasks that a request about a task shows, with their results."""
+        """Return the calls of other tasks that a request about a task shows, with their results."""
         return tuple(
             (ToolCall(one.call_id, one.task.tool, one.parameters), one.result)
             for one in self._seen(row)
@@ -459,19 +472,19 @@ class Planner:
         )
 
     def _seen(self, row: TaskProgress) -> list[TaskProgress]:
-        """Return the last tasks that are done, and all that a task depends on."""
-        finished = [one for one in self.checklist.rows.values() if one.state == "done" and one is not row]
-        return [one for one in finished if one in finished[-LAST_RESULTS:] or one.task.id in row.task.after]
+        """Return the finished tasks that a request about a task shows: the last few, and those that it depends on."""
+        done_rows = [other for other in self.checklist.rows.values() if other.state == "done" and other is not row]
+        return [other for other in done_rows if other in done_rows[-LAST_RESULTS:] or other.task.id in row.task.after]
 
 
 def is_odd(result: ToolResult) -> bool:
-    """Return whether a result should be judged: an error, nothing, or a text that begins like an error."""
+    """Return whether a result needs a judgement: it is an error, is empty, or begins like an error."""
     nothing = result.structured in ([], {}, "") or (not result.structured and _EMPTY.fullmatch(result.text))
     return result.is_error or bool(nothing) or _ODD.match(result.text) is not None
 
 
 def _references(parameters: Any) -> set[str]:
-    """Return every name that stands behind a "$" in the texts of some parameters."""
+    """Return every name that follows a "$" in the texts of parameters."""
     match parameters:
         case str():
             return set(cast("list[str]", _REFERENCE.findall(parameters)))

@@ -1,4 +1,4 @@
-"""One step of a turn: what the model is sent, and its response, emitted as events."""
+"""Take one step of a turn: send a request to the model, and emit its response as events."""
 
 import asyncio
 import time
@@ -63,26 +63,26 @@ DECIDING = {
     "parameters": "settling the parameters of a task",
     "judgement": "judging the result of a task",
 }
-"""What a screen says while the model makes a decision of a planned turn."""
+"""What the user is shown while the model makes a decision of a planned turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnContext:
-    """What a turn is made of.
+    """Everything that a turn needs.
 
-    `history` is the session's past: the turn adds nothing to it, but its journal records every event. `view` is
-    what earlier turns sent of that history. `facts` are what is known of the model. `budgets` are checked before
-    each request. `notices` are emitted as they come, the first right after the turn's start. `plan` says how the
-    turn is planned, if it is. `step` pauses it before each request and call. `tape` records the turn or plays it
-    back: it takes each event, and returns the event to emit. `traffic` keeps the requests to the model and its
-    responses. `values` describe the values that the prompt names, as the model is sent them. `noted` is what sources of
-    tools have said in this session: each is said once. `unreachable` are the problems of servers that the
-    user was told of. `watcher` finds out what the tools change. `purse` is asked before each request, and told what it
-    has cost. `row` says that the turn is one of many, whose requests wait for those of other turns. `caller` is the
-    outside program that makes the calls in place of a model, "" without one. `project` are the files around the
-    notebook of which the model is told. `account` pays for each request that is sent. `around` is the turn that this
-    one is inside, if an agent tool has begun it, and `name` the name of the agent if there are several.
-    `inner_budgets` are checked before the requests of turns inside only: what a client calls costs nothing itself.
+    `history` is the session's past. The turn adds no messages to it, but its journal records every event. `view` is
+    what earlier turns sent of that history. `facts` are the known properties of the model. `budgets` are checked before
+    each request. `notices` are emitted as they come, the first ones right after the start of the turn. `plan` says how
+    the turn is planned, or is None. `step` pauses the turn before each request and call. `tape` records the turn or
+    plays it back: it is called with each event, and returns the event to emit. `traffic` keeps the requests to the
+    model and the responses. `values` describe the values that the prompt names, as the model gets them. `noted` has the
+    notices that sources of tools have given in this session: each is shown once. `unreachable` has the problems of
+    servers that the user was warned of. `watcher` finds out what the tools change. `purse` is asked before each
+    request, and gets its cost. `row` says that the turn is one of many, whose requests wait for those of other turns.
+    `caller` is the outside program that makes the calls in place of a model, or "". `project` are the files around the
+    notebook that the model knows. `account` pays for each request that is sent. `around` is the outer turn if an agent
+    tool has begun this one, and `name` is the name of the agent if there are several. `inner_budgets` are checked only
+    before the requests of inner turns, because the calls of an outside program cost nothing themselves.
     """
 
     agent: Agent
@@ -115,9 +115,9 @@ class TurnContext:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a turn would send first: the request, and the estimated tokens of its parts.
+    """The first request that a turn would send, and the estimated tokens of its parts.
 
-    `unlisted` are servers that are not connected, whose tools would be in the request too.
+    `unlisted` are servers that are not connected; the request would also contain their tools.
     """
 
     model: str
@@ -127,7 +127,7 @@ class Preview:
 
 
 async def preview(turn: TurnContext) -> Preview:
-    """Return what a turn would send first. No server is connected for it, and nothing is sent."""
+    """Return the first request that a turn would send. No server is connected for it, and nothing is sent."""
     tools, own, unlisted = await _connected(turn)
     steps = Steps(turn, tools, Fold(), void)
     steps.hosted = tuple(tool for tool in own if hosts(turn.model, tool.hosted))
@@ -136,7 +136,7 @@ async def preview(turn: TurnContext) -> Preview:
 
 
 async def compact(turn: TurnContext) -> Compacted | None:
-    """Compact the history between two turns. Return how, or None if nothing can be gained.
+    """Compact the history between two turns. Return what was compacted, or None if nothing can be gained.
 
     Raises BudgetExhausted if a budget does not allow the request for the summary.
     """
@@ -145,23 +145,24 @@ async def compact(turn: TurnContext) -> Compacted | None:
 
 
 async def _connected(turn: TurnContext) -> tuple[dict[str, Tool], list[Tool], tuple[str, ...]]:
-    """Return a turn's tools, those of a provider's own apart, and the names of the servers that are not connected.
+    """Return a turn's tools, the tools that the provider runs itself, and the names of servers that are not connected.
 
-    No server is connected for them.
+    No server is connected for this.
     """
-    listed = [await list_connected(source) for source in turn.toolsets]
-    tools = {tool.name: tool for found, _ in reversed(listed) for tool in reversed(found)}  # the first of a name holds
-    offered, _ = as_of_now(tools.values())
-    own = take_hosted(offered)
-    return offered, own, tuple(name for _, left in listed for name in left)
+    listings = [await list_connected(source) for source in turn.toolsets]
+    # Reversed, so that the first of several tools with one name is kept.
+    tools = {tool.name: tool for source_tools, _ in reversed(listings) for tool in reversed(source_tools)}
+    available, _ = as_of_now(tools.values())
+    own = take_hosted(available)
+    return available, own, tuple(name for _, missing in listings for name in missing)
 
 
 class Steps:
-    """Takes the steps of a turn: each one model request, its response emitted part by part.
+    """Takes the steps of a turn. A step is one model request, whose response is emitted part by part.
 
-    `number` counts them. `tools` are those of the turn; the tool that reads on in long results is added when the
-    first result is shortened. `fold` holds the messages of the turn so far. `unreported` is an estimate of the
-    tokens of responses whose provider does not count them. The model's provider carries out the `hosted` tools.
+    `number` counts the steps. `tools` are the tools of the turn; a tool that reads the rest of long results is added
+    when the first result is shortened. `fold` holds the messages of the turn so far. `unreported` is an estimate of the
+    tokens of responses whose provider does not count tokens. The model's provider carries out the `hosted` tools.
     """
 
     def __init__(
@@ -184,13 +185,16 @@ class Steps:
         self._limits = Limits(turn.facts.window, turn.agent.compact_at, turn.agent.max_result)
 
     def tell_of_project(self) -> None:
-        """Tell the model of the project's files that the user has approved by now, before the first step."""
+        """Add the project's files that the user has approved by now to the instructions, before the first step."""
         self._project = self._turn.project.texts
         self._instructions = self._turn.agent.instructed(self._project)
 
     @cached_property
     def _context(self) -> Context:
-        """What is sent of the history. Made at the first step: it counts the tools, which are listed only then."""
+        """Decides what is sent of the history.
+
+        Created at the first step, because only then the tools that it counts are listed.
+        """
         return Context(
             self._limits,
             self._turn.history.compacted,
@@ -203,7 +207,7 @@ class Steps:
         )
 
     async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:
-        """Send one request, with retries, and emit its response. `extra` is sent and not kept.
+        """Send one request, with retries, and emit its response. `extra` messages are sent, but not kept.
 
         Older turns are summarised first if the request would be too long. A closing step has no number of its own.
         Raises ProviderError, and BudgetExhausted before a request that a budget does not allow.
@@ -211,18 +215,18 @@ class Steps:
         messages = await self._fitting()
         self.number += not closing
         self._emit(StepStarted(self.number, self._model.name, closing))
-        await asyncio.sleep(0)  # lets a cancel in, even if the model and the tools never wait
+        await asyncio.sleep(0)  # lets a cancellation arrive, even if the model and the tools never wait
         if self._stepper is not None and self._stepper.on and await self._pause(messages, tool_choice, extra):
             messages = await self._fitting()
         began = time.monotonic()
-        finished = await self._respond(messages, tool_choice, extra)
-        self._emit(StepFinished(self.number, finished.usage, finished.reason, time.monotonic() - began))
+        response = await self._respond(messages, tool_choice, extra)
+        self._emit(StepFinished(self.number, response.usage, response.reason, time.monotonic() - began))
         self._call_ids.update(call.id for call in self._fold.unanswered)
-        self._measure(finished)
-        return finished
+        self._measure(response)
+        return response
 
     async def _pause(self, messages: Messages, tool_choice: str, extra: Messages) -> bool:
-        """Show the request in step mode. Return whether the user changed its prompt."""
+        """Show the request in step mode, and wait for the user. Return whether the user changed its prompt."""
         assert self._stepper is not None  # noqa: S101  (of the caller)
         last = self._fold.messages[-1]
         request = self._request(messages, tool_choice, extra)
@@ -236,7 +240,7 @@ class Steps:
         return self._request(messages, choice if choice in TOOL_CHOICES or choice in self._tools else "auto", ())
 
     def write(self, *parts: Part) -> None:
-        """Emit a step that the loop wrote itself, without a request: the calls of a plan, for example."""
+        """Emit a step that the loop itself wrote, without a request: the calls of a plan, for example."""
         self.number += 1
         self._emit(StepStarted(self.number, self._model.name))
         for index, part in enumerate(parts):
@@ -244,59 +248,62 @@ class Steps:
         self._emit(StepFinished(self.number, Usage()))
         self._call_ids.update(call.id for call in self._fold.unanswered)
 
-    async def decide(self, prompt: str, schema: OutputSchema, what: PlanQuestion) -> tuple[str, Usage]:
-        """Have the model answer a question of the loop, which does not join the conversation, as JSON of a form.
+    async def decide(self, prompt: str, schema: OutputSchema, question: PlanQuestion) -> tuple[str, Usage]:
+        """Send the model a question that does not join the conversation, and return the answer and the usage.
 
-        For a route and a plan the model sees the conversation and the tools, else the question alone. Returns its
-        text, which may not fit. Raises ProviderError and BudgetExhausted.
+        The answer should be JSON of `schema`, but may not fit. For a route and a plan, the model gets the conversation
+        and the tools too. Raises ProviderError and BudgetExhausted.
         """
-        asked = user(f"{prompt}\n\n{schema.instructions}")
-        if what.tool is None:
-            request = self._request(await self._fitting(), "none", (asked,))
+        message = user(f"{prompt}\n\n{schema.instructions}")
+        if question.tool is None:
+            request = self._request(await self._fitting(), "none", (message,))
         else:
-            self.keep_budgets()  # the history is not sent, and is not compacted for this request
-            request = Request((asked,), self._turn.agent.instructions)
-        self._emit(Working(DECIDING[what.kind]))
-        request = replace(request, output=schema, decision=what)
-        return await self._complete(request, f"The {what.kind}")
+            self.keep_budgets()  # the history is not sent, so it need not be compacted
+            request = Request((message,), self._turn.agent.instructions)
+        self._emit(Working(DECIDING[question.kind]))
+        request = replace(request, output=schema, decision=question)
+        return await self._complete(request, f"The {question.kind}")
 
     async def _fitting(self) -> Messages:
-        """Return the messages for the next request, after compaction if it is due and if the budgets allow it."""
+        """Return the messages for the next request.
+
+        They are compacted first if that is due and the budgets allow it.
+        """
         self.keep_budgets()
-        for words in filter(None, (budget.warning() for budget in self._turn.budgets)):
-            self._emit(Notice("warning", words))
+        for warning in filter(None, (budget.warning() for budget in self._turn.budgets)):
+            self._emit(Notice("warning", warning))
         messages = self._messages
         if self._context.due(messages) and await self._compact(messages):
-            self.keep_budgets()  # the summary was paid for too
+            self.keep_budgets()  # check again: the summary had a cost too
         return messages
 
     def own_id(self, event: PartFinished) -> PartFinished:
-        """Give a call whose id another call has a new one: results find their calls by the id."""
+        """Give a call a new id if another call has the same id, because results find their calls by the id."""
         if not isinstance(event.part, ToolCall):
             return event
         call_id = event.part.id
-        known = call_id in self._turn.history.call_ids or call_id in self._call_ids or self._fold.has_call(call_id)
-        if not known:
+        is_in_use = call_id in self._turn.history.call_ids or call_id in self._call_ids or self._fold.has_call(call_id)
+        if not is_in_use:
             return event
-        # The provider's own record of the call holds the old id, so it cannot be sent back.
+        # `provider_data` holds the old id, so it cannot be sent back to the provider.
         return replace(event, part=replace(event.part, id=f"call_{uuid.uuid4().hex}", provider_data=None))
 
     async def sample(
         self, call_id: str, server: str, messages: Sequence[Message], instructions: str, max_tokens: int
     ) -> Completion:
-        """Have the model answer a tool, beside the conversation and without tools.
+        """Let the model answer a tool, outside the conversation and without tools.
 
-        Raises ProviderError, and ToolError if a budget is used up. No provider is given a limit of tokens: the
-        model is asked to keep to it, and a longer answer is cut.
+        Raises ProviderError, and ToolError if a budget is used up. `max_tokens` is not sent to the provider as a limit:
+        the instructions tell the model to keep to it, and a longer answer is cut.
         """
         try:
             self.keep_budgets()
         except BudgetExhausted as spent:
             message = f"The model was not asked. {spent}"
             raise ToolError(message) from None
-        taken = tuple(replace(message, parts=tuple(map(self._taken, message.parts))) for message in messages)
-        said = f"{instructions}\n\nAnswer in at most {max_tokens} tokens.".lstrip()
-        text, usage = await self._complete(Request(taken, said), "The answer for a tool")
+        request_messages = tuple(replace(message, parts=tuple(map(self._taken, message.parts))) for message in messages)
+        full_instructions = f"{instructions}\n\nAnswer in at most {max_tokens} tokens.".lstrip()
+        text, usage = await self._complete(Request(request_messages, full_instructions), "The answer for a tool")
         self._emit(Sampled(call_id, server, usage))
         longest = max_tokens * CHARACTERS
         return Completion(text[:longest], self._model.name, cut=len(text) > longest)
@@ -312,7 +319,7 @@ class Steps:
         return await self._ask(self._request(messages, tool_choice, extra), self._emit, self._say_retry)
 
     async def _ask(self, request: Request, hear: Hear, on_retry: OnRetry, purpose: str = "") -> ModelFinished:
-        """Ask the model, and count the usage of failed tries too."""
+        """Send a request to the model, and count the usage of failed tries too."""
         if self._turn.around is not None:
             purpose = f"{self._turn.name}: {purpose or f'step {self.number}'}"
         row = self._stepper.gate.deadline if self._turn.row and self._stepper is not None else None
@@ -321,37 +328,37 @@ class Steps:
             with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
                 try:
                     pay = self._turn.account.pay
-                    finished = await ask(self._model, exchange, retry, hear, on_retry, self._say_mend, pay, row)
+                    response = await ask(self._model, exchange, retry, hear, on_retry, self._say_mend, pay, row)
                 except ProviderError as error:
                     payment.usage = error.usage or Usage()
                     self.usage += payment.usage
                     raise
-                exchange.finished = finished
-            payment.usage = finished.usage
-        self.usage += finished.usage
-        return finished
+                exchange.finished = response
+            payment.usage = response.usage
+        self.usage += response.usage
+        return response
 
     def keep_inner_budgets(self, priced: bool) -> None:
-        """Raise BudgetExhausted if no request of an inner turn may be sent, to a model whose price is known or not."""
+        """Raise BudgetExhausted if an inner turn may send no request. `priced`: whether its model's price is known."""
         self.keep_budgets(priced=priced)
         _keep(self._turn.inner_budgets, self.usage if priced else replace(self.usage, cost=None))
 
     def keep_budgets(self, *, priced: bool = True) -> None:
-        """Raise BudgetExhausted if a budget is used up, or cannot be kept because the model's price is unknown."""
+        """Raise BudgetExhausted if a budget is used up, or cannot be checked because the model's price is unknown."""
         usage = self.usage + self.unreported
         if not (priced and self._turn.facts.priced):
             usage = replace(usage, cost=None)
         _keep(self._turn.budgets, usage)
 
     def spend(self, usage: Usage) -> None:
-        """Count what the turn of an agent tool has spent."""
+        """Count the usage of the turn of an agent tool."""
         self.usage += usage
 
-    def _measure(self, finished: ModelFinished) -> None:
-        if not (finished.usage.input_tokens or finished.usage.output_tokens):
+    def _measure(self, response: ModelFinished) -> None:
+        if not (response.usage.input_tokens or response.usage.output_tokens):
             self.unreported += Usage(input_tokens=self._context.estimate(self._messages))
-        elif finished.once:  # else the count holds the conversation several times, and says nothing of its length
-            self._context.measured(len(self._messages) - 1, finished.usage)
+        elif response.once:  # else the provider counted the conversation more than once
+            self._context.measured(len(self._messages) - 1, response.usage)
 
     def _say_retry(self, attempt: int, delay: float, error: str) -> None:
         self._emit(StepRetried(self.number, attempt, delay, redact(error), self._turn.agent.retry.tries))
@@ -364,12 +371,12 @@ class Steps:
         return (*self._turn.history.messages, *self._fold.messages)
 
     def _request(self, messages: Messages, tool_choice: str, extra: Messages) -> Request:
-        sent = (*self._context.view(messages), *extra)
+        request_messages = (*self._context.view(messages), *extra)
         if self._context.shortened and self._tools:
             tool = reader(lambda call_id: find_result(self._messages, call_id), self._limits.result)
             self._tools.setdefault(tool.name, tool)
         return Request(
-            sent,
+            request_messages,
             self._instructions,
             self._definitions,
             tool_choice,
@@ -384,14 +391,14 @@ class Steps:
         return tuple(tool.definition for tool in self._tools.values())
 
     async def _compact(self, messages: Messages) -> bool:
-        """Make the history shorter for the model, if possible. Return whether that was done."""
-        compacted = await self._context.compact(messages, len(self._turn.history.messages), self._complete)
-        if compacted is not None:
-            self._emit(compacted)
-        return compacted is not None
+        """Shorten the history for the model, if possible. Return whether it was shortened."""
+        compaction = await self._context.compact(messages, len(self._turn.history.messages), self._complete)
+        if compaction is not None:
+            self._emit(compaction)
+        return compaction is not None
 
     async def compact_early(self) -> Compacted | None:
-        """Compact the history between two turns, all but the last turns, if that makes it shorter."""
+        """Compact the history between two turns, except the last turns, if that makes it shorter."""
         self.keep_budgets()
         messages, unsent = self._turn.history.messages, self._turn.history.unsent
         prompts = (at for at, one in enumerate(messages) if one.role == "user" and at not in unsent)
@@ -399,29 +406,29 @@ class Steps:
         return None if last is None else await self._context.compact(messages, last, self._complete, early=True)
 
     def _taken(self, part: Part) -> Part:
-        """Replace media that the model does not take by text that names them."""
+        """Replace media that the model does not accept by text that names them."""
         return Text(as_text(part)) if isinstance(part, Media) and not self._turn.facts.accepts(part) else part
 
-    async def _complete(self, request: Request, what: str = "The summary") -> tuple[str, Usage]:
-        """Have the model write a text that is not part of the conversation."""
-        words: list[str] = []
+    async def _complete(self, request: Request, purpose: str = "The summary") -> tuple[str, Usage]:
+        """Let the model write a text that is not part of the conversation; return the text and the usage."""
+        texts: list[str] = []
 
         def hear(event: PartEvent) -> None:
             if isinstance(event, PartFinished) and isinstance(event.part, Text):
-                words.append(event.part.text)
+                texts.append(event.part.text)
 
         def on_retry(_attempt: int, delay: float, error: str) -> None:
-            words.clear()
-            self._emit(Notice("info", f"{what} is asked for again in {delay:.0f} s: {error}"))
+            texts.clear()
+            self._emit(Notice("info", f"{purpose} is asked for again in {delay:.0f} s: {error}"))
 
         if self._stepper is not None:
-            await self._stepper.before_request(what, request, self._model.name)
-        # A limit of output is meant for answers. A summary has its own, in words.
+            await self._stepper.before_request(purpose, request, self._model.name)
+        # max_output_tokens is meant for answers. The prompt of a summary states its own limit in words.
         settings = self._settings.only({*SETTINGS} - {"max_output_tokens"})
-        finished = await self._ask(replace(request, settings=settings), hear, on_retry, what)
-        return "".join(words), finished.usage
+        response = await self._ask(replace(request, settings=settings), hear, on_retry, purpose)
+        return "".join(texts), response.usage
 
 
 def _keep(budgets: Sequence[Budget], usage: Usage) -> None:
-    if words := next(filter(None, (budget.exhausted(usage) for budget in budgets)), None):
-        raise BudgetExhausted(words)
+    if reason := next(filter(None, (budget.exhausted(usage) for budget in budgets)), None):
+        raise BudgetExhausted(reason)

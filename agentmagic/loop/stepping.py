@@ -1,4 +1,4 @@
-"""Step mode: a turn pauses before each request and each tool call, and the user goes on, edits, skips or stops."""
+"""Step mode: a turn pauses before each request and each tool call, and the user continues, edits, skips or stops."""
 
 import uuid
 from collections.abc import Iterable, Iterator
@@ -28,79 +28,82 @@ from agentmagic.tools.base import Tool
 LONGEST = 600
 """Characters that are shown of one message, and of the instructions."""
 MOST = 12
-"""Messages that are shown of a request: the last ones."""
+"""Messages of a request that are shown: the last ones."""
 
 
 @dataclass(slots=True)
 class Stepper:
-    """Pauses the turn of a `gate` as long as it is `on`, which ends when the user lets the turn run to its end."""
+    """Pauses the turn of a `gate` while it is `on`. It is switched off when the user lets the turn run to its end."""
 
     gate: Gate
     on: bool
     _sent: tuple[Message, ...] = ()
 
     async def before_step(self, step: int, request: Request, model: str, prompt: Message | None) -> bool:
-        """Show the request of a step and wait. Return whether the user changed its prompt.
+        """Show the request of a step, and wait for the user. Return whether the user changed its prompt.
 
         `prompt` is None if the user cannot change the prompt.
         """
-        # By their values: a compaction changes earlier messages, and a message that is sent once is not sent again.
-        known = sum(takewhile(bool, map(eq, self._sent, request.messages)))
+        # Compare values: a compaction changes earlier messages, and an extra message is sent only once.
+        old_count = sum(takewhile(bool, map(eq, self._sent, request.messages)))
         self._sent = tuple(request.messages)
-        return await self._before(f"Step {step}, to {model}", _described(request, known), prompt)
+        return await self._before(f"Step {step}, to {model}", _described(request, old_count), prompt)
 
-    async def before_request(self, what: str, request: Request, model: str) -> None:
-        """Show a request that does not belong to the conversation and wait. Only its last message is new."""
+    async def before_request(self, purpose: str, request: Request, model: str) -> None:
+        """Show a request outside the conversation, and wait for the user. Only its last message is new."""
         if self.on:
-            await self._before(f"{what}, to {model}", _described(request, len(request.messages) - 1))
+            await self._before(f"{purpose}, to {model}", _described(request, len(request.messages) - 1))
 
     async def _before(self, heading: str, lines: Iterable[str], prompt: Message | None = None) -> bool:
         text = ", ".join((heading, "\n".join(lines)))
-        asked = QuestionAsked(uuid.uuid4().hex, text, "" if prompt is None else prompt.text, step=True)
-        intent = await self._put(asked)
-        words = intent.text if isinstance(intent, Reply) else ""
-        self.gate.emit(QuestionAnswered(asked.id, words))
-        # A screen shows the prompt cleaned: sent back as it was shown, it has not been changed.
-        if prompt is None or words.strip() in ("", prompt.text.strip(), shown(prompt.text).strip()):
+        question = QuestionAsked(uuid.uuid4().hex, text, "" if prompt is None else prompt.text, step=True)
+        intent = await self._put(question)
+        reply = intent.text if isinstance(intent, Reply) else ""
+        self.gate.emit(QuestionAnswered(question.id, reply))
+        # A front end shows the prompt cleaned. If the reply is the cleaned prompt, the user has not changed it.
+        if prompt is None or reply.strip() in ("", prompt.text.strip(), shown(prompt.text).strip()):
             return False
         others = (part for part in prompt.parts if not isinstance(part, Text))
-        self.gate.emit(PromptEdited(replace(prompt, parts=(Text(words), *others))))
+        self.gate.emit(PromptEdited(replace(prompt, parts=(Text(reply), *others))))
         return True
 
     async def before_call(self, tool: Tool, permit: Granted) -> Granted | Refused:
-        """Show a call that may run and wait. Return it as the user left it, or refused if the user skips it."""
+        """Show a call that may run, and wait for the user. Return the call as the user left it, or a refusal."""
         why = ""
         while self.on:
             optional = left_out(tool.definition, permit.call.arguments)
-            asked = ApprovalAsked(
+            question = ApprovalAsked(
                 uuid.uuid4().hex, own(permit.call), tool.definition.server, why, step=True, optional=optional
             )
-            intent = await self._put(asked)
+            intent = await self._put(question)
             if isinstance(intent, Deny):
-                words = f"the user skipped it{f' and said: {intent.reason}' if intent.reason else ''}."
-                self.gate.emit(ApprovalGiven(asked.id, approved=False, reason=words))
-                return Refused(f"{permit.call.name} was not run: {words}", "skipped", "error", by_user=True)
+                reason = f"the user skipped it{f' and said: {intent.reason}' if intent.reason else ''}."
+                self.gate.emit(ApprovalGiven(question.id, approved=False, reason=reason))
+                return Refused(f"{permit.call.name} was not run: {reason}", "skipped", "error", by_user=True)
             arguments = intent.arguments if isinstance(intent, Approve) else None
             if arguments is None:
-                self.gate.emit(ApprovalGiven(asked.id, approved=True))
+                self.gate.emit(ApprovalGiven(question.id, approved=True))
                 return permit
             call, problem = await self.gate.edited(tool, permit.call, arguments)
-            given = own(call).arguments
-            self.gate.emit(ApprovalGiven(asked.id, approved=not problem, reason=problem, arguments=given))
+            new_arguments = own(call).arguments
+            self.gate.emit(ApprovalGiven(question.id, approved=not problem, reason=problem, arguments=new_arguments))
             if not problem:
                 return Granted(call, "stepped edited", edited=True)
             why = f"The arguments you gave cannot be used: {problem}"
         return permit
 
-    async def _put(self, asked: ApprovalAsked | QuestionAsked) -> Intent | None:
-        intent = await self.gate.put(asked)
+    async def _put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
+        intent = await self.gate.put(question)
         if intent is None or (isinstance(intent, Approve) and intent.always):
             self.on = False
         return intent
 
 
-def _described(request: Request, known: int) -> Iterator[str]:
-    """Yield what a request holds, line by line. The first `known` messages were sent before, and are only counted."""
+def _described(request: Request, old_count: int) -> Iterator[str]:
+    """Yield what a request holds, line by line.
+
+    The first `old_count` messages were sent before, and are only counted.
+    """
     tokens = tokens_of_tools(request.instructions, request.tools) + sum(map(tokens_of_message, request.messages))
     yield f"about {tokens:,} tokens"
     if request.instructions:
@@ -111,7 +114,7 @@ def _described(request: Request, known: int) -> Iterator[str]:
     settings = [f"{name}={getattr(request.settings, name)}" for name in request.settings.given]
     if settings:
         yield f"Settings: {', '.join(settings)}"
-    first = max(known, len(request.messages) - MOST)
+    first = max(old_count, len(request.messages) - MOST)
     if first:
         yield f"{counted(first, 'message')} as before, and:"
     for message in request.messages[first:]:

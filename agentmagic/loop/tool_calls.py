@@ -1,4 +1,4 @@
-"""The tool calls of a step: each is decided, run and given a result, the calls of one step in parallel."""
+"""Carry out the tool calls of a step: each is approved or refused, run, and given a result. They run in parallel."""
 
 import asyncio
 import json
@@ -55,35 +55,35 @@ from agentmagic.undo.changes import Changes
 from agentmagic.undo.watcher import Watcher
 
 MOST_INNER = 1000
-"""Calls that one call of a tool may make itself: each one is kept in the history's log, and shown."""
+"""Calls that one running tool may make itself; each is kept in the history's log, and shown."""
 DEEPEST_INNER = 5
-"""How deep calls may be made within calls."""
+"""How deep calls may be nested inside calls."""
 LONGEST_INNER = 2000
-"""Characters of a part of the result of such a call that are kept and shown; its caller gets all of it."""
+"""Characters of each part of an inner call's result that are kept and shown. The caller gets the whole part."""
 LARGEST_INNER = 200_000
-"""Bytes of an image of such a result; a larger one is only named."""
+"""Bytes of an image in an inner call's result; a larger image is only named."""
 
 Emit = Callable[[Event], None]
 Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]]
-"""Has the model answer a tool. Takes the call's id, its server, messages, instructions and a limit of tokens."""
+"""Lets the model answer a tool. It gets the call's id, its server, messages, instructions and a limit of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a call ended: its result, and what a function returned."""
+    """How a call ended: its result, and the value that a function returned."""
 
     result: ToolResult
     returned: Any = NO_VALUE
 
     @property
     def value(self) -> Any:
-        """What code that made the call gets: a function's value, a server's structured content, or the text."""
+        """The value for code that made the call: a function's value, a server's structured content, or the text."""
         if self.returned is not NO_VALUE:
             return self.returned
         match self.result.structured:
             case None:
                 return self.result.text
-            case {"result": value, **rest} if not rest:  # a server in Python wraps a value that is no object
+            case {"result": value, **rest} if not rest:  # servers in Python wrap a value that is not an object
                 return value
             case structured:
                 return structured
@@ -93,12 +93,12 @@ class Ended:
 class ToolExecutor:
     """Carries out the calls of a turn and emits their events.
 
-    `gate` decides which calls run, `sample` has the model answer a tool that asks it. `deps` is passed to the tools.
-    `stepper` pauses before the calls that run without a question.
-    A call that was made `max_repeats` times in a row is still carried out, and its result says so (LOOP-18).
-    `watcher` finds out what the tools change, None if no one asks; `changes` are those of this turn. In a `row`
-    of many, the time that a tool waits for its turn does not count for the deadline. `caller` is named in the audit.
-    `around` returns what the turn of an agent tool gets of this one.
+    `gate` decides which calls run. `sample` lets the model answer a tool that asks it. `deps` is passed to the tools.
+    `stepper` pauses before calls that run without a question to the user. A call that was made `max_repeats` times in a
+    row is still carried out, and its result says so. `watcher` finds out what the tools change, and is None if that is
+    not needed; `changes` are those of this turn. If the turn is one `row` of many, the deadline is paused while a tool
+    waits until it may run. `caller` is named in the audit log. `around` returns what an agent tool's turn needs of this
+    turn.
     """
 
     tools: Mapping[str, Tool]
@@ -116,22 +116,22 @@ class ToolExecutor:
     _inner: dict[str, list[asyncio.Task[Any]]] = field(default_factory=dict[str, list[asyncio.Task[Any]]])
     _done: str | None = None
     _running: dict[str, int] = field(default_factory=dict[str, int])
-    """The calls under way, and how many calls each one is made within."""
+    """The calls under way, each with the number of calls around it."""
     _told: list[Event] = field(default_factory=list[Event])
     _streaks: dict[str, int] = field(default_factory=dict[str, int])
 
     def refuse(self, calls: Sequence[ToolCall], message: str) -> None:
-        """Give calls a result without running them; the model reads the message."""
+        """Give calls a result without running them. The message is for the model."""
         for call in calls:
             self.emit(ToolFinished(failure(call, message)))
 
     async def carry_out(self, calls: Sequence[ToolCall]) -> str | None:
         """Carry out the calls of one step, in parallel if their tools allow it.
 
-        Returns the message of a tool that ended the turn, else None. Raises ServerError if a tool server is gone
-        for good, after every call is settled.
+        Return the message of a tool that ended the turn, else None. Raises ServerError if a tool server is gone for
+        good, after every call has a result.
         """
-        # In how many steps in a row each call was made; a call that this step does not make is forgotten.
+        # Count in how many consecutive steps each call was made; calls that this step does not make are forgotten.
         self._streaks = {key: self._streaks.get(key, 0) + 1 for key in map(_same, calls)}
         for group in self._groups(calls):
             tasks = [asyncio.create_task(self._call(call)) for call in group]
@@ -143,7 +143,7 @@ class ToolExecutor:
         return self._done
 
     def _groups(self, calls: Sequence[ToolCall]) -> Iterator[tuple[ToolCall, ...]]:
-        """Split calls into groups that may run in parallel; a tool that must be alone makes a group of its own."""
+        """Split calls into groups that can run in parallel. A tool that must run alone gets a group of its own."""
 
         def alone(call: ToolCall) -> bool:
             tool = self.tools.get(call.name)
@@ -154,10 +154,10 @@ class ToolExecutor:
             yield from ((call,) for call in together) if is_alone else (together,)
 
     async def _call(self, call: ToolCall, depth: int = 0) -> Ended:
-        """Settle one call: look it up, ask the user if need be, run it, emit its result, write a line of the audit.
+        """Settle one call: find its tool, ask the user if needed, run it, emit its result, write a line of the audit.
 
-        Whoever looks at the call gets a copy of its own, so that what was approved is what runs. `depth` is the number
-        of calls that this one is made within.
+        Each reader of the call gets a copy, so that the approved call is the call that runs. `depth` is the number of
+        calls around this one.
         """
         tool, inner = self.tools.get(call.name), depth > 0
         server = "" if tool is None else tool.definition.server
@@ -188,7 +188,7 @@ class ToolExecutor:
         return Ended(result)
 
     async def _run(self, tool: Tool, permit: Granted, entry: log.Audit, depth: int) -> Ended:
-        """Run a call that the gate has let through, in a span of its own."""
+        """Run a call that the gate has allowed, in a trace span."""
         with traces.execute_tool(tool.definition, permit.call) as span:
             return await self._carry_out(tool, permit, entry, depth, span)
 
@@ -200,7 +200,8 @@ class ToolExecutor:
         self._running[call.id] = depth
         began, context = time.monotonic(), self._context(call, server)
         try:
-            run = call_tool if permit.how == "allowed" else carry_out  # the gate has checked what it asked about
+            # The gate has already checked the arguments of a call that it asked about.
+            run = call_tool if permit.how == "allowed" else carry_out
             plain = _signed(await run(tool, call, context), tool)
             result = permit.told(plain if inner else self._warned(call, plain))
         except ServerError as error:
@@ -208,10 +209,10 @@ class ToolExecutor:
             self._finish_call(failure(call, str(error)), began)
             raise
         except asyncio.CancelledError:
-            # A call that was stopped gets its result when the turn settles, unless it is still running or printed.
+            # A stopped call gets its result when the turn settles. Emit one here if it still runs or printed something.
             if context.left or context.output:
-                words = f"{call.name} was interrupted. {context.left}" if context.left else INTERRUPTED
-                self._finish_call(with_output(failure(call, words, "interrupted"), context), began)
+                message = f"{call.name} was interrupted. {context.left}" if context.left else INTERRUPTED
+                self._finish_call(with_output(failure(call, message, "interrupted"), context), began)
             raise
         finally:
             entry.seconds = time.monotonic() - began
@@ -219,9 +220,9 @@ class ToolExecutor:
                 task.cancel()
         entry.outcome = result.status
         traces.carried_out(span, plain, context.error)
-        rich = ("", *context.rich) if permit.edited else context.rich  # the line about it stands first
-        shown = _beginning(result) if inner else result
-        self._finish_call(shown, began, self._traceback(tool, context), rich if any(rich) else ())
+        rich = ("", *context.rich) if permit.edited else context.rich  # the result begins with a note about the edit
+        visible_result = _beginning(result) if inner else result
+        self._finish_call(visible_result, began, self._traceback(tool, context), rich if any(rich) else ())
         return Ended(plain, context.value)
 
     async def _call_inside(self, parent: ToolCall, context: Context, name: str, arguments: Mapping[str, Any]) -> Any:
@@ -237,35 +238,35 @@ class ToolExecutor:
                 f"{name} was not called: {parent.name} runs {DEEPEST_INNER} calls deep within other calls, and no call "
                 f"may be deeper. Call {name} from further out."
             )
-        made = self._inner.setdefault(parent.id, [])
-        if len(made) >= MOST_INNER:
+        tasks = self._inner.setdefault(parent.id, [])
+        if len(tasks) >= MOST_INNER:
             raise ToolError(f"{parent.name} has made {MOST_INNER:,} calls, which is the most that one call may make.")
         call = own(ToolCall(f"call_{uuid.uuid4().hex}", name, arguments))
         self.emit(InnerCall(parent.id, own(call)))
         task = asyncio.create_task(self._call(call, depth), context=context.copy())
-        made.append(task)
+        tasks.append(task)
         try:
-            ended = await task
+            end = await task
         except ServerError as error:
             raise ToolError(str(error)) from None
         finally:
             task.cancel()
-        if ended.result.is_error:
-            raise ToolError(ended.result.text)
-        return ended.value
+        if end.result.is_error:
+            raise ToolError(end.result.text)
+        return end.value
 
     def _warned(self, call: ToolCall, result: ToolResult) -> ToolResult:
         count = self._streaks.get(_same(call), 0)
         if count < self.max_repeats:
             return result
-        words = (
+        note = (
             f"Note: this same call, with the same arguments, was made {count} times in a row. "
             "Use what it returned, call with other arguments, or answer."
         )
-        return replace(result, content=(*result.content, Text(words, audience="assistant")))
+        return replace(result, content=(*result.content, Text(note, audience="assistant")))
 
     def _traceback(self, tool: Tool, context: ToolContext) -> str:
-        """Return the traceback of a function of the user that raised, and leave it for `%tb` too."""
+        """Return the traceback of a user's function that raised, and store it for `%tb` too."""
         if context.error is None or tool.definition.server != NOTEBOOK:
             return ""
         if text := traceback_text(context.error):
@@ -288,16 +289,16 @@ class ToolExecutor:
 
         def tell(event: ToolProgress | Notice | CellProposed) -> None:
             if running_loop() is loop:
-                self._tell(call, event)  # at once: a callback would run after the call's ToolFinished
+                self._tell(call, event)  # emit at once: a callback would run after the call's ToolFinished
             else:
                 loop.call_soon_threadsafe(self._tell, call, event)
 
-        made = ToolContext(
+        context = ToolContext(
             call,
             deps=self.deps,
             ask=self._question,
             progress=lambda call_id, done, total, words: tell(ToolProgress(call_id, done, total, words)),
-            # A server asks from the task of its connection, which has no span.
+            # A server's request comes from the task of its connection, which has no span, so carry this span over.
             complete=None if self.sample is None else traces.carried_async(partial(self.sample, call.id, server)),
             tell=lambda words: tell(Notice("info", words)),
             propose=tell,
@@ -305,18 +306,18 @@ class ToolExecutor:
             tools=tuple(tool.definition for name, tool in self.tools.items() if not tool.code and name != READER),
             watch=self._watch(call),
         )
-        made.outer = self.gate.deadline if self.row else None
-        made.around = None if self.around is None else self.around(call)
-        return made
+        context.outer = self.gate.deadline if self.row else None
+        context.around = None if self.around is None else self.around(call)
+        return context
 
     def _watch(self, call: ToolCall) -> Watch:
         watcher = self.watcher
         return unwatched if watcher is None else lambda function: watcher.around(call, function, self.changes)
 
     def _tell(self, call: ToolCall, event: ToolProgress | Notice | CellProposed) -> None:
-        """Emit what a call reports or proposes, a notice once.
+        """Emit what a call reports or proposes; the same notice is emitted once.
 
-        Nothing is emitted once the call is settled: a tool in a thread may go on then.
+        Nothing is emitted after the call is settled: a tool in a thread may still be running then.
         """
         if call.id not in self._running or event in self._told:
             return
@@ -325,17 +326,17 @@ class ToolExecutor:
         self.emit(event)
 
     async def _question(self, text: str) -> str:
-        """Ask the user for a tool. Raises ToolError if there is no one to ask."""
+        """Ask the user on behalf of a tool. Raises ToolError if no user can be asked."""
         if (answer := await self.ask_user(text)) is None:
             raise ToolError("No one is there to answer the question.")
         return answer
 
     async def ask_user(self, text: str) -> str | None:
-        """Put a question to the user. Return None without an answer."""
+        """Put a question to the user. Return the answer, or None without one."""
         return await self.put(QuestionAsked(uuid.uuid4().hex, text))
 
     async def put(self, asked: QuestionAsked) -> str | None:
-        """Put a question to the user, and return the answer, or None without one."""
+        """Put a prepared question to the user. Return the answer, or None without one."""
         intent = await self.gate.put(asked)
         if not isinstance(intent, Reply):
             return None
@@ -344,13 +345,13 @@ class ToolExecutor:
 
 
 def _signed(result: ToolResult, tool: Tool) -> ToolResult:
-    """Note on a result which server wrote it, if a server did and it is not noted yet."""
+    """Return a result that names the server that wrote it. The result of a function is returned unchanged."""
     server = tool.definition.server
     return result if result.server or server == NOTEBOOK else replace(result, server=server)
 
 
 def _beginning(result: ToolResult) -> ToolResult:
-    """Return the beginning of a result, for the eye and the log."""
+    """Return the beginning of a result, to be shown and logged."""
     content = tuple(
         part
         if isinstance(part, Media) and len(part.data) <= LARGEST_INNER
@@ -361,15 +362,15 @@ def _beginning(result: ToolResult) -> ToolResult:
 
 
 def _same(call: ToolCall) -> str:
-    """Return a key that two calls share if they ask for the same."""
+    """Return a key that is the same for calls with the same name and arguments."""
     return f"{call.name} {json.dumps(dict(call.arguments), sort_keys=True, default=repr)}"
 
 
 async def call_by_hand(call: ToolCall, toolsets: Sequence[Toolset], agent: Agent, approvals: Approvals) -> ToolResult:
     """Carry out one call that the user makes, without a model and without events; its progress is dropped.
 
-    The gate decides it like any other call, but does not ask: the call itself is the user's yes. Raises UsageError
-    if there is no such tool, and ServerError if its server is gone or the tool may be one of a server that is.
+    The gate decides it like any other call, but does not ask the user, who has made the call. Raises UsageError if the
+    tool does not exist. Raises ServerError if its server is gone, or if the tool may belong to a server that is gone.
     """
     tools, problems = await list_sources(toolsets)
     if call.name not in tools and problems:
@@ -377,7 +378,7 @@ async def call_by_hand(call: ToolCall, toolsets: Sequence[Toolset], agent: Agent
     if call.name not in tools:
         hint = did_you_mean(call.name, tools)
         message = f"There is no tool {call.name!r}.{hint} Tools: {', '.join(sorted(tools)) or 'none'}."
-        why = [words for source in toolsets for words in notices_of(source) if call.name in words]
+        why = [notice for source in toolsets for notice in notices_of(source) if call.name in notice]
         raise UsageError(redact(" ".join((message, *why))))
     results: list[ToolResult] = []
 

@@ -1,6 +1,6 @@
-"""One turn: ask the model, carry out its calls, give it the results, until it answers.
+"""Run one turn: ask the model, carry out its calls, send it the results, until it answers.
 
-The loop emits events and nothing else. The messages it works with are the fold of those events.
+Events are the only output of the loop. The messages that it works with are computed from those events.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ from agentmagic.undo.changes import Changes, told
 T = TypeVar("T")
 
 FURTHER_PROMPTS = 3
-"""How often in a turn the `before_finish` hook may send the model on (LOOP-12)."""
+"""How often in a turn the `before_finish` hook may send the model another prompt."""
 
 CLOSING_PROMPT = (
     "You have reached the limit of steps and can call no more tools. Give your best answer from what was found, "
@@ -74,10 +74,10 @@ CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to g
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """What a run gives its turn: the events so far, a function that adds one, and one that asks the user.
+    """What a run gives its turn: the events so far, a function that emits an event, and one that asks the user.
 
-    The run owns `events`. The turn only reads it, and makes its result of it at the end. `ask_inside` asks for the
-    turns of agent tools, which have tapes of their own; None if that is `ask` too.
+    The run owns `events`. The turn only reads them, and builds its result from them at the end. `ask_inside` asks the
+    user for the turns of agent tools, which have tapes of their own; if it is None, `ask` is used.
     """
 
     events: Sequence[Event]
@@ -88,7 +88,7 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a turn ended: its result, the error it should raise if any, the tools it had, and what they changed."""
+    """How a turn ended: its result, the error to raise if any, the tools it had, and what the tools changed."""
 
     result: RunResult
     error: Exception | None = None
@@ -97,20 +97,20 @@ class Outcome:
 
 
 async def run_turn(turn: TurnContext, channel: Channel) -> Outcome:
-    """Run one turn to its end and return its outcome, also if it failed or was cancelled.
+    """Run one turn to its end and return its outcome, even if it failed or was cancelled.
 
-    Events are emitted in order, the last one a TurnFinished. Cancelling the task ends the turn within about
-    GRACE seconds. The outcome is still returned, and the cancellation does not reach the caller.
+    Events are emitted in order, the last one a TurnFinished. Cancelling the task ends the turn within about GRACE
+    seconds. The outcome is still returned, and the cancellation does not reach the caller.
     """
     return await TurnLoop(turn, channel).run()
 
 
 @dataclass
 class TurnLoop:
-    """The life of one turn: its events, its time, its steps, and its end.
+    """The life of one turn: its events, its clock, its steps, and its end.
 
-    The steps are those of a model that is asked again after each call. A turn of an agent with a loop of its own
-    replaces how it gets ready and how its steps are taken, and has the rest as it is.
+    This class sends a request to a model again after each round of calls. For an agent with a loop of its own, a
+    subclass replaces how the turn is prepared and how its steps are taken.
     """
 
     turn: TurnContext
@@ -138,7 +138,7 @@ class TurnLoop:
         self.equip(gate)
 
     def equip(self, gate: Gate) -> None:
-        """Make what takes the steps and carries out the calls, each of which the gate decides."""
+        """Create the objects that take the steps and carry out the calls; `gate` decides each call."""
         agent, stepper = self.turn.agent, Stepper(gate, self.turn.step)
         self.steps = Steps(self.turn, self.tools, self.fold, self.emit, stepper)
         sample, watcher = self.steps.sample, self.turn.watcher
@@ -157,7 +157,7 @@ class TurnLoop:
         )
 
     def _outer_of(self, call: ToolCall) -> OuterTurn:
-        """Return what the turn of an agent tool gets of this one."""
+        """Return what the turn of an agent tool needs of this turn."""
         turn, executor = self.turn, self.executor
         stepper = executor.stepper
         return OuterTurn(
@@ -175,7 +175,7 @@ class TurnLoop:
         )
 
     async def prepare(self) -> None:
-        """Get the model ready, outside the deadline: its first use may fetch a gigabyte."""
+        """Load the model, outside the deadline, because its first use may download a gigabyte."""
         if isinstance(self.turn.model, Preparing):
             self.emit(Working("loading the model"))
             await self.turn.model.prepare()
@@ -183,7 +183,7 @@ class TurnLoop:
 
     async def run(self) -> Outcome:
         """Run the turn to its end, and return its outcome."""
-        if self.turn.caller:  # the agent is another program, whose call has a span
+        if self.turn.caller:  # the agent is another program, and its call has a span of its own
             return await self._run()
         account, model, on_tape = self.turn.account, self.turn.model.name, self.turn.tape is not None
         with traces.invoke_agent(account.name, model, account.conversation, on_tape=on_tape) as self.span:
@@ -207,20 +207,23 @@ class TurnLoop:
         return self._settle(reason, error)
 
     async def _tell_changes(self) -> None:
-        """Emit what the tools changed in the notebook. A tool that was just interrupted gets GRACE seconds to end."""
+        """Emit what the tools changed in the notebook.
+
+        Wait up to GRACE seconds for a tool that was just interrupted.
+        """
         if running := [one for one in self.executor.changes if not one.settled.is_set()]:
             await engine().in_pool(lambda: running[-1].wait(GRACE))
         if (changes := self.changed(told(self.executor.changes))) is not None:
-            for closing in tuple(self.fold.closing()):  # so that the changes come after every result
+            for closing in tuple(self.fold.closing()):  # close open calls, so that the changes come after every result
                 self.emit(closing)
             self.emit(changes)
 
     def changed(self, changes: VariablesChanged | None) -> VariablesChanged | None:
-        """Return what the turn has changed, from what its tools have changed; None for nothing."""
+        """Return what the turn changed, given what its tools changed; None for nothing."""
         return changes
 
     def emit(self, event: Event) -> None:
-        """Add an event to the turn. Events of a tool that was left behind are dropped."""
+        """Add an event to the turn. Events of a tool that still runs after the turn has ended are dropped."""
         if self.over:
             return
         if isinstance(event, PartFinished):
@@ -229,7 +232,7 @@ class TurnLoop:
             event = self.turn.tape(event)
         self.fold.feed(event)
         if not is_delta(event):
-            self.turn.history.record(event)  # on disk before any listener acts on it
+            self.turn.history.record(event)  # write it to disk before any listener acts on it
             log.event(event)
         self.channel.emit(event)
         while self.turn.notices and not isinstance(event, TurnFinished):
@@ -248,16 +251,16 @@ class TurnLoop:
                 f"Give it more with timeout= (--timeout in a cell), or ask for less.{self._last_failure()}"
             )
             return "timeout", TurnTimeout(message)
-        if isinstance(error, TurnTimeout):  # of a recorded turn
+        if isinstance(error, TurnTimeout):  # the turn is a replay of a turn that timed out
             return "timeout", error
         if isinstance(error, AgentMagicError):
             return "error", error
-        wrapped = AgentMagicError(f"The turn failed: {words_of(error)}")
-        wrapped.__cause__ = error
-        return "error", wrapped
+        failure = AgentMagicError(f"The turn failed: {words_of(error)}")
+        failure.__cause__ = error
+        return "error", failure
 
     def _last_failure(self) -> str:
-        """Return why the last try failed, if the time ran out between two tries."""
+        """Return a sentence on the last failed try if the time ran out between two tries, else ""."""
         steps = (event for event in reversed(self.channel.events) if isinstance(event, (StepStarted, StepRetried)))
         last = next(steps, None)
         return f" The last try failed: {last.error}" if isinstance(last, StepRetried) else ""
@@ -276,24 +279,24 @@ class TurnLoop:
             timed_out=reason == "timeout",
             stop_reason=reason,
             usage=self.steps.usage,
-            seconds=time.monotonic() - self.started - self.deadline.paused_for,  # without the time that the user took
+            seconds=time.monotonic() - self.started - self.deadline.paused_for,  # without waiting for the user
             error=redact(said(error)) if error else self.spent,
             error_code=code_of(error) if error else BudgetExhausted.code if self.spent else "",
             value=self.value,
             wrapped_in=schema.wrapped_in if schema and self.value is not None else "",
         )
-        finished: Event = TurnFinished(result)
-        if self.turn.tape is not None and isinstance(finished := self.turn.tape(finished), TurnFinished):
-            result = finished.result
+        last_event: Event = TurnFinished(result)
+        if self.turn.tape is not None and isinstance(last_event := self.turn.tape(last_event), TurnFinished):
+            result = last_event.result
         traces.turn_ended(self.span, result, error)
-        if self.span.trace_id:  # of this run, and not on the tape
+        if self.span.trace_id:  # the id belongs to this run, so it is added after the tape has recorded the result
             result = replace(result, trace=self.span.trace_id)
-            finished = TurnFinished(result)
+            last_event = TurnFinished(result)
         if error is not None:
             error.result = result
             error.args = (result.error,)
             hide_secrets(error)
-        self.emit(finished)
+        self.emit(last_event)
         self.over = True
         definitions = tuple(tool.definition for tool in (*self.tools.values(), *self.steps.hosted))
         return Outcome(result, error, definitions, self.executor.changes)
@@ -301,7 +304,7 @@ class TurnLoop:
     # -- steps ---------------------------------------------------------------------------------
 
     async def take_steps(self) -> StopReason:
-        """Take the steps of the turn, and return why it is over."""
+        """Take the steps of the turn, and return why the turn ended."""
         await self._settle_project()
         await self.list_tools()
         choice = first = self.turn.agent.tool_choice
@@ -327,24 +330,24 @@ class TurnLoop:
         return await self._limit()
 
     def _check_choice(self, choice: str) -> None:
-        """Raise UsageError for a tool_choice that the model cannot be given."""
-        known = (*TOOL_CHOICES, *self.tools)
-        if choice in known:
+        """Raise UsageError if the model cannot get this tool_choice."""
+        choices = (*TOOL_CHOICES, *self.tools)
+        if choice in choices:
             return
-        wrong = f"there is no such tool.{did_you_mean(choice, known)}"
+        wrong = f"there is no such tool.{did_you_mean(choice, choices)}"
         if any(tool.name == choice for tool in self.steps.hosted):
             wrong = "the model's provider carries that tool out, so the model alone decides when."
-        raise UsageError(f"tool_choice is {choice!r}, and {wrong} Choose one of {', '.join(known)}.")
+        raise UsageError(f"tool_choice is {choice!r}, and {wrong} Choose one of {', '.join(choices)}.")
 
     def _planner(self, options: PlanOptions) -> Planner:
         agent, request = self.turn.agent, self.turn.prompt.text
-        # The usual limit of time is one for each round of tasks; one of the user or the class bounds the whole turn.
+        # The default timeout holds for each round of tasks; one from the user or the classroom limits the whole turn.
         renew = agent.timeout == TIMEOUT and class_settings().timeout is None
         most = agent.max_iterations - 1  # the last step is the answer
         return Planner(request, options, self.steps, self.executor, self.fold, self.deadline, most, renew)
 
     async def _act(self, response: ModelFinished, choice: str) -> StopReason | None:
-        """Do what a response asks for. Return why the turn is over, or None if it goes on."""
+        """Do what a response asks for. Return why the turn ends, or None if it continues."""
         calls = self.fold.unanswered
         if not calls:
             return None if await self.goes_on(response) else "answer"
@@ -353,24 +356,24 @@ class TurnLoop:
             return "no_tools"
         if choice == "none":
             self.executor.refuse(calls, "No tool may be called in this turn; answer without one.")
-        elif response.cut:  # the last call's arguments may be half of what the model meant
+        elif response.cut:  # the arguments of the last call may be incomplete
             self.executor.refuse(calls, CUT_CALL)
         else:
             self.final = await self.executor.carry_out(calls)
         return "done" if response.last or self.final is not None else None
 
     async def goes_on(self, response: ModelFinished) -> bool:
-        """Whether the turn goes on after an answer: the answer has to be repaired, or the user's hook has a prompt."""
+        """Return whether the turn continues after an answer, because it must be repaired or a hook has a prompt."""
         answer = self.fold.messages[-1]
         if response.cut:
             self.warn(CUT_ANSWER)
-        words = self._repair() or await self._hook(answer)
-        if words:
-            self.emit(PromptAdded(user(words)))
-        return bool(words)
+        prompt = self._repair() or await self._hook(answer)
+        if prompt:
+            self.emit(PromptAdded(user(prompt)))
+        return bool(prompt)
 
     def _repair(self) -> str | None:
-        """Take the value of an answer that has a schema, or return what to tell the model if it does not fit.
+        """Read the value of an answer that has a schema; if it does not fit, return a message for the model.
 
         Raises InvalidOutput after REPAIRS answers that do not fit.
         """
@@ -398,38 +401,38 @@ class TurnLoop:
         if hook is None or self.prompts == FURTHER_PROMPTS:
             return None
         try:
-            words = await await_with_grace(engine().call_user(hook, answer))
+            prompt = await await_with_grace(engine().call_user(hook, answer))
         except Exception as error:
             raise UsageError(f"The before_finish hook failed: {words_of(error)}") from error
-        if words is not None and not isinstance(words, str):
-            raise UsageError(f"The before_finish hook returned {words!r:.80}. Return a prompt to go on with, or None.")
-        self.prompts += bool(words)
-        return words
+        if prompt is not None and not isinstance(prompt, str):
+            raise UsageError(f"The before_finish hook returned {prompt!r:.80}. Return a prompt to go on with, or None.")
+        self.prompts += bool(prompt)
+        return prompt
 
     async def _settle_project(self) -> None:
-        """Ask the user about the project's files that are new, and tell the model of those that are approved."""
+        """Ask the user about new project files, and give the approved files to the model."""
         project = self.turn.project
         if project.new:
-            words, shown, files = await engine().in_pool(project.question)
-            asked = QuestionAsked(uuid.uuid4().hex, words, choices=(YES, NO), files=shown)
-            agreed = is_yes(await self.executor.put(asked))
+            text, files_text, files = await engine().in_pool(project.question)
+            question = QuestionAsked(uuid.uuid4().hex, text, choices=(YES, NO), files=files_text)
+            agreed = is_yes(await self.executor.put(question))
             await engine().in_pool(partial(project.settle, files, agreed=agreed))
             self.steps.tell_of_project()
         self._tell_once(project.notices(), "info")
         project.check_commands(self.turn.values)
 
     def _tell_once(self, notices: Iterable[str], level: Level = "warning") -> None:
-        """Emit notices that no earlier turn of the session has had."""
-        new = [words for words in dict.fromkeys(notices) if words not in self.turn.noted]
+        """Emit those notices that no earlier turn of the session has emitted."""
+        new = [notice for notice in dict.fromkeys(notices) if notice not in self.turn.noted]
         self.turn.noted.update(new)
-        for words in new:
-            self.emit(Notice(level, redact(words)))
+        for notice in new:
+            self.emit(Notice(level, redact(notice)))
 
     async def list_tools(self) -> None:
-        """List the tools of the turn, and warn of what is missing."""
-        listed = await await_with_grace(_all(map(list_source, self.turn.toolsets)))
-        self._tell_of_servers([problem for _, problems in listed for problem in problems])
-        for tools, _ in listed:
+        """List the tools of the turn, and warn about missing servers and tools."""
+        listings = await await_with_grace(_all(map(list_source, self.turn.toolsets)))
+        self._tell_of_servers([problem for _, problems in listings for problem in problems])
+        for tools, _ in listings:
             for tool in tools:
                 if tool.name == READER:
                     self.warn(
@@ -440,13 +443,14 @@ class TurnLoop:
                 if first is not tool and not (first.hosted and tool.hosted):
                     self.warn(f"Two tools are named {tool.name}; the first of them is used.")
         self._tell_once(words for source in self.turn.toolsets for words in notices_of(source))
-        offered, missing = as_of_now(self.tools.values())
-        self.tools.clear()  # the executor has this very dict
-        self.tools.update(offered)
+        available, missing = as_of_now(self.tools.values())
+        self.tools.clear()  # change the dict itself, which the executor shares
+        self.tools.update(available)
         for problem in missing:
             self.warn(redact(problem))
         self.steps.hosted, why = await settle_hosted(self.tools, self.turn.model, self.executor.gate)
-        self._tell_once(() if self.turn.caller else why)  # a client makes a call, and searches nothing
+        # A client makes a single call, and uses no tools of the provider.
+        self._tell_once(() if self.turn.caller else why)
         self._leave_out()
         definitions = [tool.definition for tool in self.tools.values()]
         for name, tool in self.tools.items():
@@ -454,31 +458,31 @@ class TurnLoop:
                 self.tools[name] = replace(tool, definition=tool.among(definitions))
 
     def _tell_of_servers(self, problems: Sequence[str]) -> None:
-        """Warn of servers that cannot be reached, unless an earlier turn of the session has warned of the same."""
-        # A choice of tools connects all servers, and is silent about one that has none of the tools.
+        """Warn about servers that cannot be reached, unless an earlier turn of the session gave the same warning."""
+        # A toolset that chooses from other toolsets reports only servers with chosen tools, so the list is incomplete.
         complete = bool(self.turn.toolsets) and not any(isinstance(one, Choosing) for one in self.turn.toolsets)
         for problem in not_told(problems, self.turn.unreachable, complete=complete):
             self.warn(redact(f"This turn runs without a tool server. {problem}"))
 
     def _leave_out(self) -> None:
-        """Leave out the tools that are too many for the model."""
+        """Leave out tools if the model cannot handle as many."""
         model = self.turn.model
         if not isinstance(model, FewTools):
             return
-        # A program can do what a tool that is left out would do, so the tools that run programs come first.
+        # Tools that run programs come first, because a program can do the work of a tool that is left out.
         tools = sorted(self.tools.values(), key=lambda tool: not tool.code)
-        kept = model.choose([tool.definition for tool in tools], self.turn.prompt.text)
-        names = {self.turn.agent.tool_choice, *(definition.name for definition in kept)}
+        choice = model.choose([tool.definition for tool in tools], self.turn.prompt.text)
+        names = {self.turn.agent.tool_choice, *(definition.name for definition in choice)}
         left_out = [tool.name for tool in tools if tool.name not in names]
         for name in left_out:
             del self.tools[name]
         if left_out:
-            self.warn(f"{model.name} can handle {len(kept)} tools. Left out: {', '.join(left_out)}.")
+            self.warn(f"{model.name} can handle {len(choice)} tools. Left out: {', '.join(left_out)}.")
 
     # -- the limit -----------------------------------------------------------------------------
 
     async def _limit(self) -> StopReason:
-        """Close a turn that used up its steps with a last answer from what was found."""
+        """Close a turn that has used all its steps: send a last request for an answer from the results so far."""
         agent = self.turn.agent
         self.warn(f"The limit of {agent.max_iterations} steps is reached. Raise max_iterations to allow more.")
         if agent.on_limit == "stop":

@@ -1,6 +1,6 @@
-"""How one turn may differ from the session's other turns: its options, and what they make of its agent.
+"""The options by which one turn differs from the session's other turns, and how they change its agent.
 
-`TurnOptions` types the keywords of a caller; `TurnSettings` is the value that they become.
+`TurnOptions` types the keyword arguments of a caller; `TurnSettings` holds their values, with defaults filled in.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ PlayTurn = Callable[[TurnContext, Channel], Coroutine[Any, Any, Outcome]]
 
 
 class AbortEvent(Protocol):
-    """What `start(abort=...)` takes: a `threading.Event` or an `asyncio.Event`."""
+    """The object that `start(abort=...)` accepts: a `threading.Event` or an `asyncio.Event`."""
 
     def is_set(self) -> bool:
-        """Return whether to end the run."""
+        """Return whether the run should end."""
         ...
 
 
@@ -42,16 +42,16 @@ class TurnOptions(TypedDict, total=False):
 
     `abort` ends the run when it is set. `agent` replaces the session's agent, and `settings` are added to the agent's.
     `output` is the form of the answer, a type or a JSON Schema; the result's `value` is then the answer as a value of
-    it. `attended` says that the caller watches the events and answers approvals and questions with `run.send`;
+    that type. `attended` says that the caller watches the events and answers approvals and questions with `run.send`;
     otherwise a call that needs approval is denied. If `attended` is left out in a cell of a notebook, the run is shown
     in the cell, and the user answers there.
 
     With `plan` the model routes the request, plans its tasks, and repairs them; `judge` says which results it judges
-    ("all", "odd" ones, or "off"), and `confirm` shows the plan before it runs. `resume` goes on with the plan that the
-    last turn left open, `drop` gives it up. With a plan, a timeout of 120 s, the usual one, is that of each task.
+    ("all", "odd" ones, or "off"), and `confirm` shows the plan before it runs. `resume` continues the plan that the
+    last turn left unfinished, and `drop` gives it up. With a plan, the default timeout of 120 s applies to each task.
 
-    `step` pauses the turn before each request and each tool call: it goes on when the user says so. It needs a run
-    that is `attended`. `replay` is the mode of the session's cassette in this turn.
+    `step` pauses the turn before each request and each tool call until the user continues; the run must be `attended`.
+    `replay` is the mode of the session's cassette in this turn.
     """
 
     abort: AbortEvent | None
@@ -70,12 +70,13 @@ class TurnOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TurnDriver:
-    """An outside program that makes the calls of a turn, in the place of the agent's model.
+    """An outside program that makes the calls of a turn, in place of the agent's model.
 
-    `model` stands for it: no variable and no class replaces it. `approvals` are what the user has approved for this
-    program, and `view` is what it was sent of the history. `ask` puts a question to its own user, for when no one is
-    at the notebook, and returns the answer or None; a permission is never asked there. `recorded` says that the call
-    was made earlier: a tape plays it. `attended` finds out whether someone is there, each time that something is asked.
+    `model` represents the program: neither an environment variable nor a class setting replaces it. `approvals` are
+    what the user has approved for this program, and `view` is what it was sent of the history. If no one is at the
+    notebook, `ask` puts a question to the program's own user, and returns the answer or None; approvals are never asked
+    for there. `recorded` says that the call was made earlier, and is played from a tape. `attended` finds out whether a
+    user is at the notebook, each time that there is a question.
     """
 
     model: Model
@@ -86,9 +87,9 @@ class TurnDriver:
     attended: Callable[[], Awaitable[bool]] | None = None
 
     def asks_in(self, play: PlayTurn) -> PlayTurn:
-        """Return what plays a turn and asks the program's own user what no one at the notebook answers."""
+        """Return a function that runs a turn like `play`, and asks the program's user if no one is at the notebook."""
 
-        async def played(turn: TurnContext, channel: Channel) -> Outcome:
+        async def play_and_ask(turn: TurnContext, channel: Channel) -> Outcome:
             async def ask_both(question: ApprovalAsked | QuestionAsked) -> Intent | None:
                 intent = await self._unless_absent(channel.ask(question))
                 if intent is not None or not isinstance(question, QuestionAsked):
@@ -98,15 +99,15 @@ class TurnDriver:
 
             return await play(turn, replace(channel, ask=ask_both))
 
-        return played
+        return play_and_ask
 
     async def _unless_absent(self, answer: Awaitable[Intent | None]) -> Intent | None:
-        """Wait for the answer of the person at the notebook. Return None once it is known that no one is there."""
+        """Wait for the answer of the user at the notebook. Return None as soon as it is known that no one is there."""
         try:
             async with asyncio.timeout(None) as limit:
                 looking = asyncio.create_task(self._end_if_absent(limit))
                 try:
-                    return await answer  # begun at once: the answer may come before anyone was looked for
+                    return await answer  # starts before the check for a user, because the answer may come first
                 finally:
                     looking.cancel()
         except TimeoutError:
@@ -119,11 +120,11 @@ class TurnDriver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
-    """The options of a turn, each with its value: the one that the caller gave, or the usual one.
+    """The options of a turn, each with the caller's value or the default.
 
-    The last five are a front end's own: `toolsets` replace the session's sources of tools, `values` describe what the
-    prompt names, as the model is sent it, `notices` are warnings about that, and a `driver` makes the turn's calls.
-    Without `skills` those of the project are left out.
+    The last five are for front ends: `toolsets` replace the session's sources of tools, `values` describe the values
+    that the prompt names, as the model gets them, `notices` are warnings about those values, and a `driver` makes the
+    turn's calls. Without `skills`, the skills of the project are left out.
     """
 
     abort: AbortEvent | None = None
@@ -146,14 +147,14 @@ class TurnSettings:
 
     @classmethod
     def of(cls, options: TurnOptions) -> Self:
-        """Fill in what the caller left out. Raises TypeError for an option that there is not."""
-        known = TurnOptions.__annotations__
-        if unknown := options.keys() - known.keys():
-            raise TypeError(f"A turn has no option {min(unknown)!r}. Its options: {', '.join(known)}.")
+        """Return the settings for a caller's options, with defaults. Raises TypeError for an unknown option."""
+        kinds = TurnOptions.__annotations__
+        if unknown := options.keys() - kinds.keys():
+            raise TypeError(f"A turn has no option {min(unknown)!r}. Its options: {', '.join(kinds)}.")
         return cls(**options)
 
     def recipe(self, usual: Agent) -> Agent:
-        """Return the agent of the turn. Raises UsageError if it names wider limits than the class has."""
+        """Return the agent of the turn. Raises UsageError if its limits are wider than the classroom settings allow."""
         recipe = self.agent or usual
         if self.output is not None:
             recipe = replace(recipe, output=self.output)
@@ -162,26 +163,27 @@ class TurnSettings:
         return _within_class(recipe, planned=self.plan or self.resume)
 
     def planning(self, turns: Sequence[Sequence[Event]]) -> PlanOptions | None:
-        """Return how the turn is planned after these turns, or None.
+        """Return how the turn is planned after these earlier turns, or None.
 
-        Raises UsageError if it resumes a plan and there is none, and if a plan is open that it says nothing about.
+        Raises UsageError if there is no plan to resume. Raises it also if the last turn left an unfinished plan, and
+        neither the options nor a user can say what to do with it.
         """
-        left = None if self.drop else open_plan(turns)
-        if self.resume and left is None:
+        old_plan = None if self.drop else open_plan(turns)
+        if self.resume and old_plan is None:
             raise UsageError("The last turn left no plan that could be resumed.")
-        if left is not None and not self.resume and not self.attended:
-            raise UsageError(left.in_the_way)
-        planning = PlanOptions(self.judge, self.confirm, left, self.resume, self.plan)
-        return planning if self.plan or left is not None else None
+        if old_plan is not None and not self.resume and not self.attended:
+            raise UsageError(old_plan.in_the_way)
+        planning = PlanOptions(self.judge, self.confirm, old_plan, self.resume, self.plan)
+        return planning if self.plan or old_plan is not None else None
 
 
 def spelled_out(options: type, settings: type) -> Callable[[F], F]:
-    """Give a method that takes options a signature with each of them, for help and completion in a notebook.
+    """Return a decorator that gives a method a signature with each option, for help and completion in a notebook.
 
-    `settings` is the class of their values, with the usual ones.
+    `settings` is the class that has the default values of the options.
     """
     defaults = {field.name: field.default for field in fields(settings)}
-    spelled = [
+    option_parameters = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
         for name, kind in options.__annotations__.items()
     ]
@@ -189,16 +191,16 @@ def spelled_out(options: type, settings: type) -> Callable[[F], F]:
     def spell(method: F) -> F:
         signature = inspect.signature(method)
         own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-        method.__signature__ = signature.replace(parameters=[*own, *spelled])  # pyright: ignore[reportFunctionMemberAccess]
+        method.__signature__ = signature.replace(parameters=[*own, *option_parameters])  # pyright: ignore[reportFunctionMemberAccess]
         return method
 
     return spell
 
 
 def _within_class(recipe: Agent, *, planned: bool) -> Agent:
-    """Return an agent within the limits of the class. Raises UsageError if it names wider ones.
+    """Return an agent within the limits of the classroom settings. Raises UsageError if the agent sets wider limits.
 
-    The usual timeout of a plan is that of each task, so the class's bounds the whole.
+    The default timeout of a plan applies to each task, so the timeout of the classroom limits the whole turn.
     """
     limit = class_settings().limit
     steps = limit("max_iterations", recipe.max_iterations, MAX_ITERATIONS)

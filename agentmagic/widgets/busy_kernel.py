@@ -1,7 +1,8 @@
-"""Has the kernel hear a page while a cell runs: messages of comms, and the requests by which a page connects.
+"""Let the kernel answer a page while a cell runs: messages of comms, and the requests by which a page connects.
 
-IPython's hooks do not run for these messages: pyplot and the inline backend would draw, in the thread of the message,
-the figures that the cell is drawing in the main thread.
+A comm is the channel between a widget and its pages. IPython's hooks do not run for these messages. If they did, pyplot
+and the inline backend would draw, in the thread of the message, the figures that the cell is drawing in the main
+thread.
 """
 
 import threading
@@ -13,13 +14,14 @@ from weakref import WeakSet
 from agentmagic.log import logger
 
 _changed: WeakSet[Any] = WeakSet()
-"""The kernels that answer pages anytime."""
+"""The kernels that `answer_pages_anytime` has changed."""
 
 
 def take_messages_anywhere(comm: Any) -> None:
-    """Let JupyterLab choose the subshell that the messages of a comm go to, so that clicks arrive while a cell runs.
+    """Let JupyterLab choose the subshell for the messages of a comm, so that clicks arrive while a cell runs.
 
-    ipykernel 7.4 would send the messages to the main shell, which waits for the cell. Earlier versions keep the choice.
+    ipykernel 7.4 would send the messages to the main shell, which waits for the cell. Earlier versions keep
+    JupyterLab's choice.
     """
     if hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = _as_sent  # noqa: SLF001  (there is no public way)
@@ -27,7 +29,7 @@ def take_messages_anywhere(comm: Any) -> None:
 
 
 def _call_handler(comm: Any, message: Any) -> None:
-    """Give a message to the function that a comm has for it. The comm itself would run the hooks of a cell as well."""
+    """Call the message handler of a comm directly. The comm itself would also run the hooks of a cell."""
     if comm._msg_callback is not None:  # noqa: SLF001  (there is no public way)
         comm._msg_callback(message)  # noqa: SLF001
 
@@ -37,12 +39,13 @@ def _as_sent(_data: object, default: object) -> object:
 
 
 def answer_pages_anytime(kernel: Any) -> None:
-    """Let a page that is opened while a cell runs connect and load its widgets before the cell is over.
+    """Let a page that is opened while a cell runs connect and load its widgets before the cell ends.
 
-    JupyterLab sends the requests for that to the main shell, which waits for the cell. The thread that receives them
-    answers instead; there is no public way. A kernel is changed once; one without that thread is left alone.
+    JupyterLab sends the requests for that to the main shell, which waits for the cell. Instead, the thread that
+    receives them answers them; ipykernel has no public way to do this. Each kernel is changed once; a kernel without
+    that thread is left alone.
     """
-    if getattr(kernel, "shell_channel_thread", None) is None or kernel in _changed:  # from ipykernel 7.0 on
+    if getattr(kernel, "shell_channel_thread", None) is None or kernel in _changed:  # no thread before ipykernel 7.0
         return
     _changed.add(kernel)
     _stay_busy(kernel)
@@ -60,9 +63,10 @@ def answer_pages_anytime(kernel: Any) -> None:
 
 
 def _stay_busy(kernel: Any) -> None:
-    """Have a page know that a cell runs after each request that is answered meanwhile: its "idle" is not the cell's.
+    """Report "busy" again after each request that is answered while a cell runs.
 
-    JupyterLab shows the state that was told last, and said "Idle" during a turn whose view had loaded.
+    JupyterLab shows the last status that it received. Without this, it showed "Idle" during a turn after the turn's
+    view had loaded, because the answer to that request ends with "idle".
     """
     publish, lock = kernel._publish_status, threading.Lock()  # noqa: SLF001  (there is no public way)
     is_running = kernel._main_asyncio_lock.locked()  # noqa: SLF001  (a cell has just made the first view)
@@ -71,7 +75,7 @@ def _stay_busy(kernel: Any) -> None:
         nonlocal is_running
         parent = parent or kernel.get_parent(channel)
         header = parent.get("header", {})
-        with lock:  # else a cell could end between a look and a "busy" that no "idle" follows
+        with lock:  # else a cell could end just before this "busy", and no "idle" would follow
             publish(status, channel, parent)
             if header.get("msg_type") == "execute_request" and not header.get("subshell_id"):
                 is_running = status == "busy"
@@ -82,9 +86,9 @@ def _stay_busy(kernel: Any) -> None:
 
 
 async def _answer_page(kernel: Any, message: Any) -> bool:
-    """Answer a request of a page about the kernel and the state of its widgets; return False for other messages."""
+    """Answer a page's request about the kernel or the state of its widgets; return False for other messages."""
     idents, frames = kernel.session.feed_identities(message, copy=False)
-    request = kernel.session.deserialize(frames, content=False, copy=False)  # with content, it could be read only once
+    request = kernel.session.deserialize(frames, content=False, copy=False)  # content=True would allow only one read
     request["content"] = kernel.session.unpack(request["content"])
     kind = request["header"]["msg_type"]
     if request["header"].get("subshell_id") or not _asks_for_widgets(kernel, kind, request["content"]):
@@ -103,7 +107,7 @@ async def _answer_page(kernel: Any, message: Any) -> bool:
 
 
 def _asks_for_widgets(kernel: Any, kind: str, content: Any) -> bool:
-    """Whether a message is one of those by which a page loads the widgets of a kernel."""
+    """Return whether to answer a message here: a page sends it to load the widgets of a kernel."""
     if kind in ("kernel_info_request", "comm_info_request"):
         return True
     if not kernel._main_asyncio_lock.locked():  # noqa: SLF001  (the main shell is free)

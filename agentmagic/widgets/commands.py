@@ -1,4 +1,4 @@
-"""What the magics and the chat panel both do with a session, and what a panel needs of the notebook around it."""
+"""What the magics and the chat panel both do with a session, and the panel's interface to the notebook around it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,47 +18,50 @@ from agentmagic.text import counted, listed
 from agentmagic.tools.base import Toolset
 
 INTENTS = ("approve", "edit", "deny", "reply", "stop")
-"""The types of the page's messages that answer a turn; they work in a cell and in a panel."""
+"""The types of the page messages that answer a running turn. They work in a cell and in a panel."""
 
 SETUP = ("local", "key", "server", "leave")
-"""The types of the page's messages that a card takes on which a model is chosen; they work in both, too."""
+"""The types of the page messages of the setup card, where the user chooses a model.
+
+They work in a cell and in a panel.
+"""
 
 STOP_MAP = "stop-map"
-"""The type of the page's message that ends a map; it works in both, too."""
+"""The type of the page message that ends a map. It works in a cell and in a panel."""
 
 NEEDS_EXTENSION = "This works in a notebook with %load_ext agentmagic. In code, use the methods of the session."
 
 LONGEST_NAME = 1_000
-"""Characters of an id, of a name and of a reason that a page may send."""
+"""Characters of an id, a name or a reason that a page may send."""
 
 MOST_ATTACHED = 20
-"""Resources and values that one prompt may attach."""
+"""Resources and values that can be attached to one prompt."""
 
 
 def choose_model(session: Session, model: str | Model) -> None:
-    """Use another model from the next turn on. Raises what `Session.model` raises, and then changes nothing."""
+    """Use another model from the next turn on. Raises the errors of `Session.model`; the session is then unchanged."""
     agent = replace(session.agent, model=model)
     try:
         session.model(agent)
     except MissingExtra:
-        if not session.deck.answers():  # in a replay only the name of the model matters
+        if not session.deck.answers():  # a replay needs the model's name, not its package
             raise
     session.agent = agent
 
 
 def choose_level(session: Session, level: Level) -> None:
-    """Let more or less run without asking, from the next turn on; rules and hooks stay."""
+    """Change which tools run without asking, from the next turn on. Rules and hooks are kept."""
     session.agent = replace(session.agent, permission=at_level(session.agent.permission, level))
 
 
 def level_of(session: Session) -> Level | None:
-    """Return the level of a session, or None if its permission is no level: it allows or denies everything."""
+    """Return the permission level of a session, or None if its policy does not ask: it allows or denies everything."""
     policy = policy_of(session.agent.permission)
     return policy.level if policy.default == "ask" else None
 
 
 def export(session: Session, target: Path, functions: Sequence[Callable[..., Any]], *, overwrite: bool = False) -> str:
-    """Write the finished turns to a file in the form that its name asks for; return what to say of it.
+    """Write the finished turns to a file, in the format that its name asks for; return a message for the user.
 
     `functions` are the notebook's tools, which an exported notebook calls.
     """
@@ -70,20 +73,22 @@ def export(session: Session, target: Path, functions: Sequence[Callable[..., Any
 
 
 def compact(session: Session) -> str:
-    """Have older turns of a session summarised; return what to say of it. Raises what `Session.compact` raises."""
-    done = session.compact()
-    if done is None:
+    """Summarise older turns of a session; return a message for the user. Raises the errors of `Session.compact`."""
+    compaction = session.compact()
+    if compaction is None:
         return "There is nothing to compact: a summary would be no shorter than the conversation."
-    return f"Compacted: about {done.before:,} tokens became {done.after:,}. The conversation here stays whole."
+    return (
+        f"Compacted: about {compaction.before:,} tokens became {compaction.after:,}. The conversation here stays whole."
+    )
 
 
 def missing_turn(session: Session) -> str:
-    """Return a sentence about the turn that is running, which no copy of the session holds yet; "" if none is."""
+    """Return a sentence that the running turn is missing from a copy of the session, or "" if no turn is running."""
     return " The turn under way is not in it." if session.running else ""
 
 
 def undone(session: Session, *, redo: bool = False) -> str:
-    """Return what the last undo or redo of a session came to, in lines."""
+    """Return a report of the last undo or redo of a session, in lines."""
     outcome = session.undone
     if outcome is None:
         return "There is nothing to redo." if redo else "There is no turn to undo."
@@ -106,14 +111,14 @@ def undone(session: Session, *, redo: bool = False) -> str:
 
 
 def relative_path(place: Path) -> str:
-    """Return a path as a person writes it: relative to the kernel's folder if it lies below that."""
+    """Return a path relative to the kernel's folder if it lies below that folder, else the absolute path."""
     whole, here = place.absolute(), Path.cwd()
     return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A conversation of the notebook: the session of a variable, or a `saved` one; `about` says how long it is."""
+    """A conversation of the notebook: the session in a variable, or a `saved` one; `about` says how long it is."""
 
     name: str
     about: str
@@ -121,32 +126,32 @@ class Conversation:
 
 
 class Notebook:
-    """What a panel asks of the notebook around it. This class answers for a program without a notebook.
+    """The panel's interface to the notebook around it. This base class serves a program without a notebook.
 
     `prepare`, `toolsets`, `begun`, `fork` and `release` are called where synchronous tools run: the main thread of a
-    kernel. The others are called in a pool thread.
+    kernel. The other methods are called in a pool thread.
     """
 
     forks = False
-    """Whether sessions can be bound to variables. If not, the panel does not offer the actions that do so."""
+    """Whether sessions can be bound to variables. If not, the panel does not offer the actions that need it."""
 
     def __init__(self) -> None:
         self.looks = Listeners[None]()
-        """Called when the user has chosen in a panel what answers, or what may run."""
+        """Called after the user has chosen a model or a permission level in a panel."""
 
     def name_of(self, session: Session) -> str:  # noqa: ARG002  (this parameter and the next ones are for subclasses)
-        """Return the variable that holds a session, or "" if none does."""
+        """Return the name of the variable that holds a session, or "" without such a variable."""
         return ""
 
     def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnSettings]:  # noqa: ARG002
-        """Make the prompt of typed text, evaluating nothing of it, and the settings that tell of its values.
+        """Return the prompt for a typed text, without evaluating any of it, and settings that describe its values.
 
         Raises AgentMagicError if the prompt cannot be made.
         """
         return written, TurnSettings()
 
     def toolsets(self, session: Session) -> Sequence[Toolset] | None:  # noqa: ARG002
-        """Return the sources of tools of the session's next turn, or None for its own."""
+        """Return the sources of tools for the session's next turn, or None for the session's own sources."""
         return None
 
     def functions(self) -> Sequence[Callable[..., Any]]:
@@ -154,17 +159,20 @@ class Notebook:
         return ()
 
     def begun(self, run: Run) -> None:
-        """Take notice of a turn that the panel has begun."""
+        """Do what the notebook needs when the panel has begun a turn."""
 
     def fork(self, session: Session, turns: int) -> str:  # noqa: ARG002
-        """Bind a session that begins with the first turns of another, and return its name. Raises UsageError."""
+        """Bind a new session with the first `turns` turns of another to a variable, and return the variable's name.
+
+        Raises UsageError if that is impossible.
+        """
         raise UsageError(NEEDS_EXTENSION)
 
     def release(self, name: str, turns: int) -> None:
-        """Unbind a fork with so many turns, if it is saved and was not used since."""
+        """Delete the variable of a forked session if it still has `turns` turns, is saved, and was not used since."""
 
     def folder(self) -> Path:
-        """Return the folder in which exports are written."""
+        """Return the folder for exported files."""
         return Path.cwd()
 
     def commands(self) -> Sequence[tuple[str, str]]:
@@ -172,19 +180,19 @@ class Notebook:
         return ()
 
     def prompts(self, session: Session) -> Sequence[tuple[str, str]]:  # noqa: ARG002
-        """Return the prompts that `/NAME` asks, each with what it is for."""
+        """Return the prompts that can be sent with `/NAME`, each with its description."""
         return ()
 
     def run_line(self, session: Session, magic: str, line: str) -> str:  # noqa: ARG002
-        """Carry out a line of `%agent` on a session, or a line of `%mcp`; return what to say of it."""
+        """Run a line of `%agent` on a session, or a line of `%mcp`; return a message for the user."""
         raise UsageError(NEEDS_EXTENSION)
 
     def file(self, session: Session, name: str, data: bytes) -> Attachment:  # noqa: ARG002
-        """Return the attachment for a file that the page sends. Raises UsageError if it cannot be attached."""
+        """Return the attachment for a file that the page sent. Raises UsageError if the file cannot be attached."""
         raise UsageError(NEEDS_EXTENSION)
 
     def names(self) -> Sequence[tuple[str, str]]:
-        """Return the names that a prompt can attach, each with the kind of its value; tables first."""
+        """Return the names that a prompt can attach, each with the kind of its value; tables come first."""
         return ()
 
     def conversations(self) -> Sequence[Conversation]:
@@ -192,20 +200,20 @@ class Notebook:
         return ()
 
     def offered(self, session: Session) -> Conversation | None:  # noqa: ARG002
-        """Return the saved conversation to offer in the panel of a session, or None."""
+        """Return the saved conversation that the panel of a session offers to continue, or None."""
         return None
 
     def new(self, session: Session) -> Session:  # noqa: ARG002
-        """Bind a session without turns, with the agent of another."""
+        """Bind a session without turns, with the agent of another session, to a variable; return the new session."""
         raise UsageError(NEEDS_EXTENSION)
 
     def open(self, name: str, *, saved: bool) -> Session:  # noqa: ARG002
-        """Return a conversation of the notebook by its name; load it if it is a saved one."""
+        """Return a conversation of the notebook by its name; with `saved`, load it first."""
         raise UsageError(NEEDS_EXTENSION)
 
 
 def web_tools(session: Session) -> str:
-    """Return which tools of the agent its provider carries out, or that the model has none; "" without such tools."""
+    """Return which of the agent's provider-run tools the model supports, in words; "" if the agent has none."""
     tools = [tool for tool in session.agent.own_tools() if tool.hosted]
     if not tools:
         return ""
@@ -214,5 +222,5 @@ def web_tools(session: Session) -> str:
     except AgentMagicError:
         return f"{listed([tool.name for tool in tools])}; no model is chosen that could carry them out"
     groups = [[tool.name for tool in tools if hosts(model, tool.hosted) == can] for can in (True, False)]
-    told = ("carried out by the provider of", "which cannot be had of")
-    return "; ".join(f"{listed(names)}, {how} {model.name}" for names, how in zip(groups, told, strict=True) if names)
+    labels = ("carried out by the provider of", "which cannot be had of")
+    return "; ".join(f"{listed(names)}, {how} {model.name}" for names, how in zip(groups, labels, strict=True) if names)

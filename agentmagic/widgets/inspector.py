@@ -1,6 +1,6 @@
-"""What a turn sent and received: its requests as the provider had them, where its time and its tokens went.
+"""Inspect a turn: its requests as the provider got them, the responses, and where time and tokens went.
 
-`inspect_turn` gathers it, and an `Inspection` is shown by a notebook as HTML, by a terminal as text, and by the panel.
+`inspect_turn` returns an `Inspection`, which a notebook shows as HTML, a terminal as text, and the panel as JSON.
 """
 
 import json
@@ -29,13 +29,13 @@ from agentmagic.text import cut, in_json, one_line, shown
 from agentmagic.widgets.view_messages import BarRow, InspectionPage, RequestPage
 
 LONGEST_TEXT = 4_000
-"""Characters that are shown of one text of a request or a response."""
+"""Characters that are shown of each text in a request or a response."""
 MOST_CHUNKS = 200
-"""Chunks that are shown of a response: half of them the first ones, half the last."""
+"""Chunks of a response that are shown: half of them from its beginning, half from its end."""
 LONGEST_SENT = 200_000
-"""Characters of a request, and of a response, that a page is sent."""
+"""Characters of a request, and of a response, that are sent to a page."""
 BAR = 30
-"""Characters of a bar in a terminal."""
+"""The width of the timeline in a terminal, in characters."""
 
 _BASE64 = re.compile(r"(?:data:[\w/+.-]+;base64,)?[A-Za-z0-9+/_-]{200,}=*")
 _COLOURS = {
@@ -55,9 +55,9 @@ SPLIT = "In agentmagic's own form, because a secret stands in it across several 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A step or a call on the timeline: when it began in seconds of the turn, and how long it took.
+    """A step or a call on the timeline; `start` is in seconds since the turn began, and `seconds` is how long it took.
 
-    `depth` is 0 for a step, 1 for its calls, 2 for the calls that these make.
+    `depth` is 0 for a step, 1 for its calls, and 2 for the calls that those calls make.
     """
 
     name: str
@@ -69,9 +69,9 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class InspectedRequest:
-    """One request and its answer: estimated tokens by part, what the provider counted, and both as JSON data.
+    """One request and its response: estimated tokens by part, the provider's own count, and both bodies as JSON data.
 
-    `received` has a line for each chunk. The notes say what the JSON is, if it is not what was sent.
+    `received` has a line for each chunk. A note explains a body that is not exactly what was sent or received.
     """
 
     title: str
@@ -84,7 +84,7 @@ class InspectedRequest:
 
     @property
     def sent_text(self) -> str:
-        """The request as indented JSON, or the lines of it that were found."""
+        """The request as indented JSON, or only the lines that a search matched."""
         return self.sent if isinstance(self.sent, str) else words.indented(self.sent)
 
 
@@ -92,8 +92,9 @@ class InspectedRequest:
 class Inspection:
     """What `%agent inspect` shows of one turn.
 
-    `used` are the tokens of the last request and its answer, `window` those that the model takes, None if unknown.
-    `note` says why there are no requests, if there are none. Without `times` nothing in it depends on the clock.
+    `used` is the number of tokens of the last request and its response; `window` is how many tokens fit into the
+    model's context window, None if unknown. `note` says why there are no requests. If `times` is false, nothing in it
+    depends on the clock.
     """
 
     number: int
@@ -109,30 +110,32 @@ class Inspection:
 
     @property
     def heading(self) -> str:
-        """The turn, its model, its prompt."""
+        """The number, the model and the prompt of the turn."""
         return f"Turn {self.number}, {self.model}: {self.prompt}"
 
     @property
     def meter(self) -> str:
-        """How much of the model's window is used."""
+        """How much of the model's context window is used, in words."""
         share = f" of the window of {self.window:,} ({self.used / self.window:.1%})" if self.window else ""
         return f"{self.used:,} tokens{share}"
 
     @property
     def length(self) -> float:
-        """Seconds of the timeline."""
+        """The length of the timeline in seconds."""
         return max((bar.start + bar.seconds for bar in self.bars), default=0.0)
 
-    def search(self, written: str) -> "Inspection":
-        """Return the inspection with only the lines of requests and responses in which words occur."""
-        found: list[InspectedRequest] = []
-        for one in self.requests:
-            sent = "\n".join(line.strip() for line in one.sent_text.splitlines() if written.lower() in line.lower())
-            received = tuple(line for line in one.received if written.lower() in line.lower())
-            if sent or received:
-                found.append(replace(one, sent=sent, received=received))
-        note = "" if found else f"{written!r} occurs in no request and no response of this turn."
-        return replace(self, requests=tuple(found), note=note, searched=written)
+    def search(self, query: str) -> "Inspection":
+        """Return the inspection with only those lines of requests and responses that contain a text, in any case."""
+        matches: list[InspectedRequest] = []
+        for request in self.requests:
+            request_lines = "\n".join(
+                line.strip() for line in request.sent_text.splitlines() if query.lower() in line.lower()
+            )
+            response_lines = tuple(line for line in request.received if query.lower() in line.lower())
+            if request_lines or response_lines:
+                matches.append(replace(request, sent=request_lines, received=response_lines))
+        note = "" if matches else f"{query!r} occurs in no request and no response of this turn."
+        return replace(self, requests=tuple(matches), note=note, searched=query)
 
     # -- as text -------------------------------------------------------------------------------
 
@@ -151,8 +154,8 @@ class Inspection:
                 yield name
                 continue
             start = round(BAR * bar.start / self.length)
-            drawn = " " * start + "█" * max(1, round(BAR * bar.seconds / self.length))
-            yield f"{name:<{width}}  {drawn:<{BAR + 1}}  {words.duration(bar.seconds)}"
+            line = " " * start + "█" * max(1, round(BAR * bar.seconds / self.length))
+            yield f"{name:<{width}}  {line:<{BAR + 1}}  {words.duration(bar.seconds)}"
 
     # -- as HTML -------------------------------------------------------------------------------
 
@@ -170,14 +173,18 @@ class Inspection:
     def _timeline_html(self) -> Markup:
         rows: list[Markup] = []
         for bar in self.bars:
-            failed = (" ", element("small", "failed", style=f"color:{html.COLOURS['failed']}")) if bar.failed else ()
-            cells = [element("td", bar.name, *failed, style=f"text-align:left;padding-left:{8 + 16 * bar.depth}px")]
+            failure_note = (
+                (" ", element("small", "failed", style=f"color:{html.COLOURS['failed']}")) if bar.failed else ()
+            )
+            cells = [
+                element("td", bar.name, *failure_note, style=f"text-align:left;padding-left:{8 + 16 * bar.depth}px")
+            ]
             if self.times and self.length:
-                left, share = bar.start / self.length, bar.seconds / self.length
+                offset, share = bar.start / self.length, bar.seconds / self.length
                 colour = html.COLOURS["failed" if bar.failed else "done" if bar.depth else "running"]
-                box = f"margin-left:{left:.1%};width:{max(share, 0.005):.1%};height:10px;background:{colour}"
-                drawn = element("div", style=box)
-                cells.append(element("td", drawn, style="width:60%;min-width:160px;text-align:left"))
+                box = f"margin-left:{offset:.1%};width:{max(share, 0.005):.1%};height:10px;background:{colour}"
+                bar_element = element("div", style=box)
+                cells.append(element("td", bar_element, style="width:60%;min-width:160px;text-align:left"))
                 cells.append(element("td", words.duration(bar.seconds)))
             rows.append(element("tr", *cells))
         return element("table", element("tbody", *rows))
@@ -187,31 +194,31 @@ def _request_html(one: InspectedRequest, *, is_open: bool) -> Markup:
     whole = sum(one.tokens.values()) or 1
     shares = [(number / whole, _COLOURS[part], f"{part}: {number:,}") for part, number in one.tokens.items() if number]
     summary = element("b", one.title, style=html.NAME) + " " + _tokens(one)
-    if isinstance(one.sent, str):  # the lines that were found
-        sent = element("pre", one.sent, style=html.PRE)
+    if isinstance(one.sent, str):  # only the lines that a search matched
+        request_element = element("pre", one.sent, style=html.PRE)
     else:
-        sent = html.tree(JsonTree(one.sent_text, value=one.sent))
-    received = element("pre", "\n".join(one.received), style=html.PRE)
+        request_element = html.tree(JsonTree(one.sent_text, value=one.sent))
+    response_element = element("pre", "\n".join(one.received), style=html.PRE)
     inside = [
         _track(shares),
-        _folded("Request", one.sent_note, sent, is_open=is_open),
-        _folded("Response", one.received_note, received, is_open=is_open),
+        _folded("Request", one.sent_note, request_element, is_open=is_open),
+        _folded("Response", one.received_note, response_element, is_open=is_open),
     ]
     body = element("div", *inside, style=html.BODY)
     return html.fold(summary, body, look=html.SUMMARY, style=html.CARD, is_open=is_open)
 
 
 def _folded(name: str, note: str, content: Markup | str, *, is_open: bool) -> Markup:
-    said = element("p", element("small", note), style=f"margin:2px 0;{html.MUTED}") if note else ""
-    return html.fold(element("b", name), said, content, style=html.HEADING, is_open=is_open)
+    note_element = element("p", element("small", note), style=f"margin:2px 0;{html.MUTED}") if note else ""
+    return html.fold(element("b", name), note_element, content, style=html.HEADING, is_open=is_open)
 
 
 def _track(shares: Iterable[tuple[float, str, str]]) -> Markup:
-    """Draw a bar of coloured shares of the whole; each has a title."""
+    """Return a bar of coloured shares of a whole; each share has a title."""
     part = Markup('<span title="{}" style="display:inline-block;height:10px;width:{:.2%};background:{}"></span>')
-    drawn = [part.format(title, share, colour) for share, colour, title in shares]
+    spans = [part.format(title, share, colour) for share, colour, title in shares]
     edge = f"border:1px solid {html.BORDER};line-height:0;overflow:hidden;margin:2px 0 6px"
-    return element("div", *drawn, style=edge)
+    return element("div", *spans, style=edge)
 
 
 def _tokens(one: InspectedRequest) -> str:
@@ -223,9 +230,9 @@ def _tokens(one: InspectedRequest) -> str:
 
 
 def inspect_turn(session: Session, number: int | None = None, *, times: bool = True) -> Inspection:
-    """Return what a finished turn sent and received; turns count from 1, None is the last.
+    """Return what a finished turn sent and received. Turns count from 1; None is the last turn.
 
-    Raises UsageError if there is no such turn.
+    Raises UsageError if the turn does not exist.
     """
     turns = session.turns
     if not turns:
@@ -238,29 +245,29 @@ def inspect_turn(session: Session, number: int | None = None, *, times: bool = T
     exchanges = traffic.exchanges if traffic is not None else []
     requests = tuple(_inspected(one, model) for one in exchanges)
     note = "" if exchanges else "What was sent is not kept: the turn made no request, or is too old, or was loaded."
-    used = tokens_used(turn) or (sum(requests[-1].tokens.values()) if requests else 0)
+    tokens = tokens_used(turn) or (sum(requests[-1].tokens.values()) if requests else 0)
     window, bars = info(model).window, tuple(_bars(turn.events))
     prompt = one_line(shown(turn.prompt.text), 80)
-    return Inspection(number, prompt, model, used, window, bars, requests, note, times=times)
+    return Inspection(number, prompt, model, tokens, window, bars, requests, note, times=times)
 
 
 def page_of(session: Session, number: int) -> InspectionPage:
-    """Return a turn as JSON for the panel, 0 for the last one."""
+    """Return the inspection of a turn as JSON for the panel; 0 is the last turn."""
     turns = len(session.turns)
     if not turns or number > turns:
         note = "There are no turns yet." if not turns else "That turn is gone."
         return InspectionPage(turn=0, turns=turns, heading="", meter="", share=0, bars=[], requests=[], note=note)
-    found = inspect_turn(session, number or None)
-    whole = found.length or 1.0
+    inspection = inspect_turn(session, number or None)
+    whole = inspection.length or 1.0
     return InspectionPage(
-        turn=found.number,
+        turn=inspection.number,
         turns=turns,
-        heading=found.heading,
-        meter=found.meter,
-        share=min(found.used / found.window, 1.0) if found.window else 0.0,
-        bars=[_bar_row(bar, whole) for bar in found.bars],
-        requests=list(map(_request_page, found.requests)),
-        note=found.note,
+        heading=inspection.heading,
+        meter=inspection.meter,
+        share=min(inspection.used / inspection.window, 1.0) if inspection.window else 0.0,
+        bars=[_bar_row(bar, whole) for bar in inspection.bars],
+        requests=list(map(_request_page, inspection.requests)),
+        note=inspection.note,
     )
 
 
@@ -288,14 +295,14 @@ def _request_page(request: InspectedRequest) -> RequestPage:
 
 
 def tokens_used(turn: Turn) -> int:
-    """Return the tokens of the last request of a turn and of its answer, as the provider counted them; 0 if not."""
+    """Return the tokens of a turn's last request and its response, as the provider counted them; 0 without a count."""
     steps = [event.usage for event in turn.events if isinstance(event, StepFinished) and event.usage.input_tokens]
-    # The input of the last request holds the whole history, and its output is part of the next one.
+    # The input of the last request holds the whole history, and its output joins the input of the next request.
     return steps[-1].input_tokens + steps[-1].output_tokens if steps else 0
 
 
 def _bars(events: Sequence[Event]) -> Iterator[Bar]:
-    """Yield each step of a turn, then its calls, which begin together; the time of waiting for the user is left out."""
+    """Yield each step of a turn, then its calls, which begin together. Time spent waiting for the user is left out."""
     clock = end = 0.0
     closing, parents, order = False, dict[str, str](), list[str]()
     calls: dict[str, Bar] = {}
@@ -331,14 +338,16 @@ def _bars(events: Sequence[Event]) -> Iterator[Bar]:
 
 def _inspected(exchange: ModelExchange, model: str) -> InspectedRequest:
     http = exchange.http[-1] if exchange.http else None
-    sent, sent_note = _sent(exchange, http, model)
-    received, received_note = _received(exchange, http)
-    counted = ""
+    request_json, sent_note = _sent(exchange, http, model)
+    response_lines, received_note = _received(exchange, http)
+    count_note = ""
     if (finished := exchange.finished) and (usage := finished.usage).input_tokens:
-        counted = f"; the provider counted {usage.input_tokens:,} in, {usage.output_tokens:,} out"
+        count_note = f"; the provider counted {usage.input_tokens:,} in, {usage.output_tokens:,} out"
     tries = f", try {len(exchange.http)}" if len(exchange.http) > 1 else ""
     title = f"{exchange.purpose or f'Step {exchange.step}'}{tries}"
-    return InspectedRequest(title, tokens_by_part(exchange.request), counted, sent, sent_note, received, received_note)
+    return InspectedRequest(
+        title, tokens_by_part(exchange.request), count_note, request_json, sent_note, response_lines, received_note
+    )
 
 
 def _sent(exchange: ModelExchange, http: HttpExchange | None, model: str) -> tuple[Any, str]:
@@ -346,8 +355,8 @@ def _sent(exchange: ModelExchange, http: HttpExchange | None, model: str) -> tup
         return _plain(data), f"{http.method} {redact(http.url)}"
     provider = model.partition(":")[0]
     try:
-        made = resolve(model)
-        body = made.body(exchange.request) if isinstance(made, RemoteModel) else None
+        client = resolve(model)
+        body = client.body(exchange.request) if isinstance(client, RemoteModel) else None
     except AgentMagicError:
         body = None
     if body is None:
@@ -360,24 +369,24 @@ def _received(exchange: ModelExchange, http: HttpExchange | None) -> tuple[tuple
     parts = [part for _, part in sorted(exchange.parts.items())]
     if http is None or not http.received or blanked(parts) != to_json(parts):
         lines = tuple(_line(_without_bytes(to_json(part))) for part in parts)
-        failed = f" It failed: {shown(exchange.error)}" if exchange.error else ""
-        return lines, SPLIT if http and http.received else f"In agentmagic's own form.{failed}"
+        error_note = f" It failed: {shown(exchange.error)}" if exchange.error else ""
+        return lines, SPLIT if http and http.received else f"In agentmagic's own form.{error_note}"
     cut_off = "" if http.whole else " Only its beginning is kept."
     return tuple(_chunks(b"".join(http.received))), f"Status {http.status}.{cut_off}"
 
 
 def _chunks(body: bytes) -> Iterator[str]:
-    """Yield the JSON of a response, a line for each chunk; what is not JSON is one line as it came."""
+    """Yield the JSON of a response, a line for each chunk. A line that is not JSON stays as it came."""
     if (whole := _json(body)) is not None:
         yield _line(whole)
         return
     lines = [line for line in body.splitlines() if line.strip() and not line.startswith((b"event:", b":", b"id:"))]
     half = MOST_CHUNKS // 2
-    left = max(0, len(lines) - 2 * half)
+    gap = max(0, len(lines) - 2 * half)
     for place, line in enumerate(lines):
-        if left and half <= place < len(lines) - half:
+        if gap and half <= place < len(lines) - half:
             if place == half:
-                yield f"({left:,} chunks are left out here)"
+                yield f"({gap:,} chunks are left out here)"
             continue
         text = line.removeprefix(b"data:").strip()
         data = _json(text)
@@ -393,7 +402,7 @@ def _json(text: bytes) -> Any:
 
 
 def _without_bytes(data: Any) -> Any:
-    """Return JSON of ours with a size in place of each blob."""
+    """Return agentmagic's own JSON with each blob replaced by its size."""
     if isinstance(data, dict):
         members = cast("dict[str, Any]", data)
         if isinstance(blob := members.get("$bytes"), str):
@@ -403,12 +412,12 @@ def _without_bytes(data: Any) -> Any:
 
 
 def _plain(data: Any) -> Any:
-    """Return JSON with secrets blanked, long texts cut and invisible characters made visible."""
+    """Return JSON with secrets blanked, long texts cut and hidden characters removed."""
     return in_json(blanked(data), _text)
 
 
 def _line(data: Any) -> str:
-    """Return JSON on one line, fit to be shown."""
+    """Return JSON on one line, ready to be shown."""
     return json.dumps(_plain(data), ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""Decodes the messages of a page into actions of the user. The page is untrusted.
+"""Decode the messages of a page into actions of the user. The page is untrusted.
 
 Approvals, answers and Stop become the intents of `agentmagic.events`; the chat panel carries out the other actions.
 """
@@ -20,17 +20,20 @@ from agentmagic.text import one_line, shown
 from agentmagic.widgets.commands import LONGEST_NAME, MOST_ATTACHED
 
 LONGEST_FIELD = 60
-"""Characters of a field's name in a message about it."""
+"""Characters of a field's name that an error message shows."""
 
 LONGEST_FILE = 8_000_000
-"""Characters of a file in base64, 6 MB of bytes, as js/src/files.js has it: Jupyter's server takes 10 MB a message."""
+"""Characters of a file in base64, about 6 MB of bytes.
+
+js/src/files.js has the same number. Jupyter's server accepts messages of up to 10 MB.
+"""
 
 HIGHEST = 2**53 - 1
 """The largest whole number that JavaScript represents exactly."""
 
 
 def at_most(limit: int) -> AfterValidator:
-    """Return a check of a text's length; pydantic's own `max_length` refuses half of a surrogate pair too."""
+    """Return a validator of a text's length. pydantic's own `max_length` also refuses half of a surrogate pair."""
 
     def check(text: str) -> str:
         if len(text) > limit:
@@ -46,9 +49,9 @@ TurnNumber = Annotated[int, Field(ge=0, le=HIGHEST)]
 
 
 class PageMessage(BaseModel):
-    """A message of the page."""
+    """A message from the page."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)  # strict: "1" is no number, and 1 not true
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)  # strict: refuses "1" for 1, and 1 for true
 
 
 class ApproveCall(PageMessage):
@@ -60,7 +63,7 @@ class ApproveCall(PageMessage):
 
 
 class EditCall(PageMessage):
-    """Let a tool call run with other arguments than the model gave, written as JSON."""
+    """Let a tool call run with arguments that the user changed, written as JSON."""
 
     type: Literal["edit"] = "edit"
     id: Name
@@ -90,7 +93,7 @@ class StopTurn(PageMessage):
 
 
 class StopMap(PageMessage):
-    """End the map that runs; what was answered is kept."""
+    """End the running map; its answers are kept."""
 
     type: Literal["stop-map"] = "stop-map"
 
@@ -102,7 +105,10 @@ class UseLocal(PageMessage):
 
 
 class UseKey(PageMessage):
-    """Use a provider with a key, which is kept in the system's keyring with `keep`, else in this kernel's memory."""
+    """Use a provider with a key.
+
+    With `keep` the key is stored in the system's keyring, else in this kernel's memory.
+    """
 
     type: Literal["key"] = "key"
     provider: Name
@@ -111,7 +117,7 @@ class UseKey(PageMessage):
 
 
 class UseServer(PageMessage):
-    """Use a model of a server that was found on this machine."""
+    """Use a model of a model server that was found on this machine."""
 
     type: Literal["server"] = "server"
     server: Name
@@ -119,15 +125,15 @@ class UseServer(PageMessage):
 
 
 class LeaveSetup(PageMessage):
-    """Choose no model now: the turn that waits for one is given up."""
+    """Choose no model now, and give up the turn that waits for a model."""
 
     type: Literal["leave"] = "leave"
 
 
 class SendPrompt(PageMessage):
-    """Begin a turn with a prompt, planned first if `plan` is set.
+    """Begin a turn with a prompt; with `plan`, the turn is planned first.
 
-    `attached` names the attachments in the box that go with it; names that are not there are ignored.
+    `attached` names the attachments in the input box to send with the prompt; unknown names are ignored.
     """
 
     type: Literal["send"] = "send"
@@ -137,9 +143,9 @@ class SendPrompt(PageMessage):
 
 
 class AttachFile(PageMessage):
-    """Attach a file that was pasted or dropped to the next message; `data` are its bytes in base64.
+    """Attach a pasted or dropped file to the next prompt; `data` is its content in base64.
 
-    A file of the same name that is attached is replaced.
+    It replaces an attached file of the same name.
     """
 
     type: Literal["file"] = "file"
@@ -148,20 +154,20 @@ class AttachFile(PageMessage):
 
 
 class DropAttachment(PageMessage):
-    """Take an attachment out of the box."""
+    """Remove an attachment from the input box."""
 
     type: Literal["detach"] = "detach"
     name: Name
 
 
 class ResumePlan(PageMessage):
-    """Go on with the plan that the last turn left open."""
+    """Resume the plan that the last turn left unfinished."""
 
     type: Literal["resume"] = "resume"
 
 
 class DropPlan(PageMessage):
-    """Give up the plan that the last turn left open."""
+    """Give up the plan that the last turn left unfinished."""
 
     type: Literal["drop"] = "drop"
 
@@ -188,7 +194,7 @@ class RewriteTurn(PageMessage):
 
 
 class ForkSession(PageMessage):
-    """Make another session of the turns up to this one, which is included."""
+    """Make a new session from the turns up to this one, which is included."""
 
     type: Literal["fork"] = "fork"
     turn: TurnNumber
@@ -201,20 +207,20 @@ class ClearSession(PageMessage):
 
 
 class CompactSession(PageMessage):
-    """Have older turns summarised for the model."""
+    """Summarise older turns for the model."""
 
     type: Literal["compact"] = "compact"
 
 
 class InspectTurn(PageMessage):
-    """Send what a turn sent and received; turns count from 1 here, 0 is the last."""
+    """Send what a turn sent and received; turns count from 1 here, and 0 is the last turn."""
 
     type: Literal["inspect"] = "inspect"
     turn: TurnNumber
 
 
 class UndoClear(PageMessage):
-    """Bring the cleared conversation back."""
+    """Restore the cleared conversation."""
 
     type: Literal["undo"] = "undo"
 
@@ -226,7 +232,7 @@ class UndoChange(PageMessage):
 
 
 class RedoChange(PageMessage):
-    """Do again what was undone last."""
+    """Redo what was undone last."""
 
     type: Literal["redo"] = "redo"
 
@@ -246,14 +252,14 @@ class ChooseModel(PageMessage):
 
 
 class ChooseLevel(PageMessage):
-    """Let more or less run without asking, from the next turn on."""
+    """Change which tools run without asking, from the next turn on."""
 
     type: Literal["level"] = "level"
     level: Level
 
 
 class RunCommand(PageMessage):
-    """Carry out a line of `%agent` on the panel's session, or a line of `%mcp`."""
+    """Run a line of `%agent` on the panel's session, or a line of `%mcp`."""
 
     type: Literal["command"] = "command"
     magic: Literal["agent", "mcp"] = "agent"
@@ -261,7 +267,7 @@ class RunCommand(PageMessage):
 
 
 class NewChat(PageMessage):
-    """Go on in a session without turns."""
+    """Continue in a new session without turns."""
 
     type: Literal["new"] = "new"
 
@@ -273,7 +279,7 @@ class ListChats(PageMessage):
 
 
 class OpenChat(PageMessage):
-    """Go on with one of the listed conversations."""
+    """Continue one of the listed conversations."""
 
     type: Literal["open"] = "open"
     name: Name
@@ -304,7 +310,7 @@ class EnableTool(PageMessage):
 
 
 class AllowTools(PageMessage):
-    """Let a server's tool run without asking, or all its tools if none is named."""
+    """Let a server's tool run without asking, or all tools of the server if `name` is empty."""
 
     type: Literal["allow"] = "allow"
     server: Name
@@ -351,36 +357,36 @@ _DECODER: TypeAdapter[PageAction] = TypeAdapter(Annotated[PageAction, Field(disc
 
 
 def read(message: object, asked: Callable[[str], ApprovalAsked | None]) -> Action:
-    """Return the action that a message of the page stands for. Raises UsageError for any other message.
+    """Return the action that a message of the page stands for. Raises UsageError for an invalid message.
 
-    `asked` returns the approval of an id. Edited arguments are compared with its call, so that a secret that was
-    blanked in the page, and left alone there, keeps its value.
+    `asked` returns the request for approval with an id. Edited arguments are compared with the call in that request, so
+    that a secret that was blanked in the page, and that the user did not change, keeps its value.
     """
     try:
-        decoded = _DECODER.validate_python(message)
+        action = _DECODER.validate_python(message)
     except ValidationError as error:
-        # Only the code of the error and the field are told: pydantic's text repeats what the page sent.
+        # Report only the error's code and the field, because pydantic's text repeats what the page sent.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = one_line(shown(".".join(map(str, first["loc"]))), LONGEST_FIELD)
         raise _refusal(" ".join(filter(None, (where, first["type"])))) from None
-    match decoded:
+    match action:
         case UseKey():
-            # At once, and whatever becomes of it: no error, log or output shows it from now on.
-            with suppress(UsageError):  # it is too short for a key
-                register_secret(decoded.key.get_secret_value().strip())
+            # Register the key first, whatever happens next, so that no error, log or output shows it from now on.
+            with suppress(UsageError):  # the text is too short for a key
+                register_secret(action.key.get_secret_value().strip())
         case ApproveCall():
-            return Approve(decoded.id, always=decoded.always)
+            return Approve(action.id, always=action.always)
         case EditCall():
-            return _edited(decoded, asked(decoded.id))
+            return _edited(action, asked(action.id))
         case DenyCall():
-            return Deny(decoded.id, decoded.reason)
+            return Deny(action.id, action.reason)
         case AnswerQuestion():
-            return Reply(decoded.id, decoded.text)
+            return Reply(action.id, action.text)
         case StopTurn():
             return Stop()
         case _:
             pass
-    return decoded
+    return action
 
 
 def _edited(message: EditCall, question: ApprovalAsked | None) -> Approve:

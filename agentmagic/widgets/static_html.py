@@ -1,4 +1,4 @@
-"""The conversation as HTML in an output: what front ends without the widget and saved notebooks show."""
+"""Show the conversation as HTML in an output, for front ends without the widget and for saved notebooks."""
 
 import threading
 import time
@@ -13,36 +13,36 @@ from agentmagic.runtime.engine import in_thread
 from agentmagic.runtime.home import HOME
 
 WHOLE_TURNS = 20
-"""Turns of a panel whose calls are kept whole in its HTML: JupyterLab reads all of it again after each turn."""
+"""Latest turns whose calls are shown in full in a panel's HTML. JupyterLab parses all of that HTML after each turn."""
 
 BYTES_PER_SECOND = 2_000_000
-"""HTML that an output sends at most: Jupyter's server limits the rate, so a long output is updated less often."""
+"""HTML that an output sends at most: Jupyter's server limits the rate. So a longer output is updated less often."""
 
 LARGE = 1.75
-"""How many times larger the type for a projector is."""
+"""The zoom factor for a projector."""
 
 Publish = Callable[[Mapping[str, str], bool], None]
-"""Sends a MIME bundle to the cell: with True, as an update of the one sent before."""
+"""Sends a MIME bundle to the cell; with True, the bundle replaces the one that was sent before."""
 
 
 def bundle(
     transcript: Transcript | Snapshot, page: Markup | None = None, *, times: bool = True, prompt: bool = False
 ) -> dict[str, str]:
-    """Return HTML without scripts, and plain text beside it; `page` is the HTML if it was made before."""
+    """Return HTML without scripts, and plain text, as a MIME bundle. `page` is the HTML if it is rendered already."""
     page = html.render(transcript, times=times, prompt=prompt) if page is None else page
     return {"text/html": page, "text/plain": terminal.render(transcript, times=times, prompt=prompt)}
 
 
 def sized(page: Markup, *, large: bool) -> Markup:
-    """Return HTML as it is, or in large type: its smallest letters are then about 20 pixels high."""
+    """Return HTML unchanged, or in large type whose smallest letters are about 20 pixels high."""
     return Markup('<div style="zoom:{}">{}</div>').format(LARGE, page) if large else page
 
 
 class OutputUpdates:
-    """Updates one output again and again, off the engine's loop and never twice at a time.
+    """Updates one output again and again, outside the engine's loop and never twice at the same time.
 
-    `show` renders, publishes and returns the length of the HTML, or 0 if there was nothing to publish. `pause` is
-    the number of seconds before the first update, `shortest` before each later one.
+    `show` renders, publishes and returns the length of the HTML, or 0 if there was nothing to publish. `pause` is the
+    number of seconds before the first update, `shortest` the least number before each later one.
     """
 
     def __init__(self, show: Callable[[], int], pause: float = 0.0, shortest: float = 0.0) -> None:
@@ -54,35 +54,35 @@ class OutputUpdates:
         self._working = False
 
     def update(self) -> None:
-        """Update the output soon, in the context of the caller. Thread-safe, and returns at once."""
+        """Update the output soon, in the context of the caller. Thread-safe; returns at once."""
         with self._lock:
             self._asked = True
             if self._working:
                 return
             self._working = True
-        # The thread gets a copy of the context: IPython routes an output to its cell by context variables.
+        # The thread gets a copy of the context, because IPython finds the cell of an output by context variables.
         in_thread(self._work, "agentmagic-html")
 
     def _work(self) -> None:
         while self._working:
             if HOME.threads:
                 time.sleep(self._pause)
-            # An update shows all that has happened by now: requests from here on need another one.
+            # This update shows everything up to now; a request from here on needs another update.
             self._asked = False
             try:
                 if length := self._show():
                     self._pause = max(self._shortest, length / BYTES_PER_SECOND)
             except Exception:  # noqa: BLE001  (a failed output must not end all later updates)
                 logger.exception("an output could not be updated")
-            # Under the lock, so that no request is lost between the look at it and the end of the thread.
+            # Take the lock, so that no request is lost between this check and the end of the thread.
             with self._lock:
                 self._working = self._asked
 
 
 class SessionHtml:
-    """Keeps the HTML of a session's finished turns up to date. `aside` wraps the HTML. Thread-safe.
+    """Keeps the HTML of a session's finished turns up to date in an output. Thread-safe.
 
-    `saved` returns a line that stands in place of the turns, or "".
+    `aside` wraps the HTML. `saved` returns a line that replaces the turns, or "" to show the turns.
     """
 
     def __init__(
@@ -103,14 +103,17 @@ class SessionHtml:
         self.update = OutputUpdates(lambda: self.show(update=True)).update
 
     def move(self, publish: Publish, line: str) -> None:
-        """Leave a line in the output where the HTML stands, and publish to another one from now on."""
+        """Replace the HTML in its current output with a line, and publish to another output from now on."""
         with self._lock:
             if self._begun:
                 self._show_line(line, update=True)
             self._publish = publish
 
     def show(self, *, update: bool = False) -> int:
-        """Put the HTML into the output of the cell in whose context this runs, or update all outputs."""
+        """Show the HTML in the output of the cell in whose context this runs; with `update`, replace it in all outputs.
+
+        Return the length of the HTML.
+        """
         with self._lock:
             self._begun = True
             if line := self._saved():

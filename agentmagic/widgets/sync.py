@@ -1,17 +1,17 @@
-"""Events to the numbered messages that views follow.
+"""Turn events into the numbered messages that views follow.
 
-A frame holds what changed since the frame before:
-`{"n": 7, "ops": [[key, "more words"], [key, {fields}], [key, null]], "state": {fields}}`. An op lets the text of
-a block grow, adds a block or changes some of its fields, or removes it; blocks are shown in the order of their
-keys. `state` has what changed of the session around them, under the names of `State`.
+A frame holds what changed since the frame before: `{"n": 7, "ops": [[key, "more words"], [key, {fields}], [key, null]],
+"state": {fields}}`. An op appends text to a block, adds a block or changes some of its fields, or removes a block.
+Blocks are shown in the order of their keys. `state` has the changes of what is shown around the blocks, under the names
+of `State`.
 
-A view begins with `hello`, which says up to which number it has seen all, and is answered with a snapshot,
-`{"n": 7, "view": its id, "now": seconds, "blocks": [[key, {fields}]...], "state": {...}}`, or, if it has
-missed nothing, with `{"n": 7, "view": its id}`. Then come frames. If the number of a frame is not the next one,
-a message was lost, and the view says hello again. So it recovers from messages that are lost, doubled or late.
+A view begins with `hello`, which gives the number of the last message that the view has seen. The answer is a snapshot,
+`{"n": 7, "view": its id, "now": seconds, "blocks": [[key, {fields}]...], "state": {...}}`, or, if the view has missed
+nothing, `{"n": 7, "view": its id}`. Then frames follow. If the number of a frame is not the next one, a message was
+lost, and the view says hello again. So a view recovers from messages that are lost, doubled or late.
 
-What is longer than `LONGEST` is sent in pieces, `{"piece": 0, "of": 3, "id": 9, "text": "..."}`, whose joined
-texts are the JSON of a message.
+A message longer than `LONGEST` is sent in pieces, `{"piece": 0, "of": 3, "id": 9, "text": "..."}`, whose joined texts
+are the JSON of the message.
 """
 
 import json
@@ -44,27 +44,27 @@ from agentmagic.text import ShownStream, shown
 from agentmagic.widgets.view_messages import Change, Frame, Message, Running, State, ViewSnapshot
 
 LONGEST = 400_000
-"""Characters of a message; doubled by escapes and with Jupyter's envelope it stays below 1 MB."""
+"""Characters of a message. Escapes can double it; with Jupyter's envelope it still stays below 1 MB."""
 
 
 @dataclass(slots=True)
 class _GrowingText:
-    """Text that grows; an end that may be the beginning of a secret is not in it yet."""
+    """Growing text as the views have it. An end that may be the beginning of a secret is not in it yet."""
 
     read: int = 0
     text: str = ""
     stream: ShownStream = field(default_factory=ShownStream)
 
-    def grow(self, written: str) -> str:
-        """Return what can be shown of the text since the last time."""
-        piece = self.stream.feed(written[self.read :])
-        self.read = len(written)
+    def grow(self, source: str) -> str:
+        """Return the new part of the text that can be shown since the last call."""
+        piece = self.stream.feed(source[self.read :])
+        self.read = len(source)
         self.text += piece
         return piece
 
-    def finish(self, written: str) -> str | None:
-        """Return what is left to show of the whole text, or None if what was shown is not its beginning."""
-        before, self.text = self.text, shown(written)
+    def finish(self, source: str) -> str | None:
+        """Return the part of the whole text that was not shown, or None if the shown part is not its beginning."""
+        before, self.text = self.text, shown(source)
         return self.text[len(before) :] if self.text.startswith(before) else None
 
 
@@ -74,9 +74,9 @@ class _Sent:
 
     block: Block
     within: int | None = None
-    """The key of the card of an agent's call, if the block stands inside that."""
+    """The key of the card around the block, if the block belongs to the turn of an agent tool."""
     path: tuple[str, ...] = ()
-    """The calls that it stands inside."""
+    """The ids of the calls around the block."""
     since: float | None = None
     version: int = -1
     whole: bool = False
@@ -85,69 +85,69 @@ class _Sent:
 
 
 class _TurnClock:
-    """When the turn under way began, and each of its calls, in seconds since 1970.
+    """When the turn under way and each of its calls began, in seconds since 1970.
 
-    `since` is later by the time in which the turn has waited for the user. `latest` is when the last event came that
-    adds more than a piece: what the turn does now, it does since then.
+    `since` is moved later by the time in which the turn waited for the user. `latest` is the time of the last event
+    that is neither a delta nor progress: since then, the turn has been doing what it does now.
     """
 
     def __init__(self, now: float) -> None:
         self.since = self.latest = now
         self.calls: dict[tuple[str, ...], float] = {}
-        """When calls began, by their ids behind those of the calls around them."""
+        """When calls began, by the ids of the calls around them and their own id."""
         self._open: set[str] = set()
         self._waits = now
 
     def take(self, event: Event, now: float) -> None:
-        """Take an event of the turn, which came at that time."""
-        told = innermost(event)
-        if not isinstance(told, PartDelta | ToolProgress):
+        """Note an event of the turn that came at the time `now`."""
+        inner = innermost(event)
+        if not isinstance(inner, PartDelta | ToolProgress):
             self.latest = now
-        match told:
+        match inner:
             case ApprovalAsked() | QuestionAsked():
                 self._waits = self._waits if self._open else now
-                self._open.add(told.id)
-            case ApprovalGiven() | QuestionAnswered() if told.id in self._open:
-                self._open.remove(told.id)
+                self._open.add(inner.id)
+            case ApprovalGiven() | QuestionAnswered() if inner.id in self._open:
+                self._open.remove(inner.id)
                 if not self._open:
                     self.since += now - self._waits
             case ToolStarted():
-                self.calls[*(event.path if isinstance(event, InnerEvent) else ()), told.call.id] = now
+                self.calls[*(event.path if isinstance(event, InnerEvent) else ()), inner.call.id] = now
             case _:
                 pass
 
 
 class Feed:
-    """Takes events into a transcript, and tells the views what they changed there.
+    """Adds events to a transcript, and returns the changes for the views.
 
-    Safe to use from any thread. Until `frame` is called nothing is computed beyond the transcript.
+    Thread-safe. Until `frame` is called, only the transcript is computed.
     """
 
     def __init__(self, events: Iterable[Event] = (), clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.transcript = Transcript(events)
-        self._lock = self.transcript.lock  # one lock, so that a frame and the blocks that it was made of agree
+        self._lock = self.transcript.lock  # the same lock, so that a frame agrees with its blocks
         self._number = 0
         self._followed = False
-        """Whether a view has been sent something, and follows."""
+        """Whether a view has received something and follows the frames."""
         self._sent: dict[int, _Sent] = {}
         self._state: dict[str, Any] = {}
         self._told: dict[str, Any] = {}
         self._settled = 0
-        """Blocks that change no more: those of the turns that are over and were sent."""
+        """The number of blocks that change no more: those of finished turns that were sent."""
         self._settled_sent = 0
-        """How many blocks those are with the ones inside cards."""
+        """The same number, including the blocks inside cards."""
         self._begin_turn(clock())
 
     def feed(self, event: Event | MapProgress, at: float | None = None) -> None:
-        """Take the next event of the session, which came `at` a time in seconds since 1970, or now."""
+        """Add the next event of the session; `at` is when it came, in seconds since 1970, or None for now."""
         with self._lock:
             at = self._clock() if at is None else at
             self.transcript.feed(event)
             if isinstance(event, TurnStarted):
                 self._begin_turn(at)
             if isinstance(event, ProposalSettled | MapProgress):
-                self._settled = self._settled_sent = 0  # its block may be one of a turn that is over
+                self._settled = self._settled_sent = 0  # its block may belong to a finished turn
             if not isinstance(event, MapProgress):
                 self._turn.take(event, at)
 
@@ -156,7 +156,7 @@ class Feed:
         self._doing = ("", at)
 
     def replace(self, events: Iterable[Event], running: Iterable[tuple[Event, float]] = ()) -> None:
-        """Show another history: the session was cleared, cut or forked.
+        """Show another history, because the session was cleared, cut or forked.
 
         `running` are the events of the turn under way, each with the time at which it came.
         """
@@ -168,11 +168,11 @@ class Feed:
                 self.feed(event, at)
 
     def show_whole(self, key: int) -> None:
-        """Show all of a card's result, if there is such a card."""
+        """Show the whole result of a card from the next frame on, if the card exists."""
         with self._lock:
-            if (sent := self._sent.get(key)) is not None:
-                sent.whole, sent.version = True, -1
-                self._settled = self._settled_sent = 0  # a card of a turn that is over is looked at again
+            if (record := self._sent.get(key)) is not None:
+                record.whole, record.version = True, -1
+                self._settled = self._settled_sent = 0  # the card may belong to a finished turn
 
     def tell(self, state: State) -> None:
         """Change what is shown around the blocks."""
@@ -180,7 +180,7 @@ class Feed:
             self._state |= state
 
     def frame(self) -> Frame | None:
-        """Return what changed since the last frame, or None."""
+        """Return what changed since the last frame, or None if nothing changed."""
         with self._lock:
             ops = [*self._removed(), *self._changed()]
             state = self._changed_state()
@@ -194,11 +194,14 @@ class Feed:
             return frame
 
     def hello(self, view: str, seen: int) -> list[Message]:
-        """Answer a view that has seen all up to a number, or nothing (-1): with what every view needs to follow."""
+        """Return the messages that answer a view's hello; `seen` is the number of its last message, -1 without one.
+
+        They include a frame with new changes, which the other views need too.
+        """
         with self._lock:
-            followed, self._followed = self._followed, True
+            was_followed, self._followed = self._followed, True
             frame = self.frame()
-            if not followed:  # the frame would have all that the snapshot has
+            if not was_followed:  # no view needs the frame, and the snapshot has everything
                 return [self._snapshot(view)]
             before = [frame] if frame else []
             if seen == self._number or (frame and seen == self._number - 1):
@@ -206,55 +209,57 @@ class Feed:
             return [*before, self._snapshot(view)]
 
     def _snapshot(self, view: str) -> ViewSnapshot:
-        blocks = [(key, _whole(sent)) for key, sent in self._sent.items()]
+        blocks = [(key, _whole(record)) for key, record in self._sent.items()]
         state = cast("State", dict(self._told))
         return {"n": self._number, "view": view, "now": self._clock(), "blocks": blocks, "state": state}
 
     # -- what changed ----------------------------------------------------------------------------
 
     def _removed(self) -> list[tuple[int, None]]:
-        """Forget the blocks that are gone: a step was withdrawn, or the history replaced."""
+        """Forget the blocks that are gone: a step was withdrawn, or the history replaced. Return their removals."""
         alive = {block.key for block, _, _ in _walk(self.transcript.blocks[self._settled :])}
-        lost = [key for key in islice(self._sent, self._settled_sent, None) if key not in alive]
-        for key in lost:
+        removed_keys = [key for key in islice(self._sent, self._settled_sent, None) if key not in alive]
+        for key in removed_keys:
             del self._sent[key]
-        return [(key, None) for key in lost]
+        return [(key, None) for key in removed_keys]
 
     def _changed(self) -> Iterator[tuple[int, Change]]:
         blocks = self.transcript.blocks
         for block, within, path in _walk(blocks[self._settled :]):
-            sent = self._sent.setdefault(block.key, _Sent(block, within, path))
-            if sent.version != block.version:
-                sent.version = block.version
-                yield from ((block.key, change) for change in self._changes(sent))
+            record = self._sent.setdefault(block.key, _Sent(block, within, path))
+            if record.version != block.version:
+                record.version = block.version
+                yield from ((block.key, change) for change in self._changes(record))
         if self.transcript.running is None:
             self._settled, self._settled_sent = len(blocks), len(self._sent)
 
-    def _changes(self, sent: _Sent) -> Iterator[Change]:
-        if sent.since is None and isinstance(sent.block, ToolCard) and sent.block.state == "running":
-            place = (*sent.path, sent.block.call.id if sent.block.call else "")
-            sent.since = self._turn.calls.get(place, self._turn.latest)
-        now: Mapping[str, object] = sent.block.render(JsonRenderer(sent.since, sent.whole))
-        if sent.within is not None:
-            now = {**now, "within": sent.within}
-        changed = {name: value for name, value in now.items() if name not in sent.fields or sent.fields[name] != value}
-        grown = _grown(sent)
-        if grown is None:
-            changed["text"] = sent.words.text
-        sent.fields = now
-        if changed:
-            yield changed
-        if grown:
-            yield grown
+    def _changes(self, record: _Sent) -> Iterator[Change]:
+        if record.since is None and isinstance(record.block, ToolCard) and record.block.state == "running":
+            place = (*record.path, record.block.call.id if record.block.call else "")
+            record.since = self._turn.calls.get(place, self._turn.latest)
+        now: Mapping[str, object] = record.block.render(JsonRenderer(record.since, record.whole))
+        if record.within is not None:
+            now = {**now, "within": record.within}
+        new_fields = {
+            name: value for name, value in now.items() if name not in record.fields or record.fields[name] != value
+        }
+        growth = _grown(record)
+        if growth is None:
+            new_fields["text"] = record.words.text
+        record.fields = now
+        if new_fields:
+            yield new_fields
+        if growth:
+            yield growth
 
     def _changed_state(self) -> dict[str, Any]:
         now = self._state | {"running": self._running()}
-        changed = {name: value for name, value in now.items() if name not in self._told or self._told[name] != value}
+        changes = {name: value for name, value in now.items() if name not in self._told or self._told[name] != value}
         self._told = now
-        return changed
+        return changes
 
     def _running(self) -> Running | None:
-        """Return what is shown of the turn under way: its figures, what it does, and since when."""
+        """Return what is shown of the turn under way: its figures, what it does, since when. Without a turn: None."""
         running = self.transcript.running
         if running is None:
             return None
@@ -268,25 +273,25 @@ class Feed:
 def _walk(
     blocks: Iterable[Block], within: int | None = None, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[Block, int | None, tuple[str, ...]]]:
-    """Yield blocks, each with the key of the card that it stands inside and the calls of all cards around it."""
+    """Yield all blocks, also those inside cards, each with the key of the card and the ids of all calls around it."""
     for block in blocks:
         yield block, within, path
         if isinstance(block, ToolCard) and block.inside is not None and block.call is not None:
             yield from _walk(block.inside.blocks, block.key, (*path, block.call.id))
 
 
-def _grown(sent: _Sent) -> str | None:
-    """Return by how much the text of a block grew, or None if the text changed otherwise."""
-    if not isinstance(sent.block, GrowingBlock):
+def _grown(record: _Sent) -> str | None:
+    """Return the text that was added to a block, or None if its text changed in another way."""
+    if not isinstance(record.block, GrowingBlock):
         return ""
-    if sent.block.open:
-        return sent.words.grow(sent.block.text)
-    return sent.words.finish(sent.block.text)
+    if record.block.open:
+        return record.words.grow(record.block.text)
+    return record.words.finish(record.block.text)
 
 
-def _whole(sent: _Sent) -> BlockFields:
-    text = {"text": sent.words.text} if sent.words.text else {}
-    return cast("BlockFields", {**sent.fields, **text})
+def _whole(record: _Sent) -> BlockFields:
+    text = {"text": record.words.text} if record.words.text else {}
+    return cast("BlockFields", {**record.fields, **text})
 
 
 def pieces(message: Message, number: int) -> Iterator[Message]:

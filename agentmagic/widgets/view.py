@@ -1,4 +1,4 @@
-"""The widget that shows a session in a page, as a turn in a cell or as the chat panel."""
+"""The widget that shows a session in a page: a turn in a cell, or the chat panel."""
 
 import asyncio
 import threading
@@ -28,69 +28,69 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).parent / "static"
 
 FRAME = 0.085
-"""Seconds between two frames; with shorter ones the frames would weigh more than the text in them."""
+"""Seconds between two frames. With more frequent frames, their overhead would exceed the text in them."""
 
 AGAIN = 1.0
-"""Seconds in which a hello that is said again is not answered again: the answer is on its way."""
+"""Seconds in which a repeated hello is not answered, because the first answer is still on its way."""
 
 PATIENCE = 5.0
-"""Seconds in which the hello of a page should reach a running cell; the first time, the page fetches the library."""
+"""Seconds to wait for the hello of a page while a cell runs. The first time, the page also fetches the library."""
 
 HASTE = 0.5
-"""The same, if the last page did not reach the kernel in time."""
+"""Seconds to wait for the hello of a page if the last page did not say it in time."""
 
 ANSWER = 2.0
-"""Seconds in which a page that is open answers the question whether it is there."""
+"""Seconds in which an open page answers the question whether a page is open."""
 
 KEPT = 20
-"""Views of turns that are over and can still be drawn; pages show the static output of older ones."""
+"""Finished views that can still be drawn; of older views, pages show the static output."""
 
 Home = Literal["cell", "panel"]
 
 
 class Listener(Protocol):
-    """Carries out what the user does in a view."""
+    """Carries out the user's actions in a view."""
 
     def act(self, action: "Action") -> None:
-        """Carry out an action, in any thread: that of the front end's message.
+        """Carry out an action. Called in the thread that received the front end's message, which can be any thread.
 
-        A UsageError is shown to the person in the view.
+        The view shows a UsageError to the user.
         """
         ...
 
 
 class _Widget(AnyWidget):
-    """A widget whose messages arrive while a cell runs, and on a page that is slow to load it."""
+    """A widget that receives messages while a cell runs, also on a page that is slow to load it."""
 
-    # By this the page finds the connection, which anywidget does not hand out: see `hear` in js/src/index.js.
+    # By this id the page finds the connection, which anywidget does not expose: see `hear` in js/src/index.js.
     id = Unicode().tag(sync=True)
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **traits: Any) -> None:
         own = uuid.uuid4().hex
-        super().__init__(model_id=own, id=own, **given)
-        # ipywidgets gives each widget a second one, its layout.
+        super().__init__(model_id=own, id=own, **traits)
+        # ipywidgets gives each widget a layout, which is a second widget with a comm.
         for each in (self, cast("Any", self).layout):
             take_messages_anywhere(each.comm)
 
 
 class Library(_Widget):
-    """The code and the style sheet of all views of a kernel; a page loads them once, not once a cell."""
+    """The JavaScript and the style sheet of all views of a kernel. A page loads them once, not once for each cell."""
 
     _esm = (STATIC / "view.js").read_text(encoding="utf-8")
     sheet = Unicode((STATIC / "view.css").read_text(encoding="utf-8")).tag(sync=True)
     name = Unicode().tag(sync=True)
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **traits: Any) -> None:
         self._here = threading.Event()
         self._asking = threading.Lock()
-        super().__init__(**given)
+        super().__init__(**traits)
         cast("Any", self).on_msg(self._hear)
 
     def _hear(self, *_: object) -> None:
         self._here.set()
 
     def has_page(self, seconds: float) -> bool:
-        """Ask all pages whether one is open, and wait for the first answer; in any thread but the engine's."""
+        """Ask all pages whether one is open, and wait for the first answer. Do not call this in the engine's thread."""
         with self._asking:
             self._here.clear()
             cast("Any", self).send({"type": "there"})
@@ -98,16 +98,16 @@ class Library(_Widget):
 
 
 class View(_Widget):
-    """Shows a session's blocks as they come, and hands on what a person does there.
+    """Shows a session's blocks as they come, and passes the user's actions to a listener.
 
-    `home` is "cell" for one turn without an input, or "panel". It is drawn wherever `place` is shown, by any
-    number of pages; `name` is that of an earlier view whose places it takes over. `transcript` has what it shows,
-    and is read for the static HTML beside it. Events are fed on the engine, in the context of the cell that shows
-    the view. Nothing is sent before a page has said hello: `mounted` is set by then, and tells that clicks reach
+    `home` is "cell" for one turn without an input box, or "panel". The view is drawn wherever `place` is shown, by any
+    number of pages; `name` is the name of an earlier view whose places it takes over. `transcript` holds the blocks,
+    and is also read for the static HTML beside the view. Events are fed on the engine, in the context of the cell that
+    shows the view. Nothing is sent before a page has said hello. Then `mounted` is set, which means that clicks reach
     this kernel even while a cell runs.
     """
 
-    # The library may come before or after; both ends are in js/src/index.js.
+    # The library may load before or after a view; js/src/index.js reads this queue in both cases.
     _esm = """
     export default {
       initialize({ model }) {
@@ -143,60 +143,63 @@ class View(_Widget):
 
     @property
     def place(self) -> dict[str, str]:
-        """The output in which pages draw the view; without a kernel it shows nothing."""
+        """The output that marks where pages draw the view; without a kernel it shows nothing."""
         return {"text/html": f'<agentmagic-view view="{self.name}"></agentmagic-view>', "text/plain": ""}
 
     def aside(self, page: Markup) -> Markup:
-        """Return HTML that a page hides if it draws the view."""
+        """Wrap HTML so that a page hides it while the page draws the view."""
         return Markup('<agentmagic-static of="{}">{}</agentmagic-static>').format(self.name, page)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, str]]:
         return self.place, {}
 
     async def takes_clicks(self) -> bool:
-        """Whether a page takes clicks while a cell runs; waits for its hello, for `patience` seconds at most."""
-        left = max(0.0, self._made + View.patience - time.monotonic())
-        if await engine().in_pool(lambda: self.mounted.wait(left)):
+        """Wait for the hello of a page, for `patience` seconds at most.
+
+        Return whether a page takes clicks while a cell runs.
+        """
+        remaining = max(0.0, self._made + View.patience - time.monotonic())
+        if await engine().in_pool(lambda: self.mounted.wait(remaining)):
             return True
         View.patience = HASTE
         return False
 
     def feed(self, event: Event | MapProgress) -> None:
-        """Take the next event; pages see it with the next frame."""
+        """Add the next event; pages see it with the next frame."""
         self._feed.feed(event)
         self._soon()
 
     def tell(self, state: State) -> None:
-        """Change what is shown around the blocks; from any thread."""
+        """Change what is shown around the blocks. Thread-safe."""
         self._feed.tell(state)
         engine().loop.call_soon_threadsafe(self._soon)
 
     def replace(self, events: Iterable[Event], running: Iterable[tuple[Event, float]] = ()) -> None:
-        """Show another history, and the turn under way, each event with its time; from any thread."""
+        """Show another history, and the turn under way, each event with its time. Thread-safe."""
         self._feed.replace(events, running)
         engine().loop.call_soon_threadsafe(self._soon)
 
     def complain(self, problem: str, unsent: str = "") -> None:
-        """Say what could not be done, and give back the prompt that was not sent because of it; from any thread."""
-        found: Problem = {"problem": problem}
+        """Show a problem, and put the prompt that was not sent because of it into the input box again. Thread-safe."""
+        message: Problem = {"problem": problem}
         if unsent:
-            found["unsent"] = unsent
-        self._deliver(lambda: [found])
+            message["unsent"] = unsent
+        self._deliver(lambda: [message])
 
     def give_back(self, unsent: str) -> None:
-        """Give back what was typed and is not sent; from any thread."""
+        """Put a typed text that was not sent into the input box again. Thread-safe."""
         self._deliver(lambda: [{"unsent": unsent}])
 
-    def say(self, words: str) -> None:
-        """Say what was done, if nothing else shows it; from any thread."""
-        self._deliver(lambda: [{"said": words}])
+    def say(self, message: str) -> None:
+        """Show a message about what was done, if nothing else shows it. Thread-safe."""
+        self._deliver(lambda: [{"said": message}])
 
-    def show_inspection(self, found: InspectionPage) -> None:
-        """Send what a turn sent and received, once, to the pages that asked for it; from any thread."""
-        self._deliver(lambda: [{"inspection": found}])
+    def show_inspection(self, inspection: InspectionPage) -> None:
+        """Send the inspection of a turn, once, to the pages that asked for it. Thread-safe."""
+        self._deliver(lambda: [{"inspection": inspection}])
 
     def flush(self) -> None:
-        """Send what has changed now, rather than with the next frame; from any thread."""
+        """Send all changes now rather than with the next frame. Thread-safe."""
         self._waiting = False
         if self.mounted.is_set():
             self._deliver(lambda: filter(None, [self._feed.frame()]))
@@ -207,7 +210,7 @@ class View(_Widget):
             asyncio.get_running_loop().call_later(FRAME, self.flush)
 
     def _deliver(self, take: Callable[[], Iterable[Message]]) -> None:
-        """Send messages in the order in which they were numbered."""
+        """Send the messages that `take` returns, in the order in which they are numbered."""
         with self._sending:
             for message in take():
                 self._messages += 1
@@ -229,7 +232,10 @@ class View(_Widget):
                 self._act(content)
 
     def _is_on_its_way(self, name: str, seen: int) -> bool:
-        """Whether this hello was answered just now; a page repeats it, and all of them may have waited for a cell."""
+        """Return whether the same hello was answered just now.
+
+        A page repeats its hello, and all of the repeats may have waited for a cell to end.
+        """
         before, now = self._answered, time.monotonic()
         if before[:2] == (name, seen) and now - before[2] < AGAIN:
             return True
@@ -249,8 +255,8 @@ _kept: deque[View] = deque()
 
 
 def keep(view: View) -> None:
-    """Let a view that is over be drawn on, until `KEPT` others are over too."""
-    if view in _kept:  # its turn was tried again
+    """Keep a finished view drawable until `KEPT` other views are finished too."""
+    if view in _kept:  # the turn of this view was run again
         _kept.remove(view)
     _kept.append(view)
     while len(_kept) > KEPT:
@@ -258,16 +264,16 @@ def keep(view: View) -> None:
 
 
 def has_page(seconds: float = ANSWER) -> bool:
-    """Return whether a page that draws views of this kernel is open now; in any thread but the engine's.
+    """Return whether a page that draws this kernel's views is open now. Do not call this in the engine's thread.
 
-    A page answers also while a cell runs, from ipykernel 7.0 on.
+    With ipykernel 7.0 or newer, a page answers also while a cell runs.
     """
     return _library().has_page(seconds)
 
 
 @cache
 def _library() -> Library:
-    """Return the library of this kernel."""
+    """Return the library of this kernel, creating it at the first call."""
     library = Library(name=uuid.uuid4().hex)
     answer_pages_anytime(getattr(library.comm, "kernel", None))
     return library

@@ -1,6 +1,6 @@
-"""What views are sent: the types of the messages that `sync` makes.
+"""The types of the messages that `sync` sends to views.
 
-The page's own types are made from these: `python -m tests.widgets.page_types`.
+The TypeScript types of the page are generated from them: `python -m tests.widgets.page_types`.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from agentmagic.display.block_json import BlockFields
 class ServerRow(TypedDict):
     """A row of the servers tab.
 
-    A tool has its name, whether the model is offered it, whether it runs without asking, its description and its
+    Each tool has its name, whether it is offered to the model, whether it runs without asking, its description, and its
     arguments.
     """
 
@@ -24,7 +24,7 @@ class ServerRow(TypedDict):
 
 
 class ConversationRow(TypedDict):
-    """A session of the notebook, or a conversation that is saved beside it."""
+    """A session of the notebook, or a conversation that is saved beside the notebook."""
 
     name: str
     about: str
@@ -32,7 +32,7 @@ class ConversationRow(TypedDict):
 
 
 class Running(TypedDict):
-    """The turn under way: its figures, when it began, what it does and since when, in seconds since 1970."""
+    """The turn under way: its figures, when it began, what it does and since when. Times are in seconds since 1970."""
 
     figures: list[str]
     since: float
@@ -40,7 +40,7 @@ class Running(TypedDict):
 
 
 class BarRow(TypedDict):
-    """A step or a call on the timeline, in shares of the whole."""
+    """A step or a call on the timeline; `start` and `share` are fractions of the whole timeline."""
 
     name: str
     depth: int
@@ -51,7 +51,7 @@ class BarRow(TypedDict):
 
 
 class RequestPage(TypedDict):
-    """A request and its answer: estimated tokens by part, what the provider counted, and both as text."""
+    """A request and its response: estimated tokens by part, the provider's own count, and both bodies as text."""
 
     title: str
     tokens: Mapping[str, int]
@@ -63,7 +63,7 @@ class RequestPage(TypedDict):
 
 
 class InspectionPage(TypedDict):
-    """What a turn sent and received; `turn` counts from 1 and is 0 if there is none."""
+    """What a turn sent and received; `turn` counts from 1, and is 0 if the turn does not exist."""
 
     turn: int
     turns: int
@@ -76,12 +76,12 @@ class InspectionPage(TypedDict):
 
 
 class SetupCard(TypedDict):
-    """What a user without a key can choose, and why it is asked.
+    """The choices of a user without an API key; `why` says why the user is asked.
 
-    `local` is a sentence about the local model, and `install` the command that installs its package, "" if it is there.
-    `providers` are those that take a key: name, what it is, the variable of the key, and how a key begins. `keyring`
-    says why the system's keyring can keep no key, "" if it can. `servers` are those found on this machine with their
-    models, None while they are looked for. `fixed` says that no other model can be chosen.
+    `local` is a sentence about the local model, and `install` the command that installs its package, "" if it is
+    installed. `providers` are those that accept a key: name, description, the environment variable of the key, and how
+    a key begins. `keyring` says why the system's keyring cannot store a key, "" if it can. `servers` are those found on
+    this machine with their models, None while the search runs. `fixed` says that no other model can be chosen.
     """
 
     why: str
@@ -94,18 +94,18 @@ class SetupCard(TypedDict):
 
 
 class State(TypedDict, total=False):
-    """What a view shows around the blocks; what is not told is not shown.
+    """What a view shows around the blocks; a field that is missing is not shown.
 
-    `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says
-    why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns
-    can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns.
-    `offered` is a saved conversation to go on with.
-    `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words.
-    `names` complete `@`, `commands` and `prompts` complete `/`, each with what it is; `chats` are the
-    conversations, once the page has asked for them. `setup` is the card that a turn without a key waits for.
-    `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. `context`
-    is about how many tokens the next request takes beside its prompt, `window` how many the model takes, 0 if that
-    is unknown. `web` tells which tools the provider carries out.
+    `actions` are the types of `agentmagic.widgets.page_messages` that work here; a view offers no others. `note` says
+    why something cannot be done by a click. `left` says how many tasks of a plan can be resumed. `cleared` is how many
+    turns can be restored. `running` is set by the feed. `welcome` and `examples` are shown in a conversation without
+    turns. `offered` is a saved conversation that can be continued. `level` is the permission level, "" if the agent's
+    permission is none of the `levels`, each of which has a description. `names` complete `@`, `commands` and `prompts`
+    complete `/`, each with a description; `chats` are the conversations, once the page has asked for them. `setup` is
+    the card that a turn without a key waits for. `attached` are the attachments of the next prompt, each with a
+    description. `large` enlarges the type for a projector. `context` is about how many tokens the next request has
+    without its prompt, and `window` how many tokens the model accepts, 0 if unknown. `web` says which tools the
+    provider carries out.
     """
 
     title: str
@@ -136,11 +136,11 @@ class State(TypedDict, total=False):
 
 
 Change = str | Mapping[str, object] | None
-"""Text that a block grew by, fields that changed, or None for a block that is gone."""
+"""Text to append to a block, fields that changed, or None for a block that was removed."""
 
 
 class Frame(TypedDict):
-    """What changed since the frame before."""
+    """What changed since the previous frame."""
 
     n: int
     ops: list[tuple[int, Change]]
@@ -148,7 +148,7 @@ class Frame(TypedDict):
 
 
 class ViewSnapshot(TypedDict):
-    """All that a view shows; `now` is the kernel's time, in seconds since 1970."""
+    """Everything that a view shows; `now` is the kernel's time, in seconds since 1970."""
 
     n: int
     view: str
@@ -158,14 +158,14 @@ class ViewSnapshot(TypedDict):
 
 
 class UpToDate(TypedDict):
-    """The answer to a view that has missed nothing."""
+    """The answer to a view that has missed no message."""
 
     n: int
     view: str
 
 
 class MessagePiece(TypedDict):
-    """A piece of a long message."""
+    """A piece of a message that is too long to be sent at once."""
 
     piece: int
     of: int
@@ -174,26 +174,26 @@ class MessagePiece(TypedDict):
 
 
 class Problem(TypedDict):
-    """What could not be done, and the prompt that was not sent for it."""
+    """A problem to show, and the prompt that was not sent because of it."""
 
     problem: str
     unsent: NotRequired[str]
 
 
 class Unsent(TypedDict):
-    """What was typed and is not sent after all."""
+    """A typed text that was not sent, to be put back into the input box."""
 
     unsent: str
 
 
 class Said(TypedDict):
-    """What was done, if nothing else shows it."""
+    """A message about what was done, if nothing else shows it."""
 
     said: str
 
 
 class Inspected(TypedDict):
-    """What a turn sent and received."""
+    """The inspection of a turn: what it sent and received."""
 
     inspection: InspectionPage
 
