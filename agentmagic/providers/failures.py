@@ -1,6 +1,6 @@
-"""The errors of all providers: what a server reports, or why it cannot be asked, as one of our errors with advice.
+"""Turns failures of all providers into agentmagic's errors: what happened, what the server says, what the user can do.
 
-`refused` reads which field of a request a server cannot take.
+`refused` finds the field of a request that a server does not accept.
 """
 
 import json
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
     import httpx2
 
 LONGEST_QUOTE = 500
-"""Characters of a server's own words that an error repeats."""
+"""The most characters of a server's message that an error quotes."""
 
 _PAGE = re.compile(r"<(!doctype html|html|head|title|meta|body|center|h1|div|p)\b", re.IGNORECASE)
-"""A tag with which an HTML page begins."""
+"""A tag at the beginning of an HTML page."""
 
 AGAIN = "Send the request again."
 
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
-"""OpenSSL's reasons for an answer that is not TLS."""
+"""OpenSSL's names for the error that a server's answer is not TLS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A failure as a server reports it; `code` is its code, or its type if it has no code.
+    """A failure as a server reports it; `code` is the server's error code, or its error type if there is no code.
 
-    `kind` is the error that it means, if the HTTP status does not tell. `used_up` says that a quota is used up, so that
-    no wait within a turn helps.
+    `kind` is the class of our error, if the HTTP status does not determine it. `retry_after` is in seconds. `used_up`
+    is True if a quota is used up, so that waiting within a turn does not help.
     """
 
     message: str
@@ -62,9 +62,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """The server and the model that errors name, and the variables with its keys and its base URL.
+    """The server and the model as errors name them, and the variables that hold the keys and the base URL.
 
-    `hint` is a further cause of an unknown model.
+    `hint` is a sentence with another possible cause of an unknown model.
     """
 
     who: str
@@ -75,9 +75,9 @@ class Vendor:
 
 
 def error_for(fault: Fault, vendor: Vendor) -> ProviderError:
-    """Return the error for a reported failure: what happened, what the server says, and what to do.
+    """Return the error for a failure that a server reports: what happened, what the server says, and what to do.
 
-    A failure that has neither a status nor a kind is StreamBroken.
+    The error is StreamBroken if the failure has neither a status nor a kind.
     """
     marked = fault.message.lstrip("\ufeff \t\r\n").startswith("<")
     page = marked and fault.status and _PAGE.search(fault.message[:LONGEST_QUOTE])
@@ -118,7 +118,10 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
 
 
 def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, str]:
-    """Explain an HTML page with a status of failure: no model's server sends one, so the key may well be right."""
+    """Return the error class, event and advice for an HTML error page.
+
+    A model's server does not send HTML, so something in between answered, and the key can be right.
+    """
     kind, _, advice = _explain(replace(fault, kind=None, used_up=False), vendor)
     if kind in (AuthenticationFailed, BadRequest):
         kind, advice = BadRequest, f"Log in to the network, or ask who runs it; check the base URL ({vendor.base_url})."
@@ -127,12 +130,12 @@ def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], st
 
 
 def broken(why: str) -> StreamBroken:
-    """Return the error for a response that broke off."""
+    """Return the error for a response that ended early; `why` is the reason as a clause or sentence."""
     return StreamBroken(redact(f"The answer broke off: {sentence(why)} {AGAIN}"))
 
 
 def cut_off(who: str, error: BaseException) -> StreamBroken:
-    """Return the error for a response of a server whose connection broke."""
+    """Return the error for a response whose connection broke."""
     proxy = None
     with suppress(AttributeError, RuntimeError):  # an error without a request
         proxy = proxy_for(str(cast("httpx2.HTTPError", error).request.url))
@@ -141,9 +144,9 @@ def cut_off(who: str, error: BaseException) -> StreamBroken:
 
 
 def no_answer(who: str, kind: str, variable: str, status: int | None = None, words: str = "") -> BadRequest:
-    """Return the error for a response of a wrong type: a login page of a proxy, or a wrong address.
+    """Return the error for a response of content type `kind`, which is not a stream of events.
 
-    `words` are the response itself, if it can be read.
+    The cause can be the login page of a proxy, or a wrong address. `words` is the text of the response, if readable.
     """
     says = f" It says: {sentence(words)}" if words else ""
     page = " A firewall, a proxy or the login page of a network may have answered." if "html" in kind else ""
@@ -152,23 +155,23 @@ def no_answer(who: str, kind: str, variable: str, status: int | None = None, wor
 
 
 def sentence(words: str) -> str:
-    """Return words of a server or a library as one quoted line with a full stop."""
+    """Return the message of a server or a library as `quoted` returns it, with a full stop at the end."""
     words = quoted(words) or "it gave no reason."
     return words if words.endswith((".", "!", "?")) else f"{words}."
 
 
 def quoted(words: object) -> str:
-    """Return a server's words on one line, shortened and with secrets blanked; empty for a value that is no text."""
+    """Return a server's message on one line, shortened and without secrets; "" for a value that is not a string."""
     if not isinstance(words, str):
         return ""
-    # Secrets first: the rest of a secret that was cut in two would not be recognized.
+    # Secrets are removed before the text is cut: half of a secret would not be recognized.
     return one_line(encodable(redact(words)), LONGEST_QUOTE)
 
 
 def usable_key(who: str, key: str | None, names: Sequence[str]) -> str:
-    """Return the key to send: `key`, or the one that is set under one of the names.
+    """Return the API key to send: `key`, or else the key that is set under one of the names.
 
-    Raises AuthenticationMissing, and AuthenticationFailed for a key that cannot be sent in a header.
+    Raises AuthenticationMissing without a key, and AuthenticationFailed for a key that cannot be sent in a header.
     """
     key = (key or require_key(who, names)).strip()
     if key.isascii() and key.isprintable():
@@ -180,8 +183,8 @@ def usable_key(who: str, key: str | None, names: Sequence[str]) -> str:
 
 
 def usable_url(url: str, variable: str, example: str) -> str:
-    """Return a base URL that requests can be sent to; `variable` is where the user sets it. Raises BadRequest."""
-    with suppress(ValueError):  # urlsplit: a port that is no number, half an IPv6 address
+    """Return `url` if requests can be sent to it, or else raise BadRequest; `variable` is where the user sets it."""
+    with suppress(ValueError):  # of urlsplit: the port is not a number, or the address is half an IPv6 address
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return url
@@ -189,9 +192,9 @@ def usable_url(url: str, variable: str, example: str) -> str:
 
 
 def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: str = "") -> Unavailable:
-    """Return the error for a server at `url` that could not be reached; `variable` is where the user sets that.
+    """Return the error for a server at `url` that could not be reached; `variable` is where the user sets the URL.
 
-    `hint` is a further advice.
+    `hint` is a sentence with further advice.
     """
     route = route_fault(error)
     proxy = route.proxy if route else ""
@@ -211,13 +214,13 @@ def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: 
     reason = quoted(str(cause)) or type(cause).__name__
     advice = f"Check the network, that the server runs, and the base URL ({variable}).{hint}"
     failure = Unavailable(redact(f"{who} cannot be reached ({reason}). {advice}"))
-    # A server on this machine that does not run will not run in some seconds either.
+    # A retry does not help if the server is on this machine and does not run.
     failure.retryable = not (is_loopback(url) and _refused(error))
     return failure
 
 
 def _refused(error: BaseException | None) -> bool:
-    """Return whether nothing listens at an address, or at every address of a name."""
+    """Return whether an error means that no server listens: the connection was refused at every address of the host."""
     while error is not None:
         if isinstance(error, ConnectionRefusedError):
             return True
@@ -228,7 +231,7 @@ def _refused(error: BaseException | None) -> bool:
 
 
 def certificate_fault(error: BaseException | None) -> str:
-    """Return what is wrong with a server's encryption if that made a connection fail, or else an empty text."""
+    """Return what is wrong with a server's encryption if that caused the error, or else ""."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted, {getattr(error, 'verify_message', error)}"
@@ -246,19 +249,25 @@ _NEEDED = frozenset(
     | {"functiondeclarations", "parameters", "parametersjsonschema", "inputschema", "schema", "jsonschema"}
     | {"properties", "required", "items", "description"}
     | {"googlesearch", "urlcontext", "toolcall", "toolresponse", "executablecode", "codeexecutionresult"}
-    | {"alloweddomains", "filters", "maxuses", "maxtoolcalls", "urlsources"}  # bounds, which are kept or not promised
+    | {
+        "alloweddomains",
+        "filters",
+        "maxuses",
+        "maxtoolcalls",
+        "urlsources",
+    }  # limits of hosted tools: they must not be dropped silently
 )
-"""Fields that no request is sent without, as `_bare` writes them."""
+"""Fields that are never left out of a request, in the spelling of `_bare`."""
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
-"""Two names of one field: a server that refuses one and names the other gets that."""
+"""Two names of one field. If a server refuses one and names the other, the value is sent under the other name."""
 
 _SAYS = ("message", "msg", "detail", "details", "error", "errors", "type", "code", "reason", "description", "raw")
 _SAYS_MORE = ("metadata", "fieldViolations", "error_message", "external_model_message")
-"""The fields of an error with the server's words. Others may repeat the request, and with it any words."""
+"""The fields of an error that hold the server's own message. Other fields can repeat text from the request."""
 
 _LONGEST_REFUSAL = 8_000
-"""Characters of an error that are searched for the name of a field."""
+"""The most characters of an error that are searched for the name of a field."""
 
 _REFUSES = re.compile(
     r"un(?:recogni[sz]ed|supported|known|expected|permitted)|extra(?:neous|_forbidden)|deprecated|cannot find field"
@@ -279,11 +288,11 @@ _REFUSES_PATTERN = re.compile(
 _OTHER_NAMES = re.compile(
     r"\b(?:expected|did you mean|instead|(?:valid|allowed|supported) \w+ (?:are|include))\b", re.IGNORECASE
 )
-"""Words behind which a refusal names fields that the server does take."""
+"""Words in a refusal after which the server names fields that it accepts."""
 
 _QUOTED = re.compile(r"(?<!\w)(['\"`])((?:(?!\1)[^\n]){0,500})\1(?!\w)")
 _NO_FIELD = re.compile(r"context=\([^)]*\)|\b(?:function|tool)\s+['\"`]?[\w.-]+['\"`]?", re.IGNORECASE)
-"""The names of a property and of a tool."""
+"""The places in an error where a quoted name is the name of a property or of a tool, not of a field."""
 _WORD = re.compile(r"[\w$-]+")
 _NAMED = re.compile(r"[\w$-]+(?:\.[\w$-]+|\[[\w$-]*\])*")
 _LED = re.compile(
@@ -295,14 +304,14 @@ _REPEATED_ERROR = re.compile(
     r"(?:['\"]type['\"]: ?['\"]([\w.]+)['\"], ?)?"
     r"['\"]loc['\"]: ?[(\[]([^)\]]*)[)\]](?:, ?['\"]msg['\"]: ?['\"]([^'\"]*))?"
 )
-"""An error of pydantic in the text of another error, in Python or JSON."""
+"""An error of pydantic that is quoted in the text of another error, in Python or JSON syntax."""
 
 
 def refused(said: object, body: Json) -> tuple[str, str]:
-    """Return which field of a request a server's error refuses, and the field that it names in its place, if any.
+    """Return the field of a request that a server's error refuses, and the field to use in its place ("" for none).
 
-    `said` is the error, any JSON. A field is "body." and its path, or "tools." or "messages." and its name. Both are
-    empty if no field is refused that the request has and can be sent without.
+    `said` is the error, as any JSON. A field is written as "body." and its path, or as "tools." or "messages." and its
+    name. Both are "" if the error refuses no field that the request has and can be sent without.
     """
     known = [place for place in dict.fromkeys(fields_of(body)) if _can_go(place, body)]
     text = "\n".join(islice(_words_of(said), 100))[:_LONGEST_REFUSAL]
@@ -318,7 +327,7 @@ def refused(said: object, body: Json) -> tuple[str, str]:
 
 
 def mend_of(field: str, other: str) -> str:
-    """Return the notice that a field which `refused` found is left out."""
+    """Return the notice for the user that a field found by `refused` is left out, or replaced by `other`."""
     place, _, path = field.partition(".")
     where = f" of the {place}" if place in ("messages", "tools") else ""
     how = f"with `{other}` in its place" if other else "without it"
@@ -326,13 +335,14 @@ def mend_of(field: str, other: str) -> str:
 
 
 def _can_go(field: str, body: Json) -> bool:
-    """Return whether a request can be sent without a field; Gemini alone knows which result belongs to a call."""
+    """Return whether a request can be sent without a field."""
+    # The id of a call is needed to match its result, except by Gemini, whose requests have `contents`.
     name = _bare(field.rpartition(".")[2])
     return name not in _NEEDED or (name == "id" and field.startswith("messages") and "contents" in body)
 
 
 def _words_of(said: object, depth: int = 8) -> Iterator[str]:
-    """Yield the lines of what a server says in an error, without what it repeats of the request."""
+    """Yield the lines of a server's own message in an error, without text that it repeats from the request."""
     if isinstance(said, str):
         said = said[:_LONGEST_REFUSAL]
         with suppress(ValueError, RecursionError):
@@ -357,12 +367,14 @@ def _words_of(said: object, depth: int = 8) -> Iterator[str]:
 
 
 def _named_in(line: str, known: Sequence[str]) -> Iterator[str]:
-    """Yield the fields among `known` that a line names, in its order."""
+    """Yield the fields among `known` that a line of an error names, in the order in which they appear in the line."""
     named = [(found, _WORD.findall(found[0])) for found in _NAMED.finditer(line)]
     paths = [(found, [one for one in parts if not one.isdigit()]) for found, parts in named]
     roots = [_root(parts) for _, parts in paths]
     for found, parts in paths:
-        if not parts or (len(parts) > 1 and parts[-2] in MAPS_OF_SCHEMAS):  # a property of that name
+        if not parts or (
+            len(parts) > 1 and parts[-2] in MAPS_OF_SCHEMAS
+        ):  # the name of a property in a schema, not of a field
             continue
         before, after = line[: found.start()], line[found.end() :]
         is_name = re.search(r"[_$]|[a-z][A-Z]", parts[-1]) or len(parts) > 1 or _LED.search(before[-40:])
@@ -377,15 +389,15 @@ def _named_in(line: str, known: Sequence[str]) -> Iterator[str]:
 
 
 def _root(parts: Sequence[str]) -> str:
-    """Return "messages" or "tools" for a path that begins there."""
+    """Return "messages" or "tools" if a path leads into them, or else ""."""
     at = parts[:1] == ["body"]
     return PLACES.get(parts[at], "") if len(parts) > at + 1 else ""
 
 
 def _is_alias(named: str, field: str) -> bool:
-    return _bare(named) == _bare(field) or (named, field) == ("thinking", "think")  # Ollama's words for it
+    return _bare(named) == _bare(field) or (named, field) == ("thinking", "think")  # Ollama's two names for one field
 
 
 def _bare(name: str) -> str:
-    """Return a name without what differs between the ways to write it: max_tokens, maxTokens."""
+    """Return a name in lower case without separators, so that max_tokens and maxTokens are equal."""
     return name.replace("_", "").replace("-", "").lower()
