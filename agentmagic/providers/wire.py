@@ -133,7 +133,7 @@ def clean(value: Any, depth: int = DEEPEST) -> Any:
 
 
 def kept(data: Any) -> Any:
-    """Return a provider's JSON, cleaned so that it can be saved and sent back. Raises StreamBroken if nested too deep."""
+    """Return a provider's JSON, cleaned for saving and sending back. Raises StreamBroken if it is nested too deep."""
     try:
         return clean(data)
     except ValueError as error:

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 _PATH = "/v1/messages/batches"
 _BETA = b'"block_binding":'
-"""A field of requests that are a beta; within a text its quotes are escaped."""
+"""A field that only requests with the beta have. The text of a message cannot contain it: its quotes are escaped."""
 _FATES = {"expired": EXPIRED, "canceled": CANCELED}
 
 
 class AnthropicBatches(RemoteBatches):
-    """The message batches of a model; `send` is its `open`."""
+    """The message batches of a model; `send` is the model's method `open`."""
 
-    # https://platform.claude.com/docs/en/build-with-claude/batch-processing#batch-limitations: 256 MB, with the frame.
+    # https://platform.claude.com/docs/en/build-with-claude/batch-processing#batch-limitations: 256 MB with the frame
     limits = BatchLimits(100_000, 256_000_000 - 100)
     frame = (b'{"requests":[', b",", b"]}")
 
@@ -43,7 +43,7 @@ class AnthropicBatches(RemoteBatches):
         self._send = send
 
     def line(self, key: str, request: Request) -> bytes:
-        """Return a request as it is written into a batch."""
+        """Return a request in the form in which it is written into a batch."""
         params = {name: value for name, value in self._remote.body(request).items() if name != "stream"}
         return write_body({"custom_id": key, "params": params})
 
@@ -68,7 +68,7 @@ class AnthropicBatches(RemoteBatches):
         return BatchState(word, word == "ended", waiting + finished + sum(failed), finished, sum(failed))
 
     def _files(self, batch: Json) -> tuple[object, ...]:
-        # Not `results_url`: the key would go wherever it leads.
+        # Not `results_url`, because the API key would be sent to whatever server that URL names.
         return (batch.get("id"),)
 
     def _result(self, line: Json) -> tuple[object, Callable[[], BatchAnswer]]:

@@ -1,4 +1,4 @@
-"""Reads the parts of what Google's servers do within an answer: searches, pages, programs, and what the answer cites.
+"""Reads the parts for the work of Google's servers in an answer: searches, pages, programs, and citations.
 
 https://ai.google.dev/api/generate-content#GroundingMetadata and, under https://ai.google.dev/gemini-api/docs, the pages
 google-search, url-context, tool-combination and code-execution.
@@ -21,9 +21,9 @@ _MOST_QUERIES = 50
 
 
 class ServerParts:
-    """Turns the parts of one response into calls of Google's servers and their results, and counts the searches.
+    """Turns parts of one response into hosted calls and results, which Google's servers ran, and counts the searches.
 
-    A result without an id belongs to the latest call.
+    A result without an id belongs to the latest call. `called` is True once a call was found.
     """
 
     def __init__(self, provider: str, mint: Callable[[], str]) -> None:
@@ -35,7 +35,7 @@ class ServerParts:
         self.called = False
 
     def parts(self, part: Json) -> tuple[HostedCall | HostedResult, ...]:
-        """Return the parts for one that holds more than text and is no call of ours."""
+        """Return the parts for a part of Gemini's that is neither plain text nor a call of one of our tools."""
         data = ProviderData(self._provider, part)
         if call := object_of(part.get("toolCall")):
             kind, arguments = text_of(call.get("toolType")), object_of(call.get("args"))
@@ -52,7 +52,7 @@ class ServerParts:
         return self._lone(part, data)
 
     def searches(self) -> int:
-        """Return the searches that are billed: each query, once."""
+        """Return the number of searches that are billed: the number of different queries."""
         return len(self._queries)
 
     def _begin(self, call_id: object, name: str, arguments: Json, data: ProviderData) -> HostedCall:
@@ -75,7 +75,7 @@ class ServerParts:
 
     @staticmethod
     def _found(response: Json, call: HostedCall | None) -> tuple[Content, ...]:
-        """Return what a tool found; of a search only Google's suggestions are told here, as HTML."""
+        """Return the content of a tool's result. For a search it has no pages, so it becomes links to Google's search."""
         found = object_of(response.get("response"))
         match text_of(response.get("toolType")):
             case "GOOGLE_SEARCH_WEB":
@@ -86,7 +86,7 @@ class ServerParts:
                 return hosted.words(found)
 
     def _lone(self, part: Json, data: ProviderData) -> tuple[HostedCall | HostedResult, ...]:
-        """Return the parts for an image, of a program or of the model, and for a part of another kind."""
+        """Return a call and a result for an image, or for a part of an unknown kind."""
         if blob := object_of(part.get("inlineData")):
             content: tuple[Content, ...] = (hosted.image(blob.get("data"), blob.get("mimeType")),)
             name = "image"
@@ -100,7 +100,7 @@ class ServerParts:
 def of_metadata(
     grounding: Json, urls: Json, provider: str, mint: Callable[[], str]
 ) -> Iterator[HostedCall | HostedResult]:
-    """Yield the calls that only the data beside an answer tells of; none of it goes back to Google."""
+    """Yield calls and results for searches and pages that are only in an answer's metadata; none is sent back."""
     data = ProviderData(provider, {})
     if queries := _queries(grounding.get("webSearchQueries")):
         call = HostedCall(mint(), SEARCH, {"queries": queries}, HOST, data)
@@ -113,12 +113,12 @@ def of_metadata(
 
 
 def queries_of(grounding: Json) -> int:
-    """Return how many searches an answer rests on."""
+    """Return the number of different search queries behind an answer."""
     return len(set(_queries(grounding.get("webSearchQueries"))))
 
 
 def citations(text: str, grounding: Json) -> Iterator[Citation]:
-    """Yield the citations of an answer; its places count bytes of all its words."""
+    """Yield the citations of an answer. Google's positions count UTF-8 bytes over the whole text of the answer."""
     chunks, raw, known = _chunks(grounding), text.encode(errors="replace"), 0
     for support in objects_of(grounding.get("groundingSupports")):
         span = _span(text, raw, object_of(support.get("segment")))
@@ -131,7 +131,7 @@ def citations(text: str, grounding: Json) -> Iterator[Citation]:
 
 
 def _span(text: str, raw: bytes, segment: Json) -> tuple[object, object]:
-    """Return the characters of a segment; its own words count where its bytes lead elsewhere."""
+    """Return the start and end of a segment in characters. If its bytes do not match its text, the text is searched."""
     start, end, said = (
         number_of(segment.get("startIndex")) or 0,
         number_of(segment.get("endIndex")),
@@ -150,12 +150,12 @@ def _chunks(grounding: Json) -> list[Json]:
 
 
 def _web(chunk: Json) -> Json:
-    """Return the page, file or place that a chunk is of."""
+    """Return the page, file or place that a chunk describes, or {}."""
     return next((one for one in map(object_of, chunk.values()) if one), dict[str, Any]())
 
 
 def _queries(queries: object) -> list[str]:
-    """Return the queries of a search; some are empty."""
+    """Return the queries of a search without duplicates and empty queries."""
     return list(dict.fromkeys(line for one in _listed(queries) if (line := hosted.title_of(one))))[:_MOST_QUERIES]
 
 
@@ -164,12 +164,12 @@ def _listed(value: object) -> Sequence[object]:
 
 
 def _suggestions(queries: Iterable[str]) -> Iterator[Content]:
-    """Yield the searches at Google, which Google wants shown beside the answer."""
+    """Yield links to the same searches at Google. Google requires that they are shown with the answer."""
     return (hosted.page(f"https://www.google.com/search?q={quote_plus(query)}", query) for query in queries)
 
 
 def _fetched(entries: object) -> tuple[Content, ...]:
-    """Return the pages that were fetched, with why not if one was not."""
+    """Return the pages that were fetched; a page that could not be read has the reason as its text."""
     return hosted.pages(map(_fetched_page, objects_of(entries)))
 
 
