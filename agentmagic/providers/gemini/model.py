@@ -155,8 +155,8 @@ class _GeminiClient:
         from google.genai import Client, types
 
         self._http = http_client(_sender())
-        # An empty TLS context for the three other clients that the SDK makes and that we never use: loading
-        # certificates for them would take time.
+        # An empty TLS context, which trusts no server and reads no files, for the three other clients that the SDK
+        # makes and that are never used.
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         options = types.HttpOptions(
             base_url=access.url,
@@ -272,7 +272,7 @@ def _vertex_url() -> str:
 
 
 def _vertex_project() -> str | None:
-    """Return the project for Vertex AI, or None to use the Gemini API. Raises AuthenticationFailed without a project."""
+    """Return the project for Vertex AI, or None to use the Gemini API. Raises AuthenticationFailed if it is not set."""
     if not _uses_vertex():
         return None
     if project := settings.variable("GOOGLE_CLOUD_PROJECT"):

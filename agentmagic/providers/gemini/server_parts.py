@@ -75,7 +75,7 @@ class ServerParts:
 
     @staticmethod
     def _found(response: Json, call: HostedCall | None) -> tuple[Content, ...]:
-        """Return the content of a tool's result. For a search it has no pages, so it becomes links to Google's search."""
+        """Return the content of a tool's result. That of a search has no pages, so it becomes links to the search."""
         found = object_of(response.get("response"))
         match text_of(response.get("toolType")):
             case "GOOGLE_SEARCH_WEB":

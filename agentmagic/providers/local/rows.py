@@ -1,4 +1,4 @@
-"""Writes tables for the small model: in few tokens, and the values of a record beside their names."""
+"""Rewrites tables and records for the small model: in few tokens, and with each value next to its name."""
 
 import json
 import re
@@ -12,10 +12,10 @@ _RECORDS = re.compile(r"\[\s*\{")
 
 
 def in_rows(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return a text with its first list of JSON records as numbered rows, and a label for each row.
+    """Return a text in which the first list of JSON records is written as numbered rows, and a label for each row.
 
-    The label is the first text in the row, or else its first value. If one cannot be printed there are none, because a
-    grammar cannot hold it.
+    The label is the first text in the row, or else the first value. If a label has unprintable characters, which a
+    grammar cannot contain, the labels are empty.
     """
     start = _RECORDS.search(text)
     if start is None:
@@ -39,7 +39,7 @@ def _label(record: Mapping[str, Any]) -> str:
 
 
 def row_grammar(labels: Sequence[str]) -> str:
-    """Return the grammar (GBNF) of an answer from rows: a list of the first rows, or all, in their order."""
+    """Return the grammar (GBNF) for an answer that lists the first rows, or all rows, in their original order."""
     rest = ""
     for number, label in reversed(list(enumerate(labels, 1))):
         line = json.dumps(f"{number}. {label}", ensure_ascii=False)
@@ -60,7 +60,7 @@ def _row(record: Mapping[str, Any]) -> str:
 
 
 def compact(text: str) -> str:
-    """Return a text whose Markdown tables are rows of values with commas between: half as many tokens."""
+    """Return a text in which Markdown tables become rows of comma-separated values, with half as many tokens."""
     return _TABLE_ROW.sub(_compact_row, text)
 
 
