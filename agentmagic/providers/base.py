@@ -57,9 +57,9 @@ class OutputSchema:
 def answer_data(text: str) -> Any:
     """Return the JSON data of an answer. Raises ValueError if the answer is not JSON."""
     # Models often put JSON into a fenced code block, with or without text around the block.
-    fenced = _FENCED.search(text)
+    block = _FENCED.search(text)
     try:
-        return json.loads(fenced[1] if fenced and not text.lstrip().startswith(("{", "[")) else text)
+        return json.loads(block[1] if block and not text.lstrip().startswith(("{", "[")) else text)
     except (ValueError, RecursionError):
         message = "it is not JSON"
         raise ValueError(message) from None
@@ -110,17 +110,17 @@ class ModelSettings:
             message = f"reasoning is {self.reasoning!r}. Choose one of {', '.join(get_args(Effort))}."
             raise UsageError(message)
         try:
-            written = json.dumps(self.extra, allow_nan=False)
+            text = json.dumps(self.extra, allow_nan=False)
         except (TypeError, ValueError, RecursionError):
-            written = ""
-        if not written.startswith("{"):
+            text = ""
+        if not text.startswith("{"):
             message = f"extra is {self.extra!r:.80}. Give a dict of JSON values."
             raise UsageError(message)
 
     def __or__(self, other: "ModelSettings") -> "ModelSettings":
-        chosen: dict[str, Any] = {name: getattr(other if name in other.given else self, name) for name in SETTINGS}
-        chosen["extra"] = merged(self.extra, other.extra, nulls=True)
-        return ModelSettings(**chosen)
+        values: dict[str, Any] = {name: getattr(other if name in other.given else self, name) for name in SETTINGS}
+        values["extra"] = merged(self.extra, other.extra, nulls=True)
+        return ModelSettings(**values)
 
     @property
     def given(self) -> tuple[str, ...]:

@@ -241,17 +241,17 @@ class RemoteBatches(ABC):
         batch = await self._batch(batch_id)
         if not (state := self._state(batch)).done:
             raise Unavailable(f"The batch {batch_id} of {self.who} is not done ({state.word}). Collect it later.")
-        left, most = dict.fromkeys(keys), LONGEST_RESPONSE + len(keys) * _BYTES_OF_RESULT
+        remaining, most = dict.fromkeys(keys), LONGEST_RESPONSE + len(keys) * _BYTES_OF_RESULT
         for name in filter(None, map(_name, self._files(batch))):
-            if not left:
+            if not remaining:
                 return
             async with aclosing(self._lines(batch_id, name, most)) as lines:
                 async for line in lines:
-                    written, read = self._result(line)
-                    if (key := text_of(written)) in left:
-                        del left[key]
+                    raw_key, read = self._result(line)
+                    if (key := text_of(raw_key)) in remaining:
+                        del remaining[key]
                         yield key, self._billed(read())
-        for key in left:
+        for key in remaining:
             yield key, self._fate(batch) or unanswered(self.who, _NOT_NAMED)
 
     async def cancel(self, batch_id: str) -> None:
@@ -282,10 +282,10 @@ class RemoteBatches(ABC):
             async with aclosing(response), aclosing(_cut(reads, self.who, most)) as lines:
                 async for line in lines:
                     try:
-                        found = object_of(read_json(line.decode()))
+                        result = object_of(read_json(line.decode()))
                     except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
                         continue
-                    yield found
+                    yield result
         except httpx2.HTTPError as error:
             raise cut_off(self.who, error) from error
 
@@ -307,8 +307,8 @@ class RemoteBatches(ABC):
         if usage.cached_tokens and not self.cheap_cache:
             # The price can depend on the prompt's length. So price a prompt of the same length that comes whole from
             # the cache, and take the share of the tokens that were cached.
-            cached = self._priced(Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0
-            cost += (1 - PRICE) * cached * usage.cached_tokens / usage.input_tokens
+            cached_cost = self._priced(Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0
+            cost += (1 - PRICE) * cached_cost * usage.cached_tokens / usage.input_tokens
         return replace(usage, cost=cost)
 
     def _priced(self, usage: Usage) -> Usage:
@@ -322,12 +322,12 @@ class RemoteBatches(ABC):
         except ProviderError as failure:
             if failure.status not in _NOT_THERE:
                 raise
-            happened = f"{self.who} took no batch of {self._remote.model} ({failure.status}): it may have no batch API."
+            message = f"{self.who} took no batch of {self._remote.model} ({failure.status}): it may have no batch API."
             advice = "Send the requests one by one, or check the name and the base URL."
             if batch_id:
-                happened = f"{self.who} does not know the batch {batch_id}, or no longer ({failure.status})."
+                message = f"{self.who} does not know the batch {batch_id}, or no longer ({failure.status})."
                 advice = "Use the key and the address that it was made with, or ask its requests again."
-            raise BadRequest(f"{happened} {advice}", status=failure.status) from failure
+            raise BadRequest(f"{message} {advice}", status=failure.status) from failure
 
 
 def _name(written: object) -> str | None:
@@ -351,8 +351,8 @@ async def _cut(reads: AsyncGenerator[bytes], who: str, most: int) -> AsyncGenera
                 failure = broken(f"{who} sent results of over {most >> 20} MB.")
                 failure.retryable = False
                 raise failure
-            *ended, rest = chunk.split(b"\n")
-            for end in ended:
+            *ends, rest = chunk.split(b"\n")
+            for end in ends:
                 yield bytes(line + end[: LONGEST_EVENT - len(line)])
                 line.clear()
             line += rest[: LONGEST_EVENT - len(line)]

@@ -114,15 +114,15 @@ class Listing:
     @property
     def search_fee(self) -> float | None:
         """The price of one web search in US dollars, or None if it is unknown."""
-        found = _found(self)
-        seller = self.seller or (found[0].id if found else "")
+        match = _found(self)
+        seller = self.seller or (match[0].id if match else "")
         fees = (fee for name, models, fee in SEARCH_FEES if name == seller and models.match(self.model))
         return next(fees, None)
 
 
 def _row(listing: Listing) -> "Row | None":
-    found = _found(listing)
-    return found[1] if found else None
+    match = _found(listing)
+    return match[1] if match else None
 
 
 @cache
@@ -146,7 +146,7 @@ def window(model: str, family: Family, listing: Listing | None) -> int | None:
     if family.maker:
         # A model with a date in its name has the same window as the model without the date.
         listings += [Listing(name, family.maker), Listing(_DATE.sub("", name), family.maker)]
-    tokens = next((found.window for found in listings if found.window), None) or family.window
+    tokens = next((entry.window for entry in listings if entry.window), None) or family.window
     return tokens - family.answer if tokens and tokens > 2 * family.answer else tokens
 
 
@@ -198,14 +198,14 @@ def _price_row(sent: float, written: float, cached: float) -> "ModelPrice":
 
     from genai_prices.types import ModelPrice
 
-    sent_mtok, written_mtok, cached_mtok = (Decimal(str(price)) for price in (sent, written, cached))
-    kept, kept_1h = (sent_mtok * Decimal(factor) for factor in CACHE_WRITES)
+    input_mtok, output_mtok, cached_mtok = (Decimal(str(price)) for price in (sent, written, cached))
+    cache_write, cache_write_1h = (input_mtok * Decimal(factor) for factor in CACHE_WRITES)
     return ModelPrice(
-        input_mtok=sent_mtok,
-        output_mtok=written_mtok,
+        input_mtok=input_mtok,
+        output_mtok=output_mtok,
         cache_read_mtok=cached_mtok,
-        cache_write_mtok=kept,
-        cache_write_1h_mtok=kept_1h,
+        cache_write_mtok=cache_write,
+        cache_write_1h_mtok=cache_write_1h,
     )
 
 
@@ -219,14 +219,14 @@ def registered(name: str) -> Registered:
     An administrator's price replaces a registered price. If the policy fixes prices, only an administrator's price
     counts.
     """
-    found, wanted = Registered(), name.strip().lower()
+    facts, full_name = Registered(), name.strip().lower()
     with _registering:  # another thread can register a model at the same time
         entries = tuple(_registered.items())
-    for pattern, facts in entries:
-        if wanted.startswith(pattern[:-1]) if pattern.endswith("*") else wanted == pattern:
-            found = found.under(facts)
+    for pattern, entry in entries:
+        if full_name.startswith(pattern[:-1]) if pattern.endswith("*") else full_name == pattern:
+            facts = facts.under(entry)
     bounds = class_settings()
-    own = replace(found, prices=None) if bounds.fixes_prices else found
+    own = replace(facts, prices=None) if bounds.fixes_prices else facts
     return own.under(Registered(prices=bounds.price(name)))
 
 

@@ -96,8 +96,8 @@ class Ceiling:
         span = self._until - self._since
         share = self._refused / max(self._sent, FEW)
         if share > TOLERATED and self._refused > 1:
-            refused, sent = self._pool
-            self._pool = refused + self._refused, sent + max(self._sent, FEW)
+            refusals, requests = self._pool
+            self._pool = refusals + self._refused, requests + max(self._sent, FEW)
             value = self.value
             self._shrink(self._pool[0] / self._pool[1], max(self._sent - 1, 1) / span)
             if value != self.value:
@@ -110,23 +110,23 @@ class Ceiling:
                 self._grow()
         self.restart(now)
 
-    def _shrink(self, share: float, sent: float) -> None:
-        sent = min(self.value, sent)
+    def _shrink(self, share: float, sent_rate: float) -> None:
+        sent_rate = min(self.value, sent_rate)
         self._step = FIRST_STEP
         if 0 < self._clean < self.value:  # the last step up was too large
             self.value, self._clean, self._bad = self._clean * (1 - CLOSE / 2), 0.0, self.value
             return
         if self._before is not None:
             value, rate, before = self._before
-            if_limited = 1 - rate * (1 - before) / sent  # the share if as many requests are accepted as before the cut
-            if before < MOST and (before + 2 * if_limited) / 3 < share < before + 0.2:
+            limited_share = 1 - rate * (1 - before) / sent_rate  # the share if as many requests are accepted as before the cut
+            if before < MOST and (before + 2 * limited_share) / 3 < share < before + 0.2:
                 self.value, self._held, self._bad, self._before = value, self._until + HELD, math.inf, None
                 return
         if self._until < self._held:
             return
-        self._before = (self.value, sent, share)
+        self._before = (self.value, sent_rate, share)
         self._bad = self.value if self._bad == math.inf else max(self._bad, self.value)
-        self.value = max(sent * max(0.5, 1 - share + 1 / max(self._sent, FEW)), self.least)
+        self.value = max(sent_rate * max(0.5, 1 - share + 1 / max(self._sent, FEW)), self.least)
 
     def _grow(self) -> None:
         self._clean = self.value
@@ -206,5 +206,5 @@ def _most_sockets() -> int:
         from resource import RLIMIT_NOFILE, getrlimit
     except ImportError:  # Windows, where sockets are not files; in JupyterLite the module is empty
         return LARGEST_WINDOW
-    allowed = getrlimit(RLIMIT_NOFILE)[0]
-    return max(FIRST_WINDOW, min(LARGEST_WINDOW, allowed - OTHER_FILES)) if allowed > 0 else LARGEST_WINDOW
+    file_limit = getrlimit(RLIMIT_NOFILE)[0]
+    return max(FIRST_WINDOW, min(LARGEST_WINDOW, file_limit - OTHER_FILES)) if file_limit > 0 else LARGEST_WINDOW

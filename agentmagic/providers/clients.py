@@ -100,16 +100,16 @@ class ClientLease(Generic[K, C]):
         """Return the client for this event loop. Errors of `find` and `make` are raised."""
         if self._found is None:
             self._found = await asyncio.to_thread(self._find)
-        place = (asyncio.get_running_loop(), (self._make, self._found, network()))
-        if self._held != place:
+        slot = (asyncio.get_running_loop(), (self._make, self._found, network()))
+        if self._held != slot:
             await self.release()
-            if place not in _shared:
-                _shared[place] = _Shared(asyncio.ensure_future(asyncio.to_thread(self._make, self._found)))
-            _shared[place].holders += 1
-            self._held = place
+            if slot not in _shared:
+                _shared[slot] = _Shared(asyncio.ensure_future(asyncio.to_thread(self._make, self._found)))
+            _shared[slot].holders += 1
+            self._held = slot
         try:
             # Shielded: if this request is cancelled, the client is still made, for the next request.
-            return await asyncio.shield(_shared[place].client)
+            return await asyncio.shield(_shared[slot].client)
         except Exception:
             await self.release()
             raise
@@ -120,15 +120,15 @@ class ClientLease(Generic[K, C]):
 
     async def release(self) -> None:
         """Release the client. A later request acquires one again."""
-        place, self._held = self._held, None
-        if place is None:
+        slot, self._held = self._held, None
+        if slot is None:
             return
-        shared = _shared[place]
+        shared = _shared[slot]
         shared.holders -= 1
         if shared.holders == 0:
-            del _shared[place]
+            del _shared[slot]
             # Connections cannot be closed from another event loop than their own, which may have ended.
-            if place[0] is asyncio.get_running_loop():
+            if slot[0] is asyncio.get_running_loop():
                 with suppress(Exception):  # the client could not be made
                     await self._close(await shared.client)
 
@@ -279,9 +279,9 @@ class RemoteModel(Generic[K, C]):
         if isinstance(failure, AuthenticationFailed):
             self._lease.forget()  # the user may set another key
         if isinstance(failure, BadRequest) and failure.status in _REFUSALS:
-            fields = ((name, words) for name, words in self.refusable.items() if name in body.keys() - self.without)
-            known = next((name for name, words in fields if words.search(str(failure))), "")
-            name, other = (known, "") if known else refused(str(failure) if said is None else said, body)
+            fields = ((name, pattern) for name, pattern in self.refusable.items() if name in body.keys() - self.without)
+            field = next((name for name, pattern in fields if pattern.search(str(failure))), "")
+            name, other = (field, "") if field else refused(str(failure) if said is None else said, body)
             if name:
                 self.without[name] = other
                 failure.mended = mend_of(name, other)
@@ -313,8 +313,8 @@ class RemoteModel(Generic[K, C]):
         try:
             with counting(decoder), self._reading():
                 async with aclosing(response), aclosing(reader(response)) as reads:
-                    async for found in reads:
-                        for data in found:
+                    async for chunks in reads:
+                        for data in chunks:
                             if data is DONE:
                                 done = True
                                 break
@@ -347,14 +347,14 @@ class RemoteModel(Generic[K, C]):
         while decoder.rest is not None:
             try:
                 async with asyncio.timeout(max(last + decoder.rest - time.monotonic(), 0)):
-                    found = await anext(reads, None)
+                    chunks = await anext(reads, None)
             except (TimeoutError, httpx2.HTTPError):
                 return
-            if found is None:
+            if chunks is None:
                 return
-            if found:
+            if chunks:
                 last = time.monotonic()
-            for data in found:
+            for data in chunks:
                 for event in decoder.feed(self._chunk(data)) if data is not DONE else ():
                     yield event
 
@@ -373,16 +373,16 @@ class RemoteModel(Generic[K, C]):
         try:
             return read_json(data.decode())
         except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
-            words = sentence(data[:200].decode(errors="replace"))
-            raise broken(f"{self.who} sent something that cannot be read. It says: {words}") from error
+            message = sentence(data[:200].decode(errors="replace"))
+            raise broken(f"{self.who} sent something that cannot be read. It says: {message}") from error
 
     def _check_type(self, response: "httpx2.Response") -> None:
         """Raise BadRequest if the content type of a response is not an event stream."""
         kind = str(response.headers.get("content-type", ""))
         if kind and "event-stream" not in kind:
-            kept = answered(response) if "json" in kind else None  # often an error that came with status 200
-            words = b"".join(kept.received).decode(errors="replace") if kept else ""
-            raise no_answer(self.who, kind, self.row.base_url, response.status_code, words)
+            exchange = answered(response) if "json" in kind else None  # often an error that came with status 200
+            text = b"".join(exchange.received).decode(errors="replace") if exchange else ""
+            raise no_answer(self.who, kind, self.row.base_url, response.status_code, text)
 
 
 def _close(client: Any) -> Awaitable[None]:
@@ -400,10 +400,10 @@ def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) 
     timeout = httpx2.Timeout(SILENCE_TIMEOUT, connect=CONNECT_TIMEOUT)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
     follows = class_settings().addresses is None
-    made = async_client(kind, timeout=timeout, limits=limits, follow_redirects=follows, **options)
-    made.event_hooks["request"] += [_keep_keys, note_request]
-    made.event_hooks["response"][:0] = [_limit, note_limits]
-    return made
+    client = async_client(kind, timeout=timeout, limits=limits, follow_redirects=follows, **options)
+    client.event_hooks["request"] += [_keep_keys, note_request]
+    client.event_hooks["response"][:0] = [_limit, note_limits]
+    return client
 
 
 async def _keep_keys(request: "httpx2.Request") -> None:
@@ -448,12 +448,12 @@ def listed_names(url: str, where: tuple[str, str], seconds: float, key: str = ""
 async def _limit(response: "httpx2.Response") -> None:
     """Limit how much of a response is read, after decompression. This is an event hook of the HTTP clients."""
     read, lines = type(response).aiter_bytes, "event-stream" not in response.headers.get("content-type", "")
-    kept = answered(response)
+    exchange = answered(response)
     # A weak reference avoids a cycle. With a cycle, the garbage collector would close an unread stream, in any thread.
     owner = weakref.ref(response)
 
     def limited(chunk_size: int | None = None) -> AsyncGenerator[bytes]:
-        return _limited(read(cast("httpx2.Response", owner()), chunk_size), kept, lines=lines)
+        return _limited(read(cast("httpx2.Response", owner()), chunk_size), exchange, lines=lines)
 
     response.aiter_bytes = limited
 
@@ -471,10 +471,10 @@ async def _limited(
     async with aclosing(chunks):
         async for chunk in chunks:
             whole += len(chunk)
-            seen = last + chunk  # the end of an event may be cut in two
-            ended = max(map(seen.rfind, ends))
-            event = len(seen) - ended if ended >= 0 else event + len(chunk)
-            last = seen[-3:]
+            tail = last + chunk  # the end of an event may be cut in two
+            end = max(map(tail.rfind, ends))
+            event = len(tail) - end if end >= 0 else event + len(chunk)
+            last = tail[-3:]
             if event > LONGEST_EVENT or whole > LONGEST_RESPONSE:
                 failure = StreamBroken(
                     f"The server sent {whole / 2**20:.0f} MB, of which the last {event / 2**20:.0f} MB have no end, "

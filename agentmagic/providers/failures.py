@@ -79,11 +79,11 @@ def error_for(fault: Fault, vendor: Vendor) -> ProviderError:
 
     The error is StreamBroken if the failure has neither a status nor a kind.
     """
-    marked = fault.message.lstrip("\ufeff \t\r\n").startswith("<")
-    page = marked and fault.status and _PAGE.search(fault.message[:LONGEST_QUOTE])
-    kind, happened, advice = _explain_page(fault, vendor) if page else _explain(fault, vendor)
-    says = f"It says: {sentence(fault.message)}" if fault.message and not marked else ""
-    text = " ".join(filter(None, (f"{happened}.", says, advice)))
+    is_markup = fault.message.lstrip("\ufeff \t\r\n").startswith("<")
+    page = is_markup and fault.status and _PAGE.search(fault.message[:LONGEST_QUOTE])
+    kind, summary, advice = _explain_page(fault, vendor) if page else _explain(fault, vendor)
+    says = f"It says: {sentence(fault.message)}" if fault.message and not is_markup else ""
+    text = " ".join(filter(None, (f"{summary}.", says, advice)))
     error = kind(encodable(redact(text)), status=fault.status, retry_after=fault.retry_after)
     error.retryable = kind.retryable and not fault.used_up
     return error
@@ -100,8 +100,8 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
         case status if fault.kind is AuthenticationFailed or status in (401, 403):
             return AuthenticationFailed, f"{who} refused the key", f"Check {' and '.join(vendor.keys)}."
         case None:
-            happened = f"The answer broke off, {who} reports {fault.code or 'an error'}"
-            return StreamBroken, happened if fault.message else f"{happened}: it gave no reason", AGAIN
+            summary = f"The answer broke off, {who} reports {fault.code or 'an error'}"
+            return StreamBroken, summary if fault.message else f"{summary}: it gave no reason", AGAIN
         case HTTPStatus.NOT_FOUND:
             advice = f"Check the name, and the base URL ({vendor.base_url}).{vendor.hint}"
             return BadRequest, f"{who} has no model {model!r}", advice
@@ -110,8 +110,8 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
         case status if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT) or status >= 500:  # noqa: PLR2004
             return Unavailable, f"{who} is not available at the moment ({status})", "Try again later."
         case status if 300 <= status < 400:  # noqa: PLR2004
-            happened = f"{who} sends the request on to another address ({status}), which is not followed"
-            return BadRequest, happened, f"Set the base URL ({vendor.base_url}) to where it leads, if that is allowed."
+            summary = f"{who} sends the request on to another address ({status}), which is not followed"
+            return BadRequest, summary, f"Set the base URL ({vendor.base_url}) to where it leads, if that is allowed."
         case status:
             advice = "The same request would be refused again."
             return BadRequest, f"{who} refused the request to {model} ({status})", advice
@@ -143,15 +143,15 @@ def cut_off(who: str, error: BaseException) -> StreamBroken:
     return broken(f"{who}{through} closed the connection ({str(error) or type(error).__name__})")
 
 
-def no_answer(who: str, kind: str, variable: str, status: int | None = None, words: str = "") -> BadRequest:
+def no_answer(who: str, kind: str, variable: str, status: int | None = None, text: str = "") -> BadRequest:
     """Return the error for a response of content type `kind`, which is not a stream of events.
 
     The cause can be the login page of a proxy, or a wrong address. `words` is the text of the response, if readable.
     """
-    says = f" It says: {sentence(words)}" if words else ""
+    says = f" It says: {sentence(text)}" if text else ""
     page = " A firewall, a proxy or the login page of a network may have answered." if "html" in kind else ""
-    said = f"{who} answered with {quoted(kind)[:80]} in place of a stream.{says}{page} Check the base URL ({variable})."
-    return BadRequest(redact(said), status=status)
+    message = f"{who} answered with {quoted(kind)[:80]} in place of a stream.{says}{page} Check the base URL ({variable})."
+    return BadRequest(redact(message), status=status)
 
 
 def sentence(words: str) -> str:
@@ -313,16 +313,16 @@ def refused(said: object, body: Json) -> tuple[str, str]:
     `said` is the error, as any JSON. A field is written as "body." and its path, or as "tools." or "messages." and its
     name. Both are "" if the error refuses no field that the request has and can be sent without.
     """
-    known = [place for place in dict.fromkeys(fields_of(body)) if _can_go(place, body)]
+    fields = [place for place in dict.fromkeys(fields_of(body)) if _can_go(place, body)]
     text = "\n".join(islice(_words_of(said), 100))[:_LONGEST_REFUSAL]
     names = _QUOTED.sub(lambda found: " " if re.search(r"\s", found[2]) else found[0], text)  # others are values
     for sentence in re.split(r"\n|(?<=[.!?;])\s+", _NO_FIELD.sub(" ", names)):
         line = _OTHER_NAMES.split(sentence)[0]
-        if _REFUSES.search(line) and (found := next(_named_in(line, known), None)):
-            name = found.rpartition(".")[2]
+        if _REFUSES.search(line) and (field := next(_named_in(line, fields), None)):
+            name = field.rpartition(".")[2]
             other = next((one for one in _LIMITS if name in _LIMITS and one != name and one in text), "")
-            return found, other
-    patterns = sorted((one for one in known if one.endswith((".pattern", ".patternProperties"))), reverse=True)
+            return field, other
+    patterns = sorted((one for one in fields if one.endswith((".pattern", ".patternProperties"))), reverse=True)
     return (patterns[0], "") if patterns and _REFUSES_PATTERN.search(text) else ("", "")
 
 
@@ -341,22 +341,22 @@ def _can_go(field: str, body: Json) -> bool:
     return name not in _NEEDED or (name == "id" and field.startswith("messages") and "contents" in body)
 
 
-def _words_of(said: object, depth: int = 8) -> Iterator[str]:
+def _words_of(value: object, depth: int = 8) -> Iterator[str]:
     """Yield the lines of a server's own message in an error, without text that it repeats from the request."""
-    if isinstance(said, str):
-        said = said[:_LONGEST_REFUSAL]
+    if isinstance(value, str):
+        value = value[:_LONGEST_REFUSAL]
         with suppress(ValueError, RecursionError):
-            if said.lstrip()[:1] in ("{", "["):
-                yield from _words_of(json.loads(said), depth - 1)
+            if value.lstrip()[:1] in ("{", "["):
+                yield from _words_of(json.loads(value), depth - 1)
                 return
-        errors = _REPEATED_ERROR.findall(said)
+        errors = _REPEATED_ERROR.findall(value)
         yield from (f"{'.'.join(_WORD.findall(where))}: {kind} {why}" for kind, where, why in errors)
-        yield from [] if errors else [said]
-    elif isinstance(said, list) and depth > 0:
-        for item in cast("list[object]", said):
+        yield from [] if errors else [value]
+    elif isinstance(value, list) and depth > 0:
+        for item in cast("list[object]", value):
             yield from _words_of(item, depth - 1)
-    elif isinstance(said, dict) and depth > 0:
-        error = cast("Json", said)
+    elif isinstance(value, dict) and depth > 0:
+        error = cast("Json", value)
         if isinstance(where := error.get("loc"), list):
             yield f"{'.'.join(map(str, cast('list[Any]', where)))}: {error.get('msg')} {error.get('type')}"
             return
@@ -366,22 +366,22 @@ def _words_of(said: object, depth: int = 8) -> Iterator[str]:
             yield f"{field}{line}"
 
 
-def _named_in(line: str, known: Sequence[str]) -> Iterator[str]:
+def _named_in(line: str, fields: Sequence[str]) -> Iterator[str]:
     """Yield the fields among `known` that a line of an error names, in the order in which they appear in the line."""
-    named = [(found, _WORD.findall(found[0])) for found in _NAMED.finditer(line)]
-    paths = [(found, [one for one in parts if not one.isdigit()]) for found, parts in named]
+    matches = [(match, _WORD.findall(match[0])) for match in _NAMED.finditer(line)]
+    paths = [(match, [one for one in parts if not one.isdigit()]) for match, parts in matches]
     roots = [_root(parts) for _, parts in paths]
-    for found, parts in paths:
+    for match, parts in paths:
         if not parts or (
             len(parts) > 1 and parts[-2] in MAPS_OF_SCHEMAS
         ):  # the name of a property in a schema, not of a field
             continue
-        before, after = line[: found.start()], line[found.end() :]
+        before, after = line[: match.start()], line[match.end() :]
         is_name = re.search(r"[_$]|[a-z][A-Z]", parts[-1]) or len(parts) > 1 or _LED.search(before[-40:])
         begins = not before.strip() and re.match(r"\s*:|\s+(?:is|are|was|cannot)\b", after)
         if not is_name and not begins:
             continue
-        alike = [one for one in known if _is_alias(parts[-1], one.rpartition(".")[2])]
+        alike = [one for one in fields if _is_alias(parts[-1], one.rpartition(".")[2])]
         place = _root(parts)
         likely = place or next(filter(None, roots), "tools" if "schema" in line.lower() else "body")
         alike.sort(key=lambda one: not one.startswith(likely))
@@ -394,8 +394,8 @@ def _root(parts: Sequence[str]) -> str:
     return PLACES.get(parts[at], "") if len(parts) > at + 1 else ""
 
 
-def _is_alias(named: str, field: str) -> bool:
-    return _bare(named) == _bare(field) or (named, field) == ("thinking", "think")  # Ollama's two names for one field
+def _is_alias(name: str, field: str) -> bool:
+    return _bare(name) == _bare(field) or (name, field) == ("thinking", "think")  # Ollama's two names for one field
 
 
 def _bare(name: str) -> str:

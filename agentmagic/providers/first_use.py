@@ -47,8 +47,8 @@ class FoundServer:
 async def found_servers() -> tuple[FoundServer, ...]:
     """Return the servers on this machine that list models. Only loopback addresses are tried. Call it on the engine."""
     looks = [engine().in_pool(partial(_compatible, name, port)) for name, port in COMPATIBLE]
-    found = await asyncio.gather(engine().in_pool(_ollama), *looks)
-    return tuple(server for server in found if server.models)
+    servers = await asyncio.gather(engine().in_pool(_ollama), *looks)
+    return tuple(server for server in servers if server.models)
 
 
 def _ollama() -> FoundServer:
@@ -62,10 +62,10 @@ def _compatible(name: str, port: int) -> FoundServer:
 
 def keyed_providers() -> Iterator[Provider]:
     """Yield the providers that need a key, but only the first of those that share a key variable."""
-    seen: set[str] = set()
+    seen_keys: set[str] = set()
     for row in providers().values():
-        if row.keys and row.keys[0] not in seen:
-            seen.add(row.keys[0])
+        if row.keys and row.keys[0] not in seen_keys:
+            seen_keys.add(row.keys[0])
             yield row
 
 

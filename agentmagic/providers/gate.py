@@ -220,17 +220,17 @@ class ProviderGate:
         The rate must also be near the limit of requests: only then is that limit known to be one per minute.
         """
         need = {name: ticket.charged.get(name, 1) for name in limits}
-        left = all(one.remaining is not None and one.remaining > need[name] for name, one in limits.items())
-        return bool(limits) and left and self._rate.value > self._rate.limit / 2
+        is_enough = all(one.remaining is not None and one.remaining > need[name] for name, one in limits.items())
+        return bool(limits) and is_enough and self._rate.value > self._rate.limit / 2
 
     def correct(self, ticket: Ticket, usage: Usage) -> None:
         """Charge the tokens that a request has really used, in place of the estimate."""
         for name, tokens in self._tokens.items():
-            used = HEADERS[name](usage)
+            count = HEADERS[name](usage)
             if name in ticket.charged:
-                tokens.due += (used - ticket.charged[name]) / tokens.rate
+                tokens.due += (count - ticket.charged[name]) / tokens.rate
             if ticket.tokens:
-                tokens.share += (used / ticket.tokens - tokens.share) / FEW
+                tokens.share += (count / ticket.tokens - tokens.share) / FEW
 
     # -- of the pace ---------------------------------------------------------------------------
 
@@ -316,22 +316,22 @@ class ProviderGate:
         self._sent -= 1
         if self._in_a_row == 1:
             self._first_refusal = ticket.sent_at
-        asked = min(error.retry_after or 0.0, LONGEST_ASKED)
+        pause = min(error.retry_after or 0.0, LONGEST_ASKED)
         too_fast = isinstance(error, RateLimited)
         if self._shut:
             if self._probe in (None, ticket) and now >= self._shut_until:
                 self._pause = min(self._pause * 2, LONGEST_PAUSE)
-                self._shut_until = now + (asked or self._pause)
+                self._shut_until = now + (pause or self._pause)
         elif (too_fast and self._rate.value == math.inf) or self._all_refused(now):
             self._shut, self._too_fast, self._pause = True, too_fast, FIRST_PAUSE
-            self._shut_until = now + (asked or self._pause)
+            self._shut_until = now + (pause or self._pause)
 
     def _all_refused(self, now: float) -> bool:
         """Return whether all requests were refused for so long that this cannot be by chance."""
         few, many, seconds = IN_A_ROW
-        known = now - self._first_refusal - REFUSAL * self._lag  # seconds of known outcomes
+        known_seconds = now - self._first_refusal - REFUSAL * self._lag  # seconds of known outcomes
         rate = self._requests.rate
-        return self._in_a_row >= few and known >= max(few / rate, min(many / rate, seconds))
+        return self._in_a_row >= few and known_seconds >= max(few / rate, min(many / rate, seconds))
 
     def _open(self, now: float) -> None:
         self._shut = False

@@ -52,8 +52,8 @@ def title_of(title: object) -> str:
 def page(url: object, title: object = "", text: object = "", media_type: str = "") -> Resource | Text:
     """Return a page as a resource, or as text with its title and content if its address is dropped."""
     name, body = title_of(title), clip(clean(text_of(text)), LONGEST_PAGE)
-    if found := web_address(url):
-        return Resource(found, name, media_type, body)
+    if address := web_address(url):
+        return Resource(address, name, media_type, body)
     return Text("\n".join(filter(None, (name or "(a page without an address)", body))))
 
 
@@ -84,14 +84,14 @@ def image(data: object, media_type: object = "image/png") -> Media | Text:
 def printed(output: Mapping[str, Any]) -> tuple[Content, ...]:
     """Return the output of a program: `stdout`, `stderr`, and the exit code if it is not 0."""
     code = output.get("return_code")
-    ended = f"(exit code {code})" if isinstance(code, int) and code else ""
-    return words("\n".join(filter(None, (text_of(output.get("stdout")), text_of(output.get("stderr")), ended))))
+    exit_line = f"(exit code {code})" if isinstance(code, int) and code else ""
+    return words("\n".join(filter(None, (text_of(output.get("stdout")), text_of(output.get("stderr")), exit_line))))
 
 
 def fitting(arguments: Mapping[str, Any]) -> Json:
     """Return the arguments of a call; arguments that are too long are cut and become `{"_raw": text}`."""
-    written = written_json(arguments)
-    return dict(arguments) if len(written) <= LONGEST_ARGUMENTS else {"_raw": clip(written, LONGEST_ARGUMENTS)}
+    text = written_json(arguments)
+    return dict(arguments) if len(text) <= LONGEST_ARGUMENTS else {"_raw": clip(text, LONGEST_ARGUMENTS)}
 
 
 def name_of(name: object) -> str:
@@ -116,7 +116,7 @@ def finished(index: int, part: HostedCall | HostedResult, *, begun: bool = False
 # -- citations -------------------------------------------------------------------------------------
 
 
-def citation(text: str, span: tuple[object, object], url: object, title: object = "", quoted: object = "") -> Citation:
+def citation(text: str, span: tuple[object, object], url: object, title: object = "", quote: object = "") -> Citation:
     """Return a citation for a span of a text, or for the end of the text if the span is not valid.
 
     The address is "" if a reader should not open it; `cites` leaves such citations out.
@@ -125,12 +125,12 @@ def citation(text: str, span: tuple[object, object], url: object, title: object 
     if not (type(start) is int and type(end) is int and 0 <= start < end <= len(text)):
         start = end = len(text)
     end = max(start, len(text[:end].rstrip()))  # the citation's number follows a word, not a line break
-    return Citation(start, end, web_address(url), title_of(title), one_line(text_of(quoted), LONGEST_QUOTE))
+    return Citation(start, end, web_address(url), title_of(title), one_line(text_of(quote), LONGEST_QUOTE))
 
 
-def cites(found: Iterable[Citation]) -> tuple[Citation, ...]:
+def cites(citations: Iterable[Citation]) -> tuple[Citation, ...]:
     """Return citations without duplicates, sorted by where they end, at most `MOST_CITATIONS`."""
-    once = dict.fromkeys(one for one in found if one.url)
+    once = dict.fromkeys(one for one in citations if one.url)
     return tuple(sorted(once, key=lambda one: (one.end, one.start)))[:MOST_CITATIONS]
 
 
@@ -177,8 +177,8 @@ class LateCitations:
     def _cited(self, part: Text, citations: Sequence[Citation], start: int) -> Text:
         if not citations:
             return part
-        moved = (replace(one, start=max(one.start - start, 0), end=one.end - start) for one in citations)
-        return replace(part, citations=cites(moved), provider_data=part.provider_data or self._own(part.text))
+        local_citations = (replace(one, start=max(one.start - start, 0), end=one.end - start) for one in citations)
+        return replace(part, citations=cites(local_citations), provider_data=part.provider_data or self._own(part.text))
 
 
 # -- the way back ----------------------------------------------------------------------------------

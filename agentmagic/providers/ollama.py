@@ -99,8 +99,8 @@ class Decoder:
         if error := line.get("error"):
             raise refusal(None, quoted(error), self._model)
         message = object_of(line.get("message"))
-        if thought := text_of(message.get("thinking")):
-            yield from self._writer.think(thought, "thinking")
+        if thinking := text_of(message.get("thinking")):
+            yield from self._writer.think(thinking, "thinking")
         yield from self._writer.take(message.get("content"), "thinking")
         for entry in objects_of(message.get("tool_calls")):
             yield from self._call(entry)
@@ -108,8 +108,8 @@ class Decoder:
             yield from self._writer.finish()
             self.rest = AFTER_END
             reason = text_of(line.get("done_reason")) or "stop"  # older servers give none
-            sent, written = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
-            self.used = Usage(sent, 0, written, requests=1)
+            input_tokens, output_tokens = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
+            self.used = Usage(input_tokens, 0, output_tokens, requests=1)
             yield ModelFinished(self.used, reason, reason == "length", model=text_of(line.get("model")))
 
     def close(self, *, done: bool = False) -> tuple[ModelEvent, ...]:  # noqa: ARG002  (this API has no `[DONE]`)
@@ -144,12 +144,12 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         body["tools"] = [_tool(tool) for tool in tools]
     elif request.output:  # a model with a required format cannot call tools
         body["format"] = clean(request.output.schema)
-    given = request.settings
-    if options := given.under({"temperature": "temperature", "max_output_tokens": "num_predict", "seed": "seed"}):
+    model_settings = request.settings
+    if options := model_settings.under({"temperature": "temperature", "max_output_tokens": "num_predict", "seed": "seed"}):
         body["options"] = options
-    if given.reasoning is not None:
-        body["think"] = given.reasoning != "none" and given.reasoning
-    return merged(body, given.extra)
+    if model_settings.reasoning is not None:
+        body["think"] = model_settings.reasoning != "none" and model_settings.reasoning
+    return merged(body, model_settings.extra)
 
 
 def _offered(request: Request) -> Sequence[ToolDef]:
@@ -192,13 +192,13 @@ def _messages(message: Message, model: str) -> Iterator[Json]:
 
 def _results(message: Message) -> Iterator[Json]:
     """Yield the results of tools as text, then one user message with all their images."""
-    shown: list[Content] = []
+    images: list[Content] = []
     for result in wire.results_of(message):
         text = f"{'Error: ' if result.is_error else ''}{result.text}"
         yield {"role": "tool", "content": text, "tool_name": result.name, "tool_call_id": result.call_id}
-        shown += [part for part in result.content if _is_image(part)]
-    if shown:
-        yield _with_images({"role": "user", "content": "The images that the tools returned:"}, shown)
+        images += [part for part in result.content if _is_image(part)]
+    if images:
+        yield _with_images({"role": "user", "content": "The images that the tools returned:"}, images)
 
 
 def _text(part: Content) -> str:
@@ -214,15 +214,15 @@ def _with_images(body: Json, parts: Sequence[Content]) -> Json:
     return body | ({"images": images} if images else {})
 
 
-def context_for(messages: Sequence[Json], options: Json, written: int) -> int:
+def context_for(messages: Sequence[Json], options: Json, size: int) -> int:
     """Return the size of the context, in tokens, that a request and its answer need, rounded up to a power of 2.
 
     `written` is the length of the request as JSON, in bytes.
     """
-    needed = options.get("num_predict") or ANSWER_TOKENS
+    tokens = options.get("num_predict") or ANSWER_TOKENS
     images = [image for message in messages for image in message.get("images", ())]
-    needed += IMAGE_TOKENS * len(images) + (written - sum(map(len, images))) // BYTES_A_TOKEN
-    return max(SMALLEST_CONTEXT, 1 << (needed - 1).bit_length())
+    tokens += IMAGE_TOKENS * len(images) + (size - sum(map(len, images))) // BYTES_A_TOKEN
+    return max(SMALLEST_CONTEXT, 1 << (tokens - 1).bit_length())
 
 
 class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
@@ -291,24 +291,24 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
 
     def _written(self, body: Json) -> bytes:
         """Return a body as JSON with a context size (`num_ctx`) that is large enough for the body."""
-        given = body.get("options", {})
+        options = body.get("options", {})
         while True:
             size = self._context
-            written = wire.write_body(body | {"options": {"num_ctx": size} | given})
-            self._context = max(size, context_for(body["messages"], given, len(written)))
+            data = wire.write_body(body | {"options": {"num_ctx": size} | options})
+            self._context = max(size, context_for(body["messages"], options, len(data)))
             if self._context == size:
-                return written
+                return data
 
     async def _check(self, response: "httpx2.Response", body: Json) -> None:
         if not response.is_success:
-            said: object = None
+            error: object = None
             answer = await response.aread()
             with suppress(ValueError, RecursionError):
-                said = answer.decode()
-                said = object_of(json.loads(answer)).get("error")
-            said = object_of(said).get("message", said)  # servers that only resemble Ollama
-            failure = refusal(response.status_code, quoted(said), self.model, wire.retry_after(response.headers))
-            raise self._refused(failure, body, said)
+                error = answer.decode()
+                error = object_of(json.loads(answer)).get("error")
+            error = object_of(error).get("message", error)  # servers that only resemble Ollama
+            failure = refusal(response.status_code, quoted(error), self.model, wire.retry_after(response.headers))
+            raise self._refused(failure, body, error)
         kind = str(response.headers.get("content-type", ""))
         if "html" in kind:
             raise failures.no_answer(self.base_url, kind, HOST, response.status_code)

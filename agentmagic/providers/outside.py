@@ -39,11 +39,11 @@ def shown_name(model: str) -> str:
     """
     if not is_outside(model):
         return model
-    written = model.strip().removeprefix(PREFIX).strip()
+    command = model.strip().removeprefix(PREFIX).strip()
     try:
-        words = split_command(written)
+        words = split_command(command)
     except ValueError:
-        words = [written]
+        words = [command]
     return f"{PREFIX}{redact(one_line(' '.join(map(_without_folder, words)), SHOWN))}"
 
 

@@ -77,10 +77,10 @@ class ProxyRoute:
         if reason.startswith(str(HTTPStatus.PROXY_AUTHENTICATION_REQUIRED.value)):
             what = f"the proxy {self} asks for a user name and a password that it knows (407)"
             return RouteFault(what, f"write them into {self.variable}, as in http://USER:PASSWORD@HOST:PORT", str(self))
-        refused = type(error).__name__ == "ProxyError"
-        what = f"the proxy {self} {'refused' if refused else 'failed'} ({reason})"
+        is_refusal = type(error).__name__ == "ProxyError"
+        what = f"the proxy {self} {'refused' if is_refusal else 'failed'} ({reason})"
         advice = f"check {self.variable}, or add {self.host} to NO_PROXY if it is reached without a proxy"
-        return RouteFault(what, advice, str(self), lasting=refused and reason.startswith("4"))
+        return RouteFault(what, advice, str(self), lasting=is_refusal and reason.startswith("4"))
 
 
 def proxy_for(url: str) -> ProxyRoute | None:
@@ -95,9 +95,9 @@ def proxy_for(url: str) -> ProxyRoute | None:
         if _is_direct(host, port, proxies.get("no", "")) or (proxies and has_settings and _is_excepted(host)):
             return None
         for scheme in (parts.scheme, "all"):
-            if given := proxies.get(scheme):
+            if value := proxies.get(scheme):
                 # GNOME writes "socks:" for a SOCKS 5 proxy.
-                address = re.sub("^socks:", "socks5:", given if "://" in given else f"http://{given}")
+                address = re.sub("^socks:", "socks5:", value if "://" in value else f"http://{value}")
                 lower = f"{scheme}_proxy"
                 return ProxyRoute(address, lower if os.environ.get(lower) else lower.upper(), host)
     return None

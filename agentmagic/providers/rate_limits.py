@@ -48,12 +48,12 @@ class RateLimit:
 
 def read_limits(headers: Mapping[str, str]) -> dict[str, RateLimit]:
     """Return the limits in the headers of a response, by the keys of `HEADERS`; unreadable limits are left out."""
-    found: dict[str, RateLimit] = {}
+    limits: dict[str, RateLimit] = {}
     for name in HEADERS:
         limit = _count(headers.get(name.format("limit"), ""))
         if limit:
-            found[name] = RateLimit(limit, _count(headers.get(name.format("remaining"), "")))
-    return found
+            limits[name] = RateLimit(limit, _count(headers.get(name.format("remaining"), "")))
+    return limits
 
 
 def _count(text: str) -> float | None:

@@ -91,15 +91,15 @@ def resolve(name: str) -> Model:
 
 def _no_such(name: str) -> str:
     provider = name.partition(":")[0]
-    known = providers()
-    if name in known:
-        return f"{name!r} names a provider but no model. Write {name}:{known[name].default or 'MODEL'}."
-    hint = did_you_mean(provider, [one for one in known if one != provider], form="{}:")
-    if maker := next((row.name for row in known.values() for one in row.families if one.names.match(name)), None):
+    by_name = providers()
+    if name in by_name:
+        return f"{name!r} names a provider but no model. Write {name}:{by_name[name].default or 'MODEL'}."
+    hint = did_you_mean(provider, [one for one in by_name if one != provider], form="{}:")
+    if maker := next((row.name for row in by_name.values() for one in row.families if one.names.match(name)), None):
         hint = f" Did you mean {maker}:{name}?"
     elif name in outside.NAMES:
         hint = f" Did you mean {outside.PREFIX}{name}?"
-    return f"No provider answers to {name!r}.{hint} Write provider:model with one of {', '.join(known)}."
+    return f"No provider answers to {name!r}.{hint} Write provider:model with one of {', '.join(by_name)}."
 
 
 def default_model() -> str | None:
@@ -109,8 +109,8 @@ def default_model() -> str | None:
     needs no key or has one. A model that the class does not allow comes last; its key is not looked up in the keyring.
     """
     usual = [(f"{row.name}:{row.default}", row) for row in providers().values() if row.keys]
-    allowed = [(name, row) for name, row in usual if class_settings().allows_model(name)]
-    for name, row in (*_written(), *allowed):
+    allowed_models = [(name, row) for name, row in usual if class_settings().allows_model(name)]
+    for name, row in (*_written(), *allowed_models):
         if not row.keys or settings.find_key(row.keys):
             return name
     return next((name for name, row in usual if settings.find_key(row.keys, keyring=False)), None)
@@ -120,13 +120,13 @@ def choose_default() -> str:
     """Return the default model. Raises AuthenticationMissing, with the keys to set, if no provider's key is set."""
     if (name := default_model()) is not None:
         return name
-    keyed = [row.keys for row in providers().values() if row.keys]
+    variables = [row.keys for row in providers().values() if row.keys]
     message = (
-        f"No model is chosen and no key is set. Set {' or '.join(dict.fromkeys(keys[0] for keys in keyed))} in the "
+        f"No model is chosen and no key is set. Set {' or '.join(dict.fromkeys(keys[0] for keys in variables))} in the "
         "environment or a .env file. Or use the small model of this machine, which needs no key: %agent models local: "
         '(Agent("local:") in code).'
     )
-    raise AuthenticationMissing(message, tuple(dict.fromkeys(key for keys in keyed for key in keys)))
+    raise AuthenticationMissing(message, tuple(dict.fromkeys(key for keys in variables for key in keys)))
 
 
 def answerer(name: str, first: str) -> str:
@@ -142,8 +142,8 @@ def answerer(name: str, first: str) -> str:
     name += row.default if row and name.endswith(":") else ""
     if row is None or not row.keys:
         return f"{name} answers."
-    if found := settings.key_place(row.keys):
-        return f"{name} answers; its key is from {found[1]}."
+    if source := settings.key_place(row.keys):
+        return f"{name} answers; its key is from {source[1]}."
     return f"{name} has no key yet: the first {first} asks for {row.keys[0]}."
 
 
@@ -156,16 +156,16 @@ def usable_models() -> list[str]:
     """
     rows, allows = providers().values(), class_settings().allows_model
     usual = [(f"{row.name}:{row.default}", row) for row in rows if row.default and allows(f"{row.name}:{row.default}")]
-    named = [name for name, row in (*_written(), *usual) if _is_usable(row)]
-    installed = [f"{row.name}:{name}" for row in rows if row.installed and _is_usable(row) for name in row.installed()]
-    return list(dict.fromkeys(named + list(filter(allows, installed))))
+    names = [name for name, row in (*_written(), *usual) if _is_usable(row)]
+    installed_names = [f"{row.name}:{name}" for row in rows if row.installed and _is_usable(row) for name in row.installed()]
+    return list(dict.fromkeys(names + list(filter(allows, installed_names))))
 
 
 def _written() -> list[tuple[str, Provider]]:
     """Return the models that a class lists by full name (without "*"), in its order, each with its provider."""
     bounds, rows = class_settings(), providers()
-    named = (name for name in bounds.models or () if "*" not in name and bounds.allows_model(name))
-    return [(name, row) for name in named if (row := rows.get(name.partition(":")[0])) is not None]
+    names = (name for name in bounds.models or () if "*" not in name and bounds.allows_model(name))
+    return [(name, row) for name in names if (row := rows.get(name.partition(":")[0])) is not None]
 
 
 def preload() -> None:
@@ -182,10 +182,10 @@ def _import_sdks() -> None:
 
 def _is_usable(row: Provider) -> bool:
     try:
-        installed = not row.package or find_spec(row.package) is not None
+        is_installed = not row.package or find_spec(row.package) is not None
     except ModuleNotFoundError:  # `find_spec("google.genai")` raises it if "google" is missing
         return False
-    return installed and (not row.keys or settings.find_key(row.keys) is not None)
+    return is_installed and (not row.keys or settings.find_key(row.keys) is not None)
 
 
 def is_made_by_provider(model: Model) -> bool:
@@ -218,13 +218,13 @@ def info(name: str, base_url: str | None = None) -> ModelInfo:
     `base_url` is the model's server, if it differs from the server that the environment names.
     """
     provider, _, model = name.partition(":")
-    row, listing, registered = providers().get(provider), _listing(name, base_url), catalog.registered(name)
+    row, listing, facts = providers().get(provider), _listing(name, base_url), catalog.registered(name)
     family = (row and row.all_models) or _family(model)
-    takes: frozenset[Kind] = frozenset(kind for kind in KINDS if registered.takes.get(kind, kind in family.takes))
+    takes: frozenset[Kind] = frozenset(kind for kind in KINDS if facts.takes.get(kind, kind in family.takes))
     free = row is not None and row.prices == FREE
-    known = free or bool(registered.prices or (listing and listing.price))
-    window = registered.window or catalog.window(model, family, listing)
-    return ModelInfo(name, window, takes, known, min(family.output, window or family.output))
+    has_price = free or bool(facts.prices or (listing and listing.price))
+    window = facts.window or catalog.window(model, family, listing)
+    return ModelInfo(name, window, takes, has_price, min(family.output, window or family.output))
 
 
 def _family(model: str) -> Family:

@@ -153,9 +153,9 @@ class ScriptedModel:
                 index += 1
         for call in step.get("calls", []):
             self._calls += 1
-            written = call["arguments"] if isinstance(call["arguments"], str) else json.dumps(call["arguments"])
-            part = ToolCall(f"call_{self._calls}", call["name"], read_arguments(written))
-            yield from _part(index, "tool_call", call["name"], [written], part)
+            arguments = call["arguments"] if isinstance(call["arguments"], str) else json.dumps(call["arguments"])
+            part = ToolCall(f"call_{self._calls}", call["name"], read_arguments(arguments))
+            yield from _part(index, "tool_call", call["name"], [arguments], part)
             index += 1
 
 
@@ -202,21 +202,21 @@ def _search(call_id: str, search: ScriptedSearch) -> tuple[HostedCall, HostedRes
 
 
 def _citations(text: str, step: ScriptedStep) -> tuple[Citation, ...]:
-    found: list[Citation] = []
+    citations: list[Citation] = []
     for one in step.get("citations", []):
         if (start := text.find(one["of"])) >= 0:
             end = start + len(one["of"])
-            found.append(Citation(start, end, one["url"], one.get("title", ""), one.get("quote", "")))
-    return tuple(sorted(found, key=lambda citation: citation.end))
+            citations.append(Citation(start, end, one["url"], one.get("title", ""), one.get("quote", "")))
+    return tuple(sorted(citations, key=lambda citation: citation.end))
 
 
 def _usage(request: Request, step: ScriptedStep) -> Usage:
-    heard = [request.instructions, *(_words(part) for message in request.messages for part in message.parts)]
-    thought = step.get("reasoning", "")
-    said = [step.get("text", ""), thought, json.dumps(step.get("calls", []))]
+    inputs = [request.instructions, *(_words(part) for message in request.messages for part in message.parts)]
+    reasoning = step.get("reasoning", "")
+    outputs = [step.get("text", ""), reasoning, json.dumps(step.get("calls", []))]
     searches = len(step.get("searches", []))
     return Usage(
-        _count(heard), 0, _count(said), _count([thought]), searches=searches
+        _count(inputs), 0, _count(outputs), _count([reasoning]), searches=searches
     )  # `_count(said)` includes the reasoning
 
 

@@ -99,7 +99,7 @@ class _EventCutter:
 
     def feed(self, lines: list[bytes]) -> list[bytes]:
         """Return the data of the events that are complete with these lines."""
-        data, found = self._data, list[bytes]()
+        data, events = self._data, list[bytes]()
         for line in lines:
             if line.startswith(b"data:"):
                 data.append(line[5:])
@@ -107,14 +107,14 @@ class _EventCutter:
                 if line != self._usual:
                     self._take(line)
             elif len(data) == 1 and not self._name and data[0].startswith(_OBJECT):  # nearly every event
-                found.append(data.pop())
+                events.append(data.pop())
             else:
-                found += self._end(b"\n".join(data))
+                events += self._end(b"\n".join(data))
                 data.clear()
                 self._name = b""
                 if self.done:
                     break
-        return found
+        return events
 
     def close(self) -> list[bytes]:
         """Return the complete data after the last event: an event without its closing line, and JSON outside events."""
@@ -139,11 +139,11 @@ class _EventCutter:
             self.done = True
             return [DONE]
         if self._name == b"error":
-            said = _read(text)
-            error = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+            value = _read(text)
+            error = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
             if "error" not in error and error.get("type") != "error":
-                words = said if isinstance(said, str) else text.decode(errors="replace").strip()
-                return [json.dumps({"type": "error", "error": error or {"message": words}}).encode()]
+                message = value if isinstance(value, str) else text.decode(errors="replace").strip()
+                return [json.dumps({"type": "error", "error": error or {"message": message}}).encode()]
         return [text]
 
 

@@ -110,8 +110,8 @@ class TextReader:
 
     def _take(self, size: int) -> str:
         """Remove the first `size` characters from the text that is held back, and return them."""
-        taken, self._held = self._held[:size], self._held[size:]
-        return taken
+        text, self._held = self._held[:size], self._held[size:]
+        return text
 
     def _take_clear(self, tags: Iterable[str], *, last: bool) -> str:
         """Remove and return the text that is held back, except an end that can be the beginning of a tag."""
@@ -123,11 +123,11 @@ class TextReader:
 
     def _speak(self, *, last: bool) -> Generator[Piece, None, bool]:
         """Read visible text up to and including the next tag. Return whether more can be read."""
-        found = self._tag.search(self._held)
-        if found is None:
+        match = self._tag.search(self._held)
+        if match is None:
             yield from self._say(self._take_clear(self._tags, last=last))
             return False
-        before, tag = self._take(found.start()), found[0]
+        before, tag = self._take(match.start()), match[0]
         self._code.add(before)
         if tag == OPEN_CALL:
             return (yield from self._call(before, last=last))
@@ -178,10 +178,10 @@ class TextReader:
             yield from self._say(before)
             return False
         if (end >= 0 or last) and self._is_call(body):  # a few models omit the closing tag
-            words = before.rstrip()
-            yield from self._say(words)
-            written = self._take(end + len(CLOSE_CALL) if end >= 0 else len(self._held))
-            self._said.append(self._blank + before[len(words) :] + written)
+            visible = before.rstrip()
+            yield from self._say(visible)
+            call_text = self._take(end + len(CLOSE_CALL) if end >= 0 else len(self._held))
+            self._said.append(self._blank + before[len(visible) :] + call_text)
             self._blank = ""
             self._drafts.append(body)
         else:
@@ -296,8 +296,8 @@ class _Code:
             if "`" in self._fence and "`" in run:  # not a fence after all, but a code span that ends here
                 self._fence = ""
         elif self._fence:
-            named = mark.string[mark.end() : mark.end() + 1].isalnum()  # a fence with a language name only opens code
-            if first and run.startswith(self._fence) and not named:
+            has_name = mark.string[mark.end() : mark.end() + 1].isalnum()  # a fence with a language name only opens code
+            if first and run.startswith(self._fence) and not has_name:
                 self._fence = ""
         elif first and len(run) >= len("```"):
             self._fence, self._fenced_here, self._span = run, True, ""

@@ -88,13 +88,13 @@ class TurnTraffic:
     @contextmanager
     def exchange(self, request: Request, step: int, purpose: str = "") -> Generator[ModelExchange]:
         """Record the HTTP requests that the `with` block sends for a model request."""
-        made = ModelExchange(request, step, purpose)
-        self.exchanges.append(made)
-        token = _current.set(made)
+        exchange = ModelExchange(request, step, purpose)
+        self.exchanges.append(exchange)
+        token = _current.set(exchange)
         try:
-            yield made
+            yield exchange
         except ProviderError as error:
-            made.error = said(error)
+            exchange.error = said(error)
             raise
         finally:
             _current.reset(token)
@@ -139,9 +139,9 @@ async def note_request(request: "httpx2.Request") -> None:
         with suppress(RuntimeError):  # the body is a file, which is read while it is sent
             body = request.content
         whole = body is not None and len(body) <= LONGEST_BODY
-        kept = body if body and whole else b""
-        made = HttpExchange(request.method, str(request.url), kept, size=len(kept), whole=whole)
-        exchange.http.append(made)
+        sent_body = body if body and whole else b""
+        http_exchange = HttpExchange(request.method, str(request.url), sent_body, size=len(sent_body), whole=whole)
+        exchange.http.append(http_exchange)
 
 
 def answered(response: "httpx2.Response") -> HttpExchange | None:

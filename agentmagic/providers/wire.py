@@ -155,14 +155,14 @@ def read_arguments(value: object) -> Json:
         return kept(cast("Json", value))
     text = arguments_text(value)
     try:
-        given = [one for one in _values(text) if one not in (None, "", {})]
+        values = [one for one in _values(text) if one not in (None, "", {})]
     except (ValueError, RecursionError):
         return {"_raw": text}
-    match given:
+    match values:
         case []:
             return {}
         case [dict()]:
-            return given[0]
+            return values[0]
         case [str() as inner] if inner != text:
             return read_arguments(inner)
         case _:
@@ -206,8 +206,8 @@ def write_arguments(arguments: Mapping[str, Any]) -> str:
 
 def named(name: object) -> str:
     """Return the name of a call's tool as text. Raises MalformedCall if the call has no name."""
-    if known := text_of(name):
-        return known
+    if text := text_of(name):
+        return text
     raise MalformedCall("The model called a tool without naming it. Ask again.")
 
 
@@ -228,15 +228,15 @@ def each_schema(schema: Mapping[str, Any], change: Callable[[Json], Json]) -> Js
     def inner(schema: object) -> Json:
         return each_schema(cast("Json", schema) if isinstance(schema, Mapping) else {}, change)
 
-    changed = dict(schema)
+    result = dict(schema)
     for keyword, value in schema.items():
         if keyword in MAPS_OF_SCHEMAS and isinstance(value, Mapping):
-            changed[keyword] = {name: inner(one) for name, one in cast("Json", value).items()}
+            result[keyword] = {name: inner(one) for name, one in cast("Json", value).items()}
         elif keyword in LISTS_OF_SCHEMAS and isinstance(value, list):
-            changed[keyword] = [inner(one) for one in cast("list[Any]", value)]
+            result[keyword] = [inner(one) for one in cast("list[Any]", value)]
         elif keyword in _SCHEMAS and isinstance(value, Mapping):
-            changed[keyword] = inner(cast("Json", value))
-    return change(changed)
+            result[keyword] = inner(cast("Json", value))
+    return change(result)
 
 
 def mint_id() -> str:
@@ -258,9 +258,9 @@ def fit_name(name: str, legal: re.Pattern[str]) -> str:
     """
     if legal.fullmatch(name):
         return name
-    fitted = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    fitted = fitted if re.match(r"[A-Za-z_]", fitted) else f"_{fitted}"
-    return fitted if len(fitted) <= _NAME_FOR_ALL else f"{fitted[: _NAME_FOR_ALL - 33]}_{_digest(name)}"
+    legal_name = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    legal_name = legal_name if re.match(r"[A-Za-z_]", legal_name) else f"_{legal_name}"
+    return legal_name if len(legal_name) <= _NAME_FOR_ALL else f"{legal_name[: _NAME_FOR_ALL - 33]}_{_digest(name)}"
 
 
 def _digest(text: str) -> str:
@@ -472,9 +472,9 @@ class PartWriter:
         if kind == self._kind and field == self._field:
             self._pieces.append(text)
             return (PartDelta(self._index, text),)
-        ended = self._end()
+        end_events = self._end()
         self._kind, self._index, self._field, self._pieces = kind, self.next_index(), field, [text]
-        return (*ended, PartStarted(self._index, kind), PartDelta(self._index, text))
+        return (*end_events, PartStarted(self._index, kind), PartDelta(self._index, text))
 
     def _end(self) -> tuple[ModelEvent, ...]:
         if self._kind is None:
@@ -507,8 +507,8 @@ class Memo:
         fresh = [tuple(self._encode(message)) for message in messages[same:]]
         del self._ends[same:]
         del self._encoded[self._ends[-1] if self._ends else 0 :]
-        for encoded in fresh:
-            self._encoded += encoded
+        for objects in fresh:
+            self._encoded += objects
             self._ends.append(len(self._encoded))
         self._messages = messages
         return self._encoded.copy()

@@ -48,8 +48,8 @@ class AnthropicBatches(RemoteBatches):
         return write_body({"custom_id": key, "params": params})
 
     async def _submit(self, content: bytes) -> object:
-        sent = await self._send("post", _PATH, content, beta=_BETA in content)
-        return object_of(await self._remote.whole(sent)).get("id")
+        response = await self._send("post", _PATH, content, beta=_BETA in content)
+        return object_of(await self._remote.whole(response)).get("id")
 
     async def _open(self, what: Literal["batch", "cancel", "file"], name: str) -> "httpx2.Response":
         match what:
@@ -62,10 +62,10 @@ class AnthropicBatches(RemoteBatches):
 
     def _state(self, batch: Json) -> BatchState:
         word, counts = quoted(batch.get("processing_status")), object_of(batch.get("request_counts"))
-        waiting, finished, *failed = (
+        waiting, successes, *failures = (
             count_of(counts.get(name)) for name in ("processing", "succeeded", "errored", "expired", "canceled")
         )
-        return BatchState(word, word == "ended", waiting + finished + sum(failed), finished, sum(failed))
+        return BatchState(word, word == "ended", waiting + successes + sum(failures), successes, sum(failures))
 
     def _files(self, batch: Json) -> tuple[object, ...]:
         # Not `results_url`, because the API key would be sent to whatever server that URL names.

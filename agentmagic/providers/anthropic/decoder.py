@@ -81,15 +81,15 @@ def refusal(
     kind, message = str(error.get("type") or ""), error.get("message")
     message = next((text for text in (message, payload) if isinstance(text, str)), "")  # a string payload is a web page
     status = status or _STATUS_OF.get(kind, 500)
-    refused = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
+    is_refusal = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
     code = object_of(error.get("details")).get("error_code")
     fault = Fault(
         message,
         kind,
         status,
         retry_after,
-        ContextTooLong if refused and _TOO_LONG.search(message) else None,
-        used_up=status == _PAYMENT_REQUIRED or code in _SPENT or bool(refused and _USED_UP.search(message)),
+        ContextTooLong if is_refusal and _TOO_LONG.search(message) else None,
+        used_up=status == _PAYMENT_REQUIRED or code in _SPENT or bool(is_refusal and _USED_UP.search(message)),
     )
     return error_for(fault, Vendor(who, model, (KEY,), BASE_URL))
 
@@ -199,8 +199,8 @@ class Decoder:
         block = self._open[place] = _OpenBlock(index, data, _GROWN_BY.get(data["type"], ""))
         if index >= 0:
             yield PartStarted(block.index, kind, text_of(data.get("name") or data["type"]) if kind in _CALLS else "")
-        for begun in ("text", "thinking"):  # both are empty, except on some compatible servers
-            yield from self._piece(block, text_of(data.get(begun)))
+        for key in ("text", "thinking"):  # both are empty, except on some compatible servers
+            yield from self._piece(block, text_of(data.get(key)))
 
     def _delta(self, place: int | None, delta: Json) -> Iterator[ModelEvent]:
         block, kind = self._open.get(place), delta.get("type")
@@ -239,8 +239,8 @@ class Decoder:
         block = self._open.pop(place, None)
         if block is None:
             return
-        cited = {"citations": [*objects_of(block.data.get("citations")), *block.citations]} if block.citations else {}
-        data, text = kept(block.data | cited), "".join(block.pieces)
+        citations = {"citations": [*objects_of(block.data.get("citations")), *block.citations]} if block.citations else {}
+        data, text = kept(block.data | citations), "".join(block.pieces)
         if data["type"] == "text":
             self._texts.append({**data, "text": text})
             return
@@ -269,8 +269,8 @@ class Decoder:
             details = object_of(delta.get("stop_details"))
             category, why = quoted(details.get("category")), quoted(details.get("explanation"))
             why = why.rstrip(".") or "it does not say why"
-            happened = f"Claude declined to answer{f' ({category})' if category else ''}"
-            raise BadRequest(f"{happened}: {why}. Word the request differently.")
+            message = f"Claude declined to answer{f' ({category})' if category else ''}"
+            raise BadRequest(f"{message}: {why}. Word the request differently.")
 
     def _end(self) -> Iterator[ModelEvent]:
         for place in tuple(self._open):
@@ -332,9 +332,9 @@ def _own(data: Json) -> ProviderData:
 def _usage(figures: Json) -> Usage:
     """Return the tokens of a response. The API counts tokens read from or written to the cache separately."""
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
-    new, cached, kept_now, written = (count_of(figures.get(name)) for name in names)
+    new, cache_reads, cache_writes, output = (count_of(figures.get(name)) for name in names)
     for_1h, for_5m = (count_of(object_of(figures.get("cache_creation")).get(name)) for name in _WRITES)
-    kept_now = max(kept_now, for_1h + for_5m)
+    cache_writes = max(cache_writes, for_1h + for_5m)
     thoughts = count_of(object_of(figures.get("output_tokens_details")).get("thinking_tokens"))
     searches = count_of(object_of(figures.get("server_tool_use")).get("web_search_requests"))
-    return Usage(new + cached + kept_now, cached, written, thoughts, 1, None, kept_now, for_1h, searches)
+    return Usage(new + cache_reads + cache_writes, cache_reads, output, thoughts, 1, None, cache_writes, for_1h, searches)

@@ -120,11 +120,11 @@ def encode(request: Request, model: str, memo: Memo | None = None, without: Coll
     that Claude made are sent back unchanged. Reasoning of other providers is left out, because Claude cannot read it.
     """
     adaptive = _ADAPTIVE.match(model) is not None
-    offered = {tool.name for tool in request.hosted}
+    hosted_names = {tool.name for tool in request.hosted}
     body: Json = {
         "model": model,
         "max_tokens": _LONGEST_ANSWER if adaptive else _LONGEST_OLD_ANSWER,
-        "messages": _cached((memo or memo_for())(_settled(request.messages, offered))),
+        "messages": _cached((memo or memo_for())(_settled(request.messages, hosted_names))),
         "stream": True,
         **request.settings.under({"max_output_tokens": "max_tokens", "temperature": "temperature"}),
     }
@@ -172,13 +172,13 @@ def is_beta(body: Json) -> bool:
 
 def honoured_by(model: str, settings: ModelSettings) -> set[str]:
     """Return the names of the settings that a model accepts. Claude models no longer accept a temperature."""
-    refused = {"seed"}
+    unsupported = {"seed"}
     if re.match(_CLAUDE, model):
-        refused.add("temperature")
+        unsupported.add("temperature")
     always = settings.reasoning == "none" and _ALWAYS_THINKS.match(model)
     if always or not (_ADAPTIVE.match(model) or settings.reasoning == "none"):
-        refused.add("reasoning")
-    return set(settings.given) - refused
+        unsupported.add("reasoning")
+    return set(settings.given) - unsupported
 
 
 def _settled(messages: Sequence[Message], offered: Collection[str]) -> Sequence[Message]:
@@ -186,16 +186,16 @@ def _settled(messages: Sequence[Message], offered: Collection[str]) -> Sequence[
 
     Messages without changes stay the same objects. `offered` are the names of the hosted tools of the request.
     """
-    settled = list(messages)
+    result = list(messages)
     for place, message in enumerate(messages):
         if message.role == "assistant" and any(isinstance(part, HostedCall | HostedResult) for part in message.parts):
             apart = _waiting(messages, place, offered) | _waiting(messages, place - 2, offered)
             parts = _called(in_pairs(message.parts, apart))
-            settled[place] = message if parts is message.parts else replace(message, parts=parts)
-    return settled
+            result[place] = message if parts is message.parts else replace(message, parts=parts)
+    return result
 
 
-def _waiting(messages: Sequence[Message], place: int, offered: Collection[str]) -> set[str]:
+def _waiting(messages: Sequence[Message], place: int, hosted_names: Collection[str]) -> set[str]:
     """Return the ids of the hosted calls of an answer whose results come in the answer after the next message.
 
     If an answer calls our tools too, a hosted call waits for their results. The next message must then consist of these
@@ -208,19 +208,19 @@ def _waiting(messages: Sequence[Message], place: int, offered: Collection[str]) 
         return set()
     calls = {part.id: part.name for part in message.parts if isinstance(part, HostedCall)}
     if not after[1:]:
-        return {call_id for call_id, name in calls.items() if name in offered}
+        return {call_id for call_id, name in calls.items() if name in hosted_names}
     return calls.keys() & {part.call_id for part in after[1].parts if isinstance(part, HostedResult)}
 
 
 def _called(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Return the parts; a call by a program whose own call is missing, and the result of that call, become text."""
     ids = {part.id for part in parts if isinstance(part, HostedCall)}
-    lost = [_program(part) not in ("", *ids) for part in parts]
-    if not any(lost):
+    orphans = [_program(part) not in ("", *ids) for part in parts]
+    if not any(orphans):
         return parts
     return tuple(
-        in_words(part) if gone and isinstance(part, HostedCall | HostedResult) else part
-        for part, gone in zip(parts, lost, strict=True)
+        in_words(part) if is_orphan and isinstance(part, HostedCall | HostedResult) else part
+        for part, is_orphan in zip(parts, orphans, strict=True)
     )
 
 
@@ -359,5 +359,5 @@ def _closed(schema: Json) -> Json:
     if is_open or isinstance(kind, list) or isinstance(schema.get("items"), bool) or not names & _ALLOWS_VALUES:
         message = "the schema allows any value"
         raise ValueError(message)
-    closed = {"anyOf" if name == "oneOf" else name: schema[name] for name in names if name in _KEYWORDS}
-    return closed | ({"additionalProperties": False} if kind == "object" else {})
+    result = {"anyOf" if name == "oneOf" else name: schema[name] for name in names if name in _KEYWORDS}
+    return result | ({"additionalProperties": False} if kind == "object" else {})

@@ -104,7 +104,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
                 options["content"] = body if isinstance(body, bytes) else write_body(body)
             if beta:
                 options["options"] = {"headers": {"anthropic-beta": BINDING}}
-            opened: Any = await getattr(client, method)(path, **options)
+            response: Any = await getattr(client, method)(path, **options)
         except APIStatusError as error:
             wait = retry_after(error.response.headers)
             failure = refusal(error.status_code, error.body, self.model, retry_after=wait, who=self.who)
@@ -115,7 +115,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
             raise cut_off(self.who, error) from error
         except (ValueError, RecursionError) as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
-        return opened
+        return response
 
     @staticmethod
     def _connect(found: tuple[str, str]) -> "AsyncAnthropic":

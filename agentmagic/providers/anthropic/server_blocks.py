@@ -53,42 +53,42 @@ def result_of(block: Json, own: ProviderData) -> HostedResult:
 
 def lone(block: Json, own: ProviderData) -> tuple[HostedCall, HostedResult]:
     """Return a call and a result for a block of another type, which is neither a call nor a result."""
-    shown = {name: value for name, value in block.items() if name not in _SHOWN_APART}
+    fields = {name: value for name, value in block.items() if name not in _SHOWN_APART}
     call = HostedCall(mint_id(), hosted.name_of(block["type"]), {}, HOST, own if block["type"] else None)
-    return hosted.alone(call, hosted.words(shown))
+    return hosted.alone(call, hosted.words(fields))
 
 
 def _content(content: object) -> tuple[tuple[Content, ...], ResultStatus]:
     """Return the content of a result, and the status of its call."""
-    found = object_of(content)
-    if code := text_of(found.get("error_code")):
+    result = object_of(content)
+    if code := text_of(result.get("error_code")):
         return hosted.words(code.replace("_", " ")), "error"
-    if found.get("type") == "web_fetch_result":
-        return (_document(found),), "ok"
-    if "return_code" in found:  # the result of a program
-        files = [f"[file {text_of(one.get('file_id'))}]" for one in objects_of(found.get("content"))]
-        status: ResultStatus = "error" if found.get("return_code") else "ok"
-        return (*hosted.printed(found), *hosted.words("\n".join(files))), status
-    if found:
-        return hosted.words({name: value for name, value in found.items() if name not in _SHOWN_APART}), "ok"
+    if result.get("type") == "web_fetch_result":
+        return (_document(result),), "ok"
+    if "return_code" in result:  # the result of a program
+        files = [f"[file {text_of(one.get('file_id'))}]" for one in objects_of(result.get("content"))]
+        status: ResultStatus = "error" if result.get("return_code") else "ok"
+        return (*hosted.printed(result), *hosted.words("\n".join(files))), status
+    if result:
+        return hosted.words({name: value for name, value in result.items() if name not in _SHOWN_APART}), "ok"
     entries = objects_of(content)
     if any(one.get("type") == "web_search_result" for one in entries):
         return hosted.pages(hosted.page(one.get("url"), one.get("title")) for one in entries), "ok"
     return hosted.words(content), "ok"
 
 
-def _document(found: Json) -> Content:
-    document = object_of(found.get("content"))
+def _document(result: Json) -> Content:
+    document = object_of(result.get("content"))
     source = object_of(document.get("source"))
     is_text = source.get("type") == "text"
     kind = "" if is_text else hosted.title_of(source.get("media_type"))
-    return hosted.page(found.get("url"), document.get("title"), source.get("data") if is_text else "", kind)
+    return hosted.page(result.get("url"), document.get("title"), source.get("data") if is_text else "", kind)
 
 
 def fetched_pages(parts: Iterable[Part]) -> list[Resource]:
     """Return the pages that Anthropic's servers fetched, from the parts of answers."""
-    fetched = (part for part in parts if isinstance(part, HostedResult) and part.name == FETCH)
-    return [page for part in fetched for page in part.content if isinstance(page, Resource)]
+    results = (part for part in parts if isinstance(part, HostedResult) and part.name == FETCH)
+    return [page for part in results for page in part.content if isinstance(page, Resource)]
 
 
 def cited_text(blocks: Sequence[Json], pages: Sequence[Resource], own: ProviderData | None) -> Text:
@@ -109,8 +109,8 @@ def cited_text(blocks: Sequence[Json], pages: Sequence[Resource], own: ProviderD
 def _citations(text: str, span: tuple[int, int], block: Json, pages: Sequence[Resource]) -> Iterator[Citation]:
     for one in objects_of(block.get("citations"))[: hosted.MOST_CITATIONS]:
         url, title = one.get("url") or one.get("source"), one.get("title")
-        if url is None and (found := _cited_page(one, pages)):
-            url, title = found.uri, found.name
+        if url is None and (page := _cited_page(one, pages)):
+            url, title = page.uri, page.name
         yield hosted.citation(text, span, url, title or one.get("document_title"), one.get("cited_text"))
 
 

@@ -63,10 +63,10 @@ class GeminiBatches(RemoteBatches):
         return write_body({"key": key, "request": self._remote.body(request)})
 
     async def _submit(self, content: bytes) -> object:
-        sent = await self._calls.upload(content)
-        file = self._made(object_of(object_of(await self._remote.whole(sent)).get("file")).get("name"))
-        made = await self._calls.open(lambda aio: aio.batches.create(model=self._remote.model, src=file))
-        return object_of(await self._remote.whole(made)).get("name")
+        upload = await self._calls.upload(content)
+        file = self._made(object_of(object_of(await self._remote.whole(upload)).get("file")).get("name"))
+        batch = await self._calls.open(lambda aio: aio.batches.create(model=self._remote.model, src=file))
+        return object_of(await self._remote.whole(batch)).get("name")
 
     async def _open(self, what: Literal["batch", "cancel", "file"], name: str) -> "httpx2.Response":
         match what:
@@ -82,8 +82,8 @@ class GeminiBatches(RemoteBatches):
         word = quoted(about.get("state")).rpartition("STATE_")[2].lower()  # some servers write JOB_, some BATCH_
         stats = object_of(about.get("batchStats"))
         names = ("requestCount", "successfulRequestCount", "failedRequestCount")
-        total, finished, failed = (count_of(stats.get(name)) for name in names)
-        return BatchState(word, batch.get("done") is True or word in _DONE, total, finished, failed)
+        total, successes, failures = (count_of(stats.get(name)) for name in names)
+        return BatchState(word, batch.get("done") is True or word in _DONE, total, successes, failures)
 
     def _files(self, batch: Json) -> tuple[object, ...]:
         output = object_of(batch.get("response")) or object_of(object_of(batch.get("metadata")).get("output"))

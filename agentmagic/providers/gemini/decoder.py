@@ -250,12 +250,12 @@ def _check_prompt(feedback: Json) -> None:
         raise _blocked("the prompt", reason, feedback.get("blockReasonMessage"))
 
 
-def _check_reason(reason: str, said: object) -> None:
-    words = quoted(said)
-    ending = f"({reason}{f': {words}' if words else ''})"
+def _check_reason(reason: str, detail: object) -> None:
+    message = quoted(detail)
+    ending = f"({reason}{f': {message}' if message else ''})"
     match reason:
         case _ if reason in _BLOCKED:
-            raise _blocked("its answer", reason, said)
+            raise _blocked("its answer", reason, detail)
         case _ if reason in _MALFORMED:
             raise MalformedCall(f"{_MALFORMED[reason]} {ending}. Ask again.")
         case "MISSING_THOUGHT_SIGNATURE":
@@ -267,8 +267,8 @@ def _check_reason(reason: str, said: object) -> None:
             return
 
 
-def _blocked(what: str, reason: str, said: object) -> ProviderError:
-    why = quoted(said) or _BLOCKED.get(reason, "it does not say why")
+def _blocked(what: str, reason: str, detail: object) -> ProviderError:
+    why = quoted(detail) or _BLOCKED.get(reason, "it does not say why")
     return BadRequest(f"Gemini blocked {what} ({quoted(reason)}): {why.rstrip('.')}. Word the request differently.")
 
 
@@ -284,5 +284,5 @@ def _most(before: Json, now: Json) -> Json:
 
 def _usage(counts: Json) -> Usage:
     """Return the tokens of a request. Gemini counts thoughts separately; in `Usage` they are part of the output."""
-    sent, beside, cached, written, thoughts = (count_of(counts.get(f"{name}TokenCount")) for name in _COUNTS)
-    return Usage(sent + beside, cached, written + thoughts, thoughts, requests=1, cost=None)
+    prompt, beside, cached_tokens, output, thoughts = (count_of(counts.get(f"{name}TokenCount")) for name in _COUNTS)
+    return Usage(prompt + beside, cached_tokens, output + thoughts, thoughts, requests=1, cost=None)

@@ -92,13 +92,13 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     contents = (memo or memo_for(model))(request.messages)
     body: Json = {"contents": contents}
     if request.instructions:
-        said = {"parts": [{"text": clean(request.instructions)}]}
+        instructions = {"parts": [{"text": clean(request.instructions)}]}
         if _TAKES_NO_INSTRUCTIONS.match(model):
-            contents[0] = contents[0] | {"parts": [*said["parts"], *contents[0]["parts"]]}
+            contents[0] = contents[0] | {"parts": [*instructions["parts"], *contents[0]["parts"]]}
         else:
-            body["systemInstruction"] = said
-    hosted = () if request.tool_choice == "none" else request.hosted  # the mode NONE affects functions only
-    tools: list[Json] = [{_WEB[tool.name]: {}} for tool in hosted]
+            body["systemInstruction"] = instructions
+    hosted_tools = () if request.tool_choice == "none" else request.hosted  # the mode NONE affects functions only
+    tools: list[Json] = [{_WEB[tool.name]: {}} for tool in hosted_tools]
     if request.tools:
         tools.append({"functionDeclarations": [clean(_declaration(tool)) for tool in request.tools]})
         if request.tool_choice != "auto":
@@ -106,7 +106,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
             body["toolConfig"] = {"functionCallingConfig": mode}
     if tools:
         body["tools"] = tools
-    if hosted or any("toolCall" in part for content in contents for part in content["parts"]):
+    if hosted_tools or any("toolCall" in part for content in contents for part in content["parts"]):
         # Without this field, Gemini refuses functions together with Google's tools, and Google's calls in the history.
         body["toolConfig"] = {**body.get("toolConfig", {}), CIRCULATES: True}
     config: Json = {"thinkingConfig": {"includeThoughts": True}} if _THINKS.match(model) else {}
@@ -140,11 +140,11 @@ def honoured_by(model: str, settings: ModelSettings) -> set[str]:
 
 
 def _with_settings(config: Json, settings: ModelSettings, model: str) -> Json:
-    given = settings.under({"temperature": "temperature", "max_output_tokens": "maxOutputTokens", "seed": "seed"})
+    fields = settings.under({"temperature": "temperature", "max_output_tokens": "maxOutputTokens", "seed": "seed"})
     if settings.reasoning is not None and (thinking := _thinking(settings.reasoning, model)):
         # A request without thinking must not request thoughts.
-        given["thinkingConfig"] = thinking | {"includeThoughts": settings.reasoning != "none"}
-    return config | given
+        fields["thinkingConfig"] = thinking | {"includeThoughts": settings.reasoning != "none"}
+    return config | fields
 
 
 def _thinking(effort: Effort, model: str) -> Json:
@@ -164,12 +164,12 @@ def _contents(message: Message, model: str) -> Iterator[Json]:
         case "tool":
             yield from _tool_contents(message, model)
         case "user":
-            said = [part for part in map(_spoken, message.parts) if part is not None]
-            yield {"role": "user", "parts": said or [_NOTHING]}
+            user_parts = [part for part in map(_spoken, message.parts) if part is not None]
+            yield {"role": "user", "parts": user_parts or [_NOTHING]}
         case "assistant":
-            answered = _answer(message.parts, model)
-            if any(map(_says_something, answered)):
-                yield {"role": "model", "parts": answered}
+            answer_parts = _answer(message.parts, model)
+            if any(map(_says_something, answer_parts)):
+                yield {"role": "model", "parts": answer_parts}
 
 
 def _says_something(part: Json) -> bool:
@@ -189,16 +189,16 @@ def _spoken(part: Part) -> Json | None:
 
 
 def _answer(parts: Sequence[Part], model: str) -> list[Json]:
-    sent = (_circulated(part, model) for part in in_pairs(parts))
-    answered = [part for part in map(_answered, sent) if part is not None]
-    first = next((index for index, part in enumerate(answered) if "functionCall" in part), None)
+    usable_parts = (_circulated(part, model) for part in in_pairs(parts))
+    answer_parts = [part for part in map(_answered, usable_parts) if part is not None]
+    first = next((index for index, part in enumerate(answer_parts) if "functionCall" in part), None)
     if first is None or _BEFORE_3.match(model):
-        return answered
+        return answer_parts
     # A signature in a part of Google's servers does not count as the signature of a call.
-    if not any("thoughtSignature" in part and not part.keys() & _SERVER for part in answered[: first + 1]):
+    if not any("thoughtSignature" in part and not part.keys() & _SERVER for part in answer_parts[: first + 1]):
         # The first call comes from another provider or an older Gemini, so make Gemini skip the check of its signature.
-        answered[first] = answered[first] | {"thoughtSignature": _SKIP_SIGNATURE}
-    return answered
+        answer_parts[first] = answer_parts[first] | {"thoughtSignature": _SKIP_SIGNATURE}
+    return answer_parts
 
 
 def _circulated(part: Part, model: str) -> Part:
@@ -267,7 +267,7 @@ def _declaration(tool: ToolDef) -> Json:
 
 def _fit(schema: Json) -> Json:
     """Return a schema without the keywords that Gemini refuses."""
-    fitted = {keyword: value for keyword, value in schema.items() if keyword not in _UNKNOWN_KEYWORDS}
-    if "const" in fitted:
-        fitted["enum"] = [fitted.pop("const")]
-    return fitted
+    result = {keyword: value for keyword, value in schema.items() if keyword not in _UNKNOWN_KEYWORDS}
+    if "const" in result:
+        result["enum"] = [result.pop("const")]
+    return result

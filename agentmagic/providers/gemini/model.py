@@ -112,16 +112,16 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         """Return the error for a response with a status of failure, and close the response."""
         import httpx2
 
-        said: object = None
+        payload: object = None
         async with aclosing(response):
             with suppress(httpx2.HTTPError):  # the status alone is enough for an error
                 await response.aread()
-                said = {"message": response.text}
+                payload = {"message": response.text}
                 with suppress(ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
-                    said = response.json()
+                    payload = response.json()
         wait = retry_after(response.headers)
-        failure = refusal(response.status_code, said, self.model, retry_after=wait, who=self.who)
-        return self._refused(failure, body, said)
+        failure = refusal(response.status_code, payload, self.model, retry_after=wait, who=self.who)
+        return self._refused(failure, body, payload)
 
     def _find(self) -> "_Access":
         self._found_url = url = self.reached_at
@@ -205,13 +205,13 @@ class _GeminiClient:
         from google.genai import types
 
         config = types.UploadFileConfig(mime_type="application/jsonl", display_name="batch.jsonl")
-        begun = await self.open(lambda aio: aio.files.upload(file=BytesIO(content), config=config))
-        if not begun.is_success:
-            return begun
-        await begun.aclose()
+        start = await self.open(lambda aio: aio.files.upload(file=BytesIO(content), config=config))
+        if not start.is_success:
+            return start
+        await start.aclose()
         # Use only the path of the returned address, so that the file goes to no other server.
-        place = httpx2.URL(begun.headers.get("x-goog-upload-url", "/"))
-        url = begun.request.url.copy_with(raw_path=place.raw_path)
+        upload_url = httpx2.URL(start.headers.get("x-goog-upload-url", "/"))
+        url = start.request.url.copy_with(raw_path=upload_url.raw_path)
         headers = {"X-Goog-Upload-Command": "upload, finalize", "X-Goog-Upload-Offset": "0"}
         return await self._http.send(
             self._http.build_request("POST", url, content=content, headers=headers), stream=True

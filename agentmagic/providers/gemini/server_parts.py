@@ -57,8 +57,8 @@ class ServerParts:
 
     def _begin(self, call_id: object, name: str, arguments: Json, data: ProviderData) -> HostedCall:
         self.called = True
-        made = text_of(call_id) or self._mint()
-        self._last = self._calls[made] = HostedCall(made, hosted.name_of(name), hosted.fitting(arguments), HOST, data)
+        final_id = text_of(call_id) or self._mint()
+        self._last = self._calls[final_id] = HostedCall(final_id, hosted.name_of(name), hosted.fitting(arguments), HOST, data)
         return self._last
 
     def _end(
@@ -76,14 +76,14 @@ class ServerParts:
     @staticmethod
     def _found(response: Json, call: HostedCall | None) -> tuple[Content, ...]:
         """Return the content of a tool's result. That of a search has no pages, so it becomes links to the search."""
-        found = object_of(response.get("response"))
+        data = object_of(response.get("response"))
         match text_of(response.get("toolType")):
             case "GOOGLE_SEARCH_WEB":
                 return hosted.pages(_suggestions(_queries(call.arguments.get("queries") if call else ())))
             case "URL_CONTEXT":
-                return _fetched(found.get("urls_metadata") or found.get("urlMetadata"))
+                return _fetched(data.get("urls_metadata") or data.get("urlMetadata"))
             case _:
-                return hosted.words(found)
+                return hosted.words(data)
 
     def _lone(self, part: Json, data: ProviderData) -> tuple[HostedCall | HostedResult, ...]:
         """Return a call and a result for an image, or for a part of an unknown kind."""
@@ -104,8 +104,8 @@ def of_metadata(
     data = ProviderData(provider, {})
     if queries := _queries(grounding.get("webSearchQueries")):
         call = HostedCall(mint(), SEARCH, {"queries": queries}, HOST, data)
-        found = (hosted.page(web.get("uri"), web.get("title")) for web in map(_web, _chunks(grounding)) if web)
-        yield from hosted.alone(call, hosted.pages((*found, *_suggestions(queries))))
+        web_pages = (hosted.page(web.get("uri"), web.get("title")) for web in map(_web, _chunks(grounding)) if web)
+        yield from hosted.alone(call, hosted.pages((*web_pages, *_suggestions(queries))))
     if entries := objects_of(urls.get("urlMetadata")):
         addresses = [one.get("retrievedUrl") for one in entries[: hosted.MOST_PAGES]]
         call = HostedCall(mint(), FETCH, hosted.fitting({"urls": addresses}), HOST, data)
@@ -119,30 +119,30 @@ def queries_of(grounding: Json) -> int:
 
 def citations(text: str, grounding: Json) -> Iterator[Citation]:
     """Yield the citations of an answer. Google's positions count UTF-8 bytes over the whole text of the answer."""
-    chunks, raw, known = _chunks(grounding), text.encode(errors="replace"), 0
+    chunks, raw, count = _chunks(grounding), text.encode(errors="replace"), 0
     for support in objects_of(grounding.get("groundingSupports")):
         span = _span(text, raw, object_of(support.get("segment")))
         for place in _listed(support.get("groundingChunkIndices")):
-            known += 1
+            count += 1
             if type(place) is int and 0 <= place < len(chunks) and (web := _web(chunks[place])):
                 yield hosted.citation(text, span, web.get("uri"), web.get("title"))
-            if known >= hosted.MOST_CITATIONS:
+            if count >= hosted.MOST_CITATIONS:
                 return
 
 
 def _span(text: str, raw: bytes, segment: Json) -> tuple[object, object]:
     """Return the start and end of a segment in characters. If its bytes do not match its text, the text is searched."""
-    start, end, said = (
+    start, end, segment_text = (
         number_of(segment.get("startIndex")) or 0,
         number_of(segment.get("endIndex")),
         segment.get("text"),
     )
     if end is not None and 0 <= start < end <= len(raw):
         span = len(raw[:start].decode(errors="ignore")), len(raw[:end].decode(errors="ignore"))
-        if not isinstance(said, str) or text[slice(*span)] == said:
+        if not isinstance(segment_text, str) or text[slice(*span)] == segment_text:
             return span
-    place = text.find(said) if isinstance(said, str) and said else -1
-    return (place, place + len(text_of(said))) if place >= 0 else (None, None)
+    place = text.find(segment_text) if isinstance(segment_text, str) and segment_text else -1
+    return (place, place + len(text_of(segment_text))) if place >= 0 else (None, None)
 
 
 def _chunks(grounding: Json) -> list[Json]:

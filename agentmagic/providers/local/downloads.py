@@ -43,8 +43,8 @@ CACHE = "AGENTMAGIC_CACHE"
 
 def cache() -> Path:
     """Return the folder of fetched models: `$AGENTMAGIC_CACHE/models`, or a folder in the user's cache folder."""
-    if given := variable(CACHE):
-        return Path(given).expanduser() / "models"
+    if folder := variable(CACHE):
+        return Path(folder).expanduser() / "models"
     from platformdirs import user_cache_path
 
     return user_cache_path("agentmagic", appauthor=False) / "models"
@@ -55,8 +55,8 @@ def find() -> Path | None:
 
     Raises ProviderError if `AGENTMAGIC_LOCAL_MODEL` names a file that is not the weights.
     """
-    if given := variable(GIVEN):
-        return _given(Path(given).expanduser())
+    if value := variable(GIVEN):
+        return _given(Path(value).expanduser())
     # Checking the size is enough here: in both folders, a file gets its name only after its hash was checked.
     return next((path for path in (cache() / FILE, _hub_blob()) if size(path) == SIZE), None)
 
@@ -176,11 +176,11 @@ def _fetch(target: Path, progress: Progress, stop: threading.Event) -> Path:
 
 
 def _check_space(folder: Path, have: int) -> None:
-    needed = SIZE - have + SPARE
+    need = SIZE - have + SPARE
     free = shutil.disk_usage(folder).free
-    if free < needed:
+    if free < need:
         raise ProviderError(
-            f"The local model needs {needed / 1e9:.1f} GB in {folder}, where {free / 1e9:.1f} GB are free. "
+            f"The local model needs {need / 1e9:.1f} GB in {folder}, where {free / 1e9:.1f} GB are free. "
             f"Make room, or set {CACHE} to a folder on another disk."
         )
 
@@ -334,12 +334,12 @@ def _bar() -> Generator[Progress]:
 
 
 def _lines() -> Progress:
-    written: set[tuple[str, int]] = set()
+    printed_quarters: set[tuple[str, int]] = set()
 
     def progress(done: int, total: int, source: str) -> None:
         quarter = done * QUARTERS // total
-        if (source, quarter) not in written:
-            written.add((source, quarter))
+        if (source, quarter) not in printed_quarters:
+            printed_quarters.add((source, quarter))
             line = f"agentmagic: local model from {source}: {done / 1e6:.0f} of {total / 1e6:.0f} MB"
             print(line, file=sys.stderr, flush=True)  # noqa: T201  (the user sees nothing else of a long fetch)
 

@@ -102,9 +102,9 @@ def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
             yield text
         if reason := text_of(choice.get("finish_reason")):
             timings = object_of(chunk.get("timings"))
-            cached = count_of(timings.get("cache_n"))
-            sent = cached + count_of(timings.get("prompt_n"))  # `prompt_n` leaves out cached tokens
-            yield Finished(Usage(sent, cached, count_of(timings.get("predicted_n"))), reason)
+            cached_tokens = count_of(timings.get("cache_n"))
+            prompt_tokens = cached_tokens + count_of(timings.get("prompt_n"))  # `prompt_n` leaves out cached tokens
+            yield Finished(Usage(prompt_tokens, cached_tokens, count_of(timings.get("predicted_n"))), reason)
 
 
 def _failed(reason: object) -> ProviderError:
@@ -244,8 +244,8 @@ def load_openmp() -> bool:
         path = next(Path(file.locate()) for file in files("pykdtree") or () if file.name.startswith("libgomp"))
         # The tools that built the wheel renamed the library. The linker compares the name inside the library with the
         # name that xllamacpp needs, so the original name is restored, in a copy in memory.
-        renamed = path.name.encode() + b"\0"
-        content = path.read_bytes().replace(renamed, LIBGOMP.encode().ljust(len(renamed), b"\0"))
+        wheel_name = path.name.encode() + b"\0"
+        content = path.read_bytes().replace(wheel_name, LIBGOMP.encode().ljust(len(wheel_name), b"\0"))
         with os.fdopen(os.memfd_create(LIBGOMP), "wb") as file:
             file.write(content)
             file.flush()

@@ -74,8 +74,8 @@ _PATIENCE = 0.05
 def running_servers() -> str:
     """Return a sentence for each model server that runs on this machine. The search is done once per process."""
     until = time.monotonic() + _PATIENCE
-    found = [(port, words) for port, page, marker, words in _SERVERS if marker in _read(port, page, until)]
-    return " ".join(words.format(compatible=_COMPATIBLE.format(port=port)) for port, words in found)
+    servers = [(port, sentence) for port, page, marker, sentence in _SERVERS if marker in _read(port, page, until)]
+    return " ".join(sentence.format(compatible=_COMPATIBLE.format(port=port)) for port, sentence in servers)
 
 
 def _read(port: int, page: str, until: float) -> str:
@@ -172,28 +172,28 @@ class LocalModel:
             return None
         if choice not in ("auto", "required"):
             return next((tool for tool in request.tools if tool.name == choice), None)
-        kept = self.choose(request.tools, talk.question)
+        tools = self.choose(request.tools, talk.question)
         required = choice == "required"
-        steps = prompts.planned(await replies.whole(prompts.plan(talk, kept, required=required)), kept)
+        steps = prompts.planned(await replies.whole(prompts.plan(talk, tools, required=required)), tools)
         tool = prompts.next_tool(talk, steps)
         # A cut-off plan can have no complete name, and a finished plan has no next step.
-        return (steps or kept)[-1] if required and tool is None else tool
+        return (steps or tools)[-1] if required and tool is None else tool
 
     async def _decide(self, replies: "_Replies", request: Request, decision: PlanQuestion) -> str:
         """Return the JSON of a planned turn's decision, from the same constrained steps as in a turn without a plan."""
         if decision.tool is None:
             # The last message asks other models for the decision in words; this model does not need it.
             talk = prompts.read(replace(request, messages=request.messages[:-1]))
-            kept = self.choose(request.tools, talk.question)
-            steps = prompts.planned(await replies.whole(prompts.plan(talk, kept)), kept) if kept else ()
+            tools = self.choose(request.tools, talk.question)
+            steps = prompts.planned(await replies.whole(prompts.plan(talk, tools)), tools) if tools else ()
             if decision.kind == "route":
                 return prompts.route(steps)
             return prompts.task_list(steps, await self._known_arguments(replies, talk, steps))
         talk = prompts.talk_of(decision)
         if decision.kind == "parameters":
             return json.dumps(await self._arguments(replies, talk, decision.tool), ensure_ascii=False)
-        corrected = await self._arguments(replies, talk, decision.tool) if talk.made[-1].failed else {}
-        return prompts.judgement(talk, decision.tool, corrected)
+        new_arguments = await self._arguments(replies, talk, decision.tool) if talk.made[-1].failed else {}
+        return prompts.judgement(talk, decision.tool, new_arguments)
 
     async def _known_arguments(
         self, replies: "_Replies", talk: Talk, steps: Sequence[ToolDef]
@@ -213,7 +213,7 @@ class LocalModel:
 
 def _no_facts(talk: Talk) -> BadRequest:
     """Return the error for a request for JSON whose tools all failed: without facts, the model would invent values."""
-    names = listed(dict.fromkeys(made.name for made in talk.made))
+    names = listed(dict.fromkeys(call.name for call in talk.made))
     advice = "Ask in other words, or with --no-tools if it needs no tool."
     return BadRequest(f"The local model can give no value, since no tool gave a result; {names} failed. {advice}")
 

@@ -21,8 +21,8 @@ Schema = Mapping[str, Any]
 
 def narrow(schema: Schema) -> dict[str, Any]:
     """Return a schema of type object that keeps types, names, choices and integer bounds, and no `$ref`."""
-    narrowed = _node(schema, schema, DEPTH)
-    return narrowed if narrowed.get("type") == "object" else {"type": "object"}
+    result = _node(schema, schema, DEPTH)
+    return result if result.get("type") == "object" else {"type": "object"}
 
 
 def _node(node: Any, root: Schema, depth: int) -> dict[str, Any]:
@@ -42,11 +42,11 @@ def _node(node: Any, root: Schema, depth: int) -> dict[str, Any]:
 
 def _target(reference: Any, root: Schema) -> Any:
     """Return the part of the schema that a reference names, or None, which allows any value, if the part is missing."""
-    found: Any = root
+    node: Any = root
     for step in str(reference).removeprefix("#").strip("/").split("/"):
         name = step.replace("~1", "/").replace("~0", "~")
-        found = cast("Schema", found).get(name) if isinstance(found, Mapping) else None
-    return found
+        node = cast("Schema", node).get(name) if isinstance(node, Mapping) else None
+    return node
 
 
 def _choices(schema: Schema) -> list[Any]:
@@ -58,8 +58,8 @@ def _choices(schema: Schema) -> list[Any]:
 def _branches(key: str, branches: Sequence[Any], root: Schema, depth: int) -> dict[str, Any]:
     if key == "allOf" and len(branches) > 1:  # a grammar cannot require several schemas at the same time
         return dict(ANY)
-    narrowed = [_node(branch, root, depth) for branch in branches]
-    return narrowed[0] if len(narrowed) == 1 else {"anyOf": narrowed}
+    nodes = [_node(branch, root, depth) for branch in branches]
+    return nodes[0] if len(nodes) == 1 else {"anyOf": nodes}
 
 
 def _typed(schema: Schema, root: Schema, depth: int) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class Talk:
     @property
     def found_nothing(self) -> bool:
         """Whether tools were called, and all calls failed."""
-        return bool(self.made) and all(made.failed for made in self.made)
+        return bool(self.made) and all(call.failed for call in self.made)
 
     @property
     def asked(self) -> str:
@@ -136,8 +136,8 @@ def read(request: Request) -> Talk:
     """Return the current turn in a request's history, and a few turns before it."""
     messages = request.messages
     start = _turn_start(request)
-    said = [message for message in messages[start:] if message.role == "user"]
-    question, outline = ("\n".join(_words(one, most) for one in said) for most in (ATTACHED_CLIP, ATTACHED_PLAN_CLIP))
+    user_messages = [message for message in messages[start:] if message.role == "user"]
+    question, outline = ("\n".join(_words(one, most) for one in user_messages) for most in (ATTACHED_CLIP, ATTACHED_PLAN_CLIP))
     earlier = tuple(_earlier(messages[:start]))[-EARLIER_TURNS:]
     return Talk(question, tuple(_made(messages[start:])), earlier, outline)
 
@@ -172,8 +172,8 @@ def _made_of(call: ToolCall, result: ToolResult) -> Made:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
     outcome, rows = in_rows(compact(result.text))
     outcome = clip(outcome, RESULT_CLIP, "...")
-    kept = len(_ROW.findall(outcome))
-    return Made(call.name, arguments, outcome, failed=result.is_error, rows=rows[:kept])
+    row_count = len(_ROW.findall(outcome))
+    return Made(call.name, arguments, outcome, failed=result.is_error, rows=rows[:row_count])
 
 
 def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
@@ -193,10 +193,10 @@ def plan(talk: Talk, tools: Sequence[ToolDef], *, required: bool = False) -> Gen
     """Return the prompt that asks which tools the question needs, in order; with `required`, at least one."""
     shots = [(example_question(tool), tool.name) for tool in tools]
     word = _no_tool(tools)
-    listed = "\n".join(map(signature, tools))
+    tool_lines = "\n".join(map(signature, tools))
     task = (
         "You choose the tools that a question needs, in order.\n\n"
-        f"Tools:\n{listed}\n- {word}: {ANSWER_LINE}\n\n"
+        f"Tools:\n{tool_lines}\n- {word}: {ANSWER_LINE}\n\n"
         "Reply with the tool name. If several calls are needed, separate the names with commas."
     )
     messages: list[Said] = [("system", task)]
@@ -233,8 +233,8 @@ def plan_grammar(tools: Sequence[ToolDef], *, required: bool = False) -> str:
 
 def planned(reply: str, tools: Sequence[ToolDef]) -> tuple[ToolDef, ...]:
     """Return the tools that the reply to a plan prompt names; other words, such as a cut-off name, are ignored."""
-    named = {tool.name: tool for tool in tools}
-    return tuple(named[name] for name in reply.strip().split(", ") if name in named)
+    by_name = {tool.name: tool for tool in tools}
+    return tuple(by_name[name] for name in reply.strip().split(", ") if name in by_name)
 
 
 def next_tool(talk: Talk, steps: Sequence[ToolDef]) -> ToolDef | None:
@@ -242,9 +242,9 @@ def next_tool(talk: Talk, steps: Sequence[ToolDef]) -> ToolDef | None:
 
     The first failure of a turn does not count as a step: the tool is tried again with other arguments.
     """
-    failures = sum(made.failed for made in talk.made)
-    done = len(talk.made) - min(failures, REPAIRS)
-    return steps[done] if done < len(steps) else None
+    failures = sum(call.failed for call in talk.made)
+    step = len(talk.made) - min(failures, REPAIRS)
+    return steps[step] if step < len(steps) else None
 
 
 def arguments(talk: Talk, tool: ToolDef, *, several: bool = False) -> GenerationRequest:
@@ -258,13 +258,13 @@ def arguments(talk: Talk, tool: ToolDef, *, several: bool = False) -> Generation
     )
     messages: list[Said] = [("system", task)]
     for example in examples(tool)[:1]:
-        given = dict(example.arguments)
-        messages.extend(_shot(example.question, json.dumps([given] if several else given, ensure_ascii=False)))
+        example_arguments = dict(example.arguments)
+        messages.extend(_shot(example.question, json.dumps([example_arguments] if several else example_arguments, ensure_ascii=False)))
     question = talk.asked
     if talk.made:
-        done = "\n".join(f"{made.name}({made.arguments}) -> {made.outcome}" for made in talk.made)
+        history = "\n".join(f"{call.name}({call.arguments}) -> {call.outcome}" for call in talk.made)
         question += (
-            f"\n\nAlready done:\n{done}\n\n"
+            f"\n\nAlready done:\n{history}\n\n"
             f"Write the arguments of the next call to {tool.name}. It must differ from the calls already done."
         )
     messages.append(("user", question))
@@ -289,20 +289,20 @@ def parsed_list(reply: str) -> list[dict[str, Any]]:
         read = json.loads(reply)
     except ValueError:
         read = None
-    listed = cast("list[Any]", read) if isinstance(read, list) else []
-    texts = dict.fromkeys(json.dumps(one, ensure_ascii=False) for one in listed) or [reply]
+    values = cast("list[Any]", read) if isinstance(read, list) else []
+    texts = dict.fromkeys(json.dumps(one, ensure_ascii=False) for one in values) or [reply]
     return [parsed(text) for text in texts]
 
 
 def repeats(talk: Talk, call: ToolCall) -> bool:
     """Return whether the same call was made before in this turn."""
-    return any(made.name == call.name and json.loads(made.arguments) == dict(call.arguments) for made in talk.made)
+    return any(earlier.name == call.name and json.loads(earlier.arguments) == dict(call.arguments) for earlier in talk.made)
 
 
 def talk_of(decision: PlanQuestion) -> Talk:
     """Return the question and the calls of a planned turn as a `Talk`."""
-    made = (_made_of(call, result) for call, result in decision.made)
-    return Talk(decision.question, tuple(made))
+    calls = (_made_of(call, result) for call, result in decision.made)
+    return Talk(decision.question, tuple(calls))
 
 
 def route(steps: Sequence[ToolDef]) -> str:
@@ -315,29 +315,29 @@ def one_tool(steps: Sequence[ToolDef]) -> bool:
     return len({tool.name for tool in steps}) == 1
 
 
-def task_list(steps: Sequence[ToolDef], known: Sequence[Mapping[str, Any]]) -> str:
+def task_list(steps: Sequence[ToolDef], values: Sequence[Mapping[str, Any]]) -> str:
     """Return the tasks of a plan as JSON. `known` are the arguments of the first call, or of every call.
 
     A task without known arguments gets them from the result of the task before it.
     """
     tasks: list[dict[str, Any]] = []
-    if one_tool(steps) and len(known) > len(steps):
-        steps = [steps[0]] * len(known)
-    together = len(known) == len(steps)
+    if one_tool(steps) and len(values) > len(steps):
+        steps = [steps[0]] * len(values)
+    together = len(values) == len(steps)
     for number, tool in enumerate(steps, 1):
         before = [] if together or number == 1 else [f"t{number - 1}"]
         later = dict.fromkeys(tool.parameters.get("properties", {}), f"${''.join(before)}")
-        task = {"id": f"t{number}", "tool": tool.name, "parameters": later if before else known[number - 1]}
+        task = {"id": f"t{number}", "tool": tool.name, "parameters": later if before else values[number - 1]}
         tasks.append({**task, "depends_on": before, "description": summary(tool)})
     return json.dumps({"tasks": tasks}, ensure_ascii=False)
 
 
-def judgement(talk: Talk, tool: ToolDef, corrected: Mapping[str, Any]) -> str:
+def judgement(talk: Talk, tool: ToolDef, new_arguments: Mapping[str, Any]) -> str:
     """Return the judgement of the last call as JSON; a failed call is retried if `corrected` has new arguments."""
     last = talk.made[-1]
-    retry = last.failed and not repeats(talk, ToolCall("", tool.name, corrected))
+    retry = last.failed and not repeats(talk, ToolCall("", tool.name, new_arguments))
     reason = last.outcome if last.failed else ""
-    return json.dumps({"success": not last.failed, "retry": retry, "reason": reason, "parameters": corrected or None})
+    return json.dumps({"success": not last.failed, "retry": retry, "reason": reason, "parameters": new_arguments or None})
 
 
 def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None = None) -> GenerationRequest:
@@ -351,12 +351,12 @@ def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None 
     # A grammar enforces the order of rows in a list, because in free text the model would sort them its own way.
     rows = talk.made[-1].rows if talk.made and _LISTING.match(talk.question) else ()
     if talk.made:
-        facts = "\n".join(dict.fromkeys(made.line for made in talk.made))
+        facts = "\n".join(dict.fromkeys(call.line for call in talk.made))
         how = "as a JSON object" if output else ROWS_ANSWER if rows else "in one or two sentences"
-        asked = f"Use only these facts to answer {how}: {talk.question}"
+        instruction = f"Use only these facts to answer {how}: {talk.question}"
         if talk.found_nothing:
-            asked = NOTHING_FOUND.format(question=talk.question)
-        messages.append(("user", f"Facts:\n{facts}\n\n{asked}"))
+            instruction = NOTHING_FOUND.format(question=talk.question)
+        messages.append(("user", f"Facts:\n{facts}\n\n{instruction}"))
     else:
         messages.append(("user", talk.question))
     if output is None:
@@ -366,8 +366,8 @@ def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None 
 
 def next_id(messages: Iterable[Message]) -> str:
     """Return an id for a new call that is not used in the conversation."""
-    taken = {call.id for message in messages for call in message.calls}
-    number = len(taken) + 1
-    while f"call_{number}" in taken:
+    ids = {call.id for message in messages for call in message.calls}
+    number = len(ids) + 1
+    while f"call_{number}" in ids:
         number += 1
     return f"call_{number}"

@@ -21,10 +21,10 @@ def in_rows(text: str) -> tuple[str, tuple[str, ...]]:
     if start is None:
         return text, ()
     try:
-        found, end = json.JSONDecoder().raw_decode(text, start.start())
+        data, end = json.JSONDecoder().raw_decode(text, start.start())
     except (ValueError, RecursionError):
         return text, ()
-    records = cast("list[Any]", found)
+    records = cast("list[Any]", data)
     if len(records) < 2 or not all(map(_is_flat, records)):  # noqa: PLR2004  (one record has no order)
         return text, ()
     rows = "\n".join(f"{number}. {_row(record)}" for number, record in enumerate(records, 1))
@@ -64,7 +64,7 @@ def compact(text: str) -> str:
     return _TABLE_ROW.sub(_compact_row, text)
 
 
-def _compact_row(found: re.Match[str]) -> str:
-    if _RULE.fullmatch(found[1]):
+def _compact_row(match: re.Match[str]) -> str:
+    if _RULE.fullmatch(match[1]):
         return ""
-    return f"{', '.join(cell.strip() for cell in _CELLS.split(found[1]))}\n"
+    return f"{', '.join(cell.strip() for cell in _CELLS.split(match[1]))}\n"

@@ -24,14 +24,14 @@ def choose(tools: Sequence[ToolDef], question: str) -> tuple[ToolDef, ...]:
     Tools whose whole name is in the question are preferred, then tools whose name, description and example share more
     words with the question; a word counts less if more tools have it. Then tools with an example, then earlier tools.
     """
-    asked = set(_stems(question))
-    told = [set(_stems(f"{tool.name} {tool.description} {example_question(tool)}")) for tool in tools]
-    spread = Counter(word for words in told for word in words)
+    question_words = set(_stems(question))
+    tool_words = [set(_stems(f"{tool.name} {tool.description} {example_question(tool)}")) for tool in tools]
+    spread = Counter(word for words in tool_words for word in words)
 
     def worth(index: int) -> tuple[bool, float, bool, int]:
         name = set(_stems(tools[index].name))
-        shared = sum(1 / spread[word] for word in asked & told[index])
-        return bool(name) and name <= asked, shared, bool(examples(tools[index])), -index
+        shared = sum(1 / spread[word] for word in question_words & tool_words[index])
+        return bool(name) and name <= question_words, shared, bool(examples(tools[index])), -index
 
     best = set(sorted(range(len(tools)), key=worth, reverse=True)[:MAX_TOOLS])
     return tuple(tool for index, tool in enumerate(tools) if index in best)
@@ -57,10 +57,10 @@ def examples(tool: ToolDef) -> tuple[Example, ...]:
 def _described(tool: ToolDef) -> tuple[tuple[Example, ...], str]:
     """Return the examples in the description of a tool, and the rest of the description."""
     try:
-        found, about = split_examples(tool.description)
+        pairs, about = split_examples(tool.description)
     except ValueError:  # the description of a server's tool can have any text
         return (), tool.description
-    return tuple(Example(question, arguments) for question, arguments in found), about
+    return tuple(Example(question, arguments) for question, arguments in pairs), about
 
 
 def example_question(tool: ToolDef) -> str:

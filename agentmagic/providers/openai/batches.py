@@ -48,8 +48,8 @@ class OpenAIBatches(RemoteBatches):
         return write_body({"custom_id": key, "method": "POST", "url": "/v1/responses", "body": body})
 
     async def _submit(self, content: bytes) -> object:
-        sent = await self._model.open("post", "/files", {"purpose": "batch"}, file=content)
-        file = self._made(object_of(await self._model.whole(sent)).get("id"))
+        upload = await self._model.open("post", "/files", {"purpose": "batch"}, file=content)
+        file = self._made(object_of(await self._model.whole(upload)).get("id"))
         body = {"input_file_id": file, "endpoint": "/v1/responses", "completion_window": "24h"}
         return object_of(await self._model.whole(await self._model.open("post", "/batches", body))).get("id")
 
@@ -64,8 +64,8 @@ class OpenAIBatches(RemoteBatches):
 
     def _state(self, batch: Json) -> BatchState:
         word, counts = quoted(batch.get("status")), object_of(batch.get("request_counts"))
-        total, finished, failed = (count_of(counts.get(name)) for name in ("total", "completed", "failed"))
-        return BatchState(word, word in _DONE, total, finished, failed)
+        total, successes, failures = (count_of(counts.get(name)) for name in ("total", "completed", "failed"))
+        return BatchState(word, word in _DONE, total, successes, failures)
 
     def _files(self, batch: Json) -> tuple[object, ...]:
         return (batch.get("output_file_id"), batch.get("error_file_id"))

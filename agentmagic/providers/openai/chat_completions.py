@@ -200,17 +200,17 @@ def _extra(part: Reasoning | ToolCall, model: str) -> Json:
 
 def _results(results: list[ToolResult]) -> Iterator[Json]:
     """Yield the results of tools as text, then one user message with their images, which results cannot have here."""
-    shown: list[Json] = []
+    attachments: list[Json] = []
     for result in results:
         prefix = "Error: " if result.is_error else ""
         call_id = fit_id(result.call_id, LONGEST_ID)
         yield {"role": "tool", "tool_call_id": call_id, "content": prefix + result.text}
         media = [part for part in result.content if isinstance(part, Media) and part.media_type in {*IMAGES, PDF}]
         if media:
-            shown.append({"type": "text", "text": f"What the call {call_id} of {result.name} returned:"})
-            shown += [_content(part) for part in media]
-    if shown:
-        yield {"role": "user", "content": shown}
+            attachments.append({"type": "text", "text": f"What the call {call_id} of {result.name} returned:"})
+            attachments += [_content(part) for part in media]
+    if attachments:
+        yield {"role": "user", "content": attachments}
 
 
 def _content(part: Content) -> Json:

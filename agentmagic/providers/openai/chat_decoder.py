@@ -167,8 +167,8 @@ class Decoder:
 
     def _figures(self) -> Usage:
         """Return the tokens and the billed searches: OpenRouter reports them; a search model of OpenAI does one."""
-        told = object_of(self._usage.get("server_tool_use_details")).get("web_search_requests")
-        searches = count_of(told) or int(is_search_model(self._model))
+        count = object_of(self._usage.get("server_tool_use_details")).get("web_search_requests")
+        searches = count_of(count) or int(is_search_model(self._model))
         return replace(read_usage(self._usage, "prompt", "completion"), searches=searches)
 
     def _end(self, reason: str) -> None:
@@ -189,8 +189,8 @@ class Decoder:
     def _mixed(self, delta: Json, content: object) -> Iterator[ModelEvent]:
         """Yield the events of a piece that has more than text, or no text."""
         _keep(self._extra, delta, _KNOWN)
-        if cited := objects_of(delta.get("annotations")):
-            self._annotations += cited[: MOST_CITATIONS - len(self._annotations)]
+        if annotations := objects_of(delta.get("annotations")):
+            self._annotations += annotations[: MOST_CITATIONS - len(self._annotations)]
             self._texts.holds = True
         for name in _REASONING_FIELDS:
             if reasoning := words_of(delta.get(name)):
@@ -206,8 +206,8 @@ class Decoder:
         return self._written_call(text) is not None
 
     def _written_call(self, text: str) -> _Call | None:
-        written = read_arguments(text)
-        name, arguments = written.get("name"), written.get("arguments")
+        fields = read_arguments(text)
+        name, arguments = fields.get("name"), fields.get("arguments")
         if not isinstance(name, str) or name not in self._tools:
             return None
         return _Call(name=name, pieces=[arguments_text(arguments)])
@@ -288,9 +288,9 @@ def _executed(tools: object, own: ProviderData) -> Iterator[HostedCall | HostedR
     for tool in objects_of(tools)[:MOST_PAGES]:
         name = "web_search" if tool.get("type") == "search" else name_of(tool.get("type"))
         call = HostedCall(mint_id(), name, fitting(read_arguments(tool.get("arguments"))), "", own)
-        found = objects_of(object_of(tool.get("search_results")).get("results"))
-        listed = (page(one.get("url"), one.get("title"), one.get("content")) for one in found)
-        call, result = alone(call, pages(listed) or words(tool.get("output")))
+        results = objects_of(object_of(tool.get("search_results")).get("results"))
+        contents = (page(one.get("url"), one.get("title"), one.get("content")) for one in results)
+        call, result = alone(call, pages(contents) or words(tool.get("output")))
         yield from (call, replace(result, provider_data=own))
 
 

@@ -123,10 +123,10 @@ def reasons(model: str) -> bool:
 
 def honoured_by(model: str, settings: ModelSettings) -> set[str]:
     """Return the names of those `settings` that a model accepts."""
-    refused = {"reasoning"} if not reasons(model) else set[str]()
+    unsupported = {"reasoning"} if not reasons(model) else set[str]()
     if _ALWAYS_REASONS.match(model) or (model.startswith("gpt-5") and settings.reasoning not in (None, "none")):
-        refused.add("temperature")
-    return set(settings.given) - refused
+        unsupported.add("temperature")
+    return set(settings.given) - unsupported
 
 
 _FORM_REFUSED = re.compile(r"response_format|json_schema|text\.format", re.IGNORECASE)
@@ -190,20 +190,20 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
                 options |= {"body": body, "files": {"file": ("batch.jsonl", file)}, "options": {"headers": form}}
             elif body is not None:
                 options["content"] = write_body(body)  # the SDK would copy a dict item by item
-            opened: Any = await getattr(client, method)(path, **options)
+            response: Any = await getattr(client, method)(path, **options)
         except APIError as error:
             raise self._refused(self._refusal(error), body or {}, error.body) from error
         except httpx2.HTTPError as error:  # the connection broke while the SDK read an error response
             raise cut_off(self.who, error) from error
         except ValueError as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
-        return opened
+        return response
 
     def _chunk(self, data: bytes) -> object:
         chunk = self._parsed(data)
-        said = object_of(chunk)
-        if (error := said.get("error")) or said.get("object") == "error":  # vLLM sends the second form
-            raise error_for(fault_of(error or said), who=self.who, model=self.model)
+        fields = object_of(chunk)
+        if (error := fields.get("error")) or fields.get("object") == "error":  # vLLM sends the second form
+            raise error_for(fault_of(error or fields), who=self.who, model=self.model)
         return chunk
 
     def _find_key(self) -> str:
@@ -234,24 +234,24 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
 
 def fault_of(body: object, status: int | None = None, wait: float | None = None) -> Fault:
     """Return the failure that a server reports in `body`, which is an error in JSON or a text."""
-    said = object_of(body)
-    words = said.get("message") or (json.dumps(body) if said else str(body or ""))
-    code = said.get("code") or said.get("type") or ""
-    return Fault(str(words), str(code), status, wait)
+    fields = object_of(body)
+    message = fields.get("message") or (json.dumps(body) if fields else str(body or ""))
+    code = fields.get("code") or fields.get("type") or ""
+    return Fault(str(message), str(code), status, wait)
 
 
-def read_usage(usage: object, sent: str, written: str) -> Usage:
+def read_usage(usage: object, input_word: str, output_word: str) -> Usage:
     """Return the tokens of one request, without cost; `sent` and `written` are the API's words for input and output.
 
     A count that a server omits or garbles is zero. DeepSeek counts cache hits and misses in two separate fields
     (https://api-docs.deepseek.com/guides/kv_cache); Moonshot and Together count only hits.
     """
     figures = object_of(usage)
-    details, own = (object_of(figures.get(f"{side}_tokens_details")) for side in (sent, written))
+    details, own = (object_of(figures.get(f"{side}_tokens_details")) for side in (input_word, output_word))
     hits, misses = (count_of(figures.get(f"prompt_cache_{what}_tokens")) for what in ("hit", "miss"))
-    cached = count_of(details.get("cached_tokens")) or hits or count_of(figures.get("cached_tokens"))
-    counts = (count_of(figures.get(f"{sent}_tokens")) or hits + misses, cached)
-    counts += (count_of(figures.get(f"{written}_tokens")), count_of(own.get("reasoning_tokens")))
+    cached_tokens = count_of(details.get("cached_tokens")) or hits or count_of(figures.get("cached_tokens"))
+    counts = (count_of(figures.get(f"{input_word}_tokens")) or hits + misses, cached_tokens)
+    counts += (count_of(figures.get(f"{output_word}_tokens")), count_of(own.get("reasoning_tokens")))
     return Usage(*counts, requests=1, cost=None, cache_write_tokens=count_of(details.get("cache_write_tokens")))
 
 
@@ -274,14 +274,14 @@ def annotated(text: str, annotations: object) -> list[Citation]:
     The API does not document the units of its spans, and other servers send no span, or 0 and 0. So a span counts only
     if it contains the address; otherwise the text is searched for a link to the address.
     """
-    found: list[Citation] = []
+    citations: list[Citation] = []
     for one in objects_of(annotations)[:MOST_CITATIONS]:
-        cited = object_of(one.get("url_citation")) or one  # Chat Completions nests the fields, Responses does not
-        url = text_of(cited.get("url"))
+        fields = object_of(one.get("url_citation")) or one  # Chat Completions nests the fields, Responses does not
+        url = text_of(fields.get("url"))
         if url:
-            span = _span(text, url, (cited.get("start_index"), cited.get("end_index")))
-            found.append(citation(text, span, url, cited.get("title"), cited.get("content")))
-    return found
+            span = _span(text, url, (fields.get("start_index"), fields.get("end_index")))
+            citations.append(citation(text, span, url, fields.get("title"), fields.get("content")))
+    return citations
 
 
 def _span(text: str, url: str, given: tuple[object, object]) -> tuple[object, object]:
@@ -334,8 +334,8 @@ def is_strict(schema: Mapping[str, Any]) -> bool:
         return False
     if kind == "object" or "properties" in schema:
         # Strict mode needs all properties to be required, and no additional properties.
-        required, properties = set(schema.get("required", ())), set(schema.get("properties", ()))
-        if schema.get("additionalProperties") is not False or required != properties:
+        required_names, properties = set(schema.get("required", ())), set(schema.get("properties", ()))
+        if schema.get("additionalProperties") is not False or required_names != properties:
             return False
     return all(isinstance(child, Mapping) and is_strict(cast("Json", child)) for child in _children(schema))
 

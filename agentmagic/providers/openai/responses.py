@@ -244,11 +244,11 @@ class Decoder:
         if not isinstance(part, Text):
             yield PartFinished(item.index, part)
             return
-        said = () if item.texts else tuple(self._writer.say(part.text))
-        ended = tuple(self._writer.finish(part))
+        text_events = () if item.texts else tuple(self._writer.say(part.text))
+        end_events = tuple(self._writer.finish(part))
         # A text that came whole needs no deltas.
-        yield from (one for one in said if self._writer.found_thinking or not isinstance(one, PartDelta))
-        yield from ended
+        yield from (one for one in text_events if self._writer.found_thinking or not isinstance(one, PartDelta))
+        yield from end_events
 
     def _end_hosted(self, item: _Item) -> Iterator[ModelEvent]:
         """Yield the events of a hosted call and its result, which OpenAI sends as one item."""
@@ -281,25 +281,25 @@ class Decoder:
 
         An item with an unknown id is matched to the next item of its kind that has no match.
         """
-        left = list(self._items)
+        remaining = list(self._items)
         strange: list[tuple[PartKind, Json]] = []
         for data in objects_of(output):
             kind = _kind(data)
             if kind is None:
                 continue
             ids = [name for name in ("id", "call_id") if data.get(name)]
-            item = next((one for one in left if any(one.data.get(name) == data[name] for name in ids)), None)
+            item = next((one for one in remaining if any(one.data.get(name) == data[name] for name in ids)), None)
             if item is None or item.kind != kind:
                 strange.append((kind, data))
                 continue
-            left.remove(item)
+            remaining.remove(item)
             _supply(item, data)
         for kind, data in strange:
-            item = next((one for one in left if one.kind == kind), None)
+            item = next((one for one in remaining if one.kind == kind), None)
             if item is None:
                 self._items.append(item := _Item(kind, None, data))
             else:
-                left.remove(item)
+                remaining.remove(item)
             _supply(item, data)
 
 
@@ -325,9 +325,9 @@ def _supply(item: _Item, data: Json, *, is_whole: bool = True) -> None:
         return
     if item.kind == "tool_call":
         before = {name: item.data[name] for name in ("name", "call_id") if item.data.get(name)}
-        given = (data.get("arguments"), item.arguments, "".join(item.texts), item.data.get("arguments"))
+        sources = (data.get("arguments"), item.arguments, "".join(item.texts), item.data.get("arguments"))
         # Prefer arguments that are not empty: `{}` can be a placeholder for arguments from another event.
-        texts = [text for text in map(arguments_text, given) if text]
+        texts = [text for text in map(arguments_text, sources) if text]
         arguments = next((text for text in texts if read_arguments(text)), texts[0] if texts else "")
         data = data | {name: value for name, value in before.items() if not data.get(name)} | {"arguments": arguments}
     item.data, item.is_whole = data, is_whole
@@ -376,8 +376,8 @@ class OpenAIResponses(OpenAIClient):
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of those `settings` that the model accepts; this API has no `seed`."""
-        known = honoured_by(self.model, settings) if self.is_own else set(settings.given)
-        return known - {"seed"}
+        names = honoured_by(self.model, settings) if self.is_own else set(settings.given)
+        return names - {"seed"}
 
     def hosts(self, tool: HostedTool) -> bool:
         """Return whether OpenAI runs the tool itself for this model."""
@@ -432,8 +432,8 @@ def _tool(tool: ToolDef) -> Json:
 def _items(message: Message, *, reasons: bool) -> Iterator[Json]:
     match message.role:
         case "user":
-            said = [_content(part) for part in message.parts if isinstance(part, Content) and part != Text("")]
-            yield {"role": "user", "content": said or [_content(Text(NOTHING))]}
+            content = [_content(part) for part in message.parts if isinstance(part, Content) and part != Text("")]
+            yield {"role": "user", "content": content or [_content(Text(NOTHING))]}
         case "assistant":
             yield from _assistant_items(message.parts, reasons=reasons)
         case "tool":
@@ -446,25 +446,25 @@ def _assistant_items(parts: Sequence[Part], *, reasons: bool) -> Iterator[Json]:
     The API refuses reasoning without the item that it led to, and an item with an id without its reasoning. In a
     cut-off answer the item is missing; for a model that does not reason, the reasoning is missing.
     """
-    held: list[Json] = []
-    parted = False  # after the first missing reasoning, items are encoded again without their ids
+    pending: list[Json] = []
+    without_ids = False  # after the first missing reasoning, items are encoded again without their ids
     for part in parts:
         own = data_of(part, PROVIDER)
         if isinstance(part, Reasoning):
             # OpenAI stores nothing, so it could not look up an item that has an id but no content.
             if own and reasons and (own.get("encrypted_content") or own.get("content")):
-                held.append(own)
+                pending.append(own)
             else:
-                parted = True
+                without_ids = True
         elif isinstance(part, HostedResult) and part.provider_data:
             continue  # the item of the call contains its result
-        elif own and not parted:
-            yield from held
+        elif own and not without_ids:
+            yield from pending
             yield server_items.sent_back(own)
-            held = []
+            pending = []
         elif fresh := _fresh_item(part):
             yield fresh
-            held, parted = [], parted or bool(held)
+            pending, without_ids = [], without_ids or bool(pending)
 
 
 def _fresh_item(part: Part) -> Json | None:

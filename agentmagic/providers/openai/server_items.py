@@ -60,27 +60,27 @@ def bound_of(tools: Sequence[HostedTool]) -> Json:
 
 def citations_of(item: Json, text: str) -> tuple[Citation, ...]:
     """Return the citations of a message. OpenAI's positions count from the beginning of each content entry."""
-    found: list[Citation] = []
+    citations: list[Citation] = []
     start = 0
     for content in objects_of(item.get("content")):
         end = start + len(words_of(content))
         own = annotated(text[start:end], content.get("annotations"))
-        found += (replace(one, start=one.start + start, end=one.end + start) for one in own)
+        citations += (replace(one, start=one.start + start, end=one.end + start) for one in own)
         start = end
-    return hosted.cites(found)
+    return hosted.cites(citations)
 
 
 def searches(response: Json, items: Sequence[Json]) -> int:
     """Return how many searches are billed: the server's count, or else the number of search items."""
-    billed = object_of(object_of(response.get("tool_usage")).get("web_search")).get("num_requests")
-    return sum(map(_is_search, items)) if billed is None else count_of(billed)
+    count = object_of(object_of(response.get("tool_usage")).get("web_search")).get("num_requests")
+    return sum(map(_is_search, items)) if count is None else count_of(count)
 
 
 def _is_search(item: Json) -> bool:
     """Return whether an item is a completed search. Opening a page costs no fee, so it does not count."""
     action = object_of(item.get("action"))
-    done = text_of(item.get("status")) in ("", "completed")
-    return item.get("type") == _SEARCH_CALL and action.get("type") == "search" and done
+    is_complete = text_of(item.get("status")) in ("", "completed")
+    return item.get("type") == _SEARCH_CALL and action.get("type") == "search" and is_complete
 
 
 def sent_back(item: Json) -> Json:
@@ -88,8 +88,8 @@ def sent_back(item: Json) -> Json:
     if item.get("type") != _SEARCH_CALL:
         return item
     action = object_of(item.get("action"))
-    kept = {name: value for name, value in action.items() if name != "sources" and value is not None}
-    return {**item, "action": kept} if action else item
+    fields = {name: value for name, value in action.items() if name != "sources" and value is not None}
+    return {**item, "action": fields} if action else item
 
 
 def hosted_parts(item: Json, provider: str, *, is_whole: bool) -> tuple[HostedCall, HostedResult]:
@@ -99,8 +99,8 @@ def hosted_parts(item: Json, provider: str, *, is_whole: bool) -> tuple[HostedCa
     name, arguments = _called(kind, item)
     data = ProviderData(provider, item) if goes_back else None
     call = HostedCall(text_of(item.get("id")) or mint_id(), name, hosted.fitting(arguments), HOST, data)
-    failed: ResultStatus = "error" if status == "failed" or item.get("error") else "ok"
-    outcome: ResultStatus = failed if is_whole and status in _WHOLE else "interrupted"
+    end_status: ResultStatus = "error" if status == "failed" or item.get("error") else "ok"
+    outcome: ResultStatus = end_status if is_whole and status in _WHOLE else "interrupted"
     return hosted.alone(call, _found(kind, item), outcome)
 
 
@@ -129,14 +129,14 @@ def _found(kind: str, item: Json) -> tuple[Content, ...]:
     match kind:
         case "web_search_call":
             action = object_of(item.get("action"))
-            opened = [{"url": action["url"]}] if action.get("url") else []
-            return hosted.pages(_source(one) for one in (*objects_of(action.get("sources")), *opened))
+            own_page = [{"url": action["url"]}] if action.get("url") else []
+            return hosted.pages(_source(one) for one in (*objects_of(action.get("sources")), *own_page))
         case "code_interpreter_call":
             outputs = objects_of(item.get("outputs"))[: hosted.MOST_PAGES]
             return tuple(part for one in outputs for part in _output(one))
         case "file_search_call":
-            found: Sequence[Json] = objects_of(item.get("results"))[: hosted.MOST_PAGES]
-            return tuple(part for one in found for part in _file(one))
+            entries: Sequence[Json] = objects_of(item.get("results"))[: hosted.MOST_PAGES]
+            return tuple(part for one in entries for part in _file(one))
         case "image_generation_call":
             return (hosted.image(item.get("result"), f"image/{text_of(item.get('output_format')) or 'png'}"),)
         case _:
