@@ -259,9 +259,9 @@ class RemoteBatches(ABC):
         with self._explained(batch_id):
             await (await self._open("cancel", _checked(batch_id))).aclose()
 
-    def _made(self, written: object) -> str:
+    def _made(self, raw_id: object) -> str:
         """Return the id that a server gave to a new batch or file. Raises BadRequest if the id cannot be used."""
-        if (name := _name(written)) is None:
+        if (name := _name(raw_id)) is None:
             raise BadRequest(f"{self.who} took the requests, but gave them no id that can be used. Check the base URL.")
         return name
 
@@ -330,9 +330,9 @@ class RemoteBatches(ABC):
             raise BadRequest(f"{message} {advice}", status=failure.status) from failure
 
 
-def _name(written: object) -> str | None:
+def _name(value: object) -> str | None:
     """Return an id of a batch or file that a server sent, or None if it is not a legal id."""
-    return name if _ID.fullmatch(name := text_of(written)) else None
+    return name if _ID.fullmatch(name := text_of(value)) else None
 
 
 def _checked(batch_id: str) -> str:

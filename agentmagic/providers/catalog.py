@@ -192,13 +192,13 @@ class Registered:
 
 
 @cache
-def _price_row(sent: float, written: float, cached: float) -> "ModelPrice":
+def _price_row(input_price: float, output_price: float, cached_price: float) -> "ModelPrice":
     """Return prices in the form of the price table. Cached, because each request needs them."""
     from decimal import Decimal
 
     from genai_prices.types import ModelPrice
 
-    input_mtok, output_mtok, cached_mtok = (Decimal(str(price)) for price in (sent, written, cached))
+    input_mtok, output_mtok, cached_mtok = (Decimal(str(price)) for price in (input_price, output_price, cached_price))
     cache_write, cache_write_1h = (input_mtok * Decimal(factor) for factor in CACHE_WRITES)
     return ModelPrice(
         input_mtok=input_mtok,
@@ -286,12 +286,17 @@ def _truth(pattern: str, kind: Kind, takes: object) -> bool:
     raise UsageError(f"Whether {pattern} takes {kind} cannot be {takes!r}. Write {kind}=True or {kind}=False.")
 
 
-def _prices(pattern: str, sent: object, written: object, cached: object) -> tuple[float, float, float] | None:
-    if sent is None and written is None and cached is None:
+def _prices(
+    pattern: str, input_price: object, output_price: object, cached_price: object
+) -> tuple[float, float, float] | None:
+    if input_price is None and output_price is None and cached_price is None:
         return None
-    if sent is None or written is None:
+    if input_price is None or output_price is None:
         raise UsageError(f"The prices of {pattern} are not complete. Give input_price and output_price together.")
-    figures = [_price(pattern, figure) for figure in (sent, written, sent if cached is None else cached)]
+    figures = [
+        _price(pattern, figure)
+        for figure in (input_price, output_price, input_price if cached_price is None else cached_price)
+    ]
     return figures[0], figures[1], figures[2]
 
 

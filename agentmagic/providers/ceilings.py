@@ -118,7 +118,9 @@ class Ceiling:
             return
         if self._before is not None:
             value, rate, before = self._before
-            limited_share = 1 - rate * (1 - before) / sent_rate  # the share if as many requests are accepted as before the cut
+            limited_share = (
+                1 - rate * (1 - before) / sent_rate
+            )  # the share if as many requests are accepted as before the cut
             if before < MOST and (before + 2 * limited_share) / 3 < share < before + 0.2:
                 self.value, self._held, self._bad, self._before = value, self._until + HELD, math.inf, None
                 return

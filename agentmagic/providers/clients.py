@@ -270,18 +270,18 @@ class RemoteModel(Generic[K, C]):
         """Return a new client for an address and a key."""
         raise NotImplementedError
 
-    def _refused(self, failure: ProviderError, body: dict[str, Any], said: object = None) -> ProviderError:
+    def _refused(self, failure: ProviderError, body: dict[str, Any], error: object = None) -> ProviderError:
         """Return a failure, after taking note of a refused key or field.
 
         If the server refused a field of `body`, later requests leave the field out, and the failure is `mended`.
-        `said` is the server's error as any JSON; without it, the message of the failure is searched.
+        `error` is the server's error as any JSON; without it, the message of the failure is searched.
         """
         if isinstance(failure, AuthenticationFailed):
             self._lease.forget()  # the user may set another key
         if isinstance(failure, BadRequest) and failure.status in _REFUSALS:
             fields = ((name, pattern) for name, pattern in self.refusable.items() if name in body.keys() - self.without)
             field = next((name for name, pattern in fields if pattern.search(str(failure))), "")
-            name, other = (field, "") if field else refused(str(failure) if said is None else said, body)
+            name, other = (field, "") if field else refused(str(failure) if error is None else error, body)
             if name:
                 self.without[name] = other
                 failure.mended = mend_of(name, other)
@@ -459,9 +459,9 @@ async def _limit(response: "httpx2.Response") -> None:
 
 
 async def _limited(
-    chunks: AsyncGenerator[bytes], kept: HttpExchange | None = None, *, lines: bool
+    chunks: AsyncGenerator[bytes], exchange: HttpExchange | None = None, *, lines: bool
 ) -> AsyncGenerator[bytes]:
-    """Yield the chunks of a response, and record them in `kept`.
+    """Yield the chunks of a response, and record them in `exchange`.
 
     Raises StreamBroken if one event (a line if `lines`) or the whole response is too long.
     """
@@ -482,6 +482,6 @@ async def _limited(
                 )
                 failure.retryable = False
                 raise failure
-            if kept is not None:
-                kept.receive(chunk)
+            if exchange is not None:
+                exchange.receive(chunk)
             yield chunk

@@ -146,26 +146,28 @@ def cut_off(who: str, error: BaseException) -> StreamBroken:
 def no_answer(who: str, kind: str, variable: str, status: int | None = None, text: str = "") -> BadRequest:
     """Return the error for a response of content type `kind`, which is not a stream of events.
 
-    The cause can be the login page of a proxy, or a wrong address. `words` is the text of the response, if readable.
+    The cause can be the login page of a proxy, or a wrong address. `text` is the text of the response, if readable.
     """
     says = f" It says: {sentence(text)}" if text else ""
     page = " A firewall, a proxy or the login page of a network may have answered." if "html" in kind else ""
-    message = f"{who} answered with {quoted(kind)[:80]} in place of a stream.{says}{page} Check the base URL ({variable})."
+    message = (
+        f"{who} answered with {quoted(kind)[:80]} in place of a stream.{says}{page} Check the base URL ({variable})."
+    )
     return BadRequest(redact(message), status=status)
 
 
-def sentence(words: str) -> str:
+def sentence(message: str) -> str:
     """Return the message of a server or a library as `quoted` returns it, with a full stop at the end."""
-    words = quoted(words) or "it gave no reason."
-    return words if words.endswith((".", "!", "?")) else f"{words}."
+    message = quoted(message) or "it gave no reason."
+    return message if message.endswith((".", "!", "?")) else f"{message}."
 
 
-def quoted(words: object) -> str:
+def quoted(message: object) -> str:
     """Return a server's message on one line, shortened and without secrets; "" for a value that is not a string."""
-    if not isinstance(words, str):
+    if not isinstance(message, str):
         return ""
     # Secrets are removed before the text is cut: half of a secret would not be recognized.
-    return one_line(encodable(redact(words)), LONGEST_QUOTE)
+    return one_line(encodable(redact(message)), LONGEST_QUOTE)
 
 
 def usable_key(who: str, key: str | None, names: Sequence[str]) -> str:
@@ -307,15 +309,15 @@ _REPEATED_ERROR = re.compile(
 """An error of pydantic that is quoted in the text of another error, in Python or JSON syntax."""
 
 
-def refused(said: object, body: Json) -> tuple[str, str]:
+def refused(error: object, body: Json) -> tuple[str, str]:
     """Return the field of a request that a server's error refuses, and the field to use in its place ("" for none).
 
-    `said` is the error, as any JSON. A field is written as "body." and its path, or as "tools." or "messages." and its
+    `error` is the error, as any JSON. A field is written as "body." and its path, or as "tools." or "messages." and its
     name. Both are "" if the error refuses no field that the request has and can be sent without.
     """
     fields = [place for place in dict.fromkeys(fields_of(body)) if _can_go(place, body)]
-    text = "\n".join(islice(_words_of(said), 100))[:_LONGEST_REFUSAL]
-    names = _QUOTED.sub(lambda found: " " if re.search(r"\s", found[2]) else found[0], text)  # others are values
+    text = "\n".join(islice(_words_of(error), 100))[:_LONGEST_REFUSAL]
+    names = _QUOTED.sub(lambda match: " " if re.search(r"\s", match[2]) else match[0], text)  # others are values
     for sentence in re.split(r"\n|(?<=[.!?;])\s+", _NO_FIELD.sub(" ", names)):
         line = _OTHER_NAMES.split(sentence)[0]
         if _REFUSES.search(line) and (field := next(_named_in(line, fields), None)):
@@ -367,7 +369,7 @@ def _words_of(value: object, depth: int = 8) -> Iterator[str]:
 
 
 def _named_in(line: str, fields: Sequence[str]) -> Iterator[str]:
-    """Yield the fields among `known` that a line of an error names, in the order in which they appear in the line."""
+    """Yield the fields among `fields` that a line of an error names, in the order in which they appear in the line."""
     matches = [(match, _WORD.findall(match[0])) for match in _NAMED.finditer(line)]
     paths = [(match, [one for one in parts if not one.isdigit()]) for match, parts in matches]
     roots = [_root(parts) for _, parts in paths]

@@ -57,9 +57,9 @@ def page(url: object, title: object = "", text: object = "", media_type: str = "
     return Text("\n".join(filter(None, (name or "(a page without an address)", body))))
 
 
-def pages(found: Iterable[Content]) -> tuple[Content, ...]:
+def pages(contents: Iterable[Content]) -> tuple[Content, ...]:
     """Return the pages without duplicates, at most `MOST_PAGES`, and a line with the number of pages left out."""
-    once = list(dict.fromkeys(found))
+    once = list(dict.fromkeys(contents))
     more = len(once) - MOST_PAGES
     return (*once[:MOST_PAGES], Text(f"({more:,} more)")) if more > 0 else tuple(once)
 
@@ -161,9 +161,9 @@ class LateCitations:
                 self._given = len(self._ends)
             yield event
 
-    def close(self, found: Iterable[Citation]) -> Iterator[ModelEvent]:
+    def close(self, late_citations: Iterable[Citation]) -> Iterator[ModelEvent]:
         """Yield the finish events that were held back, with the citations added to their texts."""
-        citations, start = cites(found), 0
+        citations, start = cites(late_citations), 0
         for place, event in enumerate(self._ends):
             part = event.part
             if not isinstance(part, Text):

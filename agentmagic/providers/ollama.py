@@ -50,9 +50,9 @@ _IMAGES = ("image/png", "image/jpeg", "image/webp")
 _TOO_LONG = ("context length", "context size", "exceeds the available context")
 
 
-def host(written: str | None = None) -> str:
-    """Return the address of the server, from `written` or `OLLAMA_HOST`, interpreted as Ollama does."""
-    text = (written or settings.variable(HOST) or "").strip().rstrip("/")
+def host(value: str | None = None) -> str:
+    """Return the address of the server, from `value` or `OLLAMA_HOST`, interpreted as Ollama does."""
+    text = (value or settings.variable(HOST) or "").strip().rstrip("/")
     scheme, separator, rest = text.rpartition("://")
     scheme = scheme or "http"
     where, _, path = rest.partition("/")
@@ -145,7 +145,9 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     elif request.output:  # a model with a required format cannot call tools
         body["format"] = clean(request.output.schema)
     model_settings = request.settings
-    if options := model_settings.under({"temperature": "temperature", "max_output_tokens": "num_predict", "seed": "seed"}):
+    if options := model_settings.under(
+        {"temperature": "temperature", "max_output_tokens": "num_predict", "seed": "seed"}
+    ):
         body["options"] = options
     if model_settings.reasoning is not None:
         body["think"] = model_settings.reasoning != "none" and model_settings.reasoning
@@ -217,7 +219,7 @@ def _with_images(body: Json, parts: Sequence[Content]) -> Json:
 def context_for(messages: Sequence[Json], options: Json, size: int) -> int:
     """Return the size of the context, in tokens, that a request and its answer need, rounded up to a power of 2.
 
-    `written` is the length of the request as JSON, in bytes.
+    `size` is the length of the request as JSON, in bytes.
     """
     tokens = options.get("num_predict") or ANSWER_TOKENS
     images = [image for message in messages for image in message.get("images", ())]

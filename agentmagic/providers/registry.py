@@ -157,7 +157,9 @@ def usable_models() -> list[str]:
     rows, allows = providers().values(), class_settings().allows_model
     usual = [(f"{row.name}:{row.default}", row) for row in rows if row.default and allows(f"{row.name}:{row.default}")]
     names = [name for name, row in (*_written(), *usual) if _is_usable(row)]
-    installed_names = [f"{row.name}:{name}" for row in rows if row.installed and _is_usable(row) for name in row.installed()]
+    installed_names = [
+        f"{row.name}:{name}" for row in rows if row.installed and _is_usable(row) for name in row.installed()
+    ]
     return list(dict.fromkeys(names + list(filter(allows, installed_names))))
 
 

@@ -296,7 +296,9 @@ class _Code:
             if "`" in self._fence and "`" in run:  # not a fence after all, but a code span that ends here
                 self._fence = ""
         elif self._fence:
-            has_name = mark.string[mark.end() : mark.end() + 1].isalnum()  # a fence with a language name only opens code
+            has_name = mark.string[
+                mark.end() : mark.end() + 1
+            ].isalnum()  # a fence with a language name only opens code
             if first and run.startswith(self._fence) and not has_name:
                 self._fence = ""
         elif first and len(run) >= len("```"):

@@ -416,20 +416,20 @@ class PartWriter:
         self._reader.end_part()
         return self._end()
 
-    def finish(self, said: Text | None = None) -> Iterator[ModelEvent]:
+    def finish(self, whole_text: Text | None = None) -> Iterator[ModelEvent]:
         """Yield the rest of the text, and the end of the open part.
 
-        `said` is the whole text part as the server sent it at the end; it is used unless the text contained thinking.
+        `whole_text` is the text part as the server sent it at the end; it is used unless the text contained thinking.
         """
         yield from self._tell(self._reader.close())
-        if said is None or self.found_thinking:
+        if whole_text is None or self.found_thinking:
             yield from self._end()
             return
         if self._kind is None:
             self._kind, self._index = "text", self.next_index()
             yield PartStarted(self._index, "text")
         self._kind = None
-        yield PartFinished(self._index, said)
+        yield PartFinished(self._index, whole_text)
 
     def whole(self, part: Text | Reasoning | ToolCall | HostedCall | HostedResult) -> Iterator[ModelEvent]:
         """Yield the end of the open text, and all events of a part that came whole."""

@@ -239,7 +239,9 @@ class Decoder:
         block = self._open.pop(place, None)
         if block is None:
             return
-        citations = {"citations": [*objects_of(block.data.get("citations")), *block.citations]} if block.citations else {}
+        citations = (
+            {"citations": [*objects_of(block.data.get("citations")), *block.citations]} if block.citations else {}
+        )
         data, text = kept(block.data | citations), "".join(block.pieces)
         if data["type"] == "text":
             self._texts.append({**data, "text": text})
@@ -337,4 +339,6 @@ def _usage(figures: Json) -> Usage:
     cache_writes = max(cache_writes, for_1h + for_5m)
     thoughts = count_of(object_of(figures.get("output_tokens_details")).get("thinking_tokens"))
     searches = count_of(object_of(figures.get("server_tool_use")).get("web_search_requests"))
-    return Usage(new + cache_reads + cache_writes, cache_reads, output, thoughts, 1, None, cache_writes, for_1h, searches)
+    return Usage(
+        new + cache_reads + cache_writes, cache_reads, output, thoughts, 1, None, cache_writes, for_1h, searches
+    )

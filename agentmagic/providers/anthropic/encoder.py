@@ -181,15 +181,15 @@ def honoured_by(model: str, settings: ModelSettings) -> set[str]:
     return set(settings.given) - unsupported
 
 
-def _settled(messages: Sequence[Message], offered: Collection[str]) -> Sequence[Message]:
+def _settled(messages: Sequence[Message], hosted_names: Collection[str]) -> Sequence[Message]:
     """Return the messages; hosted calls without a result, and results without a call, become text.
 
-    Messages without changes stay the same objects. `offered` are the names of the hosted tools of the request.
+    Messages without changes stay the same objects. `hosted_names` are the names of the hosted tools of the request.
     """
     result = list(messages)
     for place, message in enumerate(messages):
         if message.role == "assistant" and any(isinstance(part, HostedCall | HostedResult) for part in message.parts):
-            apart = _waiting(messages, place, offered) | _waiting(messages, place - 2, offered)
+            apart = _waiting(messages, place, hosted_names) | _waiting(messages, place - 2, hosted_names)
             parts = _called(in_pairs(message.parts, apart))
             result[place] = message if parts is message.parts else replace(message, parts=parts)
     return result

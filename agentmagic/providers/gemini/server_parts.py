@@ -58,7 +58,9 @@ class ServerParts:
     def _begin(self, call_id: object, name: str, arguments: Json, data: ProviderData) -> HostedCall:
         self.called = True
         final_id = text_of(call_id) or self._mint()
-        self._last = self._calls[final_id] = HostedCall(final_id, hosted.name_of(name), hosted.fitting(arguments), HOST, data)
+        self._last = self._calls[final_id] = HostedCall(
+            final_id, hosted.name_of(name), hosted.fitting(arguments), HOST, data
+        )
         return self._last
 
     def _end(

@@ -74,7 +74,7 @@ def _given(path: Path) -> Path:
 
 
 @lru_cache(maxsize=4)
-def _digest(path: Path, modified: int) -> str:  # noqa: ARG001  (part of the cache key: a changed file is read again)
+def _digest(path: Path, mtime_ns: int) -> str:  # noqa: ARG001  (part of the cache key: a changed file is read again)
     return sha256(path)
 
 
@@ -325,10 +325,10 @@ def _bar() -> Generator[Progress]:
 
     with tqdm(desc="local model", unit="B", unit_scale=True, file=sys.stderr, mininterval=0.5) as bar:
 
-        def progress(done: int, total: int, source: str) -> None:
+        def progress(count: int, total: int, source: str) -> None:
             bar.total = total
             bar.set_description(f"local model from {source}", refresh=False)
-            bar.update(done - bar.n)
+            bar.update(count - bar.n)
 
         yield progress
 
@@ -336,11 +336,11 @@ def _bar() -> Generator[Progress]:
 def _lines() -> Progress:
     printed_quarters: set[tuple[str, int]] = set()
 
-    def progress(done: int, total: int, source: str) -> None:
-        quarter = done * QUARTERS // total
+    def progress(count: int, total: int, source: str) -> None:
+        quarter = count * QUARTERS // total
         if (source, quarter) not in printed_quarters:
             printed_quarters.add((source, quarter))
-            line = f"agentmagic: local model from {source}: {done / 1e6:.0f} of {total / 1e6:.0f} MB"
+            line = f"agentmagic: local model from {source}: {count / 1e6:.0f} of {total / 1e6:.0f} MB"
             print(line, file=sys.stderr, flush=True)  # noqa: T201  (the user sees nothing else of a long fetch)
 
     return progress

@@ -170,8 +170,8 @@ class Runtime:
         self._server.handle_chat_completions(encode(GenerationRequest((("user", "Hello"),), max_tokens=1)), go_on)
 
     def _work(self, body: dict[str, Any], post: Callable[[Any], None], stop: threading.Event) -> None:
-        def receive(received: Any) -> bool:
-            for chunk in cast("list[Any]", received) if isinstance(received, list) else [received]:
+        def receive(value: Any) -> bool:
+            for chunk in cast("list[Any]", value) if isinstance(value, list) else [value]:
                 post(chunk)
             return stop.is_set() or self._over.is_set()
 

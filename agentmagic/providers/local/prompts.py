@@ -137,7 +137,9 @@ def read(request: Request) -> Talk:
     messages = request.messages
     start = _turn_start(request)
     user_messages = [message for message in messages[start:] if message.role == "user"]
-    question, outline = ("\n".join(_words(one, most) for one in user_messages) for most in (ATTACHED_CLIP, ATTACHED_PLAN_CLIP))
+    question, outline = (
+        "\n".join(_words(one, most) for one in user_messages) for most in (ATTACHED_CLIP, ATTACHED_PLAN_CLIP)
+    )
     earlier = tuple(_earlier(messages[:start]))[-EARLIER_TURNS:]
     return Talk(question, tuple(_made(messages[start:])), earlier, outline)
 
@@ -152,10 +154,10 @@ def _turn_start(request: Request) -> int:
     return users[-2] if closing else users[-1]
 
 
-def _words(message: Message, attached: int = ATTACHED_CLIP) -> str:
+def _words(message: Message, limit: int = ATTACHED_CLIP) -> str:
     parts = (cast("Content", part) for part in message.parts if not isinstance(part, ToolCall))
     return "\n".join(
-        clip(compact(as_text(part)), attached, "...") if isinstance(part, Resource) else as_text(part) for part in parts
+        clip(compact(as_text(part)), limit, "...") if isinstance(part, Resource) else as_text(part) for part in parts
     )
 
 
@@ -259,7 +261,11 @@ def arguments(talk: Talk, tool: ToolDef, *, several: bool = False) -> Generation
     messages: list[Said] = [("system", task)]
     for example in examples(tool)[:1]:
         example_arguments = dict(example.arguments)
-        messages.extend(_shot(example.question, json.dumps([example_arguments] if several else example_arguments, ensure_ascii=False)))
+        messages.extend(
+            _shot(
+                example.question, json.dumps([example_arguments] if several else example_arguments, ensure_ascii=False)
+            )
+        )
     question = talk.asked
     if talk.made:
         history = "\n".join(f"{call.name}({call.arguments}) -> {call.outcome}" for call in talk.made)
@@ -296,7 +302,9 @@ def parsed_list(reply: str) -> list[dict[str, Any]]:
 
 def repeats(talk: Talk, call: ToolCall) -> bool:
     """Return whether the same call was made before in this turn."""
-    return any(earlier.name == call.name and json.loads(earlier.arguments) == dict(call.arguments) for earlier in talk.made)
+    return any(
+        earlier.name == call.name and json.loads(earlier.arguments) == dict(call.arguments) for earlier in talk.made
+    )
 
 
 def talk_of(decision: PlanQuestion) -> Talk:
@@ -316,7 +324,7 @@ def one_tool(steps: Sequence[ToolDef]) -> bool:
 
 
 def task_list(steps: Sequence[ToolDef], values: Sequence[Mapping[str, Any]]) -> str:
-    """Return the tasks of a plan as JSON. `known` are the arguments of the first call, or of every call.
+    """Return the tasks of a plan as JSON. `values` are the arguments of the first call, or of every call.
 
     A task without known arguments gets them from the result of the task before it.
     """
@@ -333,11 +341,13 @@ def task_list(steps: Sequence[ToolDef], values: Sequence[Mapping[str, Any]]) -> 
 
 
 def judgement(talk: Talk, tool: ToolDef, new_arguments: Mapping[str, Any]) -> str:
-    """Return the judgement of the last call as JSON; a failed call is retried if `corrected` has new arguments."""
+    """Return the judgement of the last call as JSON; a failed call is retried if `new_arguments` differ."""
     last = talk.made[-1]
     retry = last.failed and not repeats(talk, ToolCall("", tool.name, new_arguments))
     reason = last.outcome if last.failed else ""
-    return json.dumps({"success": not last.failed, "retry": retry, "reason": reason, "parameters": new_arguments or None})
+    return json.dumps(
+        {"success": not last.failed, "retry": retry, "reason": reason, "parameters": new_arguments or None}
+    )
 
 
 def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None = None) -> GenerationRequest:

@@ -175,9 +175,9 @@ class Decoder:
         if reason:
             self._reason, self.rest = reason, SETTLE  # the usage can still follow
 
-    def _count(self, found: object) -> None:
+    def _count(self, usage: object) -> None:
         """Store token counts. Groq nests them in another object."""
-        figures = object_of(found)
+        figures = object_of(usage)
         self._usage = figures_so_far(self._usage, object_of(figures.get("usage", figures)))
 
     def _delta(self, delta: Json) -> Iterable[ModelEvent]:
@@ -294,9 +294,9 @@ def _executed(tools: object, own: ProviderData) -> Iterator[HostedCall | HostedR
         yield from (call, replace(result, provider_data=own))
 
 
-def _keep(extra: Json, chunk: Json, known: Collection[str]) -> None:
-    """Add the fields of a chunk that are not in `known` to `extra`, which has such fields of earlier chunks."""
-    for name in chunk.keys() - known:
+def _keep(extra: Json, chunk: Json, standard_fields: Collection[str]) -> None:
+    """Add the fields of a chunk that are not in `standard_fields` to `extra`, which has those of earlier chunks."""
+    for name in chunk.keys() - standard_fields:
         value = kept(chunk[name])
         if isinstance(value, list) and isinstance(extra.get(name), list):
             _join(extra[name], cast("list[Any]", value))

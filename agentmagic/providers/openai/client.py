@@ -241,7 +241,7 @@ def fault_of(body: object, status: int | None = None, wait: float | None = None)
 
 
 def read_usage(usage: object, input_word: str, output_word: str) -> Usage:
-    """Return the tokens of one request, without cost; `sent` and `written` are the API's words for input and output.
+    """Return the tokens of one request, without cost; `input_word` and `output_word` begin the names of the counts.
 
     A count that a server omits or garbles is zero. DeepSeek counts cache hits and misses in two separate fields
     (https://api-docs.deepseek.com/guides/kv_cache); Moonshot and Together count only hits.
@@ -284,11 +284,11 @@ def annotated(text: str, annotations: object) -> list[Citation]:
     return citations
 
 
-def _span(text: str, url: str, given: tuple[object, object]) -> tuple[object, object]:
-    start, end = given
+def _span(text: str, url: str, span: tuple[object, object]) -> tuple[object, object]:
+    start, end = span
     if type(start) is int and type(end) is int and 0 <= start < end <= 2 * len(text):
         if url in text[start:end] or url not in text:
-            return given
+            return span
         wide = text[:end].encode("utf-16-le", "replace")
         start, end = (len(wide[: 2 * place].decode("utf-16-le", "ignore")) for place in (start, end))
         if url in text[start:end]:

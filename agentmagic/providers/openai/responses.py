@@ -333,18 +333,18 @@ def _supply(item: _Item, data: Json, *, is_whole: bool = True) -> None:
     item.data, item.is_whole = data, is_whole
 
 
-def _part(item: Json, said: str, *, is_whole: bool) -> Part:
-    """Return the part for an item; `said` is the text of its deltas, which is used if the item has no text."""
+def _part(item: Json, deltas: str, *, is_whole: bool) -> Part:
+    """Return the part for an item; `deltas` is the joined text of its deltas, used if the item has no text."""
     # The API would refuse an item that was cut off, so its part has no data to send back.
     own = is_whole and text_of(item.get("status")) in ("", "completed")
     data = ProviderData(PROVIDER, item) if own else None
     match item["type"]:
         case "message":
             text = words_of(item.get("content")) if is_whole else ""
-            return Text(text or said, data if text else None, citations=server_items.citations_of(item, text))
+            return Text(text or deltas, data if text else None, citations=server_items.citations_of(item, text))
         case "reasoning":
             entries = (*objects_of(item.get("summary")), *objects_of(item.get("content"))) if is_whole else ()
-            return Reasoning(_PARAGRAPH.join(map(words_of, entries)) or said, data)
+            return Reasoning(_PARAGRAPH.join(map(words_of, entries)) or deltas, data)
         case _:
             return _call(item, data)
 

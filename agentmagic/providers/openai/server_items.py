@@ -156,6 +156,6 @@ def _output(output: Json) -> tuple[Content, ...]:
     return (hosted.page(url, "an image"),) if url else hosted.words(output.get("logs"))
 
 
-def _file(found: Json) -> tuple[Content, ...]:
-    name = hosted.title_of(found.get("filename"))
-    return (*((Text(f"{name}:"),) if name else ()), *hosted.words(found.get("text")))
+def _file(entry: Json) -> tuple[Content, ...]:
+    name = hosted.title_of(entry.get("filename"))
+    return (*((Text(f"{name}:"),) if name else ()), *hosted.words(entry.get("text")))
