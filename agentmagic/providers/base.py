@@ -173,7 +173,7 @@ def merged(body: Mapping[str, Any], extra: Mapping[str, Any], *, nulls: bool = F
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    """A decision that a planned turn needs from the model, for a model that has its own prompts for such decisions.
+    """A decision that a planned turn needs, for a model that has its own prompts to make the decision.
 
     Other models read the last message of the request, which asks for the same decision in words. `kind` is the name of
     the request's `output`, or "parameters" for the arguments of a call. `question` is the user's question. `tool` is
@@ -371,7 +371,7 @@ def hosts(model: Model, tool: HostedTool | None) -> bool:
 
 
 Kind = Literal["images", "documents", "audio", "video"]
-"""A kind of media that a model can read beside text; documents are PDF and text files."""
+"""A kind of media that a model can read in addition to text; documents are PDF and text files."""
 
 KINDS: frozenset[Kind] = frozenset(("images", "documents", "audio", "video"))
 READS: frozenset[Kind] = frozenset(("images", "documents"))

@@ -63,7 +63,7 @@ class BatchLimits:
 class BatchState:
     """The progress of a batch; `word` is the provider's own name for the state.
 
-    `done` is True when the batch has ended, also if it failed, expired or was canceled: then `Batches.results` yields
+    `done` is True when the batch has ended, even if it failed, expired or was canceled; then `Batches.results` yields
     the outcome of each request. The counts are 0 if the provider does not report them.
     """
 
@@ -112,7 +112,7 @@ class Batches(Protocol):
 
 @runtime_checkable
 class Batching(Protocol):
-    """A model whose provider may have a batch API."""
+    """A model whose provider can have a batch API."""
 
     def batches(self) -> Batches | None:
         """Return the batch API, or None if the provider has none for this model."""

@@ -31,7 +31,7 @@ UNKNOWN = Family(re.compile(""))
 CACHE_WRITES = ("1.25", "2")
 """The price of a token that is written to a cache for 5 minutes and for an hour, as a multiple of the input price.
 
-https://platform.claude.com/docs/en/build-with-claude/prompt-caching; the price table has the same, and 1.25 for OpenAI.
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching; the price table agrees, and has 1.25 for OpenAI.
 """
 
 SEARCH_FEES: tuple[tuple[str, re.Pattern[str], float], ...] = (
@@ -139,7 +139,8 @@ def _found(listing: Listing) -> "tuple[Seller, Row] | None":
 def window(model: str, family: Family, listing: Listing | None) -> int | None:
     """Return the most tokens of a prompt, or None for no limit.
 
-    The window is the one in the price table for the seller, or else for the maker, or else the window of the family.
+    The window is looked up in the price table, under the seller and then under the maker; without an entry, it is the
+    window of the family.
     """
     name = plain(model)
     listings = [listing] if listing else []
@@ -175,7 +176,7 @@ def cost(price: "ModelPrice", usage: Usage) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Facts from calls of `register_model`; `prices` are those of input, output and cached tokens, per million."""
+    """Facts from calls of `register_model`; `prices` are for input, output and cached tokens, per million tokens."""
 
     window: int | None = None
     takes: Mapping[Kind, bool] = field(default_factory=dict[Kind, bool])
@@ -230,7 +231,7 @@ def registered(name: str) -> Registered:
     return own.under(Registered(prices=bounds.price(name)))
 
 
-def register_model(  # noqa: PLR0913  (each is a fact of its own, and most registrations give one or two)
+def register_model(  # noqa: PLR0913  (each parameter is a separate fact; most calls give one or two)
     name: str,
     *,
     window: int | None = None,

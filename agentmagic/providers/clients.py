@@ -127,7 +127,7 @@ class ClientLease(Generic[K, C]):
         shared.holders -= 1
         if shared.holders == 0:
             del _shared[slot]
-            # Connections cannot be closed from another event loop than their own, which may have ended.
+            # Only the event loop that opened the connections can close them. If that loop has ended, they stay open.
             if slot[0] is asyncio.get_running_loop():
                 with suppress(Exception):  # the client could not be made
                     await self._close(await shared.client)
@@ -204,7 +204,7 @@ class RemoteModel(Generic[K, C]):
 
     @property
     def base_url(self) -> str:
-        """The address that requests are sent to, as it was given or as the environment has it now."""
+        """The address that requests are sent to: the `base_url` of the constructor, or else the environment's value."""
         return (self._base_url or settings.variable(self.row.base_url) or self.own_url).strip()
 
     @property
@@ -249,7 +249,7 @@ class RemoteModel(Generic[K, C]):
     async def _client(self) -> C:
         """Return the client for a request; another client if the address has changed since the last request.
 
-        Raises UsageError for an address that a class or an administrator does not allow.
+        Raises UsageError for an address that the classroom settings or an administrator do not allow.
         """
         where = self.reached_at
         class_settings().check_address(self.name, where)
@@ -277,7 +277,7 @@ class RemoteModel(Generic[K, C]):
         `error` is the server's error as any JSON; without it, the message of the failure is searched.
         """
         if isinstance(failure, AuthenticationFailed):
-            self._lease.forget()  # the user may set another key
+            self._lease.forget()  # the user can set another key
         if isinstance(failure, BadRequest) and failure.status in _REFUSALS:
             fields = ((name, pattern) for name, pattern in self.refusable.items() if name in body.keys() - self.without)
             field = next((name for name, pattern in fields if pattern.search(str(failure))), "")
@@ -392,8 +392,8 @@ def _close(client: Any) -> Awaitable[None]:
 def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) -> "httpx2.AsyncClient":
     """Return a new HTTP client that limits the size of responses; `options` are those of httpx2.
 
-    If a class (see `agentmagic.classroom`) restricts the addresses, redirects are not followed, because a redirect
-    could lead to another server.
+    If the classroom settings restrict the addresses, redirects are not followed, because a redirect could lead to
+    another server.
     """
     import httpx2
 
@@ -471,7 +471,7 @@ async def _limited(
     async with aclosing(chunks):
         async for chunk in chunks:
             whole += len(chunk)
-            tail = last + chunk  # the end of an event may be cut in two
+            tail = last + chunk  # the end of an event can be split between two chunks
             end = max(map(tail.rfind, ends))
             event = len(tail) - end if end >= 0 else event + len(chunk)
             last = tail[-3:]

@@ -206,7 +206,7 @@ def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: 
             f"Check the base URL ({variable}); if {opener} opens the traffic, set SSL_CERT_FILE to its certificate."
         )
         failure = Unavailable(redact(f"{who} cannot be reached safely: {quoted(fault)}. {advice}"))
-        failure.retryable = False  # the next try would meet the same certificate
+        failure.retryable = False  # a retry would get the same certificate
         return failure
     if route:
         failure = Unavailable(redact(f"{who} cannot be reached: {route}"))
@@ -313,7 +313,7 @@ def refused(error: object, body: Json) -> tuple[str, str]:
     """Return the field of a request that a server's error refuses, and the field to use in its place ("" for none).
 
     `error` is the error, as any JSON. A field is written as "body." and its path, or as "tools." or "messages." and its
-    name. Both are "" if the error refuses no field that the request has and can be sent without.
+    name. Both are "" if the error does not refuse a field of the request, or if the request needs that field.
     """
     fields = [place for place in dict.fromkeys(fields_of(body)) if _can_go(place, body)]
     text = "\n".join(islice(_words_of(error), 100))[:_LONGEST_REFUSAL]

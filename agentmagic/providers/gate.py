@@ -27,7 +27,7 @@ from agentmagic.providers.rate_limits import HEADERS, RateLimit, hear, read_limi
 from agentmagic.providers.registry import address_of
 
 CATCH_UP = 0.02
-"""The most seconds of delay of the event loop that are made up for by sending faster afterwards."""
+"""The most seconds of an event loop's delay after which requests are sent faster to catch up."""
 FIRST_PAUSE, LONGEST_PAUSE, LONGEST_ASKED = 0.5, 8.0, 120.0
 """Seconds between tries while every request is refused: at first, and at most, doubled each time.
 
@@ -105,7 +105,7 @@ class ProviderGate:
     """
 
     def __init__(self, owner: object = None) -> None:
-        self._owner = owner  # kept, so that no other object has its id
+        self._owner = owner  # a reference, so that no other object can get the same id
         self._open_to_all = isinstance(owner, Taped)  # a replay never waits
         self._rate = Ceiling(math.inf, 1 / 60)
         self._window = Window()
@@ -368,7 +368,7 @@ class ProviderGate:
         self._wake(now)
 
     def _make_room(self, now: float) -> None:
-        """Let rows begin that wait in `room`, as many as there is room for."""
+        """Let rows begin that wait in `room`, until there is no more room."""
         while self._coming and now - self._coming[0] > LATE:
             self._coming.popleft()
         while self._rooms and (self._rooms[0].done() or self._has_room()):

@@ -27,8 +27,7 @@ from agentmagic.providers.wire import Json, text_of, words_of
 from agentmagic.text import clean, clip, encodable, one_line, web_address, written_json
 
 PROGRAM = "code_execution"
-"""The name of a call that runs a program, at several providers. Calls for searches and pages are named as their tools.
-"""
+"""The name of a hosted call that runs a program; several providers use it."""
 
 MOST_PAGES = 50
 """The most pages in one result."""
@@ -106,7 +105,7 @@ def alone(call: HostedCall, content: tuple[Content, ...], status: Any = "ok") ->
 
 
 def finished(index: int, part: HostedCall | HostedResult, *, begun: bool = False) -> Iterator[ModelEvent]:
-    """Yield the events of a part that came whole; `begun` says that its start was yielded before."""
+    """Yield the events of a part that was not streamed; with `begun`, its start was yielded before."""
     if not begun:
         kind = "hosted_call" if isinstance(part, HostedCall) else "hosted_result"
         yield PartStarted(index, kind, part.name)

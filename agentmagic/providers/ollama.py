@@ -64,7 +64,10 @@ def host(value: str | None = None) -> str:
 
 
 def installed() -> list[str]:
-    """Return the models that are pulled; none if no server answers within `LISTING_SECONDS` or a class forbids it."""
+    """Return the names of the models that are pulled on the server.
+
+    The list is empty if no server answers within `LISTING_SECONDS`, or if the classroom settings forbid its address.
+    """
     if not class_settings().allows_address(host()):
         return []
     return listed_names(f"{host()}/api/tags", ("models", "name"), LISTING_SECONDS)
@@ -155,7 +158,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
 
 
 def _offered(request: Request) -> Sequence[ToolDef]:
-    """Return the tools to offer. This API has no `tool_choice`, so only the tools that can be chosen are sent."""
+    """Return the tools to offer. This API has no `tool_choice`, so the tools that must not be chosen are left out."""
     if request.tool_choice in ("auto", "required"):
         return request.tools
     return [tool for tool in request.tools if tool.name == request.tool_choice]
@@ -247,7 +250,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
 
     @property
     def base_url(self) -> str:
-        """The address that requests are sent to, as it was given or as the environment has it now."""
+        """The address that requests are sent to: the `base_url` of the constructor, or else the environment's value."""
         return host(self._base_url)
 
     def honours(self, settings: ModelSettings) -> Collection[str]:

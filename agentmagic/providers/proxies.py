@@ -90,7 +90,7 @@ def proxy_for(url: str) -> ProxyRoute | None:
             return None
         parts, proxies = urlsplit(url), urllib.request.getproxies()
         host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
-        # Without variables, the settings of Windows and macOS count. They have their own list of excepted hosts.
+        # If no variable is set, the proxy settings of Windows and macOS apply, with their own list of excepted hosts.
         has_settings = sys.platform in ("win32", "darwin") and not urllib.request.getproxies_environment()
         if _is_direct(host, port, proxies.get("no", "")) or (proxies and has_settings and _is_excepted(host)):
             return None
@@ -155,7 +155,7 @@ def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
             key = (request.url.scheme, proxy)
             if key not in self._ways:
                 try:
-                    # In a thread, because loading the certificates takes time.
+                    # Loading the certificates takes time, so the transport is made in a thread.
                     way = await asyncio.to_thread(_opened, httpx2.AsyncHTTPTransport, url, proxy, options)
                 except RouteFault as fault:
                     raise httpx2.ConnectError(str(fault)) from fault

@@ -33,7 +33,7 @@ HEADERS: Mapping[str, Callable[[Usage], int]] = {
 In a header, {} is replaced by "limit" or "remaining". The time of a reset is not read: some servers give the time when
 the whole limit is renewed, others the time when the next request is allowed.
 
-https://developers.openai.com/api/docs/guides/rate-limits (many compatible servers send the same) and
+https://developers.openai.com/api/docs/guides/rate-limits (many compatible servers send these headers too) and
 https://platform.claude.com/docs/en/api/rate-limits, where tokens that are read from the cache do not count.
 """
 

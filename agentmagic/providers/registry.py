@@ -61,7 +61,7 @@ secrets.register_names(key for row in _OURS for key in row.keys)
 
 @cache
 def providers() -> Mapping[str, Provider]:
-    """Return all providers by name: those of this package first, then other packages', which cannot replace them."""
+    """Return all providers by name. A provider of another package cannot replace a provider of this package."""
     others = {
         point.name: Provider(name=point.name, make=point.value, about=f"from {point.module}")
         for point in entry_points(group=ENTRY_POINTS)
@@ -105,8 +105,8 @@ def _no_such(name: str) -> str:
 def default_model() -> str | None:
     """Return the model to use if the user chose none: the default of the first provider whose key is set, or None.
 
-    The models that a class (see `agentmagic.classroom`) lists by full name come first, in its order, if their provider
-    needs no key or has one. A model that the class does not allow comes last; its key is not looked up in the keyring.
+    The models that the classroom settings list by full name come first, in their order, if the provider needs no key or
+    has one. A model that these settings do not allow comes last; its key is not looked up in the keyring.
     """
     usual = [(f"{row.name}:{row.default}", row) for row in providers().values() if row.keys]
     allowed_models = [(name, row) for name, row in usual if class_settings().allows_model(name)]
@@ -132,8 +132,8 @@ def choose_default() -> str:
 def answerer(name: str, first: str) -> str:
     """Return a sentence about a model: whether it can answer, and where its key comes from.
 
-    `name` is "" if the user chose no model. `first` is the name for the user's first input, which offers the ways to
-    get a model. The keyring is read last.
+    `name` is "" if the user chose no model. `first` is the word for the user's first input, such as "message": if no
+    key is set, that input shows the ways to get a model. The keyring is read last.
     """
     name = name or default_model() or ""
     if not name:
@@ -150,9 +150,9 @@ def answerer(name: str, first: str) -> str:
 def usable_models() -> list[str]:
     """Return the names of the models that the user can choose now.
 
-    These are the models that a class lists by full name, the default models, and the models that are installed on a
-    server such as Ollama, which is asked for them. A provider must be installed and have its key, if it needs one. A
-    model that a class does not allow is left out.
+    These are the models that the classroom settings list by full name, the default models, and the models on a local
+    server such as Ollama. The provider's package must be installed, and its key set if it needs one. Models that the
+    classroom settings do not allow are left out.
     """
     rows, allows = providers().values(), class_settings().allows_model
     usual = [(f"{row.name}:{row.default}", row) for row in rows if row.default and allows(f"{row.name}:{row.default}")]
@@ -164,7 +164,7 @@ def usable_models() -> list[str]:
 
 
 def _written() -> list[tuple[str, Provider]]:
-    """Return the models that a class lists by full name (without "*"), in its order, each with its provider."""
+    """Return the models that the classroom settings list by full name (without "*"), each with its provider."""
     bounds, rows = class_settings(), providers()
     names = (name for name in bounds.models or () if "*" not in name and bounds.allows_model(name))
     return [(name, row) for name in names if (row := rows.get(name.partition(":")[0])) is not None]
@@ -205,7 +205,7 @@ def address_of(model: Model) -> str | None:
 
 
 def check_address(model: Model) -> None:
-    """Raise UsageError if a class or an administrator does not allow the address of a model.
+    """Raise UsageError if the classroom settings or an administrator do not allow the address of a model.
 
     A model that runs in this process has no address, so it is always allowed.
     """
@@ -239,8 +239,8 @@ def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
     """Return the usage with the cost of its tokens and searches; the cost is None if a price is unknown.
 
     `base_url` is as in `info`. An administrator's price counts first, then a registered price, then the price table; if
-    a class or an administrator limits costs, the table counts before a registered price. The table identifies a seller
-    by its address, so models on a server that is not in the table have no price.
+    the classroom settings or an administrator limit costs, the table counts before a registered price. The table
+    identifies a seller by its address, so models on a server that is not in the table have no price.
     """
     row, price, bounds = providers().get(name.partition(":")[0]), catalog.registered(name).price, class_settings()
     if price is None and row is not None and row.prices == FREE:

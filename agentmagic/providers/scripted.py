@@ -217,7 +217,7 @@ def _usage(request: Request, step: ScriptedStep) -> Usage:
     searches = len(step.get("searches", []))
     return Usage(
         _count(inputs), 0, _count(outputs), _count([reasoning]), searches=searches
-    )  # `_count(said)` includes the reasoning
+    )  # the reasoning is part of the output too
 
 
 def _words(part: Part) -> str:

@@ -19,7 +19,7 @@ CLOSING = {
 """The tags that open a thought, each with the tag that closes it."""
 
 OPEN_CALL, CLOSE_CALL = "<tool_call>", "</tool_call>"
-"""The tags around a tool call of many open models. Some servers sometimes pass such a call on as text."""
+"""The tags with which many open models mark a tool call. Some servers sometimes pass the call on as text."""
 
 LONGEST_SPAN = 2_000
 """The most characters after a tag that are held back until it is clear whether the tag is inside a code span."""
@@ -70,7 +70,7 @@ class TextReader:
         self._code = _Code()
         self._said: list[str] = []  # the text of the open part, calls included
         self._thought: list[str] = []  # the text of the open thought
-        self._skipped: str | None = None  # the open thought up to the first closing tag that stands in code
+        self._skipped: str | None = None  # the open thought up to the first closing tag inside code
         self._drafts: list[str] = []  # the calls in the open part
         self._calls: list[str] = []
         self._spoke = False
@@ -246,7 +246,7 @@ class _Code:
         self._line = ""  # the beginning of the last line
         self._fence = ""
         self._fenced_here = False  # the last line opened the fence
-        self._span = ""  # the backticks that may have opened a code span
+        self._span = ""  # the backticks that can have opened a code span
 
     def add(self, text: str) -> None:
         """Add a piece of the text."""

@@ -82,7 +82,7 @@ class TurnTraffic:
 
     @property
     def size(self) -> int:
-        """The number of bytes that are kept."""
+        """The number of bytes of HTTP bodies that are kept for this turn."""
         return sum(one.size for exchange in self.exchanges for one in exchange.http)
 
     @contextmanager

@@ -188,7 +188,7 @@ def _finite(number: str) -> float:
 _arguments = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
 _blanks = cast("Callable[[str, int], re.Match[str]]", re.compile(r"\s*").match)
 
-write_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps with an option makes an encoder per call
+write_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make a new encoder for each call
 
 
 def write_body(body: Json) -> bytes:
@@ -240,7 +240,7 @@ def each_schema(schema: Mapping[str, Any], change: Callable[[Json], Json]) -> Js
 
 
 def mint_id() -> str:
-    """Return an id for a call that came without one."""
+    """Return a new id for a call that the server sent without an id."""
     return f"call_{uuid4().hex}"
 
 
@@ -432,7 +432,7 @@ class PartWriter:
         yield PartFinished(self._index, whole_text)
 
     def whole(self, part: Text | Reasoning | ToolCall | HostedCall | HostedResult) -> Iterator[ModelEvent]:
-        """Yield the end of the open text, and all events of a part that came whole."""
+        """Yield the end of the open text, and all events of a part that was not streamed."""
         yield from self.finish()
         index = self.next_index()
         match part:
@@ -489,10 +489,10 @@ class PartWriter:
 
 
 class Memo:
-    """Encodes a growing history, each message once.
+    """Encodes a growing history, and caches the encoded form of each message.
 
-    Each request repeats the messages of the one before, so their encoded forms are kept. `encode` turns one message
-    into any number of API objects, which must not be changed.
+    This saves time, because each request repeats the messages of the request before. `encode` turns one message into
+    any number of API objects, which must not be changed.
     """
 
     def __init__(self, encode: Callable[[Message], Iterable[Json]]) -> None:

@@ -70,7 +70,7 @@ _ADAPTIVE = re.compile(rf"{_CLAUDE}(?!{_OLD})[a-z]+-")
 _ALWAYS_THINKS = re.compile(rf"{_CLAUDE}(?:fable|mythos|opus-(?:5-[1-9](?!\d)|[6-9]|\d\d))")
 _THINKS_BETWEEN_TOOLS = re.compile(rf"{_CLAUDE}sonnet-(?:5-[1-9](?!\d)|[6-9]|\d\d)")
 _FROM_5_1 = re.compile(rf"{_CLAUDE}[a-z]+-(?:5-[1-9](?!\d)|[6-9]|\d\d)")
-"""Models whose thoughts are valid only after the same conversation, and that cannot be forced to call a tool."""
+"""Models that accept an old thought only after an unchanged conversation, and that cannot be forced to call a tool."""
 
 # Claude 4.5 and later, but not on Bedrock, nor on Google Cloud (names with "@"), which cannot fetch pages.
 _HAS_WEB = re.compile(
@@ -345,7 +345,7 @@ def _fit_call_id(call_id: str) -> str:
 
 
 def _form(schema: Mapping[str, Any]) -> Json | None:
-    """Return a schema in the form that the API accepts for an answer, or None if it allows values that are too open."""
+    """Return a schema in the form that the API accepts for an answer, or None if a part of it allows any value."""
     try:
         return each_schema(schema, _closed)
     except ValueError:

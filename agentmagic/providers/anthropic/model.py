@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
 _PAUSES = 20
-"""The most responses that one answer can consist of; each of them but the last ends in a pause."""
+"""The most responses that one answer can consist of. Every response except the last ends in a pause."""
 
 
 class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):

@@ -43,7 +43,7 @@ def call_of(block: Json, own: ProviderData) -> HostedCall:
 
 
 def result_of(block: Json, own: ProviderData) -> HostedResult:
-    """Return the part for a block that is the result of such a call; `own` is the data to send back."""
+    """Return the part for a block that is the result of a call; `own` is the data to send back."""
     name = hosted.name_of(block["type"].removesuffix(_RESULT).removesuffix("_tool"))
     content, status = _content(block.get("content"))
     if block.get("is_error") is True:

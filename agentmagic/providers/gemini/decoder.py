@@ -273,7 +273,7 @@ def _blocked(what: str, reason: str, detail: object) -> ProviderError:
 
 
 def _most(before: Json, now: Json) -> Json:
-    """Return the token counts so far: those of the latest chunk, or the larger of each old and new count.
+    """Return the token counts so far: the counts of the latest chunk, or the larger of each old and new count.
 
     Each chunk has cumulative counts. If Google's servers ran a tool, some counts shrink, and the last chunk lacks some.
     """

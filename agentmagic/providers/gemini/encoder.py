@@ -36,17 +36,15 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 """A legal name of a function."""
 
 _NOTHING: Json = {"text": "(no words)"}
-"""Sent in place of a user message without content. Gemini refuses an empty message, and a history without the first.
-"""
+"""The part for a user message without content. Gemini refuses an empty message, and a history without a first one."""
 
 CIRCULATES = "includeServerSideToolInvocations"
-"""The field of `toolConfig` that puts the calls of Google's own tools into the answer, and allows them in the history.
-"""
+"""The field of `toolConfig` that puts calls of Google's own tools into the answer, and allows them in the history."""
 
 _SKIP_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
 """Google's documented placeholder for the signature of a call that Gemini did not make."""
 
-# A model that does not think refuses a request for thoughts. flash-lite thinks only if the request says so.
+# Models that think by default. Other models refuse a request for thoughts; flash-lite thinks only if the request asks.
 _THINKS = re.compile(r"(?:.*/)?gemini-(?:2\.5|3)(?!.*(?:lite|image|tts|audio|live))")
 _THINKS_BY_LEVEL = re.compile(r"(?:.*/)?gemini-3(?!.*(?:image|tts|audio|live))")
 _THINKS_BY_BUDGET = re.compile(r"(?:.*/)?gemini-2\.5(?!.*(?:image|tts|audio|live))")
@@ -173,7 +171,7 @@ def _contents(message: Message, model: str) -> Iterator[Json]:
 
 
 def _says_something(part: Json) -> bool:
-    """Return whether a part is more than a thought or a signature: Gemini refuses an answer of only those."""
+    """Return whether a part is more than a thought or a signature: an answer needs at least one such part."""
     return not part.get("thought") and part.get("text") != "" and part.keys() != {"thoughtSignature"}
 
 

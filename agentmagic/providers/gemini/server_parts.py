@@ -77,7 +77,7 @@ class ServerParts:
 
     @staticmethod
     def _found(response: Json, call: HostedCall | None) -> tuple[Content, ...]:
-        """Return the content of a tool's result. That of a search has no pages, so it becomes links to the search."""
+        """Return the content of a tool's result. A search result contains no pages, so it becomes links to Google."""
         data = object_of(response.get("response"))
         match text_of(response.get("toolType")):
             case "GOOGLE_SEARCH_WEB":

@@ -139,7 +139,7 @@ def fetch(progress: Progress | None = None, *, stop: threading.Event | None = No
     target = cache() / FILE
     target.parent.mkdir(parents=True, exist_ok=True)
     with _only_fetch(target, stop), nullcontext(progress) if progress else shown() as report:
-        # Another process may have finished the file while this one waited for the lock.
+        # Another process can have finished the file while this process waited for the lock.
         return find() or _fetch(target, report, stop)
 
 

@@ -35,7 +35,7 @@ BATCH = 64
 """The number of prompt tokens that are processed at a time. A cancellation takes effect between two batches."""
 
 PROMPT_CACHE_MIB = 512
-"""MiB for a cache of earlier prompts: every turn with the same tools begins with the same plan prompt."""
+"""MiB of memory for a cache of prompts: each turn with the same tools begins with the same plan prompt."""
 
 LAST_WAIT = 10.0
 """Seconds that Python waits at its exit for the end of a generation."""
@@ -123,7 +123,7 @@ class Runtime:
 
     def __init__(self, server: Any) -> None:
         self._server = server
-        self._busy = threading.Lock()  # held by the thread whose generation runs
+        self._busy = threading.Lock()  # the thread of the running generation holds it
         self._over = threading.Event()
         atexit.register(self.close)
 

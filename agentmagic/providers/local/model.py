@@ -182,7 +182,7 @@ class LocalModel:
     async def _decide(self, replies: "_Replies", request: Request, decision: PlanQuestion) -> str:
         """Return the JSON of a planned turn's decision, from the same constrained steps as in a turn without a plan."""
         if decision.tool is None:
-            # The last message asks other models for the decision in words; this model does not need it.
+            # The last message of the request is the decision in words, which only other models need.
             talk = prompts.read(replace(request, messages=request.messages[:-1]))
             tools = self.choose(request.tools, talk.question)
             steps = prompts.planned(await replies.whole(prompts.plan(talk, tools)), tools) if tools else ()

@@ -38,7 +38,7 @@ def choose(tools: Sequence[ToolDef], question: str) -> tuple[ToolDef, ...]:
 
 
 def _stems(text: str) -> list[str]:
-    # Only the first five letters count, so that "table" and "tables", "weather" and "weathers" are the same word.
+    # Only the first five letters count, so that "table" and "tables" are the same word.
     return [word[:5] for word in _WORD.findall(text.lower()) if len(word) > 2]  # noqa: PLR2004  ("a", "is", "of")
 
 

@@ -248,7 +248,7 @@ class Decoder:
     def _is_other(self, call: _Call, call_id: str, name: str, text: str, place: int | None) -> bool:
         """Return whether a piece with a name begins a new call, and does not continue `call`, which has its index.
 
-        A new call has another id, or another name while the name of `call` is complete, or arguments while those of
+        A new call has another id; or another name, if the name of `call` is complete; or arguments, if the arguments of
         `call` are complete. Without id and index, and before any arguments, every name begins a new call.
         """
         if call_id and call.id and call_id != call.id:

@@ -89,7 +89,7 @@ def _status(fault: Fault) -> int | None:
 
 
 def filtered() -> BadRequest:
-    """Return the error for an answer that a content filter stopped; the user may have seen the first half."""
+    """Return the error for an answer that a content filter stopped, possibly after the user has seen a part of it."""
     return BadRequest("The provider withheld the answer: its content filter stopped it. Word the request differently.")
 
 
@@ -143,9 +143,9 @@ _ALLOWS_VALUES = frozenset({"type", "enum", "const", "anyOf", "$ref"})
 
 
 def served_models() -> list[str]:
-    """Return the full names of the models that the server at `OPENAI_BASE_URL` lists and that a class allows.
+    """Return the full names of the models that the server at `OPENAI_BASE_URL` lists and the classroom settings allow.
 
-    The list is empty if the server does not answer within `LIST_WAIT`, or if a class does not allow its address.
+    The list is empty if the server does not answer within `LIST_WAIT`, or if its address is not allowed.
     """
     url, bounds = (settings.variable(BASE_URL) or "").strip().rstrip("/"), class_settings()
     if not url or not bounds.allows_address(url):
@@ -241,7 +241,7 @@ def fault_of(body: object, status: int | None = None, wait: float | None = None)
 
 
 def read_usage(usage: object, input_word: str, output_word: str) -> Usage:
-    """Return the tokens of one request, without cost; `input_word` and `output_word` begin the names of the counts.
+    """Return the tokens of one request, without cost. The names of the counts begin with the two words.
 
     A count that a server omits or garbles is zero. DeepSeek counts cache hits and misses in two separate fields
     (https://api-docs.deepseek.com/guides/kv_cache); Moonshot and Together count only hits.
