@@ -16,7 +16,7 @@ from agentmagic.messages import HostedTool, Message, ToolCall, ToolDef, ToolResu
 
 _FENCED = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n[^\S\n]*```", re.DOTALL)
 WRAPPED = "value"
-"""The name of the property that holds the value if the requested value is not an object: a model answers an object."""
+"""The name of the property that holds a requested value that is not an object, as providers require an object."""
 
 
 def _as_it_is(data: Any) -> Any:

@@ -183,7 +183,7 @@ class RemoteBatches(ABC):
 
     @property
     def who(self) -> str:
-        """The server, as errors name it."""
+        """The name of the server in error messages."""
         return self._remote.who
 
     @abstractmethod

@@ -221,7 +221,7 @@ class RemoteModel(Generic[K, C]):
 
     @property
     def who(self) -> str:
-        """The server, as errors name it."""
+        """The name of the server in error messages."""
         return self.vendor if self.is_own else self.base_url
 
     @property

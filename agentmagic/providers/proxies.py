@@ -210,7 +210,7 @@ def tls_context() -> ssl.SSLContext:
 
 
 def network() -> tuple[str | None, ...]:
-    """Return the values of the variables of `NETWORK`."""
+    """Return the values of the environment variables in `NETWORK`."""
     return tuple(os.environ.get(name) or os.environ.get(name.lower()) for name in NETWORK)
 
 

@@ -141,7 +141,7 @@ def kept(data: Any) -> Any:
 
 
 def arguments_text(value: object) -> str:
-    """Return a call's arguments as JSON text; a few servers send them as an object."""
+    """Return a call's arguments as JSON text. A few servers send an object, which is encoded."""
     return text_of(value) if value is None or isinstance(value, str) else write_json(kept(value))
 
 

@@ -113,7 +113,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
     if request.output:
         body["response_format"] = {"type": "json_schema", "json_schema": form(request.output)}
-    if request.hosted and request.tool_choice != "none":  # `tool_choice` itself affects functions only
+    if request.hosted and request.tool_choice != "none":  # the API's "none" would affect functions only
         body["web_search_options"] = {}
     body |= request.settings.under(_SETTINGS)
     return merged(body, request.settings.extra)
