@@ -1,1 +1,1 @@
-"""Where the models are: `base` says what a model is, `registry` finds one by name."""
+"""The model providers: `base` defines what a model is, and `registry` finds a model by its name."""

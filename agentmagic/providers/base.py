@@ -1,6 +1,6 @@
-"""The seam between agentmagic and a provider: the model protocol, the request, and the row that describes a provider.
+"""The interface between agentmagic and a provider: the model protocol, the request, the description of a provider.
 
-A request goes into a model; part events and one closing event come out.
+A model receives a request, and yields the events of its answer's parts and one closing event.
 """
 
 import json
@@ -16,7 +16,7 @@ from agentmagic.messages import HostedTool, Message, ToolCall, ToolDef, ToolResu
 
 _FENCED = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n[^\S\n]*```", re.DOTALL)
 WRAPPED = "value"
-"""The property that holds a value which is no object, in the object that a model answers."""
+"""The name of the property that holds a requested value that is not an object, as providers require an object."""
 
 
 def _as_it_is(data: Any) -> Any:
@@ -25,10 +25,11 @@ def _as_it_is(data: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
-    """The form of an answer: a JSON Schema of type object, and a name for it that providers take.
+    """The form of an answer: a JSON Schema of type object, with a name that providers accept.
 
-    `convert` makes the value of the JSON data, and raises ValueError for data that has none. `wrapped_in` is the one
-    property of the object if the value asked for is no object: an answer that is the bare value is taken too.
+    `convert` turns the JSON data into the value for the caller, and raises ValueError for data that it cannot convert.
+    `wrapped_in` is the only property of the object if the requested value is not an object; `read` then also accepts
+    an answer that is the bare value.
     """
 
     name: str
@@ -38,12 +39,12 @@ class OutputSchema:
 
     @property
     def instructions(self) -> str:
-        """The form in words, for models that cannot be held to a schema."""
+        """The sentence for the prompt that describes the schema, for models whose provider does not enforce it."""
         schema = json.dumps(self.schema, ensure_ascii=False)
         return f"Your final answer is one JSON object and nothing else, valid under this JSON Schema: {schema}"
 
     def read(self, text: str) -> Any:
-        """Return the value of an answer. Raises ValueError, with a text for the model, if it does not fit."""
+        """Return the value of an answer. Raises ValueError, with a message for the model, if it breaks the schema."""
         data = answer_data(text)
         problem = misfit(self.schema, data)
         if problem and self.wrapped_in and not misfit(self.schema, {self.wrapped_in: data}):
@@ -54,11 +55,11 @@ class OutputSchema:
 
 
 def answer_data(text: str) -> Any:
-    """Return the data of an answer in JSON. Raises ValueError if it is none."""
-    # Models often put JSON into a fenced block, with or without words around it.
-    fenced = _FENCED.search(text)
+    """Return the JSON data of an answer. Raises ValueError if the answer is not JSON."""
+    # Models often put JSON into a fenced code block, with or without text around the block.
+    block = _FENCED.search(text)
     try:
-        return json.loads(fenced[1] if fenced and not text.lstrip().startswith(("{", "[")) else text)
+        return json.loads(block[1] if block and not text.lstrip().startswith(("{", "[")) else text)
     except (ValueError, RecursionError):
         message = "it is not JSON"
         raise ValueError(message) from None
@@ -67,7 +68,7 @@ def answer_data(text: str) -> Any:
 Effort = Literal["none", "low", "medium", "high"]
 
 _INNER = "generationConfig"
-"""The field of Gemini's requests that has fields of its own, one of which may name another model."""
+"""The field of Gemini's requests that is an object itself. One of its fields can name another model."""
 SAMPLING = frozenset(
     f"{_INNER} candidateCount chat_template_kwargs enable_thinking frequencyPenalty frequency_penalty logit_bias "
     "logprobs maxOutputTokens max_completion_tokens max_output_tokens max_tokens min_p options output_config "
@@ -76,21 +77,23 @@ SAMPLING = frozenset(
     "text think thinking thinkingConfig thinking_budget top_k top_logprobs top_p topK topP truncation "
     "verbosity".split()
 )
-"""The fields of `extra` that can do no more than shape the answer, at any provider: they name no tool, server or model.
+"""The fields of `extra` that only affect how an answer is written, at every provider.
 
-`options` are those of Ollama. Whoever adds one looks at what gateways make of it.
+None of them can name a tool, a server or a model. `options` is a field of Ollama's requests. Before you add a field
+here, check what gateways do with it.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """How a model is to answer; None leaves a setting to the provider.
+    """Settings for how a model answers; None leaves a setting to the provider.
 
-    `max_output_tokens` bounds one response, reasoning included. `reasoning` is the effort: "none", "low", "medium" or
-    "high". `extra` has fields of the provider's own, which are merged into the body of each request; a field that is
-    None is left out of it.
+    `max_output_tokens` limits one response, reasoning included. `reasoning` is the effort: "none", "low", "medium" or
+    "high". `extra` has fields that only this provider knows, which are merged into the body of each request; a field
+    with the value None is removed from the body.
 
-    `a | b` has the settings of `b`, and those of `a` that `b` does not give. Raises UsageError for an invalid value.
+    `a | b` has the settings of `b`, and those of `a` that `b` leaves to the provider. Raises UsageError for an invalid
+    value.
     """
 
     temperature: float | None = None
@@ -107,36 +110,36 @@ class ModelSettings:
             message = f"reasoning is {self.reasoning!r}. Choose one of {', '.join(get_args(Effort))}."
             raise UsageError(message)
         try:
-            written = json.dumps(self.extra, allow_nan=False)
+            text = json.dumps(self.extra, allow_nan=False)
         except (TypeError, ValueError, RecursionError):
-            written = ""
-        if not written.startswith("{"):
+            text = ""
+        if not text.startswith("{"):
             message = f"extra is {self.extra!r:.80}. Give a dict of JSON values."
             raise UsageError(message)
 
     def __or__(self, other: "ModelSettings") -> "ModelSettings":
-        chosen: dict[str, Any] = {name: getattr(other if name in other.given else self, name) for name in SETTINGS}
-        chosen["extra"] = merged(self.extra, other.extra, nulls=True)
-        return ModelSettings(**chosen)
+        values: dict[str, Any] = {name: getattr(other if name in other.given else self, name) for name in SETTINGS}
+        values["extra"] = merged(self.extra, other.extra, nulls=True)
+        return ModelSettings(**values)
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The names of the settings that are not left to the provider."""
+        """The names of the settings that have a value, and so are not left to the provider."""
         return tuple(name for name in SETTINGS if getattr(self, name) not in (None, {}))
 
     @property
     def beyond_sampling(self) -> list[str]:
-        """The names of fields of `extra` that are not in `SAMPLING`, and could have a server do anything."""
+        """The names of the fields of `extra` that are not in `SAMPLING`. Such a field could make a server do harm."""
         inner = self.extra.get(_INNER)
         names = {*self.extra, *(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else ())}
         return sorted(names - SAMPLING)
 
     def under(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """Return the given settings among `names`, each under the name that it has there."""
+        """Return the values of the settings that are set and in `names`, under the names that `names` maps them to."""
         return {names[name]: getattr(self, name) for name in self.given if name in names}
 
     def only(self, names: Collection[str]) -> "ModelSettings":
-        """Return the settings of these names."""
+        """Return a copy with the settings of these names; all others are left to the provider."""
         return ModelSettings(**{name: getattr(self, name) for name in self.given if name in names})
 
 
@@ -151,9 +154,9 @@ def _check_setting(name: str, value: Any, kinds: tuple[type, ...], least: int, a
 
 
 def merged(body: Mapping[str, Any], extra: Mapping[str, Any], *, nulls: bool = False) -> dict[str, Any]:
-    """Return a JSON object with the fields of another one added: objects are merged, other values replaced.
+    """Return a copy of `body` with the fields of `extra`: nested objects are merged, other values are replaced.
 
-    A field that is None in the other one is left out, unless `nulls` are kept.
+    A field that is None in `extra` is removed from the body; with `nulls` it is set to None.
     """
     both = dict(body)
     for key, value in extra.items():
@@ -170,11 +173,11 @@ def merged(body: Mapping[str, Any], extra: Mapping[str, Any], *, nulls: bool = F
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    """A question of a planned turn, for a model that has prompts of its own for it.
+    """A decision that a planned turn needs, for a model that has its own prompts to make the decision.
 
-    Other models read the last message of the request, which asks the same in words. `kind` is the name of the
-    request's `output`, but "parameters" for the arguments of a call. `question` is what the user asked. `tool` is the
-    tool of the task, and `made` are the calls so far, each with its result; the last one is judged.
+    Other models read the last message of the request, which asks for the same decision in words. `kind` is the name of
+    the request's `output`, or "parameters" for the arguments of a call. `question` is the user's question. `tool` is
+    the tool of the current task. `made` are the calls so far, each with its result; a judgement is about the last call.
     """
 
     kind: Literal["route", "plan", "parameters", "judgement"]
@@ -185,9 +188,10 @@ class PlanQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ProjectText:
-    """A file of the user's project that a model is told of; `text` stands in the instructions.
+    """A file of the user's project whose `text` is part of the instructions for the model.
 
-    `file` is its path from the project's root, `kind` "rules" or "skill". `digest` is one of all that was read for it.
+    `file` is its path relative to the project's root. `kind` is "rules" or "skill". `digest` is a digest of everything
+    that was read for the file.
     """
 
     kind: str
@@ -200,11 +204,11 @@ class ProjectText:
 class Request:
     """One model request, independent of the provider.
 
-    `messages` is a valid history: every tool call is answered by the next message, of role "tool".
-    `tool_choice` is "auto", "none", "required" or the name of one of `tools`. `output` asks for an answer that is JSON
-    of that form. Not every model obeys, so the loop checks the answer. `settings` has only settings that the model
-    `honours`. `decision` says what a planned turn asks. `hosted` are tools of the provider's own, which it `hosts`.
-    `project` are the files whose texts stand in the instructions.
+    `messages` is a valid history: after each message with tool calls comes a message of role "tool" that answers all
+    of them. `tool_choice` is "auto", "none", "required" or the name of one of `tools`. `output` requests an answer in
+    JSON that matches this schema. Not every model obeys, so the loop checks the answer. `settings` has only settings
+    that the model `honours`. `decision` is the question of a planned turn. `hosted` are tools that the provider runs on
+    its own servers. `project` are the files whose texts are part of the instructions.
     """
 
     messages: tuple[Message, ...]
@@ -220,12 +224,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ModelFinished:
-    """The response is complete; `reason` is the provider's own word for why it ended.
+    """The event that ends a complete response; `reason` is the provider's own word for why the response ended.
 
-    `usage` counts this one request; the registry fills in its cost. `cut` is True if the response stopped at a limit of
-    length, so that its last part may be incomplete. `once` is False if the response took several generations, and
-    `usage` counts the conversation more than once. `last` says that the turn is over when its calls are carried out: no
-    answer follows. `model` is the model that answered, as the provider names it, "" if it does not.
+    `usage` counts this one request; the registry adds the cost. `cut` is True if the response stopped at a length
+    limit, so that its last part can be incomplete. `once` is False if the response took several generations, so that
+    `usage` counts the conversation more than once. `last` is True if the turn ends after the calls of this response,
+    without another answer. `model` is the model that answered, as the provider names it, or "" if that is unknown.
     """
 
     type: ClassVar[str] = "model_finished"
@@ -233,7 +237,7 @@ class ModelFinished:
     reason: str = ""
     cut: bool = False
     once: bool = True
-    last: bool = field(default=False, repr=False)  # of no model
+    last: bool = field(default=False, repr=False)  # only the model for MCP clients sets it
     model: str = field(default="", repr=False, compare=False)
 
 
@@ -246,11 +250,11 @@ class Model(Protocol):
 
     `name` is "provider:model". `stream` yields the parts of one response, and then one `ModelFinished`. Each part is a
     `PartStarted`, its deltas, and a `PartFinished` with the whole part; indices count from 0 in order of appearance.
-    What begins as text may be finished as reasoning.
+    A part that begins as text can be finished as reasoning.
 
-    A response that breaks off before its closing event raises `StreamBroken`, one with an unreadable tool call
-    `MalformedCall`. Every other failure is another `ProviderError`. `stream` does not retry. Cancelling the task that
-    iterates ends the request at once.
+    If a response ends before its closing event, `stream` raises `StreamBroken`. If a tool call cannot be read, it
+    raises `MalformedCall`. Every other failure is another `ProviderError`. `stream` does not retry. Cancelling the task
+    that iterates ends the request at once.
     """
 
     @property
@@ -263,40 +267,40 @@ class Model(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close open connections; may be called twice."""
+        """Close open connections. Can be called more than once."""
         ...
 
 
 @runtime_checkable
 class Preparing(Protocol):
-    """A model that is fetched or loaded before its first request; a turn's time limit is paused meanwhile."""
+    """A model that is downloaded or loaded before its first request. A turn's time limit is paused meanwhile."""
 
     async def prepare(self) -> None:
-        """Get ready; returns at once if the model is ready."""
+        """Download or load the model. Returns at once if the model is ready."""
         ...
 
 
 @runtime_checkable
 class Advising(Protocol):
-    """A model that may know of a better choice."""
+    """A model that can advise the user to choose a better model."""
 
     def advice(self) -> str:
-        """Return a sentence for the user, or nothing; takes 50 ms at most, once per process."""
+        """Return the advice as a sentence for the user, or "". The first call in a process takes up to 50 ms."""
         ...
 
 
 @runtime_checkable
 class FewTools(Protocol):
-    """A model that can handle only so many tools."""
+    """A model that can handle only a small number of tools in one turn."""
 
     def choose(self, tools: Sequence[ToolDef], question: str) -> Sequence[ToolDef]:
-        """Return the tools that a turn with this question should have."""
+        """Return the tools to offer in a turn with this question."""
         ...
 
 
 @runtime_checkable
 class Hosted(Protocol):
-    """A model at an address; the address decides what its tokens cost."""
+    """A model on a server with an address. The price of its tokens depends on that address."""
 
     @property
     def base_url(self) -> str:
@@ -306,25 +310,25 @@ class Hosted(Protocol):
 
 @runtime_checkable
 class Adjustable(Protocol):
-    """A model that takes settings. The user is told of the settings that a model cannot honour."""
+    """A model that accepts settings. The user is told which settings the model cannot honour."""
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
-        """Return the names of the settings that the model honours if it is given these; others are left out."""
+        """Return the names of those `settings` that the model honours. The caller leaves the others out of requests."""
         ...
 
 
 @runtime_checkable
 class Hosting(Protocol):
-    """A model whose provider carries out some tools itself, within an answer."""
+    """A model whose provider runs some tools on its own servers while the model answers."""
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether the provider carries out this tool, with what is asked of it."""
+        """Return whether the provider runs this tool itself, with the domains and limits that `tool` requests."""
         ...
 
 
 @runtime_checkable
 class Metered(Protocol):
-    """A model that knows what its answers cost: as when they were recorded, or in a batch."""
+    """A model that knows the cost of its answers: a replayed recording, or an answer from a batch."""
 
     def metered(self, usage: Usage) -> Usage:
         """Return the usage of one request, with its cost."""
@@ -333,20 +337,21 @@ class Metered(Protocol):
 
 @runtime_checkable
 class Taped(Protocol):
-    """A model on tape; `real` is the model that is asked, or None if the tape answers.
+    """A model whose answers are recorded in, or played from, a cassette.
 
-    `live` says whether the last request was sent to a model: a tape may go on live at the first change.
+    `live` says whether the last request was sent to the real model. A player can switch to the real model at the first
+    request that differs from the recording.
     """
 
     live: bool
 
     @property
     def real(self) -> "Model | None":
-        """The model behind the tape."""
+        """The model that requests are sent to, or None if the cassette answers."""
         ...
 
     async def rest(self, seconds: float) -> None:
-        """Wait before a request is sent again."""
+        """Wait this many seconds before the loop sends a request again."""
         ...
 
 
@@ -356,17 +361,17 @@ def is_played(model: "Model") -> bool:
 
 
 def honoured(model: Model, settings: ModelSettings) -> ModelSettings:
-    """Return the settings that a model honours; none if it is not `Adjustable`."""
+    """Return the settings that a model honours. A model that is not `Adjustable` honours none."""
     return settings.only(model.honours(settings) if isinstance(model, Adjustable) else ())
 
 
 def hosts(model: Model, tool: HostedTool | None) -> bool:
-    """Return whether a model's provider carries out a tool itself; no tool of ours is one."""
+    """Return whether a model's provider runs `tool` itself; None is a tool that only agentmagic can run."""
     return tool is not None and isinstance(model, Hosting) and model.hosts(tool)
 
 
 Kind = Literal["images", "documents", "audio", "video"]
-"""A kind of media that a model can read beside text; documents are PDF and text files."""
+"""A kind of media that a model can read in addition to text; documents are PDF and text files."""
 
 KINDS: frozenset[Kind] = frozenset(("images", "documents", "audio", "video"))
 READS: frozenset[Kind] = frozenset(("images", "documents"))
@@ -380,19 +385,19 @@ for tools and results.
 """
 
 LONGEST_OUTPUT = 128_000
-"""The most tokens of one answer of any model that its maker tells of (GPT-5); used for models that tell nothing."""
+"""The largest published limit of tokens in one answer (GPT-5); used for models whose limit is unknown."""
 
 FREE = ""
-"""Stands for the id in the price table if the provider's tokens cost nothing."""
+"""The value of `Provider.prices` if the provider's tokens cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Models whose names begin alike, and what is known of all of them.
+    """A group of models whose names match one pattern, and the facts that are true for all of them.
 
-    `window` is used if the price table has none; None means no limit. `maker` is the id of the maker in the price
-    table, which is searched too. `answer` is the part of the listed window that a prompt may not use. `output` is the
-    most tokens of one answer, if a request does not bound it.
+    `takes` are the media that they read. `window` is used if the price table lists none; None means no limit. `maker`
+    is the id of the maker in the price table, which is searched too. `answer` is the number of tokens of the listed
+    window that a prompt cannot use. `output` is the most tokens of one answer if a request does not limit it.
     """
 
     names: re.Pattern[str]
@@ -408,12 +413,13 @@ class Provider:
     """The description of a provider; its module or package lists it in `PROVIDERS`.
 
     `make` is "module:function" (or class), called with the part of a model's name after the colon. `default` is the
-    model to use if none is named. `keys` are the environment variables with its key, and `key_begins` is how such a key
-    begins. `base_url` is the variable with the address of another server. `package` is its SDK, and `extra` the extra
-    that installs it. `prices` is the provider's id in the price table; FREE if its tokens cost nothing, None if their
-    price is unknown. `families` are the models that it makes, whichever server runs them. `all_models` describes all
-    models that it serves, under any name. `installed` asks a server that has models of its own for their names, which
-    takes at most a second, and returns none if the server does not run.
+    model to use if the name has none. `keys` are the environment variables that can hold the API key, and `key_begins`
+    is the beginning of such a key. `base_url` is the environment variable with the address of another server. `package`
+    is the SDK, and `extra` is the extra of agentmagic that installs the SDK. `prices` is the provider's id in the price
+    table, FREE if its tokens cost nothing, or None if their price is unknown. `families` are the models that the
+    provider makes, whichever server runs them. `all_models` describes all models that the provider serves, under any
+    name. `installed` returns the names of the models that are installed on a server such as Ollama. It takes a second
+    at most, and returns an empty list if the server does not run.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Batches: many requests that a provider answers within a day, for half the price.
 
-A model offers its provider's batch API by a method `batches`. The ids of batches may be kept in a file: another process
-collects by them.
+A model offers its provider's batch API through a method `batches`. The id of a batch stays valid in other processes: it
+can be saved to a file, and the results collected later.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import httpx2
 
 PRICE = 0.5
-"""The price of a token in a batch, as a share of the usual price.
+"""The price of a token in a batch, as a fraction of the usual price.
 
 https://developers.openai.com/api/docs/guides/batch, https://platform.claude.com/docs/en/build-with-claude/batch-processing
 and https://ai.google.dev/gemini-api/docs/batch-api
@@ -36,24 +36,24 @@ KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """A legal key of a request: Anthropic's rule for a `custom_id`, the strictest."""
 
 _ID = re.compile(r"(?:[a-z]+/)?[A-Za-z0-9][A-Za-z0-9_.:=-]{0,199}")
-"""A legal id of a batch or of a file, which becomes a part of an address; those of Gemini have two parts."""
+"""A legal id of a batch or of a file. The id is used in URLs; an id of Gemini has two parts with a slash between."""
 
 _NOT_THERE = frozenset({404, 405, 410, 501})
-"""HTTP statuses of a server that has no batch API, or not that batch."""
+"""HTTP statuses of a server that has no batch API, or does not know the batch."""
 
 _BYTES_OF_RESULT = 2**20
-"""Bytes of one result on average, beyond which a file of results is broken off."""
+"""The most bytes of one result on average; reading a larger file of results is aborted."""
 
 _ENCODED_AT_ONCE = 100
-"""Requests that are encoded before other work of the event loop gets its turn."""
+"""The number of requests that are encoded before other tasks of the event loop can run."""
 
 BatchAnswer = list[ModelEvent] | ProviderError
-"""What came of a request: the events of a whole answer, its usage with the cost, or why there is none."""
+"""The outcome of a request: the events of a whole answer, with usage and cost, or the error why it has no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """The most requests, and the most bytes of all requests, that one batch takes."""
+    """The limits of one batch: the number of requests, and the total size of the requests in bytes."""
 
     requests: int
     size: int
@@ -61,10 +61,10 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """How far a batch has come; `word` is the provider's own. The counts are 0 if the provider does not tell them.
+    """The progress of a batch; `word` is the provider's own name for the state.
 
-    `done` says that nothing more happens, also if the batch has failed, expired or been canceled: `results` has what
-    came of each request.
+    `done` is True when the batch has ended, even if it failed, expired or was canceled; then `Batches.results` yields
+    the outcome of each request. The counts are 0 if the provider does not report them.
     """
 
     word: str
@@ -75,60 +75,61 @@ class BatchState:
 
 
 class Batches(Protocol):
-    """The batch API of a model's provider. Every failure is a ProviderError; nothing is sent again by itself."""
+    """The batch API of a model's provider. Every failure is a ProviderError. Requests are not retried."""
 
     @property
     def limits(self) -> BatchLimits:
-        """The most that one batch takes."""
+        """The limits of one batch."""
         ...
 
     def line(self, key: str, request: Request) -> bytes:
-        """Return a request as it is written into a batch."""
+        """Return a request in the form in which it is written into a batch."""
         ...
 
     async def submit(self, requests: Sequence[tuple[str, Request]]) -> str:
-        """Send requests, each with a key that fits `KEY` and stands once, and return the id of the batch.
+        """Send requests as one batch, and return the id of the batch.
 
-        StreamBroken and a cancellation leave open whether there is a batch. Raises ValueError for other keys.
+        Each request has a unique key that matches `KEY`; other keys raise ValueError. After StreamBroken or a
+        cancellation it is unknown whether the batch was created.
         """
         ...
 
     async def state(self, batch_id: str) -> BatchState:
-        """Return how far a batch has come. Raises Unavailable if another try may help, BadRequest for an unknown id."""
+        """Return the progress of a batch. Raises Unavailable if a retry can help, BadRequest for an unknown id."""
         ...
 
     def results(self, batch_id: str, keys: Collection[str]) -> AsyncIterator[tuple[str, BatchAnswer]]:
-        """Yield what came of the requests with these keys, each once, in any order; others in the batch are left out.
+        """Yield the key and the outcome of each request with one of these keys, in any order.
 
-        Raises Unavailable if the batch is not done.
+        Other requests of the batch are skipped. Raises Unavailable if the batch is not done.
         """
         ...
 
     async def cancel(self, batch_id: str) -> None:
-        """Ask the provider to stop a batch; it is done some time later, with the answers that it has by then."""
+        """Request that the provider stops a batch. It ends some time later, with the answers that it has by then."""
         ...
 
 
 @runtime_checkable
 class Batching(Protocol):
-    """A model whose provider may have a batch API."""
+    """A model whose provider can have a batch API."""
 
     def batches(self) -> Batches | None:
-        """Return the batch API, None if there is none for this model."""
+        """Return the batch API, or None if the provider has none for this model."""
         ...
 
 
 def batches_of(model: Model) -> Batches | None:
-    """Return the batch API of a model's provider, or None if it has none that we know."""
+    """Return the batch API of a model's provider, or None if it has none that agentmagic supports."""
     return model.batches() if isinstance(model, Batching) else None
 
 
 async def split(
     batches: Batches, requests: Iterable[tuple[str, Request]]
 ) -> AsyncIterator[Sequence[tuple[str, Request]]]:
-    """Yield the requests, cut into batches that the provider takes.
+    """Yield the requests in groups that are within the limits of one batch.
 
-    A request that is larger than a batch may be gets one of its own, which the provider refuses.
+    A request that alone exceeds the limit becomes its own group, which the provider will refuse.
     """
     limits, piece, size = batches.limits, list[tuple[str, Request]](), 0
     for key, request in requests:
@@ -145,7 +146,7 @@ async def split(
 
 
 def decoded(decoder: Decoder, answer: object) -> BatchAnswer:
-    """Return the events of a whole answer, which can be any JSON."""
+    """Return the events of a whole answer (any JSON), or the error that it reports or that decoding raised."""
     try:
         with counting(decoder):
             events = [*decoder.feed(answer), *decoder.close()]
@@ -157,7 +158,7 @@ def decoded(decoder: Decoder, answer: object) -> BatchAnswer:
 
 
 def unanswered(who: str, why: str) -> Unavailable:
-    """Return the error for a request in a batch that no answer came to."""
+    """Return the error for a request of a batch that got no answer; `who` is the server, `why` the reason."""
     return Unavailable(f"{who} did not answer this request: {why}. Ask it again.")
 
 
@@ -167,10 +168,10 @@ _NOT_NAMED = "the results of its batch do not name it"
 
 
 class RemoteBatches(ABC):
-    """The batch API of a server, the base of such: ids, results line by line, errors, the cost.
+    """The base class of batch APIs on a server: checks ids, reads results line by line, adds costs, explains errors.
 
-    `frame` is what stands before, between and behind the encoded requests. `cheap_cache` says that tokens read from a
-    cache are cheaper in a batch too. The `name` of a batch or of a file is its id.
+    `frame` has the bytes before, between and after the encoded requests. `cheap_cache` is True if the batch discount
+    applies to cached tokens too. Parameters called `name` are the id of a batch or of a file.
     """
 
     limits: ClassVar[BatchLimits]
@@ -182,35 +183,35 @@ class RemoteBatches(ABC):
 
     @property
     def who(self) -> str:
-        """The server, as errors name it."""
+        """The name of the server in error messages."""
         return self._remote.who
 
     @abstractmethod
     def line(self, key: str, request: Request) -> bytes:
-        """Return a request as it is written into a batch."""
+        """Return a request in the form in which it is written into a batch."""
 
     @abstractmethod
     async def _submit(self, content: bytes) -> object:
-        """Send the encoded requests and return the id of their batch as the server writes it."""
+        """Send the encoded requests, and return the id of their batch as the server sent it, unchecked."""
 
     @abstractmethod
     async def _open(self, what: Literal["batch", "cancel", "file"], name: str) -> "httpx2.Response":
-        """Ask for a batch, for its cancellation, or for a file, and return the open response."""
+        """Request the state of a batch, its cancellation, or a file, and return the open response."""
 
     @abstractmethod
     def _state(self, batch: Json) -> BatchState:
-        """Return how far a batch has come."""
+        """Return the progress of a batch that the server describes as `batch`."""
 
     @abstractmethod
     def _files(self, batch: Json) -> Iterable[object]:
-        """Return the names of the files with the results, as the server writes them; some may be missing."""
+        """Return the ids of the files with the results as the server sent them, unchecked; some can be missing."""
 
     @abstractmethod
     def _result(self, line: Json) -> tuple[object, Callable[[], BatchAnswer]]:
-        """Return the key of a line of results, as the server writes it, and a function that reads the answer."""
+        """Return the key in a line of results as the server sent it, and a function that decodes the answer."""
 
     def _fate(self, batch: Json) -> ProviderError | None:
-        """Return why requests have no result, None if the batch does not tell."""
+        """Return the error for requests without a result, or None if the server's `batch` gives no reason."""
         del batch
 
     async def submit(self, requests: Sequence[tuple[str, Request]]) -> str:
@@ -232,35 +233,35 @@ class RemoteBatches(ABC):
             return self._made(await self._submit(content.getvalue()))
 
     async def state(self, batch_id: str) -> BatchState:
-        """Return how far a batch has come."""
+        """Return the progress of a batch."""
         return self._state(await self._batch(batch_id))
 
     async def results(self, batch_id: str, keys: Collection[str]) -> AsyncGenerator[tuple[str, BatchAnswer]]:
-        """Yield what came of the requests with these keys, each once."""
+        """Yield the key and the outcome of each request with one of these keys."""
         batch = await self._batch(batch_id)
         if not (state := self._state(batch)).done:
             raise Unavailable(f"The batch {batch_id} of {self.who} is not done ({state.word}). Collect it later.")
-        left, most = dict.fromkeys(keys), LONGEST_RESPONSE + len(keys) * _BYTES_OF_RESULT
+        remaining, most = dict.fromkeys(keys), LONGEST_RESPONSE + len(keys) * _BYTES_OF_RESULT
         for name in filter(None, map(_name, self._files(batch))):
-            if not left:
+            if not remaining:
                 return
             async with aclosing(self._lines(batch_id, name, most)) as lines:
                 async for line in lines:
-                    written, read = self._result(line)
-                    if (key := text_of(written)) in left:
-                        del left[key]
+                    raw_key, read = self._result(line)
+                    if (key := text_of(raw_key)) in remaining:
+                        del remaining[key]
                         yield key, self._billed(read())
-        for key in left:
+        for key in remaining:
             yield key, self._fate(batch) or unanswered(self.who, _NOT_NAMED)
 
     async def cancel(self, batch_id: str) -> None:
-        """Ask the provider to stop a batch."""
+        """Request that the provider stops a batch."""
         with self._explained(batch_id):
             await (await self._open("cancel", _checked(batch_id))).aclose()
 
-    def _made(self, written: object) -> str:
-        """Return the id that a server gave a batch or a file. Raises BadRequest for one that cannot be used."""
-        if (name := _name(written)) is None:
+    def _made(self, raw_id: object) -> str:
+        """Return the id that a server gave to a new batch or file. Raises BadRequest if the id cannot be used."""
+        if (name := _name(raw_id)) is None:
             raise BadRequest(f"{self.who} took the requests, but gave them no id that can be used. Check the base URL.")
         return name
 
@@ -275,21 +276,21 @@ class RemoteBatches(ABC):
 
         with self._explained(batch_id):
             response = await self._open("file", name)
-        # The method of the class: that of our responses breaks off what is longer than any answer.
+        # The method of the class, not of the instance: `http_client` limits the instance's method to one answer's size.
         reads = type(response).aiter_bytes(response)
         try:
             async with aclosing(response), aclosing(_cut(reads, self.who, most)) as lines:
                 async for line in lines:
                     try:
-                        found = object_of(read_json(line.decode()))
-                    except (ValueError, RecursionError):  # no JSON, no UTF-8, or nested without end
+                        result = object_of(read_json(line.decode()))
+                    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
                         continue
-                    yield found
+                    yield result
         except httpx2.HTTPError as error:
             raise cut_off(self.who, error) from error
 
     def _billed(self, answer: BatchAnswer) -> BatchAnswer:
-        """Return an answer with what it costs in a batch."""
+        """Return an answer with its cost at the price of a batch added to its usage."""
         if isinstance(answer, ProviderError):
             answer.usage = answer.usage and self._cost(answer.usage)
             return answer
@@ -297,16 +298,17 @@ class RemoteBatches(ABC):
         return [*parts, replace(last, usage=self._cost(last.usage)) if isinstance(last, ModelFinished) else last]
 
     def _cost(self, usage: Usage) -> Usage:
-        """Return the usage of one answer with its cost."""
+        """Return the usage of one answer with its cost at the price of a batch."""
         usage = self._priced(replace(usage, requests=1))
         if usage.cost is None:
             return usage
         fees = search_fees(self._remote.name, usage, self._remote.base_url) or 0.0
         cost = PRICE * (usage.cost - fees) + fees
         if usage.cached_tokens and not self.cheap_cache:
-            # The price may depend on the length of the prompt: that of one as long, all from the cache, and its share.
-            cached = self._priced(Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0
-            cost += (1 - PRICE) * cached * usage.cached_tokens / usage.input_tokens
+            # The price can depend on the prompt's length. So price a prompt of the same length that comes whole from
+            # the cache, and take the share of the tokens that were cached.
+            cached_cost = self._priced(Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0
+            cost += (1 - PRICE) * cached_cost * usage.cached_tokens / usage.input_tokens
         return replace(usage, cost=cost)
 
     def _priced(self, usage: Usage) -> Usage:
@@ -314,23 +316,23 @@ class RemoteBatches(ABC):
 
     @contextmanager
     def _explained(self, batch_id: str = "") -> Generator[None]:
-        """Say of what a server does not have that it is a batch, or the batch API: the errors speak of models."""
+        """Replace a "not found" error: the usual message is about a model, but here a batch or the API is missing."""
         try:
             yield
         except ProviderError as failure:
             if failure.status not in _NOT_THERE:
                 raise
-            happened = f"{self.who} took no batch of {self._remote.model} ({failure.status}): it may have no batch API."
+            message = f"{self.who} took no batch of {self._remote.model} ({failure.status}): it may have no batch API."
             advice = "Send the requests one by one, or check the name and the base URL."
             if batch_id:
-                happened = f"{self.who} does not know the batch {batch_id}, or no longer ({failure.status})."
+                message = f"{self.who} does not know the batch {batch_id}, or no longer ({failure.status})."
                 advice = "Use the key and the address that it was made with, or ask its requests again."
-            raise BadRequest(f"{happened} {advice}", status=failure.status) from failure
+            raise BadRequest(f"{message} {advice}", status=failure.status) from failure
 
 
-def _name(written: object) -> str | None:
-    """Return the id of a batch or of a file if it is one."""
-    return name if _ID.fullmatch(name := text_of(written)) else None
+def _name(value: object) -> str | None:
+    """Return an id of a batch or file that a server sent, or None if it is not a legal id."""
+    return name if _ID.fullmatch(name := text_of(value)) else None
 
 
 def _checked(batch_id: str) -> str:
@@ -340,7 +342,7 @@ def _checked(batch_id: str) -> str:
 
 
 async def _cut(reads: AsyncGenerator[bytes], who: str, most: int) -> AsyncGenerator[bytes]:
-    """Yield the lines of a file; one over `LONGEST_EVENT` is cut. Raises StreamBroken beyond `most` bytes."""
+    """Yield the lines of a file; a line over `LONGEST_EVENT` is cut. Raises StreamBroken after `most` bytes in all."""
     line, read = bytearray(), 0
     async with aclosing(reads):
         async for chunk in reads:
@@ -349,8 +351,8 @@ async def _cut(reads: AsyncGenerator[bytes], who: str, most: int) -> AsyncGenera
                 failure = broken(f"{who} sent results of over {most >> 20} MB.")
                 failure.retryable = False
                 raise failure
-            *ended, rest = chunk.split(b"\n")
-            for end in ended:
+            *ends, rest = chunk.split(b"\n")
+            for end in ends:
                 yield bytes(line + end[: LONGEST_EVENT - len(line)])
                 line.clear()
             line += rest[: LONGEST_EVENT - len(line)]
@@ -358,9 +360,9 @@ async def _cut(reads: AsyncGenerator[bytes], who: str, most: int) -> AsyncGenera
 
 
 class Collected:
-    """A model whose first answer came from a batch; further requests, as for repairs, are sent to the model itself.
+    """A model that answers its first request with an answer from a batch.
 
-    It leaves the model open.
+    Further requests, such as the repair of a bad answer, go to the model itself. Closing does not close the model.
     """
 
     def __init__(self, model: Model, answer: Sequence[ModelEvent]) -> None:
@@ -374,11 +376,11 @@ class Collected:
         return honoured(self._model, settings).given
 
     def metered(self, usage: Usage) -> Usage:
-        """Return the usage of one request with its cost, which that of the batch has."""
+        """Return the usage of one request with its cost. The answer of the batch has its cost already."""
         return counted(self._model, usage) if usage.cost is None else usage
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
-        """Play the answer, and from the second request on ask the model."""
+        """Yield the answer of the batch for the first request; send all further requests to the model."""
         answer, self._answer = self._answer, None
         if answer is not None:
             for event in answer:
@@ -389,4 +391,4 @@ class Collected:
                 yield event
 
     async def aclose(self) -> None:
-        """Do nothing: other rows use the model."""
+        """Do nothing, because other rows use the model."""

@@ -1,7 +1,8 @@
-"""Facts about models: how much a model reads, which media it takes, and what its tokens cost.
+"""Facts about models: the size of their window, the media that they read, and the price of their tokens.
 
-Windows and prices come from the `genai-prices` package, a table that is kept up to date and asks no server. The media
-that a model takes come from its family, which its provider's package describes. `register_model` corrects and adds.
+Windows and prices come from the `genai-prices` package, a table that its makers keep up to date and that works offline.
+The media that a model reads come from its family, which its provider's package describes. `register_model` corrects
+and adds facts.
 """
 
 import math
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
     from genai_prices.types import Provider as Seller
 
-# Open models, which any server may run.
+# Open models, which any server can run.
 OPEN_FAMILIES = (Family(re.compile(r"gemma-?[3-9]|.*(vl\b|vision|llava|pixtral)"), frozenset(("images",))),)
 UNKNOWN = Family(re.compile(""))
 
 CACHE_WRITES = ("1.25", "2")
-"""What a token costs that is written to a cache for 5 minutes and for an hour, in prices of input.
+"""The price of a token that is written to a cache for 5 minutes and for an hour, as a multiple of the input price.
 
-https://platform.claude.com/docs/en/build-with-claude/prompt-caching; the price table has the same, and OpenAI's 1.25.
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching; the price table agrees, and has 1.25 for OpenAI.
 """
 
 SEARCH_FEES: tuple[tuple[str, re.Pattern[str], float], ...] = (
@@ -40,15 +41,15 @@ SEARCH_FEES: tuple[tuple[str, re.Pattern[str], float], ...] = (
     ("google", re.compile(r"(?:.*/)?gemini-[12]\b"), 0.035),
     ("google", re.compile(""), 0.014),
 )
-"""What a search of the web costs in US dollars, by seller and model; pages that are fetched cost tokens alone.
+"""The price of one web search in US dollars, by seller and model. Fetched pages cost only their tokens.
 
 https://platform.claude.com/docs/en/about-claude/pricing and https://developers.openai.com/api/docs/pricing, which has
-another price for the preview of models that do not reason. Of
-https://ai.google.dev/gemini-api/docs/pricing it is the price behind a free number of searches a day or month, which no
-answer tells: the cost is then what it is at most.
+another price for the preview of models that do not reason. For https://ai.google.dev/gemini-api/docs/pricing this is
+the price after the free searches of a day or month. Answers do not say which searches were free, so the cost is an
+upper bound.
 """
 
-# By the part of a media type before the slash; PDF is an exception.
+# The kind of media by the part of a media type before the slash; `_kind` handles PDF.
 _BY_TYPE: Mapping[str, Kind] = {"image": "images", "audio": "audio", "video": "video", "text": "documents"}
 
 _PATH = re.compile(r"^.*/")
@@ -61,8 +62,8 @@ _DATE = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 class ModelInfo:
     """The facts about one model.
 
-    `window` is how many tokens a prompt may have, None for no limit. `takes` are the media that it reads beside text.
-    `priced` says whether the cost of its tokens is known. `output` is the most tokens of one answer.
+    `window` is the most tokens of a prompt, or None for no limit. `takes` are the media that the model reads in
+    addition to text. `priced` says whether the price of its tokens is known. `output` is the most tokens of one answer.
     """
 
     name: str
@@ -72,7 +73,7 @@ class ModelInfo:
     output: int = LONGEST_OUTPUT
 
     def accepts(self, media: Media) -> bool:
-        """Return whether the model reads a blob of this type; other blobs are only named in text."""
+        """Return whether the model reads media of this type. Media of other types are only named in text."""
         kind = _kind(media.media_type)
         return kind is not None and kind in self.takes
 
@@ -83,13 +84,13 @@ def _kind(media_type: str) -> Kind | None:
 
 
 def plain(model: str) -> str:
-    """Return the maker's name of a model such as "openai/gpt-5.4:free", "models/..." or "ft:...:acme::1"."""
+    """Return the maker's own name for a model such as "openai/gpt-5.4:free", "models/..." or "ft:...:acme::1"."""
     return _TAG.sub("", _TUNED.sub("", _PATH.sub("", model.lower())))
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A model with its seller in the price table: the seller's id, or the address of the seller's server."""
+    """The key of a model in the price table: its name, and the seller's id or the address of the seller's server."""
 
     model: str
     seller: str | None = None
@@ -97,37 +98,37 @@ class Listing:
 
     @property
     def window(self) -> int | None:
-        """The listed window in tokens, for some families of prompt and answer together."""
+        """The window in tokens according to the price table. For some families it includes the answer."""
         row = _row(self)
         return row.context_window if row else None
 
     @property
     def price(self) -> "ModelPrice | None":
-        """The price of its tokens today; None if it is not listed, or not sold by tokens."""
+        """Today's price of the model's tokens, or None if the model is not in the table or not sold by tokens."""
         row = _row(self)
         price = row.get_prices(datetime.now(UTC)) if row else None
         if price is None or (price.__dict__ and (price.input_mtok is None or price.output_mtok is None)):
             return None
-        return price  # a price without any figure is that of a free model
+        return price  # a row without any numbers is the price of a free model
 
     @property
     def search_fee(self) -> float | None:
-        """What a search of the web costs in US dollars, None if that is unknown."""
-        found = _found(self)
-        seller = self.seller or (found[0].id if found else "")
+        """The price of one web search in US dollars, or None if it is unknown."""
+        match = _found(self)
+        seller = self.seller or (match[0].id if match else "")
         fees = (fee for name, models, fee in SEARCH_FEES if name == seller and models.match(self.model))
         return next(fees, None)
 
 
 def _row(listing: Listing) -> "Row | None":
-    found = _found(listing)
-    return found[1] if found else None
+    match = _found(listing)
+    return match[1] if match else None
 
 
 @cache
 def _found(listing: Listing) -> "tuple[Seller, Row] | None":
-    """Return the rows of a seller and a model in the price table. Cached, because a search takes a millisecond."""
-    from genai_prices.data_snapshot import get_snapshot  # late: the table takes long to import
+    """Return the seller and the model in the price table, or None. Cached, because a look-up takes a millisecond."""
+    from genai_prices.data_snapshot import get_snapshot  # imported here, because the table takes long to import
 
     try:
         return get_snapshot().find_provider_model(listing.model, None, listing.seller, listing.url)
@@ -136,28 +137,29 @@ def _found(listing: Listing) -> "tuple[Seller, Row] | None":
 
 
 def window(model: str, family: Family, listing: Listing | None) -> int | None:
-    """Return how many tokens a prompt may have, None for no limit.
+    """Return the most tokens of a prompt, or None for no limit.
 
-    The window is the listed one, or else the one that its maker lists, or else the one of its family.
+    The window is looked up in the price table, under the seller and then under the maker; without an entry, it is the
+    window of the family.
     """
     name = plain(model)
     listings = [listing] if listing else []
     if family.maker:
-        # A dated model reads as much as the one without a date.
+        # A model with a date in its name has the same window as the model without the date.
         listings += [Listing(name, family.maker), Listing(_DATE.sub("", name), family.maker)]
-    tokens = next((found.window for found in listings if found.window), None) or family.window
+    tokens = next((entry.window for entry in listings if entry.window), None) or family.window
     return tokens - family.answer if tokens and tokens > 2 * family.answer else tokens
 
 
 def cost(price: "ModelPrice", usage: Usage) -> float | None:
-    """Return the cost of tokens in US dollars; None if a server sent no figures, or impossible ones.
+    """Return the cost of tokens in US dollars, or None if the server sent no token counts, or impossible counts.
 
-    Tiers go by the whole prompt. Tokens of a cache, read or written, without a price of their own cost as much as other
-    input.
+    Price tiers depend on the size of the whole prompt. Cached tokens, read or written, cost as much as other input if
+    the table has no special price for them.
     """
     from genai_prices import Usage as Tokens
 
-    if usage.requests and not usage.input_tokens:  # a request always has input: the server counted nothing
+    if usage.requests and not usage.input_tokens:  # every request has input, so the server counted nothing
         return None
     try:
         tokens = Tokens(
@@ -174,37 +176,37 @@ def cost(price: "ModelPrice", usage: Usage) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The facts of one or more calls of `register_model`; prices are for input, output and cached tokens."""
+    """Facts from calls of `register_model`; `prices` are for input, output and cached tokens, per million tokens."""
 
     window: int | None = None
     takes: Mapping[Kind, bool] = field(default_factory=dict[Kind, bool])
     prices: tuple[float, float, float] | None = None
 
     def under(self, later: "Registered") -> "Registered":
-        """Return both as one; a fact of the later one replaces that of this one."""
+        """Return the facts of both; a fact in `later` replaces the same fact in this object."""
         return Registered(later.window or self.window, {**self.takes, **later.takes}, later.prices or self.prices)
 
     @property
     def price(self) -> "ModelPrice | None":
-        """The prices as a row of the price table."""
+        """The prices in the form of the price table, or None without prices."""
         return None if self.prices is None else _price_row(*self.prices)
 
 
 @cache
-def _price_row(sent: float, written: float, cached: float) -> "ModelPrice":
-    """Return prices as a row of the price table; each request asks for it."""
+def _price_row(input_price: float, output_price: float, cached_price: float) -> "ModelPrice":
+    """Return prices in the form of the price table. Cached, because each request needs them."""
     from decimal import Decimal
 
     from genai_prices.types import ModelPrice
 
-    sent_mtok, written_mtok, cached_mtok = (Decimal(str(price)) for price in (sent, written, cached))
-    kept, kept_1h = (sent_mtok * Decimal(factor) for factor in CACHE_WRITES)
+    input_mtok, output_mtok, cached_mtok = (Decimal(str(price)) for price in (input_price, output_price, cached_price))
+    cache_write, cache_write_1h = (input_mtok * Decimal(factor) for factor in CACHE_WRITES)
     return ModelPrice(
-        input_mtok=sent_mtok,
-        output_mtok=written_mtok,
+        input_mtok=input_mtok,
+        output_mtok=output_mtok,
         cache_read_mtok=cached_mtok,
-        cache_write_mtok=kept,
-        cache_write_1h_mtok=kept_1h,
+        cache_write_mtok=cache_write,
+        cache_write_1h_mtok=cache_write_1h,
     )
 
 
@@ -213,22 +215,23 @@ _registering = Lock()
 
 
 def registered(name: str) -> Registered:
-    """Return the facts that were registered for a model, by its full name and by patterns that match it.
+    """Return the facts that were registered for a model, under its full name and under patterns that match it.
 
-    A price counts only if it is the administrator's, where the policy bounds costs.
+    An administrator's price replaces a registered price. If the policy fixes prices, only an administrator's price
+    counts.
     """
-    found, wanted = Registered(), name.strip().lower()
-    with _registering:  # another thread may register a model meanwhile
+    facts, full_name = Registered(), name.strip().lower()
+    with _registering:  # another thread can register a model at the same time
         entries = tuple(_registered.items())
-    for pattern, facts in entries:
-        if wanted.startswith(pattern[:-1]) if pattern.endswith("*") else wanted == pattern:
-            found = found.under(facts)
+    for pattern, entry in entries:
+        if full_name.startswith(pattern[:-1]) if pattern.endswith("*") else full_name == pattern:
+            facts = facts.under(entry)
     bounds = class_settings()
-    own = replace(found, prices=None) if bounds.fixes_prices else found
+    own = replace(facts, prices=None) if bounds.fixes_prices else facts
     return own.under(Registered(prices=bounds.price(name)))
 
 
-def register_model(  # noqa: PLR0913  (each is a fact of its own, and most registrations give one or two)
+def register_model(  # noqa: PLR0913  (each parameter is a separate fact; most calls give one or two)
     name: str,
     *,
     window: int | None = None,
@@ -243,8 +246,8 @@ def register_model(  # noqa: PLR0913  (each is a fact of its own, and most regis
     """Register facts about a model, until the process ends.
 
     `name` is a full "provider:model", or the beginning of such names with a `*` at the end. `window` is in tokens,
-    prices are in US dollars per million tokens; `cached_price` defaults to the price of input. Facts that are not given
-    stay as they were. If two registrations match a model, the later one counts. Raises UsageError.
+    prices are in US dollars per million tokens; `cached_price` defaults to the price of input. A fact that is None
+    stays as it was. If two registrations match a model, the later registration counts. Raises UsageError.
     """
     pattern = _pattern(name)
     kinds: dict[Kind, bool | None] = {"images": images, "documents": documents, "audio": audio, "video": video}
@@ -284,12 +287,17 @@ def _truth(pattern: str, kind: Kind, takes: object) -> bool:
     raise UsageError(f"Whether {pattern} takes {kind} cannot be {takes!r}. Write {kind}=True or {kind}=False.")
 
 
-def _prices(pattern: str, sent: object, written: object, cached: object) -> tuple[float, float, float] | None:
-    if sent is None and written is None and cached is None:
+def _prices(
+    pattern: str, input_price: object, output_price: object, cached_price: object
+) -> tuple[float, float, float] | None:
+    if input_price is None and output_price is None and cached_price is None:
         return None
-    if sent is None or written is None:
+    if input_price is None or output_price is None:
         raise UsageError(f"The prices of {pattern} are not complete. Give input_price and output_price together.")
-    figures = [_price(pattern, figure) for figure in (sent, written, sent if cached is None else cached)]
+    figures = [
+        _price(pattern, figure)
+        for figure in (input_price, output_price, input_price if cached_price is None else cached_price)
+    ]
     return figures[0], figures[1], figures[2]
 
 

@@ -1,60 +1,65 @@
-"""A rate of requests, or a number of requests under way, that is found by trial."""
+"""Finds by trial how many requests a server accepts: the rate of requests, and the number under way at once."""
 
 import math
 
 FEW = 10
-"""Requests, at least, whose share of refusals says something."""
+"""The least number of requests for which the share of refusals is meaningful."""
 FIRST_WINDOW = 10
-"""Requests under way at first: few enough for any server, and seven doublings from the largest window."""
+"""Requests under way at first: few enough for any server. Seven doublings lead to the largest window."""
 LARGEST_WINDOW = 1000
-"""Requests under way at most: 5,000 a minute at 12 s each."""
+"""The most requests under way at once: enough for 5,000 a minute if each takes 12 seconds."""
 OTHER_FILES = 128
-"""Files that the rest of the process may have open, of those that the system allows it: a request takes a socket."""
+"""Open files that are reserved for the rest of the process. Each request takes a socket, which is an open file too."""
 EPOCH, LONGEST_EPOCH = 1.0, 8.0
-"""Seconds of sending, at least and at most, after which the share of refusals is looked at; they come much sooner."""
+"""The shortest and longest epoch in seconds. An epoch is the time over which the share of refusals is measured.
+
+Refusals arrive much sooner than an epoch ends.
+"""
 CLOSE = 0.04
-"""The share by which a rate that was refused may lie above one that was not, before the search between them ends."""
+"""The search between an accepted rate and a refused one ends when they differ by less than this share."""
 TOLERATED = 0.05
-"""The share of refusals that is not acted upon: a rate that is a little too high loses nothing."""
+"""A share of refusals up to this one is ignored: a rate that is slightly too high costs no throughput."""
 MOST = 0.5
-"""The share of refusals from which on a cut is not taken back: a cut then helps too little to be told."""
+"""With this share of refusals or more, a cut of the rate is not reverted: its effect would be too small to measure."""
 PATIENCE, LONGEST_PATIENCE = 2, 40
-"""Epochs until a rate that was refused is tried again; doubled each time that it is refused once more."""
+"""Epochs until a refused rate is tried again, at first and at most; doubled each time the rate is refused again."""
 HELD = 15.0
-"""Seconds without a cut after one that did not help: the refusals go on whatever the rate."""
+"""Seconds without a further cut after a cut that did not help: the refusals do not depend on the rate then."""
 FIRST_STEP, LARGEST_STEP, MEASURED_STEP = 0.02, 0.1, 0.25
-"""By which share a rate grows in an epoch without refusals: the first, doubled up to the second; the last after a
-rate was measured, which is often too low."""
+"""The share by which a rate grows in an epoch without refusals: the first step, doubled up to the largest one.
+
+The third value is the first step after the rate was set to a measured one, which is often too low.
+"""
 GAIN = 1.25
-"""How many times as many answers a second a round has to bring for the window to grow on."""
+"""The window keeps growing only if a round brings this many times the answers per second of the best round."""
 FASTEST, CAREFUL = 2.0, 1.5
-"""How many times as large the window may become in a round: at first, and once one was too large."""
+"""The factor by which the window can grow in one round: at first, and after a window has proved too large."""
 SLOWER = 1.5
-"""How many times as long answers may take as in the best round while the window grows."""
+"""The window grows only while answers take at most this many times as long as in the best round."""
 FADES = 0.9
-"""What the best rate and the least latency keep of their weight then: rows may have become longer."""
+"""The factor by which the best rate and latency are relaxed before the window grows again: rows can become longer."""
 STALE, ROUNDS = 2, 6
-"""Rounds without a gain until the window goes back, and then until a larger one is tried again."""
+"""Rounds without a gain until the window shrinks back, and rounds after that until a larger window is tried again."""
 
 
 class Ceiling:
-    """A rate, or a number under way, that is found by trial.
+    """An upper limit that is found by trial, for a rate of requests or for the number of requests under way.
 
-    Requests are counted in epochs, by when they were sent: the share of them that is refused does not depend on how
-    long the answers take. `lag` is the seconds to wait for the last refusals of an epoch.
+    Each request is counted in the epoch in which it was sent, so the share of refused requests does not depend on how
+    long answers take. `lag` is the time in seconds to wait for the last refusals of an epoch.
     """
 
     def __init__(self, value: float, least: float) -> None:
         self.value: float = value
         self.least = least
-        self.limit = math.inf  # that the server names
-        self.binding = False  # whether requests waited for it in this epoch
+        self.limit = math.inf  # the limit that the server names
+        self.binding = False  # whether this limit made requests wait in this epoch
         self._step = FIRST_STEP
         self._clean = 0.0  # the last value at which nothing was refused
         self._wait = 0
         self._bad = math.inf
         self._patience = PATIENCE
-        self._before: tuple[float, float, float] | None = None  # before the last cut: the value, the rate, the share
+        self._before: tuple[float, float, float] | None = None  # at the last cut: value, rate and share of refusals
         self._held = 0.0
         self._pool: tuple[int, int] = (0, 0)
         self._epoch = 0
@@ -68,7 +73,7 @@ class Ceiling:
         self.binding = False
 
     def send(self, now: float) -> int:
-        """Count a request that is sent. Return its epoch, 0 if the sending of this one is over."""
+        """Count a request that is sent. Return its epoch, or 0 if this epoch counts no further requests."""
         if self._until < math.inf:
             return 0
         self._since = self._since if self._sent else now
@@ -81,18 +86,18 @@ class Ceiling:
         return self._epoch
 
     def refuse(self, epoch: int) -> None:
-        """Count the refusal of a request of an epoch."""
+        """Count the refusal of a request that was sent in `epoch`; refusals of earlier epochs are ignored."""
         self._refused += epoch == self._epoch
 
     def settle(self, now: float, lag: float) -> None:
-        """Change the value at the end of an epoch."""
+        """Adjust the value and begin a new epoch, if this epoch and the wait for its last refusals are over."""
         if now < self._until + lag:
             return
         span = self._until - self._since
         share = self._refused / max(self._sent, FEW)
         if share > TOLERATED and self._refused > 1:
-            refused, sent = self._pool
-            self._pool = refused + self._refused, sent + max(self._sent, FEW)
+            refusals, requests = self._pool
+            self._pool = refusals + self._refused, requests + max(self._sent, FEW)
             value = self.value
             self._shrink(self._pool[0] / self._pool[1], max(self._sent - 1, 1) / span)
             if value != self.value:
@@ -105,23 +110,25 @@ class Ceiling:
                 self._grow()
         self.restart(now)
 
-    def _shrink(self, share: float, sent: float) -> None:
-        sent = min(self.value, sent)
+    def _shrink(self, share: float, sent_rate: float) -> None:
+        sent_rate = min(self.value, sent_rate)
         self._step = FIRST_STEP
-        if 0 < self._clean < self.value:  # the last step was too much
+        if 0 < self._clean < self.value:  # the last step up was too large
             self.value, self._clean, self._bad = self._clean * (1 - CLOSE / 2), 0.0, self.value
             return
         if self._before is not None:
             value, rate, before = self._before
-            if_limited = 1 - rate * (1 - before) / sent  # as many are accepted as before
-            if before < MOST and (before + 2 * if_limited) / 3 < share < before + 0.2:
+            limited_share = (
+                1 - rate * (1 - before) / sent_rate
+            )  # the share if as many requests are accepted as before the cut
+            if before < MOST and (before + 2 * limited_share) / 3 < share < before + 0.2:
                 self.value, self._held, self._bad, self._before = value, self._until + HELD, math.inf, None
                 return
         if self._until < self._held:
             return
-        self._before = (self.value, sent, share)
+        self._before = (self.value, sent_rate, share)
         self._bad = self.value if self._bad == math.inf else max(self._bad, self.value)
-        self.value = max(sent * max(0.5, 1 - share + 1 / max(self._sent, FEW)), self.least)
+        self.value = max(sent_rate * max(0.5, 1 - share + 1 / max(self._sent, FEW)), self.least)
 
     def _grow(self) -> None:
         self._clean = self.value
@@ -140,35 +147,35 @@ class Ceiling:
                 self._patience = PATIENCE
 
     def found(self, value: float) -> None:
-        """Set the value to one that was measured."""
+        """Set the value to a measured one, and forget what was learned by trial."""
         self.value, self._clean, self._wait, self._bad = max(value, self.least), 0.0, 0, math.inf
         self._before, self._held, self._step = None, 0.0, MEASURED_STEP
 
 
 class Window(Ceiling):
-    """How many requests may be under way: grown as long as that brings more answers a second."""
+    """The limit for requests under way at once. It grows as long as that brings more answers per second."""
 
     def __init__(self) -> None:
         super().__init__(FIRST_WINDOW, 1)
         self._growing = True
-        self._full = False  # whether rows waited for it in this round
+        self._full = False  # whether rows waited for the window in this round
         self._round: tuple[float, int] = (0.0, 0)  # when this round began, and its answers so far
         self._most: tuple[float, float] = 0.0, float(FIRST_WINDOW)  # answers a second, and the window that brought them
-        self._first: float = self.value  # at the beginning of the round
-        self._usual = math.inf  # how long answers took in that round
-        self._times = FASTEST  # by how much it may grow in a round
+        self._first: float = self.value  # the window at the beginning of the round
+        self._usual = math.inf  # the lowest latency of the rounds so far
+        self._times = FASTEST  # the factor by which the window can grow in a round
         self._largest = _most_sockets()
         self._rounds = 0
 
     def full(self) -> None:
-        """Note that a row waits for it."""
+        """Note that a row of a map waits because the window is full."""
         self._full = self.binding = True
 
     def _grow(self) -> None:
         pass
 
     def answer(self, now: float, latency: float) -> None:
-        """Count an answer; `latency` is the usual one, which is the length of a round."""
+        """Count an answer; `latency` is the usual latency in seconds, which is also the length of a round."""
         began, answers = self._round
         self._round = began, answers + 1
         if self._growing and self._full and latency <= self._usual * SLOWER:
@@ -196,10 +203,10 @@ class Window(Ceiling):
 
 
 def _most_sockets() -> int:
-    """Return how many requests may be under way: each takes a socket, which counts as an open file."""
+    """Return the most requests that can be under way: each takes a socket, which counts as an open file."""
     try:
         from resource import RLIMIT_NOFILE, getrlimit
-    except ImportError:  # on Windows, where sockets are no files; in JupyterLite the module is empty
+    except ImportError:  # Windows, where sockets are not files; in JupyterLite the module is empty
         return LARGEST_WINDOW
-    allowed = getrlimit(RLIMIT_NOFILE)[0]
-    return max(FIRST_WINDOW, min(LARGEST_WINDOW, allowed - OTHER_FILES)) if allowed > 0 else LARGEST_WINDOW
+    file_limit = getrlimit(RLIMIT_NOFILE)[0]
+    return max(FIRST_WINDOW, min(LARGEST_WINDOW, file_limit - OTHER_FILES)) if file_limit > 0 else LARGEST_WINDOW

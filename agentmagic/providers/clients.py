@@ -1,4 +1,4 @@
-"""What models on a server have in common: address, key, HTTP clients, and the limits on what servers send to them.
+"""The base of all models on a server: address, key, shared HTTP clients, and limits on the size of responses.
 
 Making a client takes 40 ms, most of it for the TLS context, and a new connection takes several round trips. All models
 of an event loop with the same address, key and options therefore share one client.
@@ -47,28 +47,32 @@ C = TypeVar("C")
 
 CONNECT_TIMEOUT = 30.0
 SILENCE_TIMEOUT = 600.0
-"""Seconds without a byte after which a connection counts as dead. A turn has a shorter limit of its own."""
+"""Seconds without a byte after which a connection counts as dead. The time limit of a turn is shorter."""
 
 LONGEST_EVENT = 16 * 2**20
 LONGEST_RESPONSE = 256 * 2**20
-"""Bytes of one event (a line, or all lines up to an empty one) and of one response; a longer one is broken off."""
+"""The most bytes of one event (one line, or all lines up to an empty line) and of one response.
+
+A longer event or response is aborted with `StreamBroken`.
+"""
 
 LIST_BYTES = 1_000_000
 LISTED = 200
 LONGEST_NAME = 200
-"""Of a server's list of models: its bytes, the models that are taken, and the characters of a name."""
+"""Limits for a server's list of models: its bytes, the models that are used, and the characters of a name."""
 
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key")
-"""The headers, beside `Authorization`, in which versions of the SDKs send a key."""
+"""The headers other than `Authorization` in which the SDKs can send a key."""
 
 
 _REFUSALS = frozenset(range(400, 500)) - {401, 402, 403, 404, 407, 408, 409, 413, 429}
-"""HTTP statuses of errors that may name a field of the request; the others are about keys, quotas, names and load."""
+"""HTTP statuses of errors that can name a field of the request. Other statuses are about keys, quotas, names and load.
+"""
 
 
 @dataclass(slots=True)
 class _Shared:
-    """A client, or the task that makes it, and how many models hold it."""
+    """A client that models share: the future that yields the client, and the number of models that use it."""
 
     client: "asyncio.Future[Any]"
     holders: int = 0
@@ -78,11 +82,11 @@ _shared: dict[tuple[asyncio.AbstractEventLoop, Hashable], _Shared] = {}
 
 
 class ClientLease(Generic[K, C]):
-    """A model's share of a client, which is closed when no model holds it.
+    """A model's share of a client. The client is closed when its last lease is released.
 
-    `find` returns what the client is made of: address, key and options. `make` makes the client of it. Both are called
-    in a thread: importing an SDK takes a second, and a keyring may ask the user. `close` closes a client. Leases with
-    the same `make`, a function of a module, share their clients.
+    `find` returns the parameters of the client: address, key and options. `make` makes the client from them. Both are
+    called in a thread: importing an SDK takes a second, and a keyring can prompt the user. `close` closes a client.
+    Leases with the same `make`, a module-level function, and equal parameters share a client.
     """
 
     def __init__(self, find: Callable[[], K], make: Callable[[K], C], close: Callable[[C], Awaitable[None]]) -> None:
@@ -93,72 +97,72 @@ class ClientLease(Generic[K, C]):
         self._held: tuple[asyncio.AbstractEventLoop, Hashable] | None = None
 
     async def client(self) -> C:
-        """Return the client for this event loop. Raises what `find` and `make` raise."""
+        """Return the client for this event loop. Errors of `find` and `make` are raised."""
         if self._found is None:
             self._found = await asyncio.to_thread(self._find)
-        place = (asyncio.get_running_loop(), (self._make, self._found, network()))
-        if self._held != place:
+        slot = (asyncio.get_running_loop(), (self._make, self._found, network()))
+        if self._held != slot:
             await self.release()
-            if place not in _shared:
-                _shared[place] = _Shared(asyncio.ensure_future(asyncio.to_thread(self._make, self._found)))
-            _shared[place].holders += 1
-            self._held = place
+            if slot not in _shared:
+                _shared[slot] = _Shared(asyncio.ensure_future(asyncio.to_thread(self._make, self._found)))
+            _shared[slot].holders += 1
+            self._held = slot
         try:
-            # Shielded: a cancelled request leaves the client to the next one.
-            return await asyncio.shield(_shared[place].client)
+            # Shielded: if this request is cancelled, the client is still made, for the next request.
+            return await asyncio.shield(_shared[slot].client)
         except Exception:
             await self.release()
             raise
 
     def forget(self) -> None:
-        """Look for address and key again at the next request: the user may have set others."""
+        """Call `find` again at the next request, because the user can have set another address or key."""
         self._found = None
 
     async def release(self) -> None:
-        """Give the client back; a later request takes one again."""
-        place, self._held = self._held, None
-        if place is None:
+        """Release the client. A later request acquires one again."""
+        slot, self._held = self._held, None
+        if slot is None:
             return
-        shared = _shared[place]
+        shared = _shared[slot]
         shared.holders -= 1
         if shared.holders == 0:
-            del _shared[place]
-            # The connections of a loop that is gone cannot be closed from another one.
-            if place[0] is asyncio.get_running_loop():
+            del _shared[slot]
+            # Only the event loop that opened the connections can close them. If that loop has ended, they stay open.
+            if slot[0] is asyncio.get_running_loop():
                 with suppress(Exception):  # the client could not be made
                     await self._close(await shared.client)
 
 
 class Decoder(Protocol):
-    """Turns the chunks of one response into events; `close` comes after the last chunk.
+    """Turns the chunks of one response into events: `feed` is called for each chunk, and `close` after the last.
 
-    Both raise a ProviderError if the server reports a failure. `close` raises StreamBroken if the response ended
-    before its closing chunk.
+    Both methods raise a ProviderError if the server reports a failure. `close` raises StreamBroken if the response
+    ended before its closing chunk.
     """
 
     rest: float | None
-    """The seconds to wait for each further chunk if the answer is complete, or None if it is not.
+    """The seconds to wait for each further chunk after the answer is complete; None while it is not complete.
 
-    They are `SETTLE` if figures may follow, and `AFTER_END` behind the last chunk of the API.
+    The value is `SETTLE` if token counts can still follow, and `AFTER_END` after the last chunk that the API defines.
     """
 
     @property
     def used(self) -> Usage | None:
-        """What the answer has used so far, None if the server has not told its tokens."""
+        """The tokens that the answer has used so far, or None if the server has not reported them."""
         ...
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
-        """Return the events of a chunk, which can be any JSON."""
+        """Return the events of a chunk. The chunk is unchecked: it can be any JSON."""
         ...
 
     def close(self, *, done: bool = False) -> Iterable[ModelEvent]:
-        """Return the events that only the end of the response brings; `done` says that the server wrote `[DONE]`."""
+        """Return the events that are due at the end of the response; `done` is True if the server sent `[DONE]`."""
         ...
 
 
 @contextmanager
 def counting(decoder: Decoder) -> Generator[None]:
-    """Give a failure what the answer has used until then, if the server has told: it is paid all the same."""
+    """Add the usage so far to a ProviderError of the `with` block: the provider bills a failed answer too."""
     try:
         yield
     except ProviderError as failure:
@@ -167,12 +171,14 @@ def counting(decoder: Decoder) -> Generator[None]:
 
 
 class RemoteModel(Generic[K, C]):
-    """A model on a server, the base of such models: its name, its address, its key, and its lease of a client.
+    """The base class of models on a server: name, address, key, and the lease of a client.
 
-    `base_url` and `api_key` replace the variables of the provider's row. These are read at the first request, and again
-    if the address has changed or the key was refused. What a server refuses is left out of later requests to it: its
-    name is in `without`. The encoder of `body` leaves out a field of `refusable`, which is refused in such words;
-    `left_out` leaves out the fields that `refused` finds.
+    `base_url` and `api_key` take precedence over the variables in the provider's row. The variables are read at the
+    first request, and again if the address has changed or the key was refused.
+
+    A field that a server refuses is left out of later requests to it: `without` has the names of such fields.
+    `refusable` maps a field to a pattern for the server's words when it refuses that field; the encoder of `body`
+    leaves such a field out. Other refused fields are found by `refused`, and removed from the body by `left_out`.
     """
 
     row: ClassVar[Provider]
@@ -198,29 +204,29 @@ class RemoteModel(Generic[K, C]):
 
     @property
     def base_url(self) -> str:
-        """The address that requests are sent to, as it was given or as the environment has it now."""
+        """The address that requests are sent to: the `base_url` of the constructor, or else the environment's value."""
         return (self._base_url or settings.variable(self.row.base_url) or self.own_url).strip()
 
     @property
     def reached_at(self) -> str:
-        """The address that requests reach; another one than `base_url` if an SDK chooses it."""
+        """The address that requests reach. It differs from `base_url` if the SDK chooses the address."""
         return self.base_url
 
     @property
     def is_own(self) -> bool:
         """Whether the server is the provider's own."""
-        with suppress(ValueError):  # half an IPv6 address, which the first request complains of
+        with suppress(ValueError):  # half an IPv6 address; the first request raises the error for it
             return urlsplit(self.base_url).hostname == urlsplit(self.own_url).hostname
         return False
 
     @property
     def who(self) -> str:
-        """The server, as errors name it."""
+        """The name of the server in error messages."""
         return self.vendor if self.is_own else self.base_url
 
     @property
     def without(self) -> dict[str, str]:
-        """What this server has refused, each with the field that has its value now, if any."""
+        """The fields that this server has refused, each mapped to the field that is sent in its place ("" for none)."""
         return self._without.setdefault(self.base_url, {})
 
     def body(self, request: Request) -> dict[str, Any]:
@@ -229,9 +235,9 @@ class RemoteModel(Generic[K, C]):
 
     @property
     def key_digest(self) -> str:
-        """A digest of the key that is given or set, by which models with the same key are known; "" without one.
+        """A digest of the API key, to recognize models with the same key; "" without a key.
 
-        The keyring is not asked, which may take a while and has one key for a name.
+        The keyring is not read: reading it can take a while, and it has only one key for each name.
         """
         key = self._api_key or settings.find_key(self.row.keys, keyring=False) or ""
         return hashlib.sha256(key.encode(errors="replace")).hexdigest() if key else ""
@@ -241,9 +247,9 @@ class RemoteModel(Generic[K, C]):
         await self._lease.release()
 
     async def _client(self) -> C:
-        """Return the client for a request, a new one if the address has changed.
+        """Return the client for a request; another client if the address has changed since the last request.
 
-        Raises UsageError for an address that a class or an administrator does not allow.
+        Raises UsageError for an address that the classroom settings or an administrator do not allow.
         """
         where = self.reached_at
         class_settings().check_address(self.name, where)
@@ -264,17 +270,18 @@ class RemoteModel(Generic[K, C]):
         """Return a new client for an address and a key."""
         raise NotImplementedError
 
-    def _refused(self, failure: ProviderError, body: dict[str, Any], said: object = None) -> ProviderError:
-        """Return a failure; it is `mended` if the next request goes without a field that was refused.
+    def _refused(self, failure: ProviderError, body: dict[str, Any], error: object = None) -> ProviderError:
+        """Return a failure, after taking note of a refused key or field.
 
-        `said` is the server's error, any JSON; without it, the words of the failure are read.
+        If the server refused a field of `body`, later requests leave the field out, and the failure is `mended`.
+        `error` is the server's error as any JSON; without it, the message of the failure is searched.
         """
         if isinstance(failure, AuthenticationFailed):
-            self._lease.forget()  # the user may set another key
+            self._lease.forget()  # the user can set another key
         if isinstance(failure, BadRequest) and failure.status in _REFUSALS:
-            fields = ((name, words) for name, words in self.refusable.items() if name in body.keys() - self.without)
-            known = next((name for name, words in fields if words.search(str(failure))), "")
-            name, other = (known, "") if known else refused(str(failure) if said is None else said, body)
+            fields = ((name, pattern) for name, pattern in self.refusable.items() if name in body.keys() - self.without)
+            field = next((name for name, pattern in fields if pattern.search(str(failure))), "")
+            name, other = (field, "") if field else refused(str(failure) if error is None else error, body)
             if name:
                 self.without[name] = other
                 failure.mended = mend_of(name, other)
@@ -282,7 +289,7 @@ class RemoteModel(Generic[K, C]):
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        """Turn the errors of a stream that breaks off into ProviderErrors."""
+        """Turn HTTP errors of the `with` block, which reads a response, into StreamBroken."""
         import httpx2
 
         try:
@@ -297,17 +304,17 @@ class RemoteModel(Generic[K, C]):
         body: dict[str, Any],
         reader: "Callable[[httpx2.Response], AsyncGenerator[list[bytes]]]" = read_events,
     ) -> AsyncGenerator[ModelEvent]:
-        """Yield the events of a streamed response; `reader` cuts it into chunks.
+        """Yield the events of a streamed response; `reader` yields the response in chunks.
 
-        `body` is the request; the stream may begin with a refusal of it. A connection that stays open, or breaks,
-        behind a complete answer does not hold up or spoil the answer.
+        `body` is the request, which is needed if the stream begins with a refusal. After a complete answer, a
+        connection that stays open does not delay the answer, and a connection that breaks does not spoil it.
         """
         done, begun = False, False
         try:
             with counting(decoder), self._reading():
                 async with aclosing(response), aclosing(reader(response)) as reads:
-                    async for found in reads:
-                        for data in found:
+                    async for chunks in reads:
+                        for data in chunks:
                             if data is DONE:
                                 done = True
                                 break
@@ -327,55 +334,55 @@ class RemoteModel(Generic[K, C]):
                 yield event
 
     def _end(self, response: "httpx2.Response", decoder: Decoder, *, begun: bool, done: bool) -> Iterable[ModelEvent]:
-        """Return the events that only the end of a response brings. Raises BadRequest if it was no stream."""
+        """Return the events that are due at the end of a response. Raises BadRequest if it was not an event stream."""
         if not begun and not done and decoder.rest is None:
             self._check_type(response)
         return decoder.close(done=done)
 
     async def _settle(self, reads: AsyncGenerator[list[bytes]], decoder: Decoder) -> AsyncGenerator[ModelEvent]:
-        """Yield the events of what comes behind a complete answer, until nothing comes for as long as is waited."""
+        """Yield the events of chunks after a complete answer, until no chunk comes for `decoder.rest` seconds."""
         import httpx2
 
         last = time.monotonic()
         while decoder.rest is not None:
             try:
                 async with asyncio.timeout(max(last + decoder.rest - time.monotonic(), 0)):
-                    found = await anext(reads, None)
+                    chunks = await anext(reads, None)
             except (TimeoutError, httpx2.HTTPError):
                 return
-            if found is None:
+            if chunks is None:
                 return
-            if found:
+            if chunks:
                 last = time.monotonic()
-            for data in found:
+            for data in chunks:
                 for event in decoder.feed(self._chunk(data)) if data is not DONE else ():
                     yield event
 
     async def whole(self, response: "httpx2.Response") -> object:
-        """Return the JSON that a whole response is. Raises StreamBroken for one that is no JSON, or breaks off."""
+        """Return the JSON of a whole response. Raises StreamBroken if it is not JSON, or the connection breaks."""
         with self._reading():
             async with aclosing(response):
                 return self._parsed(await response.aread())
 
     def _chunk(self, data: bytes) -> object:
-        """Return a piece of a response, which can be any JSON. Raises a ProviderError if it reports a failure."""
+        """Return the JSON of one chunk of a response. Raises a ProviderError if the chunk reports a failure."""
         return self._parsed(data)
 
     def _parsed(self, data: bytes) -> object:
-        """Return JSON. Raises StreamBroken, with the words, for what is no JSON."""
+        """Return the JSON in `data`. Raises StreamBroken, with the text, if it is not JSON."""
         try:
             return read_json(data.decode())
-        except (ValueError, RecursionError) as error:  # what is no JSON, no UTF-8, or nested without end
-            words = sentence(data[:200].decode(errors="replace"))
-            raise broken(f"{self.who} sent something that cannot be read. It says: {words}") from error
+        except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
+            message = sentence(data[:200].decode(errors="replace"))
+            raise broken(f"{self.who} sent something that cannot be read. It says: {message}") from error
 
     def _check_type(self, response: "httpx2.Response") -> None:
-        """Raise BadRequest for a response that is no stream of events."""
+        """Raise BadRequest if the content type of a response is not an event stream."""
         kind = str(response.headers.get("content-type", ""))
         if kind and "event-stream" not in kind:
-            kept = answered(response) if "json" in kind else None  # often an error that came with status 200
-            words = b"".join(kept.received).decode(errors="replace") if kept else ""
-            raise no_answer(self.who, kind, self.row.base_url, response.status_code, words)
+            exchange = answered(response) if "json" in kind else None  # often an error that came with status 200
+            text = b"".join(exchange.received).decode(errors="replace") if exchange else ""
+            raise no_answer(self.who, kind, self.row.base_url, response.status_code, text)
 
 
 def _close(client: Any) -> Awaitable[None]:
@@ -383,24 +390,28 @@ def _close(client: Any) -> Awaitable[None]:
 
 
 def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) -> "httpx2.AsyncClient":
-    """Return a new HTTP client whose responses are limited; options are those of httpx2.
+    """Return a new HTTP client that limits the size of responses; `options` are those of httpx2.
 
-    It follows no redirect where a class bounds the addresses: the server that is asked then names no other one.
+    If the classroom settings restrict the addresses, redirects are not followed, because a redirect could lead to
+    another server.
     """
     import httpx2
 
     timeout = httpx2.Timeout(SILENCE_TIMEOUT, connect=CONNECT_TIMEOUT)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
     follows = class_settings().addresses is None
-    made = async_client(kind, timeout=timeout, limits=limits, follow_redirects=follows, **options)
-    made.event_hooks["request"] += [_keep_keys, note_request]
-    made.event_hooks["response"][:0] = [_limit, note_limits]
-    return made
+    client = async_client(kind, timeout=timeout, limits=limits, follow_redirects=follows, **options)
+    client.event_hooks["request"] += [_keep_keys, note_request]
+    client.event_hooks["response"][:0] = [_limit, note_limits]
+    return client
 
 
 async def _keep_keys(request: "httpx2.Request") -> None:
-    """Take the keys off a request that a redirect sends to another server; httpx2 does so for `Authorization` only."""
-    # A redirected request has the extensions of the one before it.
+    """Remove the keys from a request that a redirect leads to another server.
+
+    httpx2 removes only the header `Authorization`.
+    """
+    # A redirected request has the same extensions as the original request.
     first = request.extensions.setdefault("agentmagic.server", request.url.netloc)
     if request.url.netloc != first:
         for name in _KEY_HEADERS:
@@ -408,9 +419,9 @@ async def _keep_keys(request: "httpx2.Request") -> None:
 
 
 def listed_names(url: str, where: tuple[str, str], seconds: float, key: str = "") -> list[str]:
-    """Return the names of the models that a server lists, none if no whole list comes in time.
+    """Return the names of the models that a server lists, or an empty list if no complete list arrives in time.
 
-    `where` is the key of the list, and the key of a name in an entry.
+    `where` has the JSON key of the list, and the key of the name in each entry.
     """
     if find_spec("httpx2") is None:
         return []
@@ -435,32 +446,35 @@ def listed_names(url: str, where: tuple[str, str], seconds: float, key: str = ""
 
 
 async def _limit(response: "httpx2.Response") -> None:
-    """Limit what is read of a response, after decompression."""
+    """Limit how much of a response is read, after decompression. This is an event hook of the HTTP clients."""
     read, lines = type(response).aiter_bytes, "event-stream" not in response.headers.get("content-type", "")
-    kept = answered(response)
-    # Weak: in a cycle with its response, an unread stream would be closed by the garbage collector, in any thread.
+    exchange = answered(response)
+    # A weak reference avoids a cycle. With a cycle, the garbage collector would close an unread stream, in any thread.
     owner = weakref.ref(response)
 
     def limited(chunk_size: int | None = None) -> AsyncGenerator[bytes]:
-        return _limited(read(cast("httpx2.Response", owner()), chunk_size), kept, lines=lines)
+        return _limited(read(cast("httpx2.Response", owner()), chunk_size), exchange, lines=lines)
 
     response.aiter_bytes = limited
 
 
 async def _limited(
-    chunks: AsyncGenerator[bytes], kept: HttpExchange | None = None, *, lines: bool
+    chunks: AsyncGenerator[bytes], exchange: HttpExchange | None = None, *, lines: bool
 ) -> AsyncGenerator[bytes]:
-    """Yield the chunks of a response, and keep them. Raises StreamBroken if an event, or the whole, is too long."""
+    """Yield the chunks of a response, and record them in `exchange`.
+
+    Raises StreamBroken if one event (a line if `lines`) or the whole response is too long.
+    """
     ends = (b"\n",) if lines else (b"\n\n", b"\r\n\r\n", b"\r\r")
     whole = event = 0
     last = b""
     async with aclosing(chunks):
         async for chunk in chunks:
             whole += len(chunk)
-            seen = last + chunk  # the end of an event may be cut in two
-            ended = max(map(seen.rfind, ends))
-            event = len(seen) - ended if ended >= 0 else event + len(chunk)
-            last = seen[-3:]
+            tail = last + chunk  # the end of an event can be split between two chunks
+            end = max(map(tail.rfind, ends))
+            event = len(tail) - end if end >= 0 else event + len(chunk)
+            last = tail[-3:]
             if event > LONGEST_EVENT or whole > LONGEST_RESPONSE:
                 failure = StreamBroken(
                     f"The server sent {whole / 2**20:.0f} MB, of which the last {event / 2**20:.0f} MB have no end, "
@@ -468,6 +482,6 @@ async def _limited(
                 )
                 failure.retryable = False
                 raise failure
-            if kept is not None:
-                kept.receive(chunk)
+            if exchange is not None:
+                exchange.receive(chunk)
             yield chunk

@@ -1,6 +1,6 @@
-"""The errors of all providers: what a server reports, or why it cannot be asked, as one of our errors with advice.
+"""Turns failures of all providers into agentmagic's errors: what happened, what the server says, what the user can do.
 
-`refused` reads which field of a request a server cannot take.
+`refused` finds the field of a request that a server does not accept.
 """
 
 import json
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
     import httpx2
 
 LONGEST_QUOTE = 500
-"""Characters of a server's own words that an error repeats."""
+"""The most characters of a server's message that an error quotes."""
 
 _PAGE = re.compile(r"<(!doctype html|html|head|title|meta|body|center|h1|div|p)\b", re.IGNORECASE)
-"""A tag with which an HTML page begins."""
+"""A tag at the beginning of an HTML page."""
 
 AGAIN = "Send the request again."
 
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
-"""OpenSSL's reasons for an answer that is not TLS."""
+"""OpenSSL's names for the error that a server's answer is not TLS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A failure as a server reports it; `code` is its code, or its type if it has no code.
+    """A failure as a server reports it; `code` is the server's error code, or its error type if there is no code.
 
-    `kind` is the error that it means, if the HTTP status does not tell. `used_up` says that a quota is used up, so that
-    no wait within a turn helps.
+    `kind` is the class of our error, if the HTTP status does not determine it. `retry_after` is in seconds. `used_up`
+    is True if a quota is used up, so that waiting within a turn does not help.
     """
 
     message: str
@@ -62,9 +62,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """The server and the model that errors name, and the variables with its keys and its base URL.
+    """The server and the model as errors name them, and the variables that hold the keys and the base URL.
 
-    `hint` is a further cause of an unknown model.
+    `hint` is a sentence with another possible cause of an unknown model.
     """
 
     who: str
@@ -75,15 +75,15 @@ class Vendor:
 
 
 def error_for(fault: Fault, vendor: Vendor) -> ProviderError:
-    """Return the error for a reported failure: what happened, what the server says, and what to do.
+    """Return the error for a failure that a server reports: what happened, what the server says, and what to do.
 
-    A failure that has neither a status nor a kind is StreamBroken.
+    The error is StreamBroken if the failure has neither a status nor a kind.
     """
-    marked = fault.message.lstrip("\ufeff \t\r\n").startswith("<")
-    page = marked and fault.status and _PAGE.search(fault.message[:LONGEST_QUOTE])
-    kind, happened, advice = _explain_page(fault, vendor) if page else _explain(fault, vendor)
-    says = f"It says: {sentence(fault.message)}" if fault.message and not marked else ""
-    text = " ".join(filter(None, (f"{happened}.", says, advice)))
+    is_markup = fault.message.lstrip("\ufeff \t\r\n").startswith("<")
+    page = is_markup and fault.status and _PAGE.search(fault.message[:LONGEST_QUOTE])
+    kind, summary, advice = _explain_page(fault, vendor) if page else _explain(fault, vendor)
+    says = f"It says: {sentence(fault.message)}" if fault.message and not is_markup else ""
+    text = " ".join(filter(None, (f"{summary}.", says, advice)))
     error = kind(encodable(redact(text)), status=fault.status, retry_after=fault.retry_after)
     error.retryable = kind.retryable and not fault.used_up
     return error
@@ -100,8 +100,8 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
         case status if fault.kind is AuthenticationFailed or status in (401, 403):
             return AuthenticationFailed, f"{who} refused the key", f"Check {' and '.join(vendor.keys)}."
         case None:
-            happened = f"The answer broke off, {who} reports {fault.code or 'an error'}"
-            return StreamBroken, happened if fault.message else f"{happened}: it gave no reason", AGAIN
+            summary = f"The answer broke off, {who} reports {fault.code or 'an error'}"
+            return StreamBroken, summary if fault.message else f"{summary}: it gave no reason", AGAIN
         case HTTPStatus.NOT_FOUND:
             advice = f"Check the name, and the base URL ({vendor.base_url}).{vendor.hint}"
             return BadRequest, f"{who} has no model {model!r}", advice
@@ -110,15 +110,18 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
         case status if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT) or status >= 500:  # noqa: PLR2004
             return Unavailable, f"{who} is not available at the moment ({status})", "Try again later."
         case status if 300 <= status < 400:  # noqa: PLR2004
-            happened = f"{who} sends the request on to another address ({status}), which is not followed"
-            return BadRequest, happened, f"Set the base URL ({vendor.base_url}) to where it leads, if that is allowed."
+            summary = f"{who} sends the request on to another address ({status}), which is not followed"
+            return BadRequest, summary, f"Set the base URL ({vendor.base_url}) to where it leads, if that is allowed."
         case status:
             advice = "The same request would be refused again."
             return BadRequest, f"{who} refused the request to {model} ({status})", advice
 
 
 def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, str]:
-    """Explain an HTML page with a status of failure: no model's server sends one, so the key may well be right."""
+    """Return the error class, event and advice for an HTML error page.
+
+    A model's server does not send HTML, so something in between answered, and the key can be right.
+    """
     kind, _, advice = _explain(replace(fault, kind=None, used_up=False), vendor)
     if kind in (AuthenticationFailed, BadRequest):
         kind, advice = BadRequest, f"Log in to the network, or ask who runs it; check the base URL ({vendor.base_url})."
@@ -127,12 +130,12 @@ def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], st
 
 
 def broken(why: str) -> StreamBroken:
-    """Return the error for a response that broke off."""
+    """Return the error for a response that ended early; `why` is the reason as a clause or sentence."""
     return StreamBroken(redact(f"The answer broke off: {sentence(why)} {AGAIN}"))
 
 
 def cut_off(who: str, error: BaseException) -> StreamBroken:
-    """Return the error for a response of a server whose connection broke."""
+    """Return the error for a response whose connection broke."""
     proxy = None
     with suppress(AttributeError, RuntimeError):  # an error without a request
         proxy = proxy_for(str(cast("httpx2.HTTPError", error).request.url))
@@ -140,35 +143,37 @@ def cut_off(who: str, error: BaseException) -> StreamBroken:
     return broken(f"{who}{through} closed the connection ({str(error) or type(error).__name__})")
 
 
-def no_answer(who: str, kind: str, variable: str, status: int | None = None, words: str = "") -> BadRequest:
-    """Return the error for a response of a wrong type: a login page of a proxy, or a wrong address.
+def no_answer(who: str, kind: str, variable: str, status: int | None = None, text: str = "") -> BadRequest:
+    """Return the error for a response of content type `kind`, which is not a stream of events.
 
-    `words` are the response itself, if it can be read.
+    The cause can be the login page of a proxy, or a wrong address. `text` is the text of the response, if readable.
     """
-    says = f" It says: {sentence(words)}" if words else ""
+    says = f" It says: {sentence(text)}" if text else ""
     page = " A firewall, a proxy or the login page of a network may have answered." if "html" in kind else ""
-    said = f"{who} answered with {quoted(kind)[:80]} in place of a stream.{says}{page} Check the base URL ({variable})."
-    return BadRequest(redact(said), status=status)
+    message = (
+        f"{who} answered with {quoted(kind)[:80]} in place of a stream.{says}{page} Check the base URL ({variable})."
+    )
+    return BadRequest(redact(message), status=status)
 
 
-def sentence(words: str) -> str:
-    """Return words of a server or a library as one quoted line with a full stop."""
-    words = quoted(words) or "it gave no reason."
-    return words if words.endswith((".", "!", "?")) else f"{words}."
+def sentence(message: str) -> str:
+    """Return the message of a server or a library as `quoted` returns it, with a full stop at the end."""
+    message = quoted(message) or "it gave no reason."
+    return message if message.endswith((".", "!", "?")) else f"{message}."
 
 
-def quoted(words: object) -> str:
-    """Return a server's words on one line, shortened and with secrets blanked; empty for a value that is no text."""
-    if not isinstance(words, str):
+def quoted(message: object) -> str:
+    """Return a server's message on one line, shortened and without secrets; "" for a value that is not a string."""
+    if not isinstance(message, str):
         return ""
-    # Secrets first: the rest of a secret that was cut in two would not be recognized.
-    return one_line(encodable(redact(words)), LONGEST_QUOTE)
+    # Secrets are removed before the text is cut: half of a secret would not be recognized.
+    return one_line(encodable(redact(message)), LONGEST_QUOTE)
 
 
 def usable_key(who: str, key: str | None, names: Sequence[str]) -> str:
-    """Return the key to send: `key`, or the one that is set under one of the names.
+    """Return the API key to send: `key`, or else the key that is set under one of the names.
 
-    Raises AuthenticationMissing, and AuthenticationFailed for a key that cannot be sent in a header.
+    Raises AuthenticationMissing without a key, and AuthenticationFailed for a key that cannot be sent in a header.
     """
     key = (key or require_key(who, names)).strip()
     if key.isascii() and key.isprintable():
@@ -180,8 +185,8 @@ def usable_key(who: str, key: str | None, names: Sequence[str]) -> str:
 
 
 def usable_url(url: str, variable: str, example: str) -> str:
-    """Return a base URL that requests can be sent to; `variable` is where the user sets it. Raises BadRequest."""
-    with suppress(ValueError):  # urlsplit: a port that is no number, half an IPv6 address
+    """Return `url` if requests can be sent to it, or else raise BadRequest; `variable` is where the user sets it."""
+    with suppress(ValueError):  # of urlsplit: the port is not a number, or the address is half an IPv6 address
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return url
@@ -189,9 +194,9 @@ def usable_url(url: str, variable: str, example: str) -> str:
 
 
 def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: str = "") -> Unavailable:
-    """Return the error for a server at `url` that could not be reached; `variable` is where the user sets that.
+    """Return the error for a server at `url` that could not be reached; `variable` is where the user sets the URL.
 
-    `hint` is a further advice.
+    `hint` is a sentence with further advice.
     """
     route = route_fault(error)
     proxy = route.proxy if route else ""
@@ -201,7 +206,7 @@ def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: 
             f"Check the base URL ({variable}); if {opener} opens the traffic, set SSL_CERT_FILE to its certificate."
         )
         failure = Unavailable(redact(f"{who} cannot be reached safely: {quoted(fault)}. {advice}"))
-        failure.retryable = False  # the next try would meet the same certificate
+        failure.retryable = False  # a retry would get the same certificate
         return failure
     if route:
         failure = Unavailable(redact(f"{who} cannot be reached: {route}"))
@@ -211,13 +216,13 @@ def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: 
     reason = quoted(str(cause)) or type(cause).__name__
     advice = f"Check the network, that the server runs, and the base URL ({variable}).{hint}"
     failure = Unavailable(redact(f"{who} cannot be reached ({reason}). {advice}"))
-    # A server on this machine that does not run will not run in some seconds either.
+    # A retry does not help if the server is on this machine and does not run.
     failure.retryable = not (is_loopback(url) and _refused(error))
     return failure
 
 
 def _refused(error: BaseException | None) -> bool:
-    """Return whether nothing listens at an address, or at every address of a name."""
+    """Return whether an error means that no server listens: the connection was refused at every address of the host."""
     while error is not None:
         if isinstance(error, ConnectionRefusedError):
             return True
@@ -228,7 +233,7 @@ def _refused(error: BaseException | None) -> bool:
 
 
 def certificate_fault(error: BaseException | None) -> str:
-    """Return what is wrong with a server's encryption if that made a connection fail, or else an empty text."""
+    """Return what is wrong with a server's encryption if that caused the error, or else ""."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted, {getattr(error, 'verify_message', error)}"
@@ -246,19 +251,25 @@ _NEEDED = frozenset(
     | {"functiondeclarations", "parameters", "parametersjsonschema", "inputschema", "schema", "jsonschema"}
     | {"properties", "required", "items", "description"}
     | {"googlesearch", "urlcontext", "toolcall", "toolresponse", "executablecode", "codeexecutionresult"}
-    | {"alloweddomains", "filters", "maxuses", "maxtoolcalls", "urlsources"}  # bounds, which are kept or not promised
+    | {
+        "alloweddomains",
+        "filters",
+        "maxuses",
+        "maxtoolcalls",
+        "urlsources",
+    }  # limits of hosted tools: they must not be dropped silently
 )
-"""Fields that no request is sent without, as `_bare` writes them."""
+"""Fields that are never left out of a request, in the spelling of `_bare`."""
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
-"""Two names of one field: a server that refuses one and names the other gets that."""
+"""Two names of one field. If a server refuses one and names the other, the value is sent under the other name."""
 
 _SAYS = ("message", "msg", "detail", "details", "error", "errors", "type", "code", "reason", "description", "raw")
 _SAYS_MORE = ("metadata", "fieldViolations", "error_message", "external_model_message")
-"""The fields of an error with the server's words. Others may repeat the request, and with it any words."""
+"""The fields of an error that hold the server's own message. Other fields can repeat text from the request."""
 
 _LONGEST_REFUSAL = 8_000
-"""Characters of an error that are searched for the name of a field."""
+"""The most characters of an error that are searched for the name of a field."""
 
 _REFUSES = re.compile(
     r"un(?:recogni[sz]ed|supported|known|expected|permitted)|extra(?:neous|_forbidden)|deprecated|cannot find field"
@@ -279,11 +290,11 @@ _REFUSES_PATTERN = re.compile(
 _OTHER_NAMES = re.compile(
     r"\b(?:expected|did you mean|instead|(?:valid|allowed|supported) \w+ (?:are|include))\b", re.IGNORECASE
 )
-"""Words behind which a refusal names fields that the server does take."""
+"""Words in a refusal after which the server names fields that it accepts."""
 
 _QUOTED = re.compile(r"(?<!\w)(['\"`])((?:(?!\1)[^\n]){0,500})\1(?!\w)")
 _NO_FIELD = re.compile(r"context=\([^)]*\)|\b(?:function|tool)\s+['\"`]?[\w.-]+['\"`]?", re.IGNORECASE)
-"""The names of a property and of a tool."""
+"""The places in an error where a quoted name is the name of a property or of a tool, not of a field."""
 _WORD = re.compile(r"[\w$-]+")
 _NAMED = re.compile(r"[\w$-]+(?:\.[\w$-]+|\[[\w$-]*\])*")
 _LED = re.compile(
@@ -295,30 +306,30 @@ _REPEATED_ERROR = re.compile(
     r"(?:['\"]type['\"]: ?['\"]([\w.]+)['\"], ?)?"
     r"['\"]loc['\"]: ?[(\[]([^)\]]*)[)\]](?:, ?['\"]msg['\"]: ?['\"]([^'\"]*))?"
 )
-"""An error of pydantic in the text of another error, in Python or JSON."""
+"""An error of pydantic that is quoted in the text of another error, in Python or JSON syntax."""
 
 
-def refused(said: object, body: Json) -> tuple[str, str]:
-    """Return which field of a request a server's error refuses, and the field that it names in its place, if any.
+def refused(error: object, body: Json) -> tuple[str, str]:
+    """Return the field of a request that a server's error refuses, and the field to use in its place ("" for none).
 
-    `said` is the error, any JSON. A field is "body." and its path, or "tools." or "messages." and its name. Both are
-    empty if no field is refused that the request has and can be sent without.
+    `error` is the error, as any JSON. A field is written as "body." and its path, or as "tools." or "messages." and its
+    name. Both are "" if the error does not refuse a field of the request, or if the request needs that field.
     """
-    known = [place for place in dict.fromkeys(fields_of(body)) if _can_go(place, body)]
-    text = "\n".join(islice(_words_of(said), 100))[:_LONGEST_REFUSAL]
-    names = _QUOTED.sub(lambda found: " " if re.search(r"\s", found[2]) else found[0], text)  # others are values
+    fields = [place for place in dict.fromkeys(fields_of(body)) if _can_go(place, body)]
+    text = "\n".join(islice(_words_of(error), 100))[:_LONGEST_REFUSAL]
+    names = _QUOTED.sub(lambda match: " " if re.search(r"\s", match[2]) else match[0], text)  # others are values
     for sentence in re.split(r"\n|(?<=[.!?;])\s+", _NO_FIELD.sub(" ", names)):
         line = _OTHER_NAMES.split(sentence)[0]
-        if _REFUSES.search(line) and (found := next(_named_in(line, known), None)):
-            name = found.rpartition(".")[2]
+        if _REFUSES.search(line) and (field := next(_named_in(line, fields), None)):
+            name = field.rpartition(".")[2]
             other = next((one for one in _LIMITS if name in _LIMITS and one != name and one in text), "")
-            return found, other
-    patterns = sorted((one for one in known if one.endswith((".pattern", ".patternProperties"))), reverse=True)
+            return field, other
+    patterns = sorted((one for one in fields if one.endswith((".pattern", ".patternProperties"))), reverse=True)
     return (patterns[0], "") if patterns and _REFUSES_PATTERN.search(text) else ("", "")
 
 
 def mend_of(field: str, other: str) -> str:
-    """Return the notice that a field which `refused` found is left out."""
+    """Return the notice for the user that a field found by `refused` is left out, or replaced by `other`."""
     place, _, path = field.partition(".")
     where = f" of the {place}" if place in ("messages", "tools") else ""
     how = f"with `{other}` in its place" if other else "without it"
@@ -326,27 +337,28 @@ def mend_of(field: str, other: str) -> str:
 
 
 def _can_go(field: str, body: Json) -> bool:
-    """Return whether a request can be sent without a field; Gemini alone knows which result belongs to a call."""
+    """Return whether a request can be sent without a field."""
+    # The id of a call is needed to match its result, except by Gemini, whose requests have `contents`.
     name = _bare(field.rpartition(".")[2])
     return name not in _NEEDED or (name == "id" and field.startswith("messages") and "contents" in body)
 
 
-def _words_of(said: object, depth: int = 8) -> Iterator[str]:
-    """Yield the lines of what a server says in an error, without what it repeats of the request."""
-    if isinstance(said, str):
-        said = said[:_LONGEST_REFUSAL]
+def _words_of(value: object, depth: int = 8) -> Iterator[str]:
+    """Yield the lines of a server's own message in an error, without text that it repeats from the request."""
+    if isinstance(value, str):
+        value = value[:_LONGEST_REFUSAL]
         with suppress(ValueError, RecursionError):
-            if said.lstrip()[:1] in ("{", "["):
-                yield from _words_of(json.loads(said), depth - 1)
+            if value.lstrip()[:1] in ("{", "["):
+                yield from _words_of(json.loads(value), depth - 1)
                 return
-        errors = _REPEATED_ERROR.findall(said)
+        errors = _REPEATED_ERROR.findall(value)
         yield from (f"{'.'.join(_WORD.findall(where))}: {kind} {why}" for kind, where, why in errors)
-        yield from [] if errors else [said]
-    elif isinstance(said, list) and depth > 0:
-        for item in cast("list[object]", said):
+        yield from [] if errors else [value]
+    elif isinstance(value, list) and depth > 0:
+        for item in cast("list[object]", value):
             yield from _words_of(item, depth - 1)
-    elif isinstance(said, dict) and depth > 0:
-        error = cast("Json", said)
+    elif isinstance(value, dict) and depth > 0:
+        error = cast("Json", value)
         if isinstance(where := error.get("loc"), list):
             yield f"{'.'.join(map(str, cast('list[Any]', where)))}: {error.get('msg')} {error.get('type')}"
             return
@@ -356,20 +368,22 @@ def _words_of(said: object, depth: int = 8) -> Iterator[str]:
             yield f"{field}{line}"
 
 
-def _named_in(line: str, known: Sequence[str]) -> Iterator[str]:
-    """Yield the fields among `known` that a line names, in its order."""
-    named = [(found, _WORD.findall(found[0])) for found in _NAMED.finditer(line)]
-    paths = [(found, [one for one in parts if not one.isdigit()]) for found, parts in named]
+def _named_in(line: str, fields: Sequence[str]) -> Iterator[str]:
+    """Yield the fields among `fields` that a line of an error names, in the order in which they appear in the line."""
+    matches = [(match, _WORD.findall(match[0])) for match in _NAMED.finditer(line)]
+    paths = [(match, [one for one in parts if not one.isdigit()]) for match, parts in matches]
     roots = [_root(parts) for _, parts in paths]
-    for found, parts in paths:
-        if not parts or (len(parts) > 1 and parts[-2] in MAPS_OF_SCHEMAS):  # a property of that name
+    for match, parts in paths:
+        if not parts or (
+            len(parts) > 1 and parts[-2] in MAPS_OF_SCHEMAS
+        ):  # the name of a property in a schema, not of a field
             continue
-        before, after = line[: found.start()], line[found.end() :]
+        before, after = line[: match.start()], line[match.end() :]
         is_name = re.search(r"[_$]|[a-z][A-Z]", parts[-1]) or len(parts) > 1 or _LED.search(before[-40:])
         begins = not before.strip() and re.match(r"\s*:|\s+(?:is|are|was|cannot)\b", after)
         if not is_name and not begins:
             continue
-        alike = [one for one in known if _is_alias(parts[-1], one.rpartition(".")[2])]
+        alike = [one for one in fields if _is_alias(parts[-1], one.rpartition(".")[2])]
         place = _root(parts)
         likely = place or next(filter(None, roots), "tools" if "schema" in line.lower() else "body")
         alike.sort(key=lambda one: not one.startswith(likely))
@@ -377,15 +391,15 @@ def _named_in(line: str, known: Sequence[str]) -> Iterator[str]:
 
 
 def _root(parts: Sequence[str]) -> str:
-    """Return "messages" or "tools" for a path that begins there."""
+    """Return "messages" or "tools" if a path leads into them, or else ""."""
     at = parts[:1] == ["body"]
     return PLACES.get(parts[at], "") if len(parts) > at + 1 else ""
 
 
-def _is_alias(named: str, field: str) -> bool:
-    return _bare(named) == _bare(field) or (named, field) == ("thinking", "think")  # Ollama's words for it
+def _is_alias(name: str, field: str) -> bool:
+    return _bare(name) == _bare(field) or (name, field) == ("thinking", "think")  # Ollama's two names for one field
 
 
 def _bare(name: str) -> str:
-    """Return a name without what differs between the ways to write it: max_tokens, maxTokens."""
+    """Return a name in lower case without separators, so that max_tokens and maxTokens are equal."""
     return name.replace("_", "").replace("-", "").lower()

@@ -1,4 +1,4 @@
-"""What a user without a key can choose: the local model, a provider whose key is typed, a server on this machine."""
+"""The choices of a user without a key: the local model, a provider (the user types a key), a server on this machine."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,24 +17,24 @@ from agentmagic.runtime.engine import engine
 from agentmagic.text import is_loopback
 
 COMPATIBLE = (("LM Studio", 1234), ("llama.cpp", 8080), ("vLLM", 8000))
-"""Servers that speak Chat Completions, each with the port that it listens on if it is not told another one."""
+"""Servers that speak Chat Completions, each with its default port."""
 
 WAIT = 0.5
-"""Seconds for the answer of a server on this machine."""
+"""Seconds to wait for the answer of a server on this machine."""
 
 LOCAL = f"{local.PROVIDERS[0].name}:{local.PROVIDERS[0].default}"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """A server of this machine with its models; `address` is "" for Ollama, whose models are found by their names."""
+    """A model server on this machine, with its models; `address` is "" for Ollama, which has its own provider."""
 
     name: str
     address: str
     models: tuple[str, ...]
 
     def model(self, name: str) -> str | Model:
-        """Return one of the models, to be asked on this server. Raises MissingExtra."""
+        """Return a model of this server: its full name for Ollama, or else a model object. Raises MissingExtra."""
         if not self.address:
             return f"{ollama.PROVIDER}:{name}"
         if find_spec("openai") is None:
@@ -45,10 +45,10 @@ class FoundServer:
 
 
 async def found_servers() -> tuple[FoundServer, ...]:
-    """Return the servers on this machine that list models. Asks loopback addresses only; call it on the engine."""
+    """Return the servers on this machine that list models. Only loopback addresses are tried. Call it on the engine."""
     looks = [engine().in_pool(partial(_compatible, name, port)) for name, port in COMPATIBLE]
-    found = await asyncio.gather(engine().in_pool(_ollama), *looks)
-    return tuple(server for server in found if server.models)
+    servers = await asyncio.gather(engine().in_pool(_ollama), *looks)
+    return tuple(server for server in servers if server.models)
 
 
 def _ollama() -> FoundServer:
@@ -61,18 +61,18 @@ def _compatible(name: str, port: int) -> FoundServer:
 
 
 def keyed_providers() -> Iterator[Provider]:
-    """Yield the first provider of each key."""
-    seen: set[str] = set()
+    """Yield the providers that need a key, but only the first of those that share a key variable."""
+    seen_keys: set[str] = set()
     for row in providers().values():
-        if row.keys and row.keys[0] not in seen:
-            seen.add(row.keys[0])
+        if row.keys and row.keys[0] not in seen_keys:
+            seen_keys.add(row.keys[0])
             yield row
 
 
 def local_model() -> tuple[str, str]:
-    """Return a sentence about the local model, and the command that installs its package, "" if it is installed."""
+    """Return a sentence about the local model, and the command that installs its package ("" if it is installed)."""
     row, about = local.PROVIDERS[0], f"Its weights ({downloads.SIZE / 1e9:.1f} GB) are fetched once."
-    with suppress(ProviderError):  # a variable names a file that is not the weights, which the turn complains of
+    with suppress(ProviderError):  # a variable names a file that is not the weights: the turn reports that error
         if downloads.find() is not None:
             about = "Its weights are on this machine."
     command = "" if find_spec(row.package) else MissingExtra(row.name, row.extra).command

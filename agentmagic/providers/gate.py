@@ -1,10 +1,11 @@
-"""The pace of a provider: when a request may be sent, so that many rows use what the provider allows and no more.
+"""Decides when each request to a provider can be sent, so that the many rows of a map use all that it allows.
 
-Requests leave at a rate, and at most so many are under way. A limit that the server names is the rate. Where it names
-none, the rate grows as long as nothing is refused, and shrinks by the share that is refused; a cut after which the same
-share is refused is taken back, since the rate is not the cause then. If everything is refused, one request at a time
-tries whether the server takes requests again, and the rate becomes what was accepted on average. The number under way
-grows as long as that brings more answers a second, and shrinks as the rate does if the server is overloaded.
+Requests are sent at a limited rate, and only a limited number is under way at once. If the server names a limit, that
+is the rate. Otherwise the rate grows as long as no request is refused, and shrinks by the share of refused requests. A
+cut is reverted if the same share is refused after it, since the rate is then not the cause. If every request is
+refused, one request at a time tests whether the server accepts requests again, and the rate becomes the average of what
+was accepted. The number under way grows as long as that brings more answers per second, and shrinks like the rate if
+the server is overloaded.
 """
 
 import asyncio
@@ -26,23 +27,29 @@ from agentmagic.providers.rate_limits import HEADERS, RateLimit, hear, read_limi
 from agentmagic.providers.registry import address_of
 
 CATCH_UP = 0.02
-"""Seconds of pace that may be caught up after a delay of the event loop."""
+"""The most seconds of an event loop's delay after which requests are sent faster to catch up."""
 FIRST_PAUSE, LONGEST_PAUSE, LONGEST_ASKED = 0.5, 8.0, 120.0
-"""Seconds between tries while everything is refused, doubled each time; and the most that a server may ask for."""
+"""Seconds between tries while every request is refused: at first, and at most, doubled each time.
+
+The third value is the longest pause in seconds that a server can request.
+"""
 ROOM = 8
-"""Rows that may wait at the gate at least."""
+"""The least number of rows that can wait at the gate."""
 IN_A_ROW = 3, 8, 1.0
-"""Everything is refused if so many are, one after the other: the first number, or the second in so many seconds."""
+"""When the server counts as refusing everything: after this many refusals in a row, each without an acceptance.
+
+The first number applies to a slow rate. The second number, within the seconds of the third, applies to a fast rate.
+"""
 REFUSAL = 3
-"""Times the usual time of a refusal after which a request that was not refused counts as accepted."""
+"""A request that is not refused within this many times the usual time of a refusal counts as accepted."""
 LATE = 5.0
-"""Seconds after which a row that was begun and did not come to the gate is no longer expected."""
+"""Seconds after which a row that has begun, but sent no request to the gate, is no longer expected."""
 RECENT = 32
-"""Gates that are kept while nobody uses them, with what they have learned."""
+"""The number of unused gates that are kept, so that their learned rates are not lost."""
 
 
 class _Pace:
-    """When the next request may leave, at `rate` a second of requests or tokens."""
+    """Computes when the next request can be sent, at a `rate` of requests or tokens per second."""
 
     def __init__(self) -> None:
         self.rate = math.inf
@@ -53,7 +60,7 @@ class _Pace:
 
 
 class _Tokens(_Pace):
-    """The pace of a limit of tokens; `share` is what a request counts against it, by the tokens it was taken for."""
+    """The pace for a limit of tokens; `share` is the average ratio of counted tokens to the estimate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,14 +68,14 @@ class _Tokens(_Pace):
 
 
 class Ticket:
-    """The leave to send one request, from `async with gate.admitted(...)`."""
+    """Permission to send one request; entering `async with gate.admitted(...)` waits until the request can be sent."""
 
     def __init__(self, gate: "ProviderGate", tokens: int, *, row: bool) -> None:
         self.tokens, self.row = tokens, row
         self.charged: dict[str, float] = {}
         self.epochs: tuple[int, int] = (0, 0)
         self.sent_at = 0.0
-        self.decided = False  # whether it was accepted or refused
+        self.decided = False  # whether the server has accepted or refused the request
         self.blameless = False  # refused although the limits that the server names were not reached
         self._gate = gate
 
@@ -84,7 +91,7 @@ class Ticket:
         self._gate.leave(self, error)
 
     def used(self, usage: Usage) -> None:
-        """Count the tokens that the request has taken in the place of the estimate."""
+        """Replace the estimate of the request's tokens by the real usage."""
         self._gate.correct(self, usage)
 
     def _hear(self, status: int, headers: Mapping[str, str]) -> None:
@@ -92,14 +99,14 @@ class Ticket:
 
 
 class ProviderGate:
-    """Admits the requests to one model under one key; all of it runs on one event loop.
+    """Admits the requests to one model under one API key. All calls must come from one event loop.
 
-    `owner` is the model of a gate that belongs to one object.
+    `owner` is the model object, if the gate belongs to this object alone.
     """
 
     def __init__(self, owner: object = None) -> None:
-        self._owner = owner  # kept, so that no other object has its id
-        self._open_to_all = isinstance(owner, Taped)  # a replay waits for nothing
+        self._owner = owner  # a reference, so that no other object can get the same id
+        self._open_to_all = isinstance(owner, Taped)  # a replay never waits
         self._rate = Ceiling(math.inf, 1 / 60)
         self._window = Window()
         self._requests = _Pace()
@@ -114,30 +121,30 @@ class ProviderGate:
         self._in_a_row = 0  # refusals without an acceptance between them
         self._first_refusal = 0.0
         self._shut = False
-        self._too_fast = False  # whether it was shut because of the rate, and not because the server is overloaded
+        self._too_fast = False  # whether the gate is shut because of the rate, not an overloaded server
         self._probe: Ticket | None = None
         self._pause = FIRST_PAUSE
         self._shut_until = 0.0
         self._undecided = deque[Ticket]()
         self._open_since = 0.0
-        self._sent = 0  # since then
+        self._sent = 0  # requests since `_open_since` that were not refused
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def rate(self) -> float:
-        """The requests a minute that are allowed now; infinite before a limit was met."""
+        """The requests per minute that are allowed now; infinite until a limit is met."""
         return self._requests.rate * 60
 
     def admitted(self, tokens: int, *, row: bool = False) -> Ticket:
-        """Return what admits one try of a request as an asynchronous context manager.
+        """Return the asynchronous context manager in which one try of a request is sent.
 
-        `tokens` is an estimate of its input and output. A person's request waits for nothing unless rows do, and goes
-        before them.
+        `tokens` is an estimate of the request's input and output. `row` marks a request for a row of a map. Any other
+        request waits only while rows are waiting, and is sent before them.
         """
         return Ticket(self, tokens, row=row)
 
     async def room(self) -> None:
-        """Return when one more row may begin without standing in a long queue here."""
+        """Wait until one more row can begin without a long wait in the queue of this gate."""
         now = self._now()
         if self._rooms or not self._has_room():
             future = asyncio.get_running_loop().create_future()
@@ -159,7 +166,7 @@ class ProviderGate:
     # -- of tickets ----------------------------------------------------------------------------
 
     async def enter(self, ticket: Ticket) -> None:
-        """Return when the request of a ticket may be sent."""
+        """Wait until the request of a ticket can be sent."""
         now = self._now()
         if ticket.row and self._coming:
             self._coming.popleft()
@@ -178,13 +185,13 @@ class ProviderGate:
                 self._sent -= 1
                 self.leave(ticket, None, sent=False)
             else:
-                with suppress(ValueError):  # it was passed over
+                with suppress(ValueError):  # `_pump` has removed it already
                     queue.remove((future, ticket))
                 self._pump()
             raise
 
     def leave(self, ticket: Ticket, error: BaseException | None, *, sent: bool = True) -> None:
-        """Take a ticket back; `error` is how its request ended."""
+        """End the request of a ticket; `error` is the exception that ended it, or None if it succeeded."""
         now = self._now()
         self._under_way -= 1
         if sent and not self._open_to_all and (error is None or isinstance(error, ProviderError)):
@@ -194,7 +201,7 @@ class ProviderGate:
         self._pump()
 
     def hear(self, ticket: Ticket, status: int, limits: Mapping[str, RateLimit]) -> None:
-        """Take in what a response says: that the request was accepted, and the limits."""
+        """Learn from the start of a response: the limits, and whether the request was accepted."""
         for name, limit in limits.items():
             if "tokens" in name:
                 self._tokens.setdefault(name, _Tokens()).rate = limit.limit / 60
@@ -208,19 +215,22 @@ class ProviderGate:
         self._set_rate()
 
     def _is_left(self, ticket: Ticket, limits: Mapping[str, RateLimit]) -> bool:
-        """Return whether enough is left of every limit, and the one of requests is a minute's: it holds the rate."""
+        """Return whether a refused request was within all limits, so that its refusal is not the fault of the rate.
+
+        The rate must also be near the limit of requests: only then is that limit known to be one per minute.
+        """
         need = {name: ticket.charged.get(name, 1) for name in limits}
-        left = all(one.remaining is not None and one.remaining > need[name] for name, one in limits.items())
-        return bool(limits) and left and self._rate.value > self._rate.limit / 2
+        is_enough = all(one.remaining is not None and one.remaining > need[name] for name, one in limits.items())
+        return bool(limits) and is_enough and self._rate.value > self._rate.limit / 2
 
     def correct(self, ticket: Ticket, usage: Usage) -> None:
-        """Charge what a request has used."""
+        """Charge the tokens that a request has really used, in place of the estimate."""
         for name, tokens in self._tokens.items():
-            used = HEADERS[name](usage)
+            count = HEADERS[name](usage)
             if name in ticket.charged:
-                tokens.due += (used - ticket.charged[name]) / tokens.rate
+                tokens.due += (count - ticket.charged[name]) / tokens.rate
             if ticket.tokens:
-                tokens.share += (used / ticket.tokens - tokens.share) / FEW
+                tokens.share += (count / ticket.tokens - tokens.share) / FEW
 
     # -- of the pace ---------------------------------------------------------------------------
 
@@ -239,11 +249,11 @@ class ProviderGate:
         return not self._shut or (now >= self._shut_until and self._probe is None)
 
     def _due(self) -> float:
-        """Return when the next request may leave, as far as the paces go."""
+        """Return the time at which all paces allow the next request."""
         return max([self._requests.due, *(pace.due for pace in self._tokens.values())])
 
     def _admit(self, ticket: Ticket, now: float) -> None:
-        if not self._under_way and not self._rows:  # what was sent long ago says nothing of the rate
+        if not self._under_way and not self._rows:  # requests before this idle time say nothing about the rate
             self._open_since, self._sent = now, 0
         self._under_way += 1
         ticket.sent_at = now
@@ -281,7 +291,7 @@ class ProviderGate:
             self._set_rate()
 
     def _assume(self, now: float) -> None:
-        """Count as accepted what was not refused in the time that refusals take: answers take longer."""
+        """Count requests as accepted that were not refused within the usual time: answers take longer than refusals."""
         while self._undecided and (
             self._undecided[0].decided or now >= self._undecided[0].sent_at + REFUSAL * self._lag
         ):
@@ -306,22 +316,22 @@ class ProviderGate:
         self._sent -= 1
         if self._in_a_row == 1:
             self._first_refusal = ticket.sent_at
-        asked = min(error.retry_after or 0.0, LONGEST_ASKED)
+        pause = min(error.retry_after or 0.0, LONGEST_ASKED)
         too_fast = isinstance(error, RateLimited)
         if self._shut:
             if self._probe in (None, ticket) and now >= self._shut_until:
                 self._pause = min(self._pause * 2, LONGEST_PAUSE)
-                self._shut_until = now + (asked or self._pause)
+                self._shut_until = now + (pause or self._pause)
         elif (too_fast and self._rate.value == math.inf) or self._all_refused(now):
             self._shut, self._too_fast, self._pause = True, too_fast, FIRST_PAUSE
-            self._shut_until = now + (asked or self._pause)
+            self._shut_until = now + (pause or self._pause)
 
     def _all_refused(self, now: float) -> bool:
-        """Return whether nothing was accepted for so long that it is no chance."""
+        """Return whether all requests were refused for so long that this cannot be by chance."""
         few, many, seconds = IN_A_ROW
-        known = now - self._first_refusal - REFUSAL * self._lag  # how long is known what became of requests
+        known_seconds = now - self._first_refusal - REFUSAL * self._lag  # seconds of known outcomes
         rate = self._requests.rate
-        return self._in_a_row >= few and known >= max(few / rate, min(many / rate, seconds))
+        return self._in_a_row >= few and known_seconds >= max(few / rate, min(many / rate, seconds))
 
     def _open(self, now: float) -> None:
         self._shut = False
@@ -338,13 +348,13 @@ class ProviderGate:
         self._requests.rate = min(self._rate.value, self._rate.limit)
 
     def _pump(self) -> None:
-        """Admit who may go, and set a timer for the next."""
+        """Admit the waiting requests that can be sent now, and set a timer for the next."""
         now = self._now()
         self._assume(now)
         for queue in (self._persons, self._rows):
             while queue:
                 future, ticket = queue[0]
-                if not future.cancelled():  # else its task is about to take it out
+                if not future.cancelled():  # the task of a cancelled future removes the entry itself
                     if not self._may_go(ticket, now):
                         break
                     self._admit(ticket, now)
@@ -358,7 +368,7 @@ class ProviderGate:
         self._wake(now)
 
     def _make_room(self, now: float) -> None:
-        """Let rows begin that wait for room."""
+        """Let rows begin that wait in `room`, until there is no more room."""
         while self._coming and now - self._coming[0] > LATE:
             self._coming.popleft()
         while self._rooms and (self._rooms[0].done() or self._has_room()):
@@ -394,13 +404,13 @@ class ProviderGate:
 
 _gates: "weakref.WeakValueDictionary[Hashable, ProviderGate]" = weakref.WeakValueDictionary()
 _recent = deque["ProviderGate"](maxlen=RECENT)
-"""Keeps what the last gates have learned; a gate that is in use is held by its tickets."""
+"""Keeps the most recent gates alive with their learned rates. A gate in use is also kept alive by its tickets."""
 
 
 def gate_of(model: Model) -> ProviderGate:
-    """Return the gate of a model: one for all models of this name, address and key on this event loop.
+    """Return the gate of a model. Models with the same name, address and key on this event loop share one gate.
 
-    A model without an address has a gate of its own, and a tape that answers one that makes nobody wait.
+    A model without an address has its own gate. A model that replays a cassette has a gate that never waits.
     """
     if isinstance(model, Taped):
         model = model.real or model

@@ -1,7 +1,7 @@
 """`ollama:MODEL`, a model on an Ollama server, through the server's own API.
 
-Its OpenAI-compatible API ignores the size of the context and cuts the front of a longer conversation without a word.
-Here the size is asked for with each request, and a conversation that does not fit is refused.
+The OpenAI-compatible API of Ollama ignores the size of the context, and silently cuts off the beginning of a longer
+conversation. Here each request sets the size, and a conversation that does not fit is refused.
 https://github.com/ollama/ollama/blob/main/docs/api.md
 """
 
@@ -34,25 +34,25 @@ PORT = 11434
 EXAMPLE = f"http://localhost:{PORT}"
 
 SMALLEST_CONTEXT = 8_192
-"""The least context that is asked for. It is doubled as needed, because each change loads the model anew."""
+"""The smallest context that is requested, in tokens. It is doubled as needed: each change reloads the model."""
 ANSWER_TOKENS = 4_096
 IMAGE_TOKENS = 1_024
-"""Room for an answer whose length has no limit, and for an image, in tokens."""
+"""Tokens of the context that are reserved for an answer without a length limit, and for each image."""
 BYTES_A_TOKEN = 3
 LISTING_SECONDS = 0.3
 KEPT_SECONDS = 240.0
-"""How long a model that was used is taken to be loaded: the server keeps one in memory for 5 minutes."""
+"""Seconds after its last use in which a model counts as loaded. The server keeps a model in memory for 5 minutes."""
 
 _used: dict[tuple[str, str], float] = {}
-"""When a model of a server was last used, by any session."""
+"""The monotonic time when a model was last used by any session, by the server's address and the model's name."""
 
 _IMAGES = ("image/png", "image/jpeg", "image/webp")
 _TOO_LONG = ("context length", "context size", "exceeds the available context")
 
 
-def host(written: str | None = None) -> str:
-    """Return the address of the server, read from `OLLAMA_HOST` as Ollama reads it."""
-    text = (written or settings.variable(HOST) or "").strip().rstrip("/")
+def host(value: str | None = None) -> str:
+    """Return the address of the server, from `value` or `OLLAMA_HOST`, interpreted as Ollama does."""
+    text = (value or settings.variable(HOST) or "").strip().rstrip("/")
     scheme, separator, rest = text.rpartition("://")
     scheme = scheme or "http"
     where, _, path = rest.partition("/")
@@ -64,7 +64,10 @@ def host(written: str | None = None) -> str:
 
 
 def installed() -> list[str]:
-    """Return the models that are pulled, or nothing if no server answers at once, or a class does not allow it."""
+    """Return the names of the models that are pulled on the server.
+
+    The list is empty if no server answers within `LISTING_SECONDS`, or if the classroom settings forbid its address.
+    """
     if not class_settings().allows_address(host()):
         return []
     return listed_names(f"{host()}/api/tags", ("models", "name"), LISTING_SECONDS)
@@ -92,15 +95,15 @@ class Decoder:
         self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
-        """Yield the events of a line, which can be any JSON. Raises a ProviderError if it reports a failure."""
+        """Yield the events of a line, which can be any JSON. Raises a ProviderError if the line reports a failure."""
         line = object_of(chunk)
-        if self.rest is not None:  # it has ended
+        if self.rest is not None:  # the answer has ended
             return
         if error := line.get("error"):
             raise refusal(None, quoted(error), self._model)
         message = object_of(line.get("message"))
-        if thought := text_of(message.get("thinking")):
-            yield from self._writer.think(thought, "thinking")
+        if thinking := text_of(message.get("thinking")):
+            yield from self._writer.think(thinking, "thinking")
         yield from self._writer.take(message.get("content"), "thinking")
         for entry in objects_of(message.get("tool_calls")):
             yield from self._call(entry)
@@ -108,8 +111,8 @@ class Decoder:
             yield from self._writer.finish()
             self.rest = AFTER_END
             reason = text_of(line.get("done_reason")) or "stop"  # older servers give none
-            sent, written = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
-            self.used = Usage(sent, 0, written, requests=1)
+            input_tokens, output_tokens = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
+            self.used = Usage(input_tokens, 0, output_tokens, requests=1)
             yield ModelFinished(self.used, reason, reason == "length", model=text_of(line.get("model")))
 
     def close(self, *, done: bool = False) -> tuple[ModelEvent, ...]:  # noqa: ARG002  (this API has no `[DONE]`)
@@ -125,7 +128,7 @@ class Decoder:
 
 
 def refusal(status: int | None, message: str, model: str, wait: float | None = None) -> ProviderError:
-    """Return the error for what the server says; without a status, the answer had begun."""
+    """Return the error for a message of the server. `status` is None if the error came within an answer."""
     too_long = any(words in message.lower() for words in _TOO_LONG)
     fault = Fault(message, status=status, retry_after=wait, kind=ContextTooLong if too_long else None)
     hint = f" If it is not on that machine yet, run: ollama pull {model}"
@@ -138,29 +141,31 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     if request.instructions:
         messages.append({"role": "system", "content": clean(request.instructions)})
     messages += (memo or _memo(model))(request.messages)
-    # Ollama would leave out the first messages of a conversation that does not fit, or the first half of the context.
+    # Without these two fields, Ollama would drop the first messages, or half of the context, if a request is too long.
     body: Json = {"model": model, "messages": messages, "stream": True, "truncate": False, "shift": False}
     if tools := _offered(request):
         body["tools"] = [_tool(tool) for tool in tools]
-    elif request.output:  # a model that is held to a form can call no tool
+    elif request.output:  # a model with a required format cannot call tools
         body["format"] = clean(request.output.schema)
-    given = request.settings
-    if options := given.under({"temperature": "temperature", "max_output_tokens": "num_predict", "seed": "seed"}):
+    model_settings = request.settings
+    if options := model_settings.under(
+        {"temperature": "temperature", "max_output_tokens": "num_predict", "seed": "seed"}
+    ):
         body["options"] = options
-    if given.reasoning is not None:
-        body["think"] = given.reasoning != "none" and given.reasoning
-    return merged(body, given.extra)
+    if model_settings.reasoning is not None:
+        body["think"] = model_settings.reasoning != "none" and model_settings.reasoning
+    return merged(body, model_settings.extra)
 
 
 def _offered(request: Request) -> Sequence[ToolDef]:
-    """Return the tools to offer: the API has no choice of tools, so a model may only call what it is offered."""
+    """Return the tools to offer. This API has no `tool_choice`, so the tools that must not be chosen are left out."""
     if request.tool_choice in ("auto", "required"):
         return request.tools
     return [tool for tool in request.tools if tool.name == request.tool_choice]
 
 
 def _tool(tool: ToolDef) -> Json:
-    # The server cannot read true and false among the schemas.
+    # The server cannot read the schemas true and false; `each_schema` replaces them.
     parameters = wire.each_schema(tool.parameters, lambda schema: schema)
     function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": clean(function)}
@@ -191,14 +196,14 @@ def _messages(message: Message, model: str) -> Iterator[Json]:
 
 
 def _results(message: Message) -> Iterator[Json]:
-    """Yield results as text, then one user message with their images."""
-    shown: list[Content] = []
+    """Yield the results of tools as text, then one user message with all their images."""
+    images: list[Content] = []
     for result in wire.results_of(message):
         text = f"{'Error: ' if result.is_error else ''}{result.text}"
         yield {"role": "tool", "content": text, "tool_name": result.name, "tool_call_id": result.call_id}
-        shown += [part for part in result.content if _is_image(part)]
-    if shown:
-        yield _with_images({"role": "user", "content": "The images that the tools returned:"}, shown)
+        images += [part for part in result.content if _is_image(part)]
+    if images:
+        yield _with_images({"role": "user", "content": "The images that the tools returned:"}, images)
 
 
 def _text(part: Content) -> str:
@@ -214,22 +219,22 @@ def _with_images(body: Json, parts: Sequence[Content]) -> Json:
     return body | ({"images": images} if images else {})
 
 
-def context_for(messages: Sequence[Json], options: Json, written: int) -> int:
-    """Return the size of the context, in tokens, that a request and its answer need, with room to grow.
+def context_for(messages: Sequence[Json], options: Json, size: int) -> int:
+    """Return the size of the context, in tokens, that a request and its answer need, rounded up to a power of 2.
 
-    `written` is the length of the request as JSON, in bytes.
+    `size` is the length of the request as JSON, in bytes.
     """
-    needed = options.get("num_predict") or ANSWER_TOKENS
+    tokens = options.get("num_predict") or ANSWER_TOKENS
     images = [image for message in messages for image in message.get("images", ())]
-    needed += IMAGE_TOKENS * len(images) + (written - sum(map(len, images))) // BYTES_A_TOKEN
-    return max(SMALLEST_CONTEXT, 1 << (needed - 1).bit_length())
+    tokens += IMAGE_TOKENS * len(images) + (size - sum(map(len, images))) // BYTES_A_TOKEN
+    return max(SMALLEST_CONTEXT, 1 << (tokens - 1).bit_length())
 
 
 class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
-    """A model on an Ollama server; nothing is asked of the server before the first request.
+    """A model on an Ollama server. The server is not contacted before the first request.
 
-    A key is only sent to servers on other machines, unless it is given here. The context grows with the conversation up
-    to what the model allows, and never shrinks.
+    A key from the settings is sent only to servers on other machines; `api_key` is always sent. The context grows with
+    the conversation up to the model's limit, and never shrinks.
     """
 
     row = PROVIDERS[0]
@@ -245,15 +250,15 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
 
     @property
     def base_url(self) -> str:
-        """The address that requests are sent to, as it was given or as the environment has it now."""
+        """The address that requests are sent to: the `base_url` of the constructor, or else the environment's value."""
         return host(self._base_url)
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
-        """Return the names of the settings that the model takes: all."""
+        """Return the names of all settings, because this API accepts all of them."""
         return settings.given
 
     async def prepare(self) -> None:
-        """Have the server load the model; that can take a minute. What fails here fails in `stream` too."""
+        """Make the server load the model, which can take a minute. Errors are ignored: `stream` raises them again."""
         if time.monotonic() - _used.get((self.base_url, self.model), -KEPT_SECONDS) >= KEPT_SECONDS:
             with suppress(ProviderError), self._reading():
                 async with aclosing(await self._open({"model": self.model, "messages": []})) as response:
@@ -261,7 +266,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
                     await response.aread()
 
     def body(self, request: Request) -> Json:
-        """Return the JSON that is sent for a request; `options` has no size of the context."""
+        """Return the JSON that is sent for a request, still without the size of the context (`num_ctx`)."""
         return wire.left_out(encode(request, self.model, self._memo), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
@@ -276,7 +281,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
                     yield event
 
     async def _open(self, body: Json) -> "httpx2.Response":
-        """Post a request, with the size of the context, and return the open response."""
+        """Add the size of the context to a body, send it, and return the open response."""
         client = await self._client()
         import httpx2
 
@@ -290,25 +295,25 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
             raise unreachable(f"Ollama at {self.base_url}", error, HOST, self.base_url, start) from error
 
     def _written(self, body: Json) -> bytes:
-        """Return a body as JSON, with a size of the context that is large enough for it."""
-        given = body.get("options", {})
+        """Return a body as JSON with a context size (`num_ctx`) that is large enough for the body."""
+        options = body.get("options", {})
         while True:
             size = self._context
-            written = wire.write_body(body | {"options": {"num_ctx": size} | given})
-            self._context = max(size, context_for(body["messages"], given, len(written)))
+            data = wire.write_body(body | {"options": {"num_ctx": size} | options})
+            self._context = max(size, context_for(body["messages"], options, len(data)))
             if self._context == size:
-                return written
+                return data
 
     async def _check(self, response: "httpx2.Response", body: Json) -> None:
         if not response.is_success:
-            said: object = None
+            error: object = None
             answer = await response.aread()
             with suppress(ValueError, RecursionError):
-                said = answer.decode()
-                said = object_of(json.loads(answer)).get("error")
-            said = object_of(said).get("message", said)  # servers that only resemble Ollama
-            failure = refusal(response.status_code, quoted(said), self.model, wire.retry_after(response.headers))
-            raise self._refused(failure, body, said)
+                error = answer.decode()
+                error = object_of(json.loads(answer)).get("error")
+            error = object_of(error).get("message", error)  # servers that only resemble Ollama
+            failure = refusal(response.status_code, quoted(error), self.model, wire.retry_after(response.headers))
+            raise self._refused(failure, body, error)
         kind = str(response.headers.get("content-type", ""))
         if "html" in kind:
             raise failures.no_answer(self.base_url, kind, HOST, response.status_code)

@@ -1,4 +1,4 @@
-"""Agents of other makers (`acp:`): each owns its loop, so a session runs another kind of turn for them."""
+"""Agents of other makers (`acp:`). Each runs its own agent loop, so a session runs another kind of turn for them."""
 
 import re
 from pathlib import PurePath
@@ -10,9 +10,9 @@ from agentmagic.text import one_line
 
 PREFIX = "acp:"
 NAMES = ("claude", "codex", "copilot", "gemini", "goose", "kimi", "opencode", "qwen")
-"""The agents that `agentmagic.acp.agents` knows."""
+"""The names of the agents that `agentmagic.acp.agents` can start."""
 SHOWN = 100
-"""Characters of a command that a message shows."""
+"""The most characters of a command that a message shows."""
 
 PROVIDERS = (
     Provider(
@@ -21,7 +21,7 @@ PROVIDERS = (
         about="an agent with a login of its own: claude, codex, gemini, or a command",
         package="acp",
         extra="acp",
-        prices=FREE,  # the agent reports what its own account is charged, or nothing
+        prices=FREE,  # the agent itself reports what its account is charged, if anything
         all_models=Family(re.compile(""), KINDS, window=None),
     ),
 )
@@ -33,22 +33,22 @@ def is_outside(model: object) -> bool:
 
 
 def shown_name(model: str) -> str:
-    """Return the name of a model as it is shown and recorded: the command of an outside agent without folders and keys.
+    """Return the name of a model as it is shown and recorded. The command of an outside agent loses folders and keys.
 
-    A mark stands for each folder, so that no command has the name of a known agent.
+    The mark "…" replaces each folder, so that a shown command is never equal to the name of a known agent.
     """
     if not is_outside(model):
         return model
-    written = model.strip().removeprefix(PREFIX).strip()
+    command = model.strip().removeprefix(PREFIX).strip()
     try:
-        words = split_command(written)
+        words = split_command(command)
     except ValueError:
-        words = [written]
+        words = [command]
     return f"{PREFIX}{redact(one_line(' '.join(map(_without_folder, words)), SHOWN))}"
 
 
 def _without_folder(word: str) -> str:
-    """Return a word of a command with a mark for the folder of a path of this machine."""
+    """Return a word of a command; in a path of this machine, the mark "…" replaces the folder."""
     before, mark, path = word.rpartition("=")
     is_of_machine = path.startswith("~") or PurePath(path).is_absolute()
     return f"{before}{mark}…/{PurePath(path).name}" if is_of_machine else word

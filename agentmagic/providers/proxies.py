@@ -1,7 +1,7 @@
-"""How requests leave this machine: which proxy they take, which certificates they trust, and what is wrong with those.
+"""Makes HTTP clients that choose a proxy for each request, and that explain failures of proxies and certificates.
 
-All HTTP clients of the package are made here. httpx2 by itself sends requests for this machine to a proxy too, makes no
-client at all if one proxy cannot be used, and does not name a proxy in its errors.
+All HTTP clients of the package are made here. httpx2 alone would send requests for this machine to a proxy too, would
+create no client at all if one proxy is unusable, and would not name the proxy in its errors.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
-"""The variables that decide how a request leaves this machine."""
+"""The environment variables that decide how a request leaves this machine."""
 _OF_PROXIES = frozenset({403, 451, 502, 503, 504, 511})
-"""The statuses with which a proxy sends a page of its own, and no server of a model or of MCP does."""
+"""HTTP statuses with which a proxy sends an HTML page. Servers of models and of MCP do not send pages with them."""
 _PORTS = {"http": 80, "https": 443}
 _REASON = 200
-"""Characters of a library's own words in a `RouteFault`."""
+"""The most characters of a library's error message in a `RouteFault`."""
 
 
 class RouteFault(Exception):
-    """Why a request did not leave this machine, or did not come through a proxy, and what to do.
+    """Raised when a request could not leave this machine or pass its proxy; says why, and what the user can do.
 
-    `what` and `advice` are clauses without a full stop. `proxy` is the address of the proxy, "" for none. `lasting`
-    says that the next try would fail in the same way.
+    `what` and `advice` are clauses without a full stop. `proxy` is the address of the proxy, or "" without one.
+    `lasting` is True if the next try would fail in the same way.
     """
 
     def __init__(self, what: str, advice: str, proxy: str = "", *, lasting: bool = True) -> None:
@@ -50,7 +50,7 @@ class RouteFault(Exception):
 
 
 def route_fault(error: BaseException | None) -> RouteFault | None:
-    """Return the `RouteFault` that an error came from, or None."""
+    """Return the `RouteFault` that caused an error, or None."""
     while error is not None and not isinstance(error, RouteFault):
         if isinstance(error, BaseExceptionGroup):
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
@@ -61,7 +61,7 @@ def route_fault(error: BaseException | None) -> RouteFault | None:
 
 @dataclass(frozen=True, slots=True)
 class ProxyRoute:
-    """The proxy for an address, and the variable that names it. `url` may hold a password."""
+    """The proxy for requests to `host`, and the environment variable that names it. `url` can contain a password."""
 
     url: str
     variable: str
@@ -72,39 +72,40 @@ class ProxyRoute:
         return f"{scheme}://{place.rpartition('@')[2].partition('/')[0]}"
 
     def fault(self, error: Exception | str) -> RouteFault:
-        """Return the fault for an error of a request through this proxy, or for its answer."""
+        """Return the `RouteFault` for an error of a request through this proxy, or for the proxy's own response."""
         reason = one_line(str(error) or type(error).__name__, _REASON).rstrip(".")
         if reason.startswith(str(HTTPStatus.PROXY_AUTHENTICATION_REQUIRED.value)):
             what = f"the proxy {self} asks for a user name and a password that it knows (407)"
             return RouteFault(what, f"write them into {self.variable}, as in http://USER:PASSWORD@HOST:PORT", str(self))
-        refused = type(error).__name__ == "ProxyError"
-        what = f"the proxy {self} {'refused' if refused else 'failed'} ({reason})"
+        is_refusal = type(error).__name__ == "ProxyError"
+        what = f"the proxy {self} {'refused' if is_refusal else 'failed'} ({reason})"
         advice = f"check {self.variable}, or add {self.host} to NO_PROXY if it is reached without a proxy"
-        return RouteFault(what, advice, str(self), lasting=refused and reason.startswith("4"))
+        return RouteFault(what, advice, str(self), lasting=is_refusal and reason.startswith("4"))
 
 
 def proxy_for(url: str) -> ProxyRoute | None:
-    """Return the proxy for an address, as the environment or the system names it; none for one of this machine."""
-    with suppress(ValueError):  # no address
+    """Return the proxy for an address from the environment or the system settings; None for this machine itself."""
+    with suppress(ValueError):  # not a valid address
         if is_loopback(url):
             return None
         parts, proxies = urlsplit(url), urllib.request.getproxies()
         host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
-        # The settings of Windows and macOS count without variables, and leave out hosts of their own.
+        # If no variable is set, the proxy settings of Windows and macOS apply, with their own list of excepted hosts.
         has_settings = sys.platform in ("win32", "darwin") and not urllib.request.getproxies_environment()
         if _is_direct(host, port, proxies.get("no", "")) or (proxies and has_settings and _is_excepted(host)):
             return None
         for scheme in (parts.scheme, "all"):
-            if given := proxies.get(scheme):
-                address = re.sub("^socks:", "socks5:", given if "://" in given else f"http://{given}")  # as GNOME does
+            if value := proxies.get(scheme):
+                # GNOME writes "socks:" for a SOCKS 5 proxy.
+                address = re.sub("^socks:", "socks5:", value if "://" in value else f"http://{value}")
                 lower = f"{scheme}_proxy"
                 return ProxyRoute(address, lower if os.environ.get(lower) else lower.upper(), host)
     return None
 
 
-@lru_cache(maxsize=256)  # Windows may ask a name server
+@lru_cache(maxsize=256)  # on Windows the lookup can query a name server
 def _is_excepted(host: str) -> bool:
-    """Return whether the proxy settings of this system leave a host out."""
+    """Return whether the system's proxy settings exclude a host."""
     return bool(urllib.request.proxy_bypass(host))
 
 
@@ -112,7 +113,7 @@ def _is_direct(host: str, port: int, no_proxy: str) -> bool:
     """Return whether `NO_PROXY` lists a host: by its name, a domain, an address, a network, or "*" for all."""
     for entry in re.split(r"[,\s]+", no_proxy.lower()):
         name = entry.partition("://")[2] or entry
-        with suppress(ValueError):  # no address, no network
+        with suppress(ValueError):  # the host is not an IP address, or the entry is not a network
             if ip_address(host) in ip_network(name.strip("[]"), strict=False):
                 return True
         if with_port := re.fullmatch(r"([^:]+):(\d+)", name):
@@ -126,7 +127,7 @@ def _is_direct(host: str, port: int, no_proxy: str) -> bool:
 def async_client(
     kind: "type[httpx2.AsyncClient] | None" = None, *, limits: "httpx2.Limits | None" = None, **options: Any
 ) -> "httpx2.AsyncClient":
-    """Return a new HTTP client whose requests take their proxies; `options` are those of httpx2."""
+    """Return a new HTTP client that chooses a proxy for each request; `options` are those of httpx2."""
     import httpx2
 
     return (kind or httpx2.AsyncClient)(transport=_router({"limits": limits} if limits else {}), **options)
@@ -143,7 +144,7 @@ def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
     import httpx2
 
     class Router(httpx2.AsyncBaseTransport):
-        """Sends each request through its proxy, or straight; the connections are opened when they are first needed."""
+        """Sends each request through its proxy, or directly. Each transport is made when it is first needed."""
 
         def __init__(self) -> None:
             self._ways: dict[tuple[str, ProxyRoute | None], httpx2.AsyncBaseTransport] = {}
@@ -154,7 +155,7 @@ def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
             key = (request.url.scheme, proxy)
             if key not in self._ways:
                 try:
-                    # In a thread, because the certificates are loaded.
+                    # Loading the certificates takes time, so the transport is made in a thread.
                     way = await asyncio.to_thread(_opened, httpx2.AsyncHTTPTransport, url, proxy, options)
                 except RouteFault as fault:
                     raise httpx2.ConnectError(str(fault)) from fault
@@ -187,7 +188,7 @@ def _opened(transport: type[T], url: str, proxy: ProxyRoute | None, options: dic
     """Return a transport for an address through a proxy. Raises RouteFault."""
     import httpx2
 
-    # An address without TLS needs no certificates, so that a wrong setting of them does no harm.
+    # An address without TLS needs no certificates, so a wrong certificate setting must not break it.
     verify = tls_context() if urlsplit(url).scheme == "https" else False
     make = cast("Any", transport)
     if proxy is None:
@@ -204,12 +205,12 @@ def _opened(transport: type[T], url: str, proxy: ProxyRoute | None, options: dic
 
 
 def tls_context() -> ssl.SSLContext:
-    """Return the TLS context of all clients: loading the certificates takes 30 ms. Raises RouteFault."""
+    """Return the TLS context that all clients share; loading the certificates takes 30 ms. Raises RouteFault."""
     return _tls_context(network())
 
 
 def network() -> tuple[str | None, ...]:
-    """Return the values of the variables of `NETWORK`."""
+    """Return the values of the environment variables in `NETWORK`."""
     return tuple(os.environ.get(name) or os.environ.get(name.lower()) for name in NETWORK)
 
 

@@ -1,4 +1,4 @@
-"""What servers say of their limits: the headers with the rates that they allow, read as untrusted input."""
+"""Reads the rate limits in the headers of responses, which are untrusted input."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -28,31 +28,32 @@ HEADERS: Mapping[str, Callable[[Usage], int]] = {
     "anthropic-ratelimit-input-tokens-{}": _new_tokens,
     "anthropic-ratelimit-output-tokens-{}": lambda usage: usage.output_tokens,
 }
-"""The headers with a limit, each with what counts against it. In the place of {} stands limit or remaining.
+"""The headers with a rate limit, each with a function that returns what a request counts against the limit.
 
-The time of a reset is not read: for some servers it is when all is renewed, for others when the next may come.
+In a header, {} is replaced by "limit" or "remaining". The time of a reset is not read: some servers give the time when
+the whole limit is renewed, others the time when the next request is allowed.
 
-https://developers.openai.com/api/docs/guides/rate-limits (many compatible servers send the same) and
+https://developers.openai.com/api/docs/guides/rate-limits (many compatible servers send these headers too) and
 https://platform.claude.com/docs/en/api/rate-limits, where tokens that are read from the cache do not count.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """A limit a minute, and what remains of it, None if that is not said."""
+    """A limit per minute, and how much of it remains, or None if the server does not say."""
 
     limit: float
     remaining: float | None = None
 
 
 def read_limits(headers: Mapping[str, str]) -> dict[str, RateLimit]:
-    """Return the limits that a response names, by the names of their headers; one that cannot be read is left out."""
-    found: dict[str, RateLimit] = {}
+    """Return the limits in the headers of a response, by the keys of `HEADERS`; unreadable limits are left out."""
+    limits: dict[str, RateLimit] = {}
     for name in HEADERS:
         limit = _count(headers.get(name.format("limit"), ""))
         if limit:
-            found[name] = RateLimit(limit, _count(headers.get(name.format("remaining"), "")))
-    return found
+            limits[name] = RateLimit(limit, _count(headers.get(name.format("remaining"), "")))
+    return limits
 
 
 def _count(text: str) -> float | None:
@@ -60,10 +61,10 @@ def _count(text: str) -> float | None:
 
 
 hear: ContextVar[Callable[[int, Mapping[str, str]], None] | None] = ContextVar("hear_limits", default=None)
-"""Takes the status and the headers of the responses to the request that this task sends, if anything does."""
+"""The function that gets the status and the headers of each response to this task's request; None for no function."""
 
 
 async def note_limits(response: "httpx2.Response") -> None:
-    """Pass on what a response says of limits; a hook of an HTTP client."""
+    """Pass the status and headers of a response to `hear`. This is an event hook of the HTTP clients."""
     if (listener := hear.get()) is not None:
         listener(response.status_code, response.headers)

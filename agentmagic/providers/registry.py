@@ -1,4 +1,4 @@
-"""All providers, one row each; the model that a name means, the facts about it, and the cost of its tokens."""
+"""The table of all providers. Finds the model for a name, the facts about the model, and the cost of its tokens."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -42,7 +42,7 @@ __all__ = [
 ENTRY_POINTS = "agentmagic.providers"
 """The entry point group for providers of other packages: each names a function `make(model) -> Model`."""
 
-# Our providers, one row each, in the order in which a default model is chosen.
+# The providers of this package, in the order in which a default model is chosen.
 _OURS: tuple[Provider, ...] = (
     *openai.PROVIDERS,
     *gemini.PROVIDERS,
@@ -53,7 +53,7 @@ _OURS: tuple[Provider, ...] = (
     *scripted.PROVIDERS,
 )
 _IN_PROCESS = frozenset(row.make.partition(":")[0] for row in (*local.PROVIDERS, *scripted.PROVIDERS))
-"""The modules of models that run in this process."""
+"""The modules whose models run in this process."""
 _NAMES = frozenset(row.name for row in _OURS)
 _FAMILIES = (*(family for row in _OURS for family in row.families), *catalog.OPEN_FAMILIES)
 secrets.register_names(key for row in _OURS for key in row.keys)
@@ -61,7 +61,7 @@ secrets.register_names(key for row in _OURS for key in row.keys)
 
 @cache
 def providers() -> Mapping[str, Provider]:
-    """Return all providers by name: ours, then those of other packages, which cannot replace ours."""
+    """Return all providers by name. A provider of another package cannot replace a provider of this package."""
     others = {
         point.name: Provider(name=point.name, make=point.value, about=f"from {point.module}")
         for point in entry_points(group=ENTRY_POINTS)
@@ -78,10 +78,10 @@ def resolve(name: str) -> Model:
     row = providers().get(provider)
     if row is None or not colon:
         raise UnknownModel(_no_such(name))
-    # Imported only now: a provider's modules are needed by those sessions only that use it.
+    # Imported only now, because most sessions use one provider only.
     module, _, function = row.make.partition(":")
     try:
-        if row.package and find_spec(row.package) is None:  # found without importing it, which takes a second
+        if row.package and find_spec(row.package) is None:  # `find_spec` does not import it: that takes a second
             raise MissingExtra(f"The provider {provider}:", row.extra)
         make = cast("Callable[[str], Model]", getattr(import_module(module), function))
     except ModuleNotFoundError as error:
@@ -91,26 +91,26 @@ def resolve(name: str) -> Model:
 
 def _no_such(name: str) -> str:
     provider = name.partition(":")[0]
-    known = providers()
-    if name in known:
-        return f"{name!r} names a provider but no model. Write {name}:{known[name].default or 'MODEL'}."
-    hint = did_you_mean(provider, [one for one in known if one != provider], form="{}:")
-    if maker := next((row.name for row in known.values() for one in row.families if one.names.match(name)), None):
+    by_name = providers()
+    if name in by_name:
+        return f"{name!r} names a provider but no model. Write {name}:{by_name[name].default or 'MODEL'}."
+    hint = did_you_mean(provider, [one for one in by_name if one != provider], form="{}:")
+    if maker := next((row.name for row in by_name.values() for one in row.families if one.names.match(name)), None):
         hint = f" Did you mean {maker}:{name}?"
     elif name in outside.NAMES:
         hint = f" Did you mean {outside.PREFIX}{name}?"
-    return f"No provider answers to {name!r}.{hint} Write provider:model with one of {', '.join(known)}."
+    return f"No provider answers to {name!r}.{hint} Write provider:model with one of {', '.join(by_name)}."
 
 
 def default_model() -> str | None:
-    """Return the model to use if none is chosen, or None: that of the first provider whose key is set.
+    """Return the model to use if the user chose none: the default of the first provider whose key is set, or None.
 
-    The models that a class writes out come first, in its order, if their provider needs no key or has one. A model
-    that the class does not allow comes last; for its key the keyring is not asked.
+    The models that the classroom settings list by full name come first, in their order, if the provider needs no key or
+    has one. A model that these settings do not allow comes last; its key is not looked up in the keyring.
     """
     usual = [(f"{row.name}:{row.default}", row) for row in providers().values() if row.keys]
-    allowed = [(name, row) for name, row in usual if class_settings().allows_model(name)]
-    for name, row in (*_written(), *allowed):
+    allowed_models = [(name, row) for name, row in usual if class_settings().allows_model(name)]
+    for name, row in (*_written(), *allowed_models):
         if not row.keys or settings.find_key(row.keys):
             return name
     return next((name for name, row in usual if settings.find_key(row.keys, keyring=False)), None)
@@ -120,19 +120,20 @@ def choose_default() -> str:
     """Return the default model. Raises AuthenticationMissing, with the keys to set, if no provider's key is set."""
     if (name := default_model()) is not None:
         return name
-    keyed = [row.keys for row in providers().values() if row.keys]
+    variables = [row.keys for row in providers().values() if row.keys]
     message = (
-        f"No model is chosen and no key is set. Set {' or '.join(dict.fromkeys(keys[0] for keys in keyed))} in the "
+        f"No model is chosen and no key is set. Set {' or '.join(dict.fromkeys(keys[0] for keys in variables))} in the "
         "environment or a .env file. Or use the small model of this machine, which needs no key: %agent models local: "
         '(Agent("local:") in code).'
     )
-    raise AuthenticationMissing(message, tuple(dict.fromkeys(key for keys in keyed for key in keys)))
+    raise AuthenticationMissing(message, tuple(dict.fromkeys(key for keys in variables for key in keys)))
 
 
 def answerer(name: str, first: str) -> str:
-    """Return a sentence about the model of a name, "" if none is chosen: whether it answers, and where its key is from.
+    """Return a sentence about a model: whether it can answer, and where its key comes from.
 
-    `first` is what the user sends first, where the ways to a model are offered. The keyring is asked last.
+    `name` is "" if the user chose no model. `first` is the word for the user's first input, such as "message": if no
+    key is set, that input shows the ways to get a model. The keyring is read last.
     """
     name = name or default_model() or ""
     if not name:
@@ -141,29 +142,32 @@ def answerer(name: str, first: str) -> str:
     name += row.default if row and name.endswith(":") else ""
     if row is None or not row.keys:
         return f"{name} answers."
-    if found := settings.key_place(row.keys):
-        return f"{name} answers; its key is from {found[1]}."
+    if source := settings.key_place(row.keys):
+        return f"{name} answers; its key is from {source[1]}."
     return f"{name} has no key yet: the first {first} asks for {row.keys[0]}."
 
 
 def usable_models() -> list[str]:
-    """Return the models to choose from: of each provider that is installed and whose key, if it needs one, is set.
+    """Return the names of the models that the user can choose now.
 
-    These are the models that a class writes out, the default models, and those of a server that has its own, which is
-    asked; only what a class allows.
+    These are the models that the classroom settings list by full name, the default models, and the models on a local
+    server such as Ollama. The provider's package must be installed, and its key set if it needs one. Models that the
+    classroom settings do not allow are left out.
     """
     rows, allows = providers().values(), class_settings().allows_model
     usual = [(f"{row.name}:{row.default}", row) for row in rows if row.default and allows(f"{row.name}:{row.default}")]
-    named = [name for name, row in (*_written(), *usual) if _is_usable(row)]
-    installed = [f"{row.name}:{name}" for row in rows if row.installed and _is_usable(row) for name in row.installed()]
-    return list(dict.fromkeys(named + list(filter(allows, installed))))
+    names = [name for name, row in (*_written(), *usual) if _is_usable(row)]
+    installed_names = [
+        f"{row.name}:{name}" for row in rows if row.installed and _is_usable(row) for name in row.installed()
+    ]
+    return list(dict.fromkeys(names + list(filter(allows, installed_names))))
 
 
 def _written() -> list[tuple[str, Provider]]:
-    """Return the models that a class allows by their whole names, in its order, each with its provider."""
+    """Return the models that the classroom settings list by full name (without "*"), each with its provider."""
     bounds, rows = class_settings(), providers()
-    named = (name for name in bounds.models or () if "*" not in name and bounds.allows_model(name))
-    return [(name, row) for name in named if (row := rows.get(name.partition(":")[0])) is not None]
+    names = (name for name in bounds.models or () if "*" not in name and bounds.allows_model(name))
+    return [(name, row) for name in names if (row := rows.get(name.partition(":")[0])) is not None]
 
 
 def preload() -> None:
@@ -174,20 +178,20 @@ def preload() -> None:
 def _import_sdks() -> None:
     for row in _OURS:
         if row.package and row.keys and settings.find_key(row.keys, keyring=False):
-            with suppress(ImportError):  # not installed: the first turn says so
+            with suppress(ImportError):  # not installed: the first turn reports it
                 import_module(row.package)
 
 
 def _is_usable(row: Provider) -> bool:
     try:
-        installed = not row.package or find_spec(row.package) is not None
-    except ModuleNotFoundError:  # raised for the parent of a package such as google.genai
+        is_installed = not row.package or find_spec(row.package) is not None
+    except ModuleNotFoundError:  # `find_spec("google.genai")` raises it if "google" is missing
         return False
-    return installed and (not row.keys or settings.find_key(row.keys) is not None)
+    return is_installed and (not row.keys or settings.find_key(row.keys) is not None)
 
 
 def is_made_by_provider(model: Model) -> bool:
-    """Return whether a model is an object of the provider that its name says, and not of another class."""
+    """Return whether a model object comes from the provider that its name claims, and not from another package."""
     row, module = providers().get(model.name.partition(":")[0]), type(model).__module__
     home = row.make.partition(":")[0] if row is not None else ""
     if home.startswith("agentmagic."):
@@ -196,14 +200,14 @@ def is_made_by_provider(model: Model) -> bool:
 
 
 def address_of(model: Model) -> str | None:
-    """Return the address that a model was made for, or None if it has none."""
+    """Return the address that a model sends its requests to, or None if it has no address."""
     return model.base_url if isinstance(model, Hosted) else None
 
 
 def check_address(model: Model) -> None:
-    """Raise UsageError for a model that is asked at an address that a class or an administrator does not allow.
+    """Raise UsageError if the classroom settings or an administrator do not allow the address of a model.
 
-    A model that runs in this process has no address.
+    A model that runs in this process has no address, so it is always allowed.
     """
     if type(model).__module__ not in _IN_PROCESS:
         where: str | None = getattr(model, "reached_at", None) or address_of(model)
@@ -211,32 +215,32 @@ def check_address(model: Model) -> None:
 
 
 def info(name: str, base_url: str | None = None) -> ModelInfo:
-    """Return the facts about a model, with safe guesses for unknown ones; cheap from the second call on.
+    """Return the facts about a model, with safe guesses for unknown facts. Fast after the first call.
 
-    `base_url` is the server that the model was made for, if that is not the one that the environment names.
+    `base_url` is the model's server, if it differs from the server that the environment names.
     """
     provider, _, model = name.partition(":")
-    row, listing, registered = providers().get(provider), _listing(name, base_url), catalog.registered(name)
+    row, listing, facts = providers().get(provider), _listing(name, base_url), catalog.registered(name)
     family = (row and row.all_models) or _family(model)
-    takes: frozenset[Kind] = frozenset(kind for kind in KINDS if registered.takes.get(kind, kind in family.takes))
+    takes: frozenset[Kind] = frozenset(kind for kind in KINDS if facts.takes.get(kind, kind in family.takes))
     free = row is not None and row.prices == FREE
-    known = free or bool(registered.prices or (listing and listing.price))
-    window = registered.window or catalog.window(model, family, listing)
-    return ModelInfo(name, window, takes, known, min(family.output, window or family.output))
+    has_price = free or bool(facts.prices or (listing and listing.price))
+    window = facts.window or catalog.window(model, family, listing)
+    return ModelInfo(name, window, takes, has_price, min(family.output, window or family.output))
 
 
 def _family(model: str) -> Family:
-    """Return the family of a model, by its name without the provider: any server may run it."""
+    """Return the family of a model by its name without the provider, because any server can run a model."""
     name = catalog.plain(model)
     return next((family for family in _FAMILIES if family.names.match(name)), catalog.UNKNOWN)
 
 
 def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
-    """Return the usage with the cost of a model's tokens and searches, None if unknown; `base_url` is as in `info`.
+    """Return the usage with the cost of its tokens and searches; the cost is None if a price is unknown.
 
-    An administrator's price counts first, then a registered one, then the price table; the last two change places if
-    a class or an administrator bounds costs. The table knows a seller by its address: on a server that is not in it no
-    model has a price.
+    `base_url` is as in `info`. An administrator's price counts first, then a registered price, then the price table; if
+    the classroom settings or an administrator limit costs, the table counts before a registered price. The table
+    identifies a seller by its address, so models on a server that is not in the table have no price.
     """
     row, price, bounds = providers().get(name.partition(":")[0]), catalog.registered(name).price, class_settings()
     if price is None and row is not None and row.prices == FREE:
@@ -249,7 +253,7 @@ def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
 
 
 def search_fees(name: str, usage: Usage, base_url: str | None = None) -> float | None:
-    """Return what the searches of a request cost, None if there were some and their price is unknown."""
+    """Return the cost of a request's searches in US dollars, or None if their price is unknown; 0 without searches."""
     if not usage.searches:
         return 0.0
     fee = listing.search_fee if (listing := _listing(name, base_url)) else None
@@ -257,19 +261,19 @@ def search_fees(name: str, usage: Usage, base_url: str | None = None) -> float |
 
 
 def is_free(name: str) -> bool:
-    """Return whether a model costs nothing: it runs on this machine."""
+    """Return whether the tokens of a model cost nothing, as for a model that runs on this machine."""
     row = providers().get(name.partition(":")[0])
     return row is not None and row.prices == FREE
 
 
 def counted(model: Model, usage: Usage) -> Usage:
-    """Return the usage of one request of a model, with its cost."""
+    """Return the usage of one request with its cost, which the model itself computes if it is `Metered`."""
     usage = replace(usage, requests=1)
     return model.metered(usage) if isinstance(model, Metered) else priced(model.name, usage, address_of(model))
 
 
 def _listing(name: str, base_url: str | None) -> Listing | None:
-    """Return how to find a model in the price table; None if its provider is not in it."""
+    """Return how to find a model in the price table, or None if its provider is not in the table."""
     provider, _, model = name.partition(":")
     row = providers().get(provider)
     if row is None or not row.prices:

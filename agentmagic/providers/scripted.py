@@ -68,7 +68,7 @@ class ScriptedSearch(TypedDict):
 
 
 class ScriptedCitation(TypedDict):
-    """What a span of the text rests on; `of` are the words of the span."""
+    """A citation of a page in the text; `of` is the part of the text that the citation supports."""
 
     of: str
     url: str
@@ -77,9 +77,9 @@ class ScriptedCitation(TypedDict):
 
 
 class ScriptedStep(TypedDict):
-    """One response in a script; `pace` is how many seconds pass before each piece.
+    """One response in a script; `pace` is the time in seconds before each event.
 
-    `cut` plays a response that stopped at its limit of length.
+    `cut` simulates a response that stopped at its length limit.
     """
 
     text: NotRequired[str]
@@ -95,9 +95,10 @@ Step = str | ScriptedStep | Exception
 
 
 class ScriptedModel:
-    """Plays its steps, one for each request: a string answers, a dict can call tools, an exception is raised.
+    """A model that plays the steps of a script, one for each request.
 
-    All requests are kept in `requests`. Words are counted as tokens. A request after the last step raises BadRequest.
+    A step that is a string is the answer; a dict can call tools; an exception is raised. All requests are kept in
+    `requests`. Each word counts as one token. A request after the last step raises BadRequest.
     """
 
     def __init__(self, steps: Sequence[Step], name: str = "script") -> None:
@@ -107,7 +108,7 @@ class ScriptedModel:
         self._calls = 0
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
-        """Return all names: a script is the same with any settings."""
+        """Return the names of all settings: a script is the same with any settings."""
         return settings.given
 
     def hosts(self, _tool: HostedTool) -> bool:
@@ -115,7 +116,7 @@ class ScriptedModel:
         return True
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Play the next step."""
+        """Record the request, and yield the events of the next step."""
         self.requests.append(request)
         step = self._next()
         if isinstance(step, Exception):
@@ -152,14 +153,14 @@ class ScriptedModel:
                 index += 1
         for call in step.get("calls", []):
             self._calls += 1
-            written = call["arguments"] if isinstance(call["arguments"], str) else json.dumps(call["arguments"])
-            part = ToolCall(f"call_{self._calls}", call["name"], read_arguments(written))
-            yield from _part(index, "tool_call", call["name"], [written], part)
+            arguments = call["arguments"] if isinstance(call["arguments"], str) else json.dumps(call["arguments"])
+            part = ToolCall(f"call_{self._calls}", call["name"], read_arguments(arguments))
+            yield from _part(index, "tool_call", call["name"], [arguments], part)
             index += 1
 
 
 def make(model: str) -> ScriptedModel:
-    """Return the model of a script file, a JSON list of steps. Raises ConfigError for any other file."""
+    """Return a model that plays a script file, which is a JSON list of steps. Raises ConfigError for any other file."""
     path = Path(model)
     try:
         steps = clean(json.loads(path.read_text(encoding="utf-8")))
@@ -172,7 +173,7 @@ def make(model: str) -> ScriptedModel:
 
 
 def _is_step(step: object) -> bool:
-    """Return whether a step of a file is a string, or an object whose calls have names and arguments."""
+    """Return whether a step of a script file is valid: a string, or an object whose calls have names and arguments."""
     if not isinstance(step, dict):
         return isinstance(step, str)
     calls = cast("dict[str, object]", step).get("calls", [])
@@ -201,20 +202,22 @@ def _search(call_id: str, search: ScriptedSearch) -> tuple[HostedCall, HostedRes
 
 
 def _citations(text: str, step: ScriptedStep) -> tuple[Citation, ...]:
-    found: list[Citation] = []
+    citations: list[Citation] = []
     for one in step.get("citations", []):
         if (start := text.find(one["of"])) >= 0:
             end = start + len(one["of"])
-            found.append(Citation(start, end, one["url"], one.get("title", ""), one.get("quote", "")))
-    return tuple(sorted(found, key=lambda citation: citation.end))
+            citations.append(Citation(start, end, one["url"], one.get("title", ""), one.get("quote", "")))
+    return tuple(sorted(citations, key=lambda citation: citation.end))
 
 
 def _usage(request: Request, step: ScriptedStep) -> Usage:
-    heard = [request.instructions, *(_words(part) for message in request.messages for part in message.parts)]
-    thought = step.get("reasoning", "")
-    said = [step.get("text", ""), thought, json.dumps(step.get("calls", []))]
+    inputs = [request.instructions, *(_words(part) for message in request.messages for part in message.parts)]
+    reasoning = step.get("reasoning", "")
+    outputs = [step.get("text", ""), reasoning, json.dumps(step.get("calls", []))]
     searches = len(step.get("searches", []))
-    return Usage(_count(heard), 0, _count(said), _count([thought]), searches=searches)  # reasoning is output too
+    return Usage(
+        _count(inputs), 0, _count(outputs), _count([reasoning]), searches=searches
+    )  # the reasoning is part of the output too
 
 
 def _words(part: Part) -> str:

@@ -1,7 +1,7 @@
 """Reads streamed responses: their lines, and the data of server-sent events.
 
-What one read of the network brings is yielded as one list. A task is resumed for each read then, and not for each of
-the thousands of pieces of an answer.
+All lines or events of one network read are yielded as one list. The consuming task is then resumed once for each read,
+and not for each of the thousands of pieces of an answer.
 """
 
 import asyncio
@@ -15,42 +15,42 @@ if TYPE_CHECKING:
     import httpx2
 
 AFTER_END = 0.1
-"""Seconds that are left for the rest of a response behind its last event."""
+"""Seconds to wait for the end of a response after its last event."""
 
 DONE = b"[DONE]"
-"""The data with which servers end a stream, after OpenAI's; it comes out of `read_events` as this very object."""
+"""The data with which many servers end a stream, as OpenAI does. `read_events` yields this very object for it."""
 
 _ENDS = (DONE, b" [DONE]")
 _OBJECT = (b" {", b"{")
-"""The begin of data that is an object."""
+"""The beginnings of data that is a JSON object."""
 
 _MARKED = b"\xef\xbb\xbfdata:"
-"""The begin of the first line behind a byte order mark."""
+"""The beginning of a first line of data that has a byte order mark before it."""
 
 _NOTHING = re.compile(rb"\s*(?::.*|ping|keep-?alive|heartbeat)?\s*", re.IGNORECASE | re.DOTALL)
-"""Data without content, with which a server keeps a connection open: empty, a comment, or a word for it."""
+"""Data without content that only keeps a connection open: empty data, a comment, or a word such as "ping"."""
 
 _KEEPS_ALIVE = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
 _NAMES = _KEEPS_ALIVE | {b"error"}
-"""The names of events whose data is not read, and those that change how it is read, in small letters."""
+"""`_KEEPS_ALIVE`: names of events whose data is ignored. `_NAMES`: all names that matter to the reader. Lower case."""
 
 SETTLE = 2.0
-"""Seconds that figures may take to come behind a complete answer."""
+"""Seconds to wait for token counts after a complete answer."""
 
 read_json = json.JSONDecoder().decode  # json.loads looks for options and encodings at each call
 
 
 async def read_lines(response: "httpx2.Response") -> AsyncGenerator[list[bytes]]:
-    """Yield the lines of a response, without their ends.
+    """Yield the lines of a response, without their line ends.
 
-    The splitter of the HTTP client also splits at characters within lines.
+    The HTTP client's own `aiter_lines` is not used, because it also splits at Unicode characters within lines.
     """
     rest = bytearray()
     async with aclosing(response.aiter_bytes()) as chunks:
         async for chunk in chunks:
             new = max(len(rest) - 1, 0)
             rest += chunk
-            end = max(rest.rfind(b"\n", new), rest.rfind(b"\r", new, -1)) + 1  # a last \r may be half of an end
+            end = max(rest.rfind(b"\n", new), rest.rfind(b"\r", new, -1)) + 1  # a last \r can be half of \r\n
             if end:
                 lines = bytes(rest[:end]).splitlines()
                 del rest[:end]
@@ -62,9 +62,10 @@ async def read_lines(response: "httpx2.Response") -> AsyncGenerator[list[bytes]]
 async def read_events(response: "httpx2.Response") -> AsyncGenerator[list[bytes]]:
     """Yield the data of server-sent events, which is JSON, up to `DONE`.
 
-    What keeps a connection open is left out. JSON that stands between the events is yielded at the end, as if it were
-    data: an error of Gemini, or the whole answer of a server that does not stream. So is an event without its last
-    line, if it is whole. An event of the name "error" becomes an object with "error", also if it is plain text.
+    Events that only keep the connection open are left out. JSON outside of events is yielded at the end, like the data
+    of an event: this is an error of Gemini, or the whole answer of a server that does not stream. A last event without
+    its closing empty line is yielded too, if its JSON is complete. The data of an event named "error" is yielded as an
+    object with the key "error", even if the data is plain text.
 
     https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
     """
@@ -87,18 +88,18 @@ async def read_objects(response: "httpx2.Response") -> AsyncGenerator[list[bytes
 
 
 class _EventCutter:
-    """Cuts lines into the data of server-sent events; `done` says that the data was `DONE`."""
+    """Groups lines into server-sent events and returns their data; `done` is True once the data was `DONE`."""
 
     def __init__(self) -> None:
         self.done = False
         self._data: list[bytes] = []
-        self._name = b""  # only if it changes how the data is read
-        self._usual = b""  # the line with a name that does not
-        self._plain: list[bytes] = []
+        self._name = b""  # the event's name, if it changes how the data is read
+        self._usual = b""  # the last event line whose name does not matter: it is skipped without parsing
+        self._plain: list[bytes] = []  # lines of JSON outside of events
 
     def feed(self, lines: list[bytes]) -> list[bytes]:
-        """Return the data of the events that these lines end."""
-        data, found = self._data, list[bytes]()
+        """Return the data of the events that are complete with these lines."""
+        data, events = self._data, list[bytes]()
         for line in lines:
             if line.startswith(b"data:"):
                 data.append(line[5:])
@@ -106,17 +107,17 @@ class _EventCutter:
                 if line != self._usual:
                     self._take(line)
             elif len(data) == 1 and not self._name and data[0].startswith(_OBJECT):  # nearly every event
-                found.append(data.pop())
+                events.append(data.pop())
             else:
-                found += self._end(b"\n".join(data))
+                events += self._end(b"\n".join(data))
                 data.clear()
                 self._name = b""
                 if self.done:
                     break
-        return found
+        return events
 
     def close(self) -> list[bytes]:
-        """Return what is whole behind the last event: an event without its last line, and JSON that is no event."""
+        """Return the complete data after the last event: an event without its closing line, and JSON outside events."""
         last = b"\n".join(self._data).strip()
         is_whole = last == DONE or (last.startswith(b"{") and _read(last) is not None)
         return [*(self._end(last) if is_whole else ()), *_plain(self._plain)]
@@ -131,23 +132,23 @@ class _EventCutter:
             self._plain.append(line)
 
     def _end(self, text: bytes) -> list[bytes]:
-        """Return the data of an event in a list, which is empty if the event has no content."""
+        """Return a list with the data of an event, or an empty list if the event has no content."""
         if self._name in _KEEPS_ALIVE or _NOTHING.fullmatch(text):
             return []
         if text.startswith(_ENDS):
             self.done = True
             return [DONE]
         if self._name == b"error":
-            said = _read(text)
-            error = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+            value = _read(text)
+            error = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
             if "error" not in error and error.get("type") != "error":
-                words = said if isinstance(said, str) else text.decode(errors="replace").strip()
-                return [json.dumps({"type": "error", "error": error or {"message": words}}).encode()]
+                message = value if isinstance(value, str) else text.decode(errors="replace").strip()
+                return [json.dumps({"type": "error", "error": error or {"message": message}}).encode()]
         return [text]
 
 
 def _plain(lines: list[bytes]) -> Iterator[bytes]:
-    """Yield the JSON of lines that are no events: one value, the values of one list, or one value in each line."""
+    """Yield the JSON of lines outside of events: one value, the values of one list, or one value in each line."""
     whole = b"\n".join(lines)
     match _read(whole):
         case None if lines and _read(lines[0]) is not None:
@@ -161,15 +162,15 @@ def _plain(lines: list[bytes]) -> Iterator[bytes]:
 
 
 def _read(text: bytes) -> Any:
-    """Return JSON, None for null and for what is no JSON."""
+    """Return the parsed JSON, or None for null and for text that is not JSON."""
     with suppress(ValueError, RecursionError):
         return read_json(text.decode())
     return None
 
 
 async def _finish(reads: AsyncGenerator[object]) -> None:
-    """Read a response to its end, if it comes at once: its connection can be used again then."""
-    with suppress(Exception):  # the answer is complete
+    """Read a response to its end, if the end comes within `AFTER_END`, so that the connection can be used again."""
+    with suppress(Exception):  # the answer is complete, so a failure does not matter
         async with asyncio.timeout(AFTER_END):
             async for _ in reads:
                 pass

@@ -1,7 +1,7 @@
-"""Reads what a model wrote as text: its thinking and its calls between tags, and the words beside them.
+"""Separates the text of a model's answer into visible text, thinking and tool calls, which stand between tags.
 
-A server passes thinking on as text if it does not know the tags of the model. If the template of the model has opened
-the thinking, only the closing tag is in the text. Tags in Markdown's code are text, since a model may write about them.
+A server passes thinking on as text if it does not know the model's tags. If the model's prompt template has opened the
+thinking, only the closing tag is in the text. Tags inside Markdown code stay text, since a model can write about them.
 """
 
 import re
@@ -19,10 +19,10 @@ CLOSING = {
 """The tags that open a thought, each with the tag that closes it."""
 
 OPEN_CALL, CLOSE_CALL = "<tool_call>", "</tool_call>"
-"""How many open models write a call; some servers pass it on as text now and then."""
+"""The tags with which many open models mark a tool call. Some servers sometimes pass the call on as text."""
 
 LONGEST_SPAN = 2_000
-"""Characters of text that wait, behind a tag, for the end of the code span that the tag may stand in."""
+"""The most characters after a tag that are held back until it is clear whether the tag is inside a code span."""
 
 _CLOSES = frozenset(CLOSING.values())
 _TAGS = (*CLOSING, *CLOSING.values())
@@ -41,10 +41,11 @@ Kind = Literal["text", "reasoning", "end", "thought", "call"]
 
 
 class Piece(NamedTuple):
-    """A piece of what was read.
+    """A piece of the answer.
 
-    "end" is that of a thought. The text of a "thought" is all of the open part, which was thinking, and has ended. That
-    of a "call" stood between the tags of the call.
+    "text" and "reasoning" are new pieces of visible text and of thinking. "end" is the end of the thinking. "thought"
+    says that the whole open part was thinking and has ended; `text` is its full text. "call" is a tool call; `text` is
+    the text between the tags of the call.
     """
 
     kind: Kind
@@ -54,29 +55,30 @@ class Piece(NamedTuple):
 class TextReader:
     """Reads the text of one answer, piece by piece.
 
-    A thought that is not closed reaches to the end. A lone closing tag makes thinking of the open part before it, once
-    an answer. `is_call` says whether a text between the tags of a call is one; without it none is looked for. Calls are
-    told at the end, since the part that they stand in may prove to be thinking.
+    A thought without a closing tag lasts until the end of the answer. A closing tag without an opening tag turns the
+    open part before it into thinking, once per answer. `is_call` decides whether the text between the tags of a call is
+    a call; without it, the text is not searched for calls. Calls are returned at the end, since the part that contains
+    them can turn out to be thinking.
     """
 
     def __init__(self, is_call: Callable[[str], bool] | None = None) -> None:
         self._is_call = is_call
         self._tag, self._tags = (_TAG_OR_CALL, _TAGS_AND_CALL) if is_call else (_TAG, _TAGS)
-        self._held = ""  # it is not yet clear what this is
-        self._blank = ""  # before the first word of a part
+        self._held = ""  # text that is held back until its kind is clear
+        self._blank = ""  # blanks before the first word of a part
         self._closing = ""  # the tag that ends the open thought
         self._code = _Code()
-        self._said: list[str] = []  # in the open part, calls included
-        self._thought: list[str] = []  # in the open thought
-        self._skipped: str | None = None  # the open thought up to the first closing tag that stands in code
+        self._said: list[str] = []  # the text of the open part, calls included
+        self._thought: list[str] = []  # the text of the open thought
+        self._skipped: str | None = None  # the open thought up to the first closing tag inside code
         self._drafts: list[str] = []  # the calls in the open part
         self._calls: list[str] = []
         self._spoke = False
-        self._lone = True  # one may still come
+        self._lone = True  # whether a closing tag without an opening tag would still count
         self.found_thinking = False
 
     def feed(self, text: str) -> Sequence[Piece]:
-        """Return what is clear after this piece of the text."""
+        """Add a piece of the text, and return the pieces whose kind is now clear."""
         if self._said and not self._held and not self._closing and not _FIRST.search(text):  # nearly every piece
             self._code.add(text)
             self._said.append(text)
@@ -85,14 +87,14 @@ class TextReader:
         return tuple(self._read(last=False))
 
     def close(self) -> Sequence[Piece]:
-        """Return what is left at the end of the text."""
+        """Return the remaining pieces at the end of the text, and all calls."""
         pieces = tuple(self._read(last=True))
         self.end_part()
         calls, self._calls, self._closing = self._calls, [], ""
         return (*pieces, *(Piece("call", call) for call in calls))
 
     def end_part(self) -> None:
-        """Take in that the open part has ended, because the server sent another one: no later tag changes it."""
+        """End the open part, because the server began another one. Later tags no longer change the part."""
         self._calls += self._drafts
         self._begin_part()
 
@@ -107,12 +109,12 @@ class TextReader:
             more = yield from (self._think(last=last) if self._closing else self._speak(last=last))
 
     def _take(self, size: int) -> str:
-        """Return the beginning of what is held, which is held no longer."""
-        taken, self._held = self._held[:size], self._held[size:]
-        return taken
+        """Remove the first `size` characters from the text that is held back, and return them."""
+        text, self._held = self._held[:size], self._held[size:]
+        return text
 
     def _take_clear(self, tags: Iterable[str], *, last: bool) -> str:
-        """Return what is held, but for an end that may be the beginning of a tag."""
+        """Remove and return the text that is held back, except an end that can be the beginning of a tag."""
         clear = self._take(len(self._held) - (0 if last else _begun(self._held, tags)))
         self._code.add(clear)
         return clear
@@ -120,12 +122,12 @@ class TextReader:
     # -- words -----------------------------------------------------------------------------------------
 
     def _speak(self, *, last: bool) -> Generator[Piece, None, bool]:
-        """Read up to the first tag behind some words. Return whether more can be read."""
-        found = self._tag.search(self._held)
-        if found is None:
+        """Read visible text up to and including the next tag. Return whether more can be read."""
+        match = self._tag.search(self._held)
+        if match is None:
             yield from self._say(self._take_clear(self._tags, last=last))
             return False
-        before, tag = self._take(found.start()), found[0]
+        before, tag = self._take(match.start()), match[0]
         self._code.add(before)
         if tag == OPEN_CALL:
             return (yield from self._call(before, last=last))
@@ -146,7 +148,7 @@ class TextReader:
         return True
 
     def _say(self, text: str) -> Iterator[Piece]:
-        """Yield some words; blanks wait for a word, and the blanks between thinking and the first word are left out."""
+        """Yield visible text. Blanks wait for the next word; blanks between thinking and the first word are dropped."""
         text, self._blank = self._blank + text, ""
         if not self._said and not text.strip():
             self._blank = text
@@ -159,27 +161,27 @@ class TextReader:
             yield Piece("text", text)
 
     def _withdraw(self, before: str) -> Iterator[Piece]:
-        """Make thinking of the open part: a lone closing tag has come."""
+        """Turn the open part into thinking, because a closing tag without an opening tag has come."""
         if self._said:
             yield Piece("thought", "".join(self._said) + before)
         elif before.strip():
             yield from (Piece("reasoning", before.lstrip()), Piece("end", ""))
-        self._begin_part()  # with the calls that were drafted in it
+        self._begin_part()  # this also drops the calls in the part
         self._lone, self._spoke, self.found_thinking = False, False, True
 
     def _call(self, before: str, *, last: bool) -> Generator[Piece, None, bool]:
-        """Read a call, whose opening tag is held. Return whether more can be read."""
-        assert self._is_call is not None  # noqa: S101  (else the tag is not looked for)
+        """Read a call; `_held` begins with its opening tag. Return whether more can be read."""
+        assert self._is_call is not None  # noqa: S101  (without it, `_tag` does not match the tag of a call)
         end = self._held.find(CLOSE_CALL)
         body = self._held[len(OPEN_CALL) : end if end >= 0 else None]
         if end < 0 and not last and body.lstrip()[:1] in ("", "{"):
             yield from self._say(before)
             return False
-        if (end >= 0 or last) and self._is_call(body):  # a few models leave the end out
-            words = before.rstrip()
-            yield from self._say(words)
-            written = self._take(end + len(CLOSE_CALL) if end >= 0 else len(self._held))
-            self._said.append(self._blank + before[len(words) :] + written)
+        if (end >= 0 or last) and self._is_call(body):  # a few models omit the closing tag
+            visible = before.rstrip()
+            yield from self._say(visible)
+            call_text = self._take(end + len(CLOSE_CALL) if end >= 0 else len(self._held))
+            self._said.append(self._blank + before[len(visible) :] + call_text)
             self._blank = ""
             self._drafts.append(body)
         else:
@@ -197,7 +199,7 @@ class TextReader:
             yield from self._reason(self._take_clear((self._closing,), last=last))
             if not last or self._skipped is None:
                 return False
-            # No other tag closes the thought, so the first one did: it stood in no code.
+            # No other tag closes the thought, so the first closing tag did, although it seemed to stand in code.
             self._held = "".join(self._thought)[len(self._skipped) + len(self._closing) :]
             yield Piece("thought", self._skipped)
             self._end_thought()
@@ -231,27 +233,27 @@ class TextReader:
 
 
 class _Code:
-    """Knows whether the end of a Markdown text stands in a fence of code, or behind the beginning of a code span.
+    """Tracks whether the end of a growing Markdown text is inside a fenced code block or a code span.
 
-    In a text that begins like JSON, which may be the answer that was asked for, the strings count as code. A text is
-    read only when that is asked, and each character once.
+    If the text begins like JSON, which can be an answer in a requested form, its strings count as code. The text is
+    parsed only when `holds` is called, and each character only once.
     """
 
     def __init__(self) -> None:
         self._unread: list[str] = []
-        self._mark: re.Pattern[str] | None = None  # what is looked for; None before the first word
+        self._mark: re.Pattern[str] | None = None  # the pattern of the marks to find; None before the first word
         self._in_string = False
         self._line = ""  # the beginning of the last line
         self._fence = ""
         self._fenced_here = False  # the last line opened the fence
-        self._span = ""  # the backticks that may have opened a code span
+        self._span = ""  # the backticks that can have opened a code span
 
     def add(self, text: str) -> None:
         """Add a piece of the text."""
         self._unread.append(text)
 
     def holds(self, after: str, *, last: bool) -> bool | None:
-        """Return whether the text that follows begins in code; None if only what comes behind it can tell."""
+        """Return whether `after`, the text that follows, begins inside code; None if that needs more text."""
         self._read()
         if self._fence or self._in_string or not self._span:
             return bool(self._fence) or self._in_string
@@ -286,16 +288,18 @@ class _Code:
         self._line, self._fenced_here = "", False
 
     def _take(self, mark: re.Match[str], start: int) -> None:
-        """Take in a run of backticks or tildes of a line that began, or went on, at `start`."""
+        """Process a run of backticks or tildes; `start` is where its line begins, or continues, in the new text."""
         run = mark[0]
         indent = mark.start() - start + len(self._line)
         first = indent < _LONGEST_INDENT and _BEFORE_FENCE.fullmatch(self._line + mark.string[start : mark.start()])
         if self._fence and self._fenced_here:
-            if "`" in self._fence and "`" in run:  # it was a code span, and has ended
+            if "`" in self._fence and "`" in run:  # not a fence after all, but a code span that ends here
                 self._fence = ""
         elif self._fence:
-            named = mark.string[mark.end() : mark.end() + 1].isalnum()  # a fence with a name opens code
-            if first and run.startswith(self._fence) and not named:
+            has_name = mark.string[
+                mark.end() : mark.end() + 1
+            ].isalnum()  # a fence with a language name only opens code
+            if first and run.startswith(self._fence) and not has_name:
                 self._fence = ""
         elif first and len(run) >= len("```"):
             self._fence, self._fenced_here, self._span = run, True, ""
@@ -304,6 +308,6 @@ class _Code:
 
 
 def _begun(text: str, tags: Iterable[str]) -> int:
-    """Return the length of the beginning of a tag that stands at the end of a text."""
+    """Return how many characters at the end of a text could be the beginning of a tag."""
     sizes = (size for tag in tags for size in range(1, len(tag)) if text.endswith(tag[:size]))
     return max(sizes, default=0)

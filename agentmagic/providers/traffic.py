@@ -1,6 +1,6 @@
-"""What models were sent and what came back, kept in memory for the inspector.
+"""Keeps the requests to models and their responses in memory, for the inspector.
 
-Only references are kept. Nothing is decoded, blanked or written out before the user looks at it.
+Only references are kept. Nothing is decoded, redacted or written to a file before the user looks at it.
 """
 
 from collections import deque
@@ -21,17 +21,17 @@ KEPT_TURNS = 20
 LONGEST_BODY = 4 * 2**20
 MOST_OF_A_TURN = 16 * 2**20
 MOST_OF_ALL = 64 * 2**20
-"""Bytes that are kept of one body, of the bodies of one turn, and of those of a session."""
+"""The most bytes that are kept of one body, of all bodies of one turn, and of all bodies of a session."""
 
 _current: ContextVar["ModelExchange | None"] = ContextVar("model_exchange", default=None)
-"""The exchange whose request this task sends: the SDKs give no access to theirs."""
+"""The exchange that this task is sending. A context variable, because the SDKs offer no way to pass it along."""
 
 
 @dataclass(slots=True)
 class HttpExchange:
     """One HTTP request and its response, as bytes; `status` is 0 without a response.
 
-    `whole` is False if a body was too long to keep: `sent` is then empty, and `received` ends early.
+    `whole` is False if a body was too long to keep: `sent` is then empty, or `received` ends early.
     """
 
     method: str
@@ -43,7 +43,7 @@ class HttpExchange:
     whole: bool = True
 
     def receive(self, chunk: bytes) -> None:
-        """Keep a chunk of the response."""
+        """Keep a chunk of the response, unless the exchange has become too long."""
         self.whole = self.whole and self.size + len(chunk) <= LONGEST_BODY + len(self.sent)
         if self.whole:
             self.received.append(chunk)
@@ -52,11 +52,11 @@ class HttpExchange:
 
 @dataclass(slots=True)
 class ModelExchange:
-    """One request of a turn and the answer to it, with all its tries.
+    """One request of a turn and the answer to it, with all tries.
 
-    `purpose` says what a request beside the conversation is for; `step` counts the others. `http` is what was sent,
-    a request for each try; a model that is not asked over HTTP has none. `dropped` says that it was not kept. `parts`
-    are those of the answer, by index.
+    `step` is the number of the request in the conversation. A request outside the conversation has a `purpose` instead.
+    `http` has one HTTP request for each try; it is empty for a model without HTTP. `dropped` is True if `http` was
+    discarded to save memory. `parts` are the parts of the answer, by index.
     """
 
     request: Request
@@ -69,7 +69,7 @@ class ModelExchange:
     error: str = ""
 
     def drop(self) -> None:
-        """Forget what was sent; the request and the answer in our own form stay."""
+        """Discard the HTTP requests and responses; the request and the answer as agentmagic objects stay."""
         self.dropped = self.dropped or bool(self.http)
         self.http.clear()
 
@@ -82,26 +82,26 @@ class TurnTraffic:
 
     @property
     def size(self) -> int:
-        """The bytes that are kept."""
+        """The number of bytes of HTTP bodies that are kept for this turn."""
         return sum(one.size for exchange in self.exchanges for one in exchange.http)
 
     @contextmanager
     def exchange(self, request: Request, step: int, purpose: str = "") -> Generator[ModelExchange]:
-        """Keep what the block sends for a request."""
-        made = ModelExchange(request, step, purpose)
-        self.exchanges.append(made)
-        token = _current.set(made)
+        """Record the HTTP requests that the `with` block sends for a model request."""
+        exchange = ModelExchange(request, step, purpose)
+        self.exchanges.append(exchange)
+        token = _current.set(exchange)
         try:
-            yield made
+            yield exchange
         except ProviderError as error:
-            made.error = said(error)
+            exchange.error = said(error)
             raise
         finally:
             _current.reset(token)
             self.trim(MOST_OF_A_TURN)
 
     def trim(self, most: int) -> None:
-        """Forget the oldest bodies over a number of bytes: a later request repeats the messages of those before it."""
+        """Discard the oldest bodies until `most` bytes are left: later requests repeat the messages of earlier ones."""
         size = self.size
         for exchange in self.exchanges:
             if size <= most:
@@ -111,7 +111,7 @@ class TurnTraffic:
 
 
 class Traffic:
-    """The traffic of the last turns of a session; `turn` is what the session calls a turn."""
+    """The traffic of the last turns of a session. A turn is identified by its object, `turn`."""
 
     def __init__(self) -> None:
         self._turns = deque[tuple[object, TurnTraffic]](maxlen=KEPT_TURNS)
@@ -125,7 +125,7 @@ class Traffic:
             room = max(0, room - one.size)
 
     def of(self, turn: object) -> TurnTraffic | None:
-        """Return the traffic of a turn, the same object, or None if it is not kept."""
+        """Return the traffic of a turn, compared by identity, or None if it is not kept."""
         return next((traffic for one, traffic in self._turns if one is turn), None)
 
     def __iter__(self) -> Iterator[TurnTraffic]:
@@ -133,19 +133,19 @@ class Traffic:
 
 
 async def note_request(request: "httpx2.Request") -> None:
-    """Keep a request that is about to be sent; a hook of an HTTP client."""
+    """Record a request that is about to be sent. This is an event hook of the HTTP clients."""
     if (exchange := _current.get()) is not None:
         body = None
-        with suppress(RuntimeError):  # of a file, which is read while it is sent
+        with suppress(RuntimeError):  # the body is a file, which is read while it is sent
             body = request.content
         whole = body is not None and len(body) <= LONGEST_BODY
-        kept = body if body and whole else b""
-        made = HttpExchange(request.method, str(request.url), kept, size=len(kept), whole=whole)
-        exchange.http.append(made)
+        sent_body = body if body and whole else b""
+        http_exchange = HttpExchange(request.method, str(request.url), sent_body, size=len(sent_body), whole=whole)
+        exchange.http.append(http_exchange)
 
 
 def answered(response: "httpx2.Response") -> HttpExchange | None:
-    """Return where the chunks of a response are kept, None if nothing is kept of its request."""
+    """Note the status of a response, and return the exchange that keeps its chunks, or None if none is recorded."""
     exchange = _current.get()
     if exchange is None or not exchange.http:
         return None

@@ -1,7 +1,7 @@
-"""What all providers read and write alike: untrusted JSON, parts, text that is no Unicode, names, ids, waits.
+"""Functions that all providers share for data on the wire: untrusted JSON, invalid Unicode, parts, names, ids, waits.
 
 A server can send JSON of any shape. The readers (`object_of`, `text_of` and so on) return a value of the type that the
-caller expects, and an empty one for anything else: an answer does not fail over a field that it does not need.
+caller expects, and an empty value for anything else. So an answer does not fail because of an unimportant field.
 """
 
 import hashlib
@@ -40,32 +40,32 @@ from agentmagic.text import encodable
 Json = dict[str, Any]
 
 DEEPEST = 100
-"""Levels of nesting that are read; deeper data would exhaust the stack of the code that walks it."""
+"""The most levels of nesting that are accepted. Deeper data would exhaust the stack of recursive code."""
 
 _NAME_FOR_ALL = 64
-"""Characters of a function's name that every provider takes."""
+"""The length of a function's name that every provider accepts."""
 
 
 def object_of(value: object) -> Json:
-    """Return a JSON object, an empty one for anything else."""
+    """Return the value if it is a JSON object, or else an empty object."""
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]  (a cast is a call)
 
 
 def objects_of(value: object) -> list[Json]:
-    """Return the objects of a list; an object that stands alone is a list of one, unless it is empty."""
+    """Return the objects in a list; a single object, unless it is empty, counts as a list of one."""
     if isinstance(value, dict):
         return [cast("Json", value)] if value else []
     return [one for one in cast("list[object]", value) if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def text_of(value: object) -> str:
-    """Return a text without lone surrogates, an empty one for anything else."""
+    """Return the value without lone surrogates if it is a string, or else ""."""
     return encodable(value) if isinstance(value, str) else ""
 
 
 def number_of(value: object) -> int | None:
-    """Return a whole number, also one that is written as a float or as digits; None for anything else."""
-    if type(value) is int:  # nearly always; a bool is no number
+    """Return an integer, also from a float without a fraction or a string of digits; None for anything else."""
+    if type(value) is int:  # nearly always; `isinstance` would accept a bool
         return value
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
@@ -73,7 +73,7 @@ def number_of(value: object) -> int | None:
 
 
 def words_of(value: object, depth: int = 8) -> str:
-    """Return the words of a text, of an object that holds them, or of a list of both; data without words has none."""
+    """Return the text in a string, in an object with a text field, or in a list of both; "" if there is no text."""
     if isinstance(value, str):
         return encodable(value)
     if depth and isinstance(value, list):
@@ -85,14 +85,14 @@ def words_of(value: object, depth: int = 8) -> str:
 
 
 _WORDS = ("text", "thinking", "content", "summary", "reasoning", "refusal", "value")
-"""The fields in which an object holds its words, or an object or list with them."""
+"""The fields of an object that can hold its text, or a nested object or list with its text."""
 
 _THOUGHTS = frozenset({"thinking", "reasoning", "reasoning_content"})
-"""The types of pieces of content that are thoughts: of Mistral; of Databricks; of servers that pass on others."""
+"""The types of content pieces that are thoughts: of Mistral, of Databricks, and of servers that relay other models."""
 
 
 def pieces_of(content: object) -> Iterator[tuple[Literal["text", "reasoning"], str]]:
-    """Yield the texts and thoughts of content: a text, a piece as an object, or a list of both.
+    """Yield the texts and thoughts in `content`, which is a string, an object for one piece, or a list of both.
 
     https://docs.mistral.ai/capabilities/reasoning and
     https://docs.databricks.com/aws/en/machine-learning/model-serving/query-reason-models
@@ -103,19 +103,19 @@ def pieces_of(content: object) -> Iterator[tuple[Literal["text", "reasoning"], s
 
 
 def count_of(value: object) -> int:
-    """Return a number of tokens, which some servers write as a float; 0 for anything else."""
+    """Return a count such as a number of tokens, which some servers write as a float; 0 for anything else."""
     return max(number_of(value) or 0, 0)
 
 
 def figures_so_far(before: Json, now: Json) -> Json:
-    """Return figures of which each is the sum so far; one that is null, missing or 0 stays as it was."""
+    """Return cumulative counts, updated from `now`; a count that is null, missing or 0 there keeps its old value."""
     return before | {name: figure for name, figure in now.items() if figure}
 
 
 def clean(value: Any, depth: int = DEEPEST) -> Any:
-    """Return JSON data that can be written: without lone surrogates, with null for NaN and infinity.
+    """Return a copy of JSON data that can be encoded: without lone surrogates, with null for NaN and infinity.
 
-    Raises ValueError if it is nested deeper than `depth`.
+    Raises ValueError if the data is nested deeper than `depth`.
     """
     if isinstance(value, str):
         return encodable(value)
@@ -133,7 +133,7 @@ def clean(value: Any, depth: int = DEEPEST) -> Any:
 
 
 def kept(data: Any) -> Any:
-    """Return JSON of a provider in a form that can be saved and sent back. Raises StreamBroken if it nests too deep."""
+    """Return a provider's JSON, cleaned for saving and sending back. Raises StreamBroken if it is nested too deep."""
     try:
         return clean(data)
     except ValueError as error:
@@ -141,29 +141,28 @@ def kept(data: Any) -> Any:
 
 
 def arguments_text(value: object) -> str:
-    """Return a call's arguments as JSON text; a few servers send them as an object."""
+    """Return a call's arguments as JSON text. A few servers send an object, which is encoded."""
     return text_of(value) if value is None or isinstance(value, str) else write_json(kept(value))
 
 
 def read_arguments(value: object) -> Json:
-    """Return a call's arguments: an object, or the one object that a text holds, also as a text within the text.
+    """Return a call's arguments from an object, or from a text with one JSON object, which can be encoded twice.
 
-    Nothing, null, and empty objects before the object count for nothing; without any other object the arguments are
-    {}, which the check of the call refuses if its tool requires some. All else, two objects too, becomes
-    `{"_raw": text}`.
+    Empty text, null and empty objects before the object are ignored. Without another object the arguments are {}, and
+    the check of the call reports missing arguments. Any other value, such as two objects, becomes `{"_raw": text}`.
     """
     if isinstance(value, dict):
         return kept(cast("Json", value))
     text = arguments_text(value)
     try:
-        given = [one for one in _values(text) if one not in (None, "", {})]
+        values = [one for one in _values(text) if one not in (None, "", {})]
     except (ValueError, RecursionError):
         return {"_raw": text}
-    match given:
+    match values:
         case []:
             return {}
         case [dict()]:
-            return given[0]
+            return values[0]
         case [str() as inner] if inner != text:
             return read_arguments(inner)
         case _:
@@ -171,7 +170,7 @@ def read_arguments(value: object) -> Json:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """Yield the JSON values that stand one after the other in a text. Raises ValueError for what is no JSON."""
+    """Yield the JSON values that follow each other in a text. Raises ValueError if the text is not JSON."""
     end = 0
     while (start := _blanks(text, end).end()) < len(text):
         value, end = _arguments.raw_decode(text, start)
@@ -189,13 +188,13 @@ def _finite(number: str) -> float:
 _arguments = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
 _blanks = cast("Callable[[str, int], re.Match[str]]", re.compile(r"\s*").match)
 
-write_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps with an option makes an encoder per call
+write_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make a new encoder for each call
 
 
 def write_body(body: Json) -> bytes:
-    """Return the body of a request as JSON. Raises ValueError for what JSON cannot hold.
+    """Return the body of a request as JSON. Raises ValueError for values that JSON cannot represent.
 
-    This encoder takes a third of the time of `json`, so nothing that was written for earlier requests is kept.
+    This encoder takes a third of the time of `json`, so the text of earlier requests need not be cached.
     """
     return to_json(body, inf_nan_mode="null")
 
@@ -206,9 +205,9 @@ def write_arguments(arguments: Mapping[str, Any]) -> str:
 
 
 def named(name: object) -> str:
-    """Return the name of the tool that a call is for. Raises MalformedCall if there is none."""
-    if known := text_of(name):
-        return known
+    """Return the name of a call's tool as text. Raises MalformedCall if the call has no name."""
+    if text := text_of(name):
+        return text
     raise MalformedCall("The model called a tool without naming it. Ask again.")
 
 
@@ -221,47 +220,47 @@ _SCHEMAS = frozenset(
 
 
 def each_schema(schema: Mapping[str, Any], change: Callable[[Json], Json]) -> Json:
-    """Return a JSON Schema with a change made to each schema in it, the inner ones first.
+    """Return a JSON Schema in which `change` was applied to each nested schema, then to the schema itself.
 
-    In lists and under names, true and false, which are schemas too, become {}, as not every provider takes them.
+    In lists and under names, the schemas true and false become {}, because not every provider accepts them.
     """
 
     def inner(schema: object) -> Json:
         return each_schema(cast("Json", schema) if isinstance(schema, Mapping) else {}, change)
 
-    changed = dict(schema)
+    result = dict(schema)
     for keyword, value in schema.items():
         if keyword in MAPS_OF_SCHEMAS and isinstance(value, Mapping):
-            changed[keyword] = {name: inner(one) for name, one in cast("Json", value).items()}
+            result[keyword] = {name: inner(one) for name, one in cast("Json", value).items()}
         elif keyword in LISTS_OF_SCHEMAS and isinstance(value, list):
-            changed[keyword] = [inner(one) for one in cast("list[Any]", value)]
+            result[keyword] = [inner(one) for one in cast("list[Any]", value)]
         elif keyword in _SCHEMAS and isinstance(value, Mapping):
-            changed[keyword] = inner(cast("Json", value))
-    return change(changed)
+            result[keyword] = inner(cast("Json", value))
+    return change(result)
 
 
 def mint_id() -> str:
-    """Return an id for a call that came without one."""
+    """Return a new id for a call that the server sent without an id."""
     return f"call_{uuid4().hex}"
 
 
 def fit_id(call_id: str, longest: int) -> str:
-    """Return a call's id, shortened if another server made it longer than this API takes; the same every time."""
+    """Return a call's id, or a hash of it if another server made it longer than this API accepts."""
     if len(call_id) <= longest:
         return call_id
     return f"call_{_digest(call_id)}"
 
 
 def fit_name(name: str, legal: re.Pattern[str]) -> str:
-    """Return the name of a function if the API takes it, or else a legal name made of it, the same every time.
+    """Return the name of a function if the API accepts it, or else a legal name derived from it, always the same.
 
-    A history can hold names that a model made up, or that only another provider allows.
+    A history can contain names that a model invented, or that only another provider accepts.
     """
     if legal.fullmatch(name):
         return name
-    fitted = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    fitted = fitted if re.match(r"[A-Za-z_]", fitted) else f"_{fitted}"
-    return fitted if len(fitted) <= _NAME_FOR_ALL else f"{fitted[: _NAME_FOR_ALL - 33]}_{_digest(name)}"
+    legal_name = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    legal_name = legal_name if re.match(r"[A-Za-z_]", legal_name) else f"_{legal_name}"
+    return legal_name if len(legal_name) <= _NAME_FOR_ALL else f"{legal_name[: _NAME_FOR_ALL - 33]}_{_digest(name)}"
 
 
 def _digest(text: str) -> str:
@@ -269,7 +268,7 @@ def _digest(text: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a response asks to wait, from `Retry-After` (seconds or a date) or its -ms form."""
+    """Return the seconds to wait according to `Retry-After` (seconds or a date) or `Retry-After-Ms`, or None."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) / unit
@@ -283,14 +282,14 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 PLACES = {"messages": "messages", "input": "messages", "contents": "messages", "tools": "tools"}
-"""The fields of a body with the history and with the tools, as places: a field stands all over its place."""
+"""The fields of a request body that hold the history or the tools. A refused field in them is left out everywhere."""
 
 _VALUES = frozenset({"arguments", "args", "input", "output", "response", "default", "const", "enum", "examples"})
-"""Fields of messages and schemas with data of the model or the user, whose keys are no fields."""
+"""Fields of messages and schemas whose value is data of the model or the user. Keys in such data are not fields."""
 
 
 def left_out(body: Json, without: Mapping[str, str]) -> Json:
-    """Return a body without fields of `fields_of`, each given with the name of the field that has its value now."""
+    """Return a body without the fields in `without`, which maps each to the field that gets its value, or to ""."""
     for field, other in without.items():
         place, _, path = field.partition(".")
         if place in ("messages", "tools"):
@@ -301,13 +300,13 @@ def left_out(body: Json, without: Mapping[str, str]) -> Json:
 
 
 def fields_of(value: object, place: str = "body") -> Iterator[str]:
-    """Yield every field of a body, as "body." and its path, or "tools." or "messages." and its name."""
+    """Yield every field of a request body: "body." and its path, or "tools." or "messages." and its name."""
     for item in cast("list[object]", value) if isinstance(value, list) else [value]:
         for key, inner in cast("Json", item).items() if isinstance(item, dict) else ():
             inside = f"{place}.{key}" if place.startswith("body") else place
             if place == "body" and key in PLACES:
                 yield from fields_of(inner, PLACES[key])
-            elif key in MAPS_OF_SCHEMAS and isinstance(inner, dict):  # its keys are names of the user's
+            elif key in MAPS_OF_SCHEMAS and isinstance(inner, dict):  # the keys are the user's names
                 yield f"{place}.{key}"
                 yield from fields_of(list(cast("Json", inner).values()), inside)
             else:
@@ -317,7 +316,7 @@ def fields_of(value: object, place: str = "body") -> Iterator[str]:
 
 
 def _drop(name: str, value: Any) -> Any:
-    """Return JSON of messages or tools without a field."""
+    """Return the JSON of messages or tools without any field of this name."""
     if isinstance(value, list):
         return [_drop(name, item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
@@ -332,7 +331,7 @@ def _drop(name: str, value: Any) -> Any:
 
 
 def _cut(value: Any, path: Sequence[str]) -> Any:
-    """Return JSON without what is at a path; an object that is empty then goes too."""
+    """Return JSON without the value at a path; an object that becomes empty is removed too."""
     if isinstance(value, list):
         return [_cut(item, path) for item in cast("list[Any]", value)]
     if not isinstance(value, dict) or path[0] not in value:
@@ -352,7 +351,7 @@ def results_of(message: Message) -> list[ToolResult]:
 
 
 def data_of(part: Part, provider: str) -> Json:
-    """Return what a provider keeps of its own part in the history; {} if it keeps nothing, or another one made it."""
+    """Return the data that a provider stored in its own part; {} if there is none or another provider made the part."""
     own = None if isinstance(part, Media | Resource | ToolResult) else part.provider_data
     return own.data if own is not None and own.provider == provider else {}
 
@@ -365,9 +364,9 @@ def base64_of(media: Media) -> str:
 class PartWriter:
     """Numbers the parts of a response, and joins adjacent pieces of text or reasoning into one part.
 
-    `reasoning` makes a finished reasoning part of its text and of the field that it came in. Thinking that the model
-    wrote as text becomes a reasoning part too, which is not sent back. `is_call` says whether a text between the tags
-    of a call is one: `calls` holds those after `finish`.
+    `reasoning` makes a finished reasoning part from its text and the name of the field that the text came in. Thinking
+    that the model wrote as text becomes a reasoning part too, which is not sent back. `is_call` decides whether the
+    text between the tags of a call is a call; after `finish`, such texts are in `calls`.
     """
 
     def __init__(
@@ -395,45 +394,45 @@ class PartWriter:
         return self._count - 1
 
     def say(self, text: str) -> Iterable[ModelEvent]:
-        """Return the events for a piece of text, in which there may be thinking and calls."""
+        """Return the events for a piece of text, which can contain thinking and calls between tags."""
         pieces = self._reader.feed(text)
         if len(pieces) == 1 and pieces[0].kind == "text":  # nearly always
             return self._write("text", pieces[0].text)
         return self._tell(pieces)
 
     def think(self, text: str, field: str) -> Iterator[ModelEvent]:
-        """Yield the events for a piece of reasoning; `field` is where the server wrote it."""
+        """Yield the events for a piece of reasoning; `field` is the field that it came in."""
         if (self._kind, self._field) != ("reasoning", field):
             yield from self.end()
         yield from self._write("reasoning", text, field)
 
     def take(self, content: object, field: str = "") -> Iterator[ModelEvent]:
-        """Yield the events for content as `pieces_of` reads it; `field` is that of its thoughts."""
+        """Yield the events for content in a form that `pieces_of` reads; `field` is the field of its thoughts."""
         for kind, text in pieces_of(content):
             yield from self.say(text) if kind == "text" else self.think(text, field)
 
     def end(self) -> tuple[ModelEvent, ...]:
-        """Return the end of the open part, if there is one; text of which it is not clear what it is waits."""
+        """Return the end of the open part, if there is one. Text that can still become a tag stays held back."""
         self._reader.end_part()
         return self._end()
 
-    def finish(self, said: Text | None = None) -> Iterator[ModelEvent]:
-        """Yield all that is left of the text, and the end of the open part.
+    def finish(self, whole_text: Text | None = None) -> Iterator[ModelEvent]:
+        """Yield the rest of the text, and the end of the open part.
 
-        `said` is the whole text as the server ended it. It is the part if the model wrote no thinking in the answer.
+        `whole_text` is the text part as the server sent it at the end; it is used unless the text contained thinking.
         """
         yield from self._tell(self._reader.close())
-        if said is None or self.found_thinking:
+        if whole_text is None or self.found_thinking:
             yield from self._end()
             return
         if self._kind is None:
             self._kind, self._index = "text", self.next_index()
             yield PartStarted(self._index, "text")
         self._kind = None
-        yield PartFinished(self._index, said)
+        yield PartFinished(self._index, whole_text)
 
     def whole(self, part: Text | Reasoning | ToolCall | HostedCall | HostedResult) -> Iterator[ModelEvent]:
-        """Yield the end of the text before a part that came at once, and the events of the part."""
+        """Yield the end of the open text, and all events of a part that was not streamed."""
         yield from self.finish()
         index = self.next_index()
         match part:
@@ -462,20 +461,20 @@ class PartWriter:
                     self.calls.append(text)
 
     def _become_reasoning(self, text: str) -> Iterator[ModelEvent]:
-        """Yield the end of the open part as reasoning, whatever it began as."""
-        if self._kind is None:  # it held nothing but a call
+        """Yield the end of the open part as reasoning, even if it began as text."""
+        if self._kind is None:  # the part contained only a call, so it was not started
             yield from self._write("reasoning", text)
         self._kind = None
         yield PartFinished(self._index, Reasoning(text))
 
     def _write(self, kind: Literal["text", "reasoning"], text: str, field: str = "") -> tuple[ModelEvent, ...]:
-        """Return the events for a piece; one of the other kind, or of another field, ends the open part."""
+        """Return the events for a piece; a piece of another kind or field first ends the open part."""
         if kind == self._kind and field == self._field:
             self._pieces.append(text)
             return (PartDelta(self._index, text),)
-        ended = self._end()
+        end_events = self._end()
         self._kind, self._index, self._field, self._pieces = kind, self.next_index(), field, [text]
-        return (*ended, PartStarted(self._index, kind), PartDelta(self._index, text))
+        return (*end_events, PartStarted(self._index, kind), PartDelta(self._index, text))
 
     def _end(self) -> tuple[ModelEvent, ...]:
         if self._kind is None:
@@ -490,17 +489,17 @@ class PartWriter:
 
 
 class Memo:
-    """Encodes a growing history, each message once.
+    """Encodes a growing history, and caches the encoded form of each message.
 
-    Each request repeats the messages of the one before, so their encoded forms are kept. `encode` turns one message
-    into any number of API objects, which must not be changed.
+    This saves time, because each request repeats the messages of the request before. `encode` turns one message into
+    any number of API objects, which must not be changed.
     """
 
     def __init__(self, encode: Callable[[Message], Iterable[Json]]) -> None:
         self._encode = encode
         self._messages: Sequence[Message] = ()
         self._encoded: list[Json] = []
-        self._ends: list[int] = []  # of each message among the objects
+        self._ends: list[int] = []  # for each message, the end of its objects in `_encoded`
 
     def __call__(self, messages: Sequence[Message]) -> list[Json]:
         """Return the messages as API objects."""
@@ -508,13 +507,13 @@ class Memo:
         fresh = [tuple(self._encode(message)) for message in messages[same:]]
         del self._ends[same:]
         del self._encoded[self._ends[-1] if self._ends else 0 :]
-        for encoded in fresh:
-            self._encoded += encoded
+        for objects in fresh:
+            self._encoded += objects
             self._ends.append(len(self._encoded))
         self._messages = messages
         return self._encoded.copy()
 
 
 def _same(before: Sequence[object], now: Sequence[object]) -> int:
-    """Return how many objects two lists have in common at their beginning."""
+    """Return how many objects at the beginning of two lists are identical."""
     return next(compress(count(), map(is_not, before, now)), min(len(before), len(now)))

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 _PATH = "/v1/messages/batches"
 _BETA = b'"block_binding":'
-"""A field of requests that are a beta; within a text its quotes are escaped."""
+"""A field that only requests with the beta have. The text of a message cannot contain it: its quotes are escaped."""
 _FATES = {"expired": EXPIRED, "canceled": CANCELED}
 
 
 class AnthropicBatches(RemoteBatches):
-    """The message batches of a model; `send` is its `open`."""
+    """The message batches of a model; `send` is the model's method `open`."""
 
-    # https://platform.claude.com/docs/en/build-with-claude/batch-processing#batch-limitations: 256 MB, with the frame.
+    # https://platform.claude.com/docs/en/build-with-claude/batch-processing#batch-limitations: 256 MB with the frame
     limits = BatchLimits(100_000, 256_000_000 - 100)
     frame = (b'{"requests":[', b",", b"]}")
 
@@ -43,13 +43,13 @@ class AnthropicBatches(RemoteBatches):
         self._send = send
 
     def line(self, key: str, request: Request) -> bytes:
-        """Return a request as it is written into a batch."""
+        """Return a request in the form in which it is written into a batch."""
         params = {name: value for name, value in self._remote.body(request).items() if name != "stream"}
         return write_body({"custom_id": key, "params": params})
 
     async def _submit(self, content: bytes) -> object:
-        sent = await self._send("post", _PATH, content, beta=_BETA in content)
-        return object_of(await self._remote.whole(sent)).get("id")
+        response = await self._send("post", _PATH, content, beta=_BETA in content)
+        return object_of(await self._remote.whole(response)).get("id")
 
     async def _open(self, what: Literal["batch", "cancel", "file"], name: str) -> "httpx2.Response":
         match what:
@@ -62,13 +62,13 @@ class AnthropicBatches(RemoteBatches):
 
     def _state(self, batch: Json) -> BatchState:
         word, counts = quoted(batch.get("processing_status")), object_of(batch.get("request_counts"))
-        waiting, finished, *failed = (
+        waiting, successes, *failures = (
             count_of(counts.get(name)) for name in ("processing", "succeeded", "errored", "expired", "canceled")
         )
-        return BatchState(word, word == "ended", waiting + finished + sum(failed), finished, sum(failed))
+        return BatchState(word, word == "ended", waiting + successes + sum(failures), successes, sum(failures))
 
     def _files(self, batch: Json) -> tuple[object, ...]:
-        # Not `results_url`: the key would go wherever it leads.
+        # Not `results_url`, because the API key would be sent to whatever server that URL names.
         return (batch.get("id"),)
 
     def _result(self, line: Json) -> tuple[object, Callable[[], BatchAnswer]]:

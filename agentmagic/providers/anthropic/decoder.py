@@ -44,7 +44,7 @@ _STATUS_OF = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The HTTP status of an error that comes in a stream, which has begun with status 200."""
+"""The HTTP status for an error type. An error inside a stream has only a type, as the stream began with status 200."""
 
 _TOO_LONG = re.compile(r"prompt is too long|exceeds? (?:the )?context|context (?:limit|window|length)", re.IGNORECASE)
 _USED_UP = re.compile(r"credit balance|usage limits?|spend(?:ing)? limit", re.IGNORECASE)
@@ -52,7 +52,7 @@ _SPENT = frozenset({"enforced_spend_limit_reached", "contract_spend_limit_reache
 _PAYMENT_REQUIRED = 402
 
 _LENGTH = frozenset({"max_tokens", "model_context_window_exceeded"})
-"""Reasons for an answer that stopped at a limit of length."""
+"""Stop reasons of an answer that reached a length limit."""
 
 _KINDS: Mapping[str, PartKind] = {
     "text": "text",
@@ -64,39 +64,42 @@ _KINDS: Mapping[str, PartKind] = {
 }
 _GROWS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
 _GROWN_BY = {"text": "text_delta", "thinking": "thinking_delta", "tool_use": "input_json_delta"}
-"""The deltas of a block, by its type; blocks of further types take any."""
+"""The type of delta that extends a block, by the type of the block; a block of another type accepts any delta."""
 _OWNERS = {delta: block for block, delta in _GROWN_BY.items()} | {"signature_delta": "thinking"}
 _CALLS = frozenset({"tool_call", "hosted_call"})
 _WRITES = ("ephemeral_1h_input_tokens", "ephemeral_5m_input_tokens")
-"""The tokens written to the cache, by how long they stay there."""
+"""The counts of tokens written to the cache, for an hour and for 5 minutes."""
 _PLAIN = frozenset({"type", "text", "id", "name", "input"})
-"""The fields of texts and calls that their parts have too."""
+"""The fields of a text or call whose values are stored in its part itself; other fields go into `provider_data`."""
 
 
 def refusal(
     status: int | None, payload: object, model: str, *, retry_after: float | None = None, who: str = "Anthropic"
 ) -> ProviderError:
-    """Return the error for an HTTP status and the JSON that came with it; an error in a stream has no status."""
+    """Return the error for an HTTP status and the JSON that came with it; `status` is None for an error in a stream."""
     error = object_of(object_of(payload).get("error"))
     kind, message = str(error.get("type") or ""), error.get("message")
-    message = next((text for text in (message, payload) if isinstance(text, str)), "")  # a text is a page, no JSON
+    message = next((text for text in (message, payload) if isinstance(text, str)), "")  # a string payload is a web page
     status = status or _STATUS_OF.get(kind, 500)
-    refused = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
+    is_refusal = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
     code = object_of(error.get("details")).get("error_code")
     fault = Fault(
         message,
         kind,
         status,
         retry_after,
-        ContextTooLong if refused and _TOO_LONG.search(message) else None,
-        used_up=status == _PAYMENT_REQUIRED or code in _SPENT or bool(refused and _USED_UP.search(message)),
+        ContextTooLong if is_refusal and _TOO_LONG.search(message) else None,
+        used_up=status == _PAYMENT_REQUIRED or code in _SPENT or bool(is_refusal and _USED_UP.search(message)),
     )
     return error_for(fault, Vendor(who, model, (KEY,), BASE_URL))
 
 
 @dataclass(slots=True)
 class _OpenBlock:
-    """A content block that is being streamed: what it began with, the pieces of its text or input, its citations."""
+    """A content block that is being streamed: its initial `data`, the pieces of its text or input, its citations.
+
+    `grown_by` is the type of the deltas that extend the block.
+    """
 
     index: int
     data: Json
@@ -108,9 +111,9 @@ class _OpenBlock:
 class Decoder:
     """Turns the events of one response, as plain JSON, into part events.
 
-    `feed` and `close` raise MalformedCall and StreamBroken if another try may help, and another ProviderError if not.
-    After `close`, `paused` says that the same answer goes on in a further response, which is fed to this decoder too.
-    `fetched` are the pages that earlier answers have read, and that this one may cite.
+    `feed` and `close` raise MalformedCall or StreamBroken if a retry can help, and another ProviderError if not. If
+    `paused` is True after `close`, the same answer continues in a further response, which is fed to this decoder too.
+    `fetched` are the pages that earlier answers have read, because this answer can cite them.
     """
 
     def __init__(self, model: str, fetched: Sequence[Resource] = ()) -> None:
@@ -130,12 +133,12 @@ class Decoder:
 
     @property
     def used(self) -> Usage | None:
-        """What the responses have used so far, None if the server has not told their tokens."""
+        """The tokens that the responses have used so far, or None if the server has not reported them."""
         used = self._usage + _usage(self._figures) if self._figures else self._usage
         return used if used.input_tokens else None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
-        """Yield the events of a stream event, which can be any JSON."""
+        """Yield the part events for one stream event, which can be any JSON."""
         if self._ended:
             return
         event = object_of(chunk)
@@ -163,9 +166,9 @@ class Decoder:
                 return
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
-        """Yield the end of an answer whose last event is missing. Raises StreamBroken if it was not complete.
+        """Yield the end of an answer if its last event is missing. Raises StreamBroken if the answer is not complete.
 
-        It is complete with a stop reason, or if the server says `[DONE]` behind some content.
+        An answer is complete if it has a stop reason, or if the server sent `[DONE]` after some content.
         """
         if self._ended or self.paused:
             return
@@ -174,7 +177,7 @@ class Decoder:
         yield from self._end()
 
     def _take(self, message: Json) -> Iterator[ModelEvent]:
-        """Yield the events of a whole answer."""
+        """Yield the events of a whole answer, from a server that does not stream."""
         self._figures = object_of(message.get("usage"))
         for place, block in enumerate(objects_of(message.get("content"))):
             yield from self._start(place, block)
@@ -186,18 +189,18 @@ class Decoder:
         data = {**data, "type": text_of(data.get("type"))}
         if (before := self._open.get(place)) is not None:
             if before.data["type"] == data["type"] and before.data.get("id") == data.get("id"):
-                return  # announced twice
-            yield from self._finish(place)  # a compatible server left it open
+                return  # the server announced the same block twice
+            yield from self._finish(place)  # a compatible server did not close the block before
         kind = _kind(data)
         if kind != "text" and all(one.data["type"] != "text" for one in self._open.values()):
             yield from self._end_text()
-        # The part of a text begins with its first word, which may be thinking.
+        # No index yet for a text: `PartWriter` starts the part with the first word, which can turn out to be thinking.
         index = -1 if kind == "text" else self._writer.next_index()
         block = self._open[place] = _OpenBlock(index, data, _GROWN_BY.get(data["type"], ""))
         if index >= 0:
             yield PartStarted(block.index, kind, text_of(data.get("name") or data["type"]) if kind in _CALLS else "")
-        for begun in ("text", "thinking"):  # empty, except on some compatible servers
-            yield from self._piece(block, text_of(data.get(begun)))
+        for key in ("text", "thinking"):  # both are empty, except on some compatible servers
+            yield from self._piece(block, text_of(data.get(key)))
 
     def _delta(self, place: int | None, delta: Json) -> Iterator[ModelEvent]:
         block, kind = self._open.get(place), delta.get("type")
@@ -220,7 +223,7 @@ class Decoder:
                 return
 
     def _open_for(self, owner: str) -> Iterator[ModelEvent]:
-        """Open a block for deltas that a compatible server sends under no index, or under that of another block."""
+        """Open a block for deltas that a compatible server sends without an index, or with another block's index."""
         if owner in ("text", "thinking") and all(one.data["type"] != owner for one in self._open.values()):
             yield from self._start(owner, {"type": owner, owner: ""})
 
@@ -236,8 +239,10 @@ class Decoder:
         block = self._open.pop(place, None)
         if block is None:
             return
-        cited = {"citations": [*objects_of(block.data.get("citations")), *block.citations]} if block.citations else {}
-        data, text = kept(block.data | cited), "".join(block.pieces)
+        citations = (
+            {"citations": [*objects_of(block.data.get("citations")), *block.citations]} if block.citations else {}
+        )
+        data, text = kept(block.data | citations), "".join(block.pieces)
         if data["type"] == "text":
             self._texts.append({**data, "text": text})
             return
@@ -248,7 +253,7 @@ class Decoder:
         self.parts += (part, *more)
 
     def _end_text(self) -> Iterator[ModelEvent]:
-        """Yield the end of the text of all adjacent blocks: the API cuts it where citations begin and end."""
+        """Yield the end of a text that joins all adjacent text blocks: the API begins a new block at each citation."""
         if blocks := self._texts:
             self._texts = []
             own = _own(_whole(blocks)) if len(blocks) > 1 or _extra(blocks[0]) else None
@@ -257,17 +262,17 @@ class Decoder:
             yield from self._writer.finish(part)
 
     def _take_figures(self, usage: Json) -> None:
-        self._figures = figures_so_far(self._figures, usage)  # compatible servers end with 0 for the input
+        self._figures = figures_so_far(self._figures, usage)  # compatible servers report 0 input tokens at the end
 
     def _take_reason(self, delta: Json) -> None:
         self._reason = text_of(delta.get("stop_reason")) or self._reason
-        self.rest = SETTLE if self._reason else None  # the last event may follow, or be missing
+        self.rest = SETTLE if self._reason else None  # the last event can still follow, or be missing
         if self._reason == "refusal":
             details = object_of(delta.get("stop_details"))
             category, why = quoted(details.get("category")), quoted(details.get("explanation"))
             why = why.rstrip(".") or "it does not say why"
-            happened = f"Claude declined to answer{f' ({category})' if category else ''}"
-            raise BadRequest(f"{happened}: {why}. Word the request differently.")
+            message = f"Claude declined to answer{f' ({category})' if category else ''}"
+            raise BadRequest(f"{message}: {why}. Word the request differently.")
 
     def _end(self) -> Iterator[ModelEvent]:
         for place in tuple(self._open):
@@ -285,14 +290,14 @@ class Decoder:
 
 
 def _kind(data: Json) -> PartKind:
-    """Return the kind of part of a block; one of a kind of its own is a call of the server with its result."""
+    """Return the kind of part for a block. A block of an unknown type is shown as a hosted call with its result."""
     return _KINDS.get(data["type"]) or ("hosted_result" if is_result(data) else "hosted_call")
 
 
 def _parts(data: Json, text: str) -> tuple[Part, *tuple[HostedCall | HostedResult, ...]]:
-    """Return the parts of a finished block without words; `text` is its thought, or the JSON of its input."""
+    """Return the parts of a finished block that is not text; `text` is its thought, or the JSON of its input."""
     match data["type"]:
-        case "thinking":  # one that was cut off has no signature, and would be refused in the history
+        case "thinking":  # a thought that was cut off has no signature, and the API would refuse it in the history
             return (Reasoning(text, _own({**data, "thinking": text}) if data.get("signature") else None),)
         case "redacted_thinking":
             return (Reasoning("", _own(data)),)
@@ -306,7 +311,7 @@ def _parts(data: Json, text: str) -> tuple[Part, *tuple[HostedCall | HostedResul
 
 
 def _whole(blocks: list[Json]) -> Json:
-    """Return what is kept of the blocks of one text; a block that stands alone is kept as it is."""
+    """Return the provider data for the blocks of one text; a single block is stored as it is."""
     return blocks[0] if len(blocks) == 1 else {"blocks": blocks}
 
 
@@ -318,7 +323,7 @@ def _call(data: Json, text: str) -> ToolCall:
 
 
 def _extra(data: Json) -> Json:
-    """Return the fields of a text or call that its part does not have."""
+    """Return the fields of a text or call that its part has no attribute for."""
     return {name: value for name, value in data.items() if name not in _PLAIN and value is not None}
 
 
@@ -327,11 +332,13 @@ def _own(data: Json) -> ProviderData:
 
 
 def _usage(figures: Json) -> Usage:
-    """Return the tokens of a response. The API counts what was read from and written to the cache apart."""
+    """Return the tokens of a response. The API counts tokens read from or written to the cache separately."""
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
-    new, cached, kept_now, written = (count_of(figures.get(name)) for name in names)
+    new, cache_reads, cache_writes, output = (count_of(figures.get(name)) for name in names)
     for_1h, for_5m = (count_of(object_of(figures.get("cache_creation")).get(name)) for name in _WRITES)
-    kept_now = max(kept_now, for_1h + for_5m)
+    cache_writes = max(cache_writes, for_1h + for_5m)
     thoughts = count_of(object_of(figures.get("output_tokens_details")).get("thinking_tokens"))
     searches = count_of(object_of(figures.get("server_tool_use")).get("web_search_requests"))
-    return Usage(new + cached + kept_now, cached, written, thoughts, 1, None, kept_now, for_1h, searches)
+    return Usage(
+        new + cache_reads + cache_writes, cache_reads, output, thoughts, 1, None, cache_writes, for_1h, searches
+    )

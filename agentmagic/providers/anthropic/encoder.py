@@ -47,51 +47,51 @@ PROVIDER = "anthropic"
 """The provider's name in the data that the history keeps for it."""
 
 BINDING = "thinking-binding-controls-2026-08-01"
-"""The beta that lets a request say what becomes of thoughts whose conversation has changed since."""
+"""The beta in which a request says what to do with thoughts if the conversation before them has changed."""
 
 FORCED, FORM, THINKING = "tool_choice", "output_config", "thinking"
-"""The fields that a server may refuse, so that they are left out of later requests."""
+"""The fields that some servers refuse. A refused field is left out of later requests."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """A legal name of a tool, and a legal id of a call."""
 
 _LONGEST_ID = 64
 _TITLE = 200
-"""Characters of a document's title."""
+"""The most characters of a document's title."""
 
 _NOTHING = "(no words)"
 """Sent in place of a message or a result without content: the API refuses empty and blank texts."""
 
 # https://platform.claude.com/docs/en/build-with-claude/thinking: models up to Claude 4.5 do not decide by themselves
-# how long they think, and think only if they get a budget. Some of the newer ones cannot be told not to think.
+# how long they think, and think only if they get a budget. For some newer models, thinking cannot be turned off.
 _CLAUDE = r"(?:.*[./])?claude-"
 _OLD = r"\d|instant|v\d|(?:opus|sonnet|haiku)-(?:3|4(?:-[0-5])?(?:$|[-@]\d{6}))"
 _ADAPTIVE = re.compile(rf"{_CLAUDE}(?!{_OLD})[a-z]+-")
 _ALWAYS_THINKS = re.compile(rf"{_CLAUDE}(?:fable|mythos|opus-(?:5-[1-9](?!\d)|[6-9]|\d\d))")
 _THINKS_BETWEEN_TOOLS = re.compile(rf"{_CLAUDE}sonnet-(?:5-[1-9](?!\d)|[6-9]|\d\d)")
 _FROM_5_1 = re.compile(rf"{_CLAUDE}[a-z]+-(?:5-[1-9](?!\d)|[6-9]|\d\d)")
-"""Models that bind a thought to all that came before it, and that cannot be forced to call a tool."""
+"""Models that accept an old thought only after an unchanged conversation, and that cannot be forced to call a tool."""
 
-# Claude 4.5 and later; not on Google Cloud, whose names have an "@" and which fetches nothing, and not on Bedrock.
+# Claude 4.5 and later, but not on Bedrock, nor on Google Cloud (names with "@"), which cannot fetch pages.
 _HAS_WEB = re.compile(
     r"(?:anthropic/)?claude-(?!\d|instant|v\d|(?:opus|sonnet|haiku)-(?:3|4(?:-[0-4])?(?:$|-\d{6})))[^@]+"
 )
 _WEB: Mapping[str, Json] = {
-    # Called by a program of Claude's, as newer versions are by default, the pages would be seen by that program only.
+    # By default, newer versions let a program of Claude's call the search, and only that program sees the pages.
     SEARCH: {"type": "web_search_20260318", "allowed_callers": ["direct"]},
-    # What a tool of ours prints may hold data of the notebook, in an address that an injection has made up.
+    # URLs in results of our tools must not be fetched: an injection could put the notebook's data into such a URL.
     FETCH: {
         "type": "web_fetch_20260318",
         "allowed_callers": ["direct"],
         "citations": {"enabled": True},
-        "max_content_tokens": 50_000,  # of each page; there is no bound otherwise
+        "max_content_tokens": 50_000,  # for each page; the default is no limit
         "url_sources": {"client_tool_results": {"type": "none"}},
     },
 }
-"""The tools that Anthropic carries out itself, by the newest version of each."""
+"""The entries for the tools that Anthropic runs itself, each in its newest version."""
 
 _LONGEST_ANSWER = 64_000
-"""Tokens of an answer with its thoughts; models from Claude 4.5 on write as many, some write twice as many."""
+"""The most tokens of an answer with its thoughts. All models from Claude 4.5 on allow this, and some allow twice it."""
 _LONGEST_OLD_ANSWER = 32_000
 
 _CHOICES: dict[str, Json] = {"none": {"type": "none"}, "required": {"type": "any"}}
@@ -99,13 +99,13 @@ _CACHED: Json = {"cache_control": {"type": "ephemeral"}}
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _PDF = "application/pdf"
 
-# What a form of an answer may consist of; the loop checks the answer against the whole schema.
+# The keywords that the schema of an answer can have here; the loop checks the answer against the whole schema.
 _KEYWORDS = frozenset(
     {"type", "title", "description", "enum", "const", "required", "$ref"}
     | {"anyOf", "oneOf", "allOf", "properties", "$defs", "items"}
 )
 _ALLOWS_VALUES = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
-"""The keywords one of which every schema of a form needs."""
+"""Keywords that say which values a schema allows. Each schema of an answer's form needs at least one of them."""
 
 
 def memo_for() -> Memo:
@@ -114,17 +114,17 @@ def memo_for() -> Memo:
 
 
 def encode(request: Request, model: str, memo: Memo | None = None, without: Collection[str] = ()) -> Json:
-    """Return the body of a request; a memo saves encoding a message twice.
+    """Return the body of a request; with a memo, each message is encoded only once.
 
-    The model's name decides which features are used, except those that the server refused before. Blocks that Claude
-    made go back unchanged. Reasoning of other providers is left out, because Claude cannot read it.
+    The model's name decides which features are used; `without` are the fields that the server refused before. Blocks
+    that Claude made are sent back unchanged. Reasoning of other providers is left out, because Claude cannot read it.
     """
     adaptive = _ADAPTIVE.match(model) is not None
-    offered = {tool.name for tool in request.hosted}
+    hosted_names = {tool.name for tool in request.hosted}
     body: Json = {
         "model": model,
         "max_tokens": _LONGEST_ANSWER if adaptive else _LONGEST_OLD_ANSWER,
-        "messages": _cached((memo or memo_for())(_settled(request.messages, offered))),
+        "messages": _cached((memo or memo_for())(_settled(request.messages, hosted_names))),
         "stream": True,
         **request.settings.under({"max_output_tokens": "max_tokens", "temperature": "temperature"}),
     }
@@ -153,53 +153,53 @@ def encode(request: Request, model: str, memo: Memo | None = None, without: Coll
 
 
 def hosts(model: str, tool: HostedTool) -> bool:
-    """Return whether Anthropic carries out a tool itself for a model; domains and numbers of uses are kept."""
+    """Return whether Anthropic runs a tool itself for a model; it obeys limits of domains and of uses."""
     return tool.name in _WEB and _HAS_WEB.fullmatch(model) is not None
 
 
 def _hosted(tool: HostedTool, request: Request) -> Json:
     entry = {**_WEB[tool.name], "name": tool.name}
-    if request.output:  # an answer in a form cites no documents
+    if request.output:  # the API refuses citations in an answer with a schema
         entry.pop("citations", None)
     bounds = {"allowed_domains": list(tool.domains), "max_uses": tool.max_uses}
     return entry | {name: value for name, value in bounds.items() if value}
 
 
 def is_beta(body: Json) -> bool:
-    """Return whether a body uses `BINDING`, which has to be asked for in a header."""
+    """Return whether a body uses the beta `BINDING`, which a header must turn on."""
     return "block_binding" in body.get(THINKING, {})
 
 
 def honoured_by(model: str, settings: ModelSettings) -> set[str]:
-    """Return the names of the settings that a model takes. No model of Anthropic takes a temperature any more."""
-    refused = {"seed"}
+    """Return the names of the settings that a model accepts. Claude models no longer accept a temperature."""
+    unsupported = {"seed"}
     if re.match(_CLAUDE, model):
-        refused.add("temperature")
+        unsupported.add("temperature")
     always = settings.reasoning == "none" and _ALWAYS_THINKS.match(model)
     if always or not (_ADAPTIVE.match(model) or settings.reasoning == "none"):
-        refused.add("reasoning")
-    return set(settings.given) - refused
+        unsupported.add("reasoning")
+    return set(settings.given) - unsupported
 
 
-def _settled(messages: Sequence[Message], offered: Collection[str]) -> Sequence[Message]:
-    """Return the messages with half a pair of call and result as text; those that do not change are the same objects.
+def _settled(messages: Sequence[Message], hosted_names: Collection[str]) -> Sequence[Message]:
+    """Return the messages; hosted calls without a result, and results without a call, become text.
 
-    `offered` are the tools that the request offers.
+    Messages without changes stay the same objects. `hosted_names` are the names of the hosted tools of the request.
     """
-    settled = list(messages)
+    result = list(messages)
     for place, message in enumerate(messages):
         if message.role == "assistant" and any(isinstance(part, HostedCall | HostedResult) for part in message.parts):
-            apart = _waiting(messages, place, offered) | _waiting(messages, place - 2, offered)
+            apart = _waiting(messages, place, hosted_names) | _waiting(messages, place - 2, hosted_names)
             parts = _called(in_pairs(message.parts, apart))
-            settled[place] = message if parts is message.parts else replace(message, parts=parts)
-    return settled
+            result[place] = message if parts is message.parts else replace(message, parts=parts)
+    return result
 
 
-def _waiting(messages: Sequence[Message], place: int, offered: Collection[str]) -> set[str]:
-    """Return the calls of an answer that are carried out behind the next message.
+def _waiting(messages: Sequence[Message], place: int, hosted_names: Collection[str]) -> set[str]:
+    """Return the ids of the hosted calls of an answer whose results come in the answer after the next message.
 
-    A call beside calls of our tools waits for their results, of which the next message then has to consist, and the
-    answer after that begins with its result.
+    If an answer calls our tools too, a hosted call waits for their results. The next message must then consist of these
+    results alone, and the answer after it begins with the result of the hosted call.
     """
     message, *after = messages[place : place + 3] if place >= 0 else (None,)
     if message is None or not message.calls or not after or after[0].role != "tool":
@@ -208,30 +208,33 @@ def _waiting(messages: Sequence[Message], place: int, offered: Collection[str]) 
         return set()
     calls = {part.id: part.name for part in message.parts if isinstance(part, HostedCall)}
     if not after[1:]:
-        return {call_id for call_id, name in calls.items() if name in offered}
+        return {call_id for call_id, name in calls.items() if name in hosted_names}
     return calls.keys() & {part.call_id for part in after[1].parts if isinstance(part, HostedResult)}
 
 
 def _called(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return parts in which no call is one of a program whose own call is lost, with what it found as text."""
+    """Return the parts; a call by a program whose own call is missing, and the result of that call, become text."""
     ids = {part.id for part in parts if isinstance(part, HostedCall)}
-    lost = [_program(part) not in ("", *ids) for part in parts]
-    if not any(lost):
+    orphans = [_program(part) not in ("", *ids) for part in parts]
+    if not any(orphans):
         return parts
     return tuple(
-        in_words(part) if gone and isinstance(part, HostedCall | HostedResult) else part
-        for part, gone in zip(parts, lost, strict=True)
+        in_words(part) if is_orphan and isinstance(part, HostedCall | HostedResult) else part
+        for part, is_orphan in zip(parts, orphans, strict=True)
     )
 
 
 def _program(part: Part) -> str:
-    """Return the id of the call of a program by which the server was called, "" for any other part."""
+    """Return the id of the program's call that made this hosted call, or "" for any other part."""
     own = data_of(part, PROVIDER) if isinstance(part, HostedCall | HostedResult) else {}
     return text_of(object_of(own.get("caller")).get("tool_id"))
 
 
 def encode_answer(parts: Iterable[Part]) -> list[Json]:
-    """Return the message for an answer, none if nothing of it can be sent; no answer may end in a thought."""
+    """Return a list with the message for an answer, empty if the answer has no parts to send.
+
+    Thoughts at the end are dropped: the API refuses an answer that ends in a thought.
+    """
     blocks = [block for part in parts for block in _answered(part)]
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
         blocks.pop()
@@ -243,20 +246,20 @@ def _thinking(model: str, settings: ModelSettings) -> Json:
         return {"type": "between_tools" if _THINKS_BETWEEN_TOOLS.match(model) else "disabled"}
     thinking: Json = {"type": "adaptive", "display": "summarized"}
     if _FROM_5_1.match(model):
-        # Else a request is refused after a turn was undone, a tool was added, or the history was compacted.
+        # Without this, requests are refused after a turn was undone, a tool was added, or the history was compacted.
         thinking["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
     return thinking
 
 
 def _cached(messages: list[Json]) -> list[Json]:
-    """Return the messages with a cache mark on the last block; the messages of a memo must not be changed."""
+    """Return a copy of the messages with a cache mark on the last block. The memo's own objects must not change."""
     *before, last = messages
     *blocks, block = last["content"]
     return [*before, {**last, "content": [*blocks, block | _CACHED]}]
 
 
 def _tool(tool: ToolDef) -> Json:
-    # No alternatives are taken at the top of a schema. The loop checks the arguments against the whole schema.
+    # The API refuses anyOf and the like at the top of a schema. The loop checks arguments against the whole schema.
     schema = {keyword: value for keyword, value in tool.parameters.items() if keyword not in LISTS_OF_SCHEMAS}
     return {"name": tool.name, "description": tool.description, "input_schema": {"type": "object", **schema}}
 
@@ -280,11 +283,11 @@ def _answered(part: Part) -> Iterator[Json]:
         call_id, name = _fit_call_id(part.id), fit_name(part.name, _NAME)
         yield {**data, "type": "tool_use", "id": call_id, "name": name, "input": dict(part.arguments)}
     elif data:
-        # The API refuses the blank blocks that it writes between citations.
+        # The API itself writes blank blocks between citations, but refuses them in a request.
         yield from (block for block in data.get("blocks", [data]) if block["type"] != "text" or block["text"].strip())
     elif isinstance(part, Text) and part.text.strip():
         yield _text(part.text)
-    elif isinstance(part, Media):  # a picture that another model made; answers take none
+    elif isinstance(part, Media):  # an image from another model: answers cannot have images here
         yield _text(as_text(part))
 
 
@@ -302,7 +305,7 @@ def _text(text: str) -> Json:
 
 
 def _media(media: Media) -> Json | None:
-    """Return a blob that Claude reads as a block, None for others."""
+    """Return the block for media that Claude can read, or None for media of another type."""
     kind = media.media_type.lower().partition(";")[0].strip()
     if kind in _IMAGES or kind == _PDF:
         source = {"type": "base64", "media_type": kind, "data": base64_of(media)}
@@ -316,7 +319,7 @@ def _media(media: Media) -> Json | None:
 
 
 def _result(result: ToolResult) -> Json:
-    """Return the result of a call. A failed one may hold nothing but text, which names its media."""
+    """Return the block for the result of a call. A failed result can have only text, which names its media."""
     if result.is_error:
         content = [_text(result.text)] if result.text.strip() else []
     else:
@@ -330,7 +333,7 @@ def _result(result: ToolResult) -> Json:
 
 
 def _beside(result: ToolResult) -> Iterator[Json]:
-    """Yield the media of a failed call."""
+    """Yield the media of a failed call, which follow the results as separate blocks."""
     for part in result.content if result.is_error else ():
         if isinstance(part, Media) and (block := _media(part)):
             yield _text(f"From the result of {result.name}: {as_text(part)}")
@@ -342,7 +345,7 @@ def _fit_call_id(call_id: str) -> str:
 
 
 def _form(schema: Mapping[str, Any]) -> Json | None:
-    """Return a schema as the API takes it for an answer, None if it is open where the API wants it closed."""
+    """Return a schema in the form that the API accepts for an answer, or None if a part of it allows any value."""
     try:
         return each_schema(schema, _closed)
     except ValueError:
@@ -350,11 +353,11 @@ def _form(schema: Mapping[str, Any]) -> Json | None:
 
 
 def _closed(schema: Json) -> Json:
-    """Return a schema that allows no other properties. Raises ValueError if it allows any value."""
+    """Return a schema with `additionalProperties` false. Raises ValueError if the schema allows any value."""
     kind, names = schema.get("type"), schema.keys()
     is_open = kind == "object" and ("properties" not in names or schema.get("additionalProperties"))
     if is_open or isinstance(kind, list) or isinstance(schema.get("items"), bool) or not names & _ALLOWS_VALUES:
         message = "the schema allows any value"
         raise ValueError(message)
-    closed = {"anyOf" if name == "oneOf" else name: schema[name] for name in names if name in _KEYWORDS}
-    return closed | ({"additionalProperties": False} if kind == "object" else {})
+    result = {"anyOf" if name == "oneOf" else name: schema[name] for name in names if name in _KEYWORDS}
+    return result | ({"additionalProperties": False} if kind == "object" else {})

@@ -1,7 +1,7 @@
 """`anthropic:MODEL`: Anthropic's Messages API, through the anthropic SDK.
 
-This is the only module that imports the SDK, for its authentication and its errors. The stream is read here: the SDK
-builds a pydantic model for every event.
+This is the only module that imports the SDK, for its authentication and its errors. The stream is read without the SDK,
+which would build a pydantic model for every event.
 """
 
 import re
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
 _PAUSES = 20
-"""Responses of one answer that may end in a pause."""
+"""The most responses that one answer can consist of. Every response except the last ends in a pause."""
 
 
 class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
-    """A model of the Messages API."""
+    """A model behind Anthropic's Messages API, or behind another server that speaks this API."""
 
     row = PROVIDERS[0]
     vendor = "Anthropic"
@@ -57,11 +57,11 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
         self._memo = memo_for()
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
-        """Return the names of the settings that the model takes."""
+        """Return the names of those `settings` that the model accepts."""
         return honoured_by(self.model, settings)
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether Anthropic carries out the tool itself for the model."""
+        """Return whether Anthropic runs the tool itself for this model."""
         return hosts(self.model, tool)
 
     def body(self, request: Request) -> Json:
@@ -73,7 +73,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
         decoder = Decoder(self.model, fetched_pages(part for message in request.messages for part in message.parts))
         body = self.body(request)
         messages = body["messages"]
-        with counting(decoder):  # also a further response that cannot be opened has used what the first ones did
+        with counting(decoder):  # if a further response fails, the first ones are still billed
             for _ in range(_PAUSES):
                 response = await self.open("post", "/v1/messages", body, beta=is_beta(body))
                 async with aclosing(self._events(response, decoder, body)) as events:
@@ -85,42 +85,42 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
             raise broken(f"{self.who} paused it {_PAUSES} times")
 
     def batches(self) -> AnthropicBatches:
-        """Return the batch API; not every compatible server has it."""
+        """Return the batch API. A compatible server need not have it."""
         return AnthropicBatches(self, self.open)
 
     async def open(
         self, method: Literal["get", "post"], path: str, body: Json | bytes | None = None, *, beta: bool = False
     ) -> "httpx2.Response":
-        """Send a request and return the open response; `beta` is for bodies that `is_beta`."""
+        """Send a request and return the open response; `beta` turns on the beta, which `is_beta` bodies need."""
         client = await self._client()
         import httpx2
         from anthropic import AnthropicError, APIStatusError, AsyncStream
 
-        # With this type the SDK returns the open response.
+        # With this `cast_to`, the SDK returns the open response instead of reading it.
         options: Json = {"cast_to": httpx2.Response, "stream": True, "stream_cls": AsyncStream[object]}
         fields = body if isinstance(body, dict) else {}
         try:
-            if body is not None:  # written here: the SDK would copy a dict first, item by item
+            if body is not None:  # encoded here, because the SDK would copy a dict item by item
                 options["content"] = body if isinstance(body, bytes) else write_body(body)
             if beta:
                 options["options"] = {"headers": {"anthropic-beta": BINDING}}
-            opened: Any = await getattr(client, method)(path, **options)
+            response: Any = await getattr(client, method)(path, **options)
         except APIStatusError as error:
             wait = retry_after(error.response.headers)
             failure = refusal(error.status_code, error.body, self.model, retry_after=wait, who=self.who)
             raise self._refused(failure, fields, error.body) from error
         except AnthropicError as error:
             raise unreachable(self.who, error, BASE_URL, self.base_url) from error
-        except httpx2.HTTPError as error:  # a refusal that breaks off, which the SDK reads
+        except httpx2.HTTPError as error:  # the connection broke while the SDK read an error response
             raise cut_off(self.who, error) from error
         except (ValueError, RecursionError) as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
-        return opened
+        return response
 
     @staticmethod
     def _connect(found: tuple[str, str]) -> "AsyncAnthropic":
         from anthropic import AsyncAnthropic
 
         url, key = found
-        # No retries of the SDK's: the loop retries, and shows it.
+        # The SDK must not retry: the agent loop retries, and shows that to the user.
         return AsyncAnthropic(base_url=url, api_key=key, max_retries=0, http_client=http_client(), open_telemetry=False)

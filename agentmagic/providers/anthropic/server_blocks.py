@@ -1,4 +1,4 @@
-"""Reads the blocks of what Anthropic's servers do within an answer: searches, pages, programs, and citations.
+"""Reads the blocks for the work of Anthropic's servers in an answer: searches, pages, programs, and citations.
 
 https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool, web-fetch-tool and code-execution-tool,
 and https://platform.claude.com/docs/en/build-with-claude/citations
@@ -25,16 +25,16 @@ from agentmagic.text import clean
 HOST = "Anthropic"
 _RESULT = "_result"
 _SHOWN_APART = frozenset({"type", "id", "tool_use_id", "caller", "encrypted_content", "encrypted_stdout", "signature"})
-"""Fields of which nothing is shown."""
+"""Fields of a block that are not shown in the text of a result."""
 
 
 def is_result(block: Json) -> bool:
-    """Return whether a block is the result of a call of the server."""
+    """Return whether a block is the result of a call that Anthropic's servers ran."""
     return block["type"].endswith(_RESULT) and bool(text_of(block.get("tool_use_id")))
 
 
 def call_of(block: Json, own: ProviderData) -> HostedCall:
-    """Return the part of a call that the server carries out."""
+    """Return the part for a block that is a call which Anthropic's servers run; `own` is the data to send back."""
     arguments = hosted.fitting(read_arguments(block.get("input")))
     call_id = text_of(block.get("id"))
     return HostedCall(
@@ -43,7 +43,7 @@ def call_of(block: Json, own: ProviderData) -> HostedCall:
 
 
 def result_of(block: Json, own: ProviderData) -> HostedResult:
-    """Return the part of what came of a call."""
+    """Return the part for a block that is the result of a call; `own` is the data to send back."""
     name = hosted.name_of(block["type"].removesuffix(_RESULT).removesuffix("_tool"))
     content, status = _content(block.get("content"))
     if block.get("is_error") is True:
@@ -52,49 +52,49 @@ def result_of(block: Json, own: ProviderData) -> HostedResult:
 
 
 def lone(block: Json, own: ProviderData) -> tuple[HostedCall, HostedResult]:
-    """Return the parts of a block of a kind of its own, which is neither a call nor a result."""
-    shown = {name: value for name, value in block.items() if name not in _SHOWN_APART}
+    """Return a call and a result for a block of another type, which is neither a call nor a result."""
+    fields = {name: value for name, value in block.items() if name not in _SHOWN_APART}
     call = HostedCall(mint_id(), hosted.name_of(block["type"]), {}, HOST, own if block["type"] else None)
-    return hosted.alone(call, hosted.words(shown))
+    return hosted.alone(call, hosted.words(fields))
 
 
 def _content(content: object) -> tuple[tuple[Content, ...], ResultStatus]:
-    """Return what a result holds, in parts, and whether the call failed."""
-    found = object_of(content)
-    if code := text_of(found.get("error_code")):
+    """Return the content of a result, and the status of its call."""
+    result = object_of(content)
+    if code := text_of(result.get("error_code")):
         return hosted.words(code.replace("_", " ")), "error"
-    if found.get("type") == "web_fetch_result":
-        return (_document(found),), "ok"
-    if "return_code" in found:  # of a program
-        files = [f"[file {text_of(one.get('file_id'))}]" for one in objects_of(found.get("content"))]
-        status: ResultStatus = "error" if found.get("return_code") else "ok"
-        return (*hosted.printed(found), *hosted.words("\n".join(files))), status
-    if found:
-        return hosted.words({name: value for name, value in found.items() if name not in _SHOWN_APART}), "ok"
+    if result.get("type") == "web_fetch_result":
+        return (_document(result),), "ok"
+    if "return_code" in result:  # the result of a program
+        files = [f"[file {text_of(one.get('file_id'))}]" for one in objects_of(result.get("content"))]
+        status: ResultStatus = "error" if result.get("return_code") else "ok"
+        return (*hosted.printed(result), *hosted.words("\n".join(files))), status
+    if result:
+        return hosted.words({name: value for name, value in result.items() if name not in _SHOWN_APART}), "ok"
     entries = objects_of(content)
     if any(one.get("type") == "web_search_result" for one in entries):
         return hosted.pages(hosted.page(one.get("url"), one.get("title")) for one in entries), "ok"
     return hosted.words(content), "ok"
 
 
-def _document(found: Json) -> Content:
-    document = object_of(found.get("content"))
+def _document(result: Json) -> Content:
+    document = object_of(result.get("content"))
     source = object_of(document.get("source"))
     is_text = source.get("type") == "text"
     kind = "" if is_text else hosted.title_of(source.get("media_type"))
-    return hosted.page(found.get("url"), document.get("title"), source.get("data") if is_text else "", kind)
+    return hosted.page(result.get("url"), document.get("title"), source.get("data") if is_text else "", kind)
 
 
 def fetched_pages(parts: Iterable[Part]) -> list[Resource]:
-    """Return the pages that were fetched, among the parts of answers."""
-    fetched = (part for part in parts if isinstance(part, HostedResult) and part.name == FETCH)
-    return [page for part in fetched for page in part.content if isinstance(page, Resource)]
+    """Return the pages that Anthropic's servers fetched, from the parts of answers."""
+    results = (part for part in parts if isinstance(part, HostedResult) and part.name == FETCH)
+    return [page for part in results for page in part.content if isinstance(page, Resource)]
 
 
 def cited_text(blocks: Sequence[Json], pages: Sequence[Resource], own: ProviderData | None) -> Text:
-    """Return the text of adjacent blocks as one part; a citation is of the whole text of its block.
+    """Return adjacent text blocks as one part; a citation covers the whole text of its block.
 
-    `pages` are those that were fetched before, which it may cite.
+    `pages` are the pages that were fetched before, because the text can cite them.
     """
     text = "".join(block["text"] for block in blocks)
     citations: list[Citation] = []
@@ -109,18 +109,20 @@ def cited_text(blocks: Sequence[Json], pages: Sequence[Resource], own: ProviderD
 def _citations(text: str, span: tuple[int, int], block: Json, pages: Sequence[Resource]) -> Iterator[Citation]:
     for one in objects_of(block.get("citations"))[: hosted.MOST_CITATIONS]:
         url, title = one.get("url") or one.get("source"), one.get("title")
-        if url is None and (found := _cited_page(one, pages)):
-            url, title = found.uri, found.name
+        if url is None and (page := _cited_page(one, pages)):
+            url, title = page.uri, page.name
         yield hosted.citation(text, span, url, title or one.get("document_title"), one.get("cited_text"))
 
 
 def _cited_page(citation: Json, pages: Sequence[Resource]) -> Resource | None:
-    """Return the fetched page that a citation is of: the API counts all documents of a request, and names no address.
+    """Return the fetched page that a citation without an address refers to, or None.
 
-    Other documents are the user's own, and have no address. A page may have the title of one, but not its words.
+    The API gives the citation only a title, an index over all documents of the request, and the cited text. A document
+    of the user can have the same title as a page, so the cited text must be in the page too, if the page's text is
+    known.
     """
     title, words = hosted.title_of(citation.get("document_title")), clean(text_of(citation.get("cited_text"))).strip()
     alike = [page for page in pages if page.name == title]
     whole = [page for page in alike if words and words in page.text]
-    unread = [page for page in alike if not 0 < len(page.text) < hosted.LONGEST_PAGE]  # PDF, and the ends of long pages
+    unread = [page for page in alike if not 0 < len(page.text) < hosted.LONGEST_PAGE]  # PDF, or cut
     return next(iter(whole or unread), None)

@@ -6,7 +6,7 @@ from agentmagic.providers.base import KINDS, Family, Provider
 
 BASE_URL = "GOOGLE_GEMINI_BASE_URL"
 KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
-"""The variables with a key, in the order in which Google's SDK looks."""
+"""The variables that can hold the key, in the order in which Google's SDK reads them."""
 
 PROVIDERS = (
     Provider(

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 _DONE = frozenset({"succeeded", "partially_succeeded", "failed", "cancelled", "expired"})
 _FATES = {"expired": EXPIRED, "cancelled": CANCELED}
 _STATUS_OF = dict(enumerate((499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401), 1))
-"""The HTTP status of the code of an error: https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
+"""The HTTP status for an error code of https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
 
 
 class SdkCalls(Protocol):
-    """How a model sends what its SDK writes."""
+    """The methods of a model that send batch requests with Google's SDK."""
 
     async def open(self, call: "Callable[[AsyncClient], Awaitable[object]]") -> "httpx2.Response":
-        """Send the first request of a call of the SDK, and return the open response. Raises ProviderError."""
+        """Send the first HTTP request of an SDK call, and return the open response. Raises ProviderError."""
         ...
 
     async def upload(self, content: bytes) -> "httpx2.Response":
@@ -46,9 +46,9 @@ class SdkCalls(Protocol):
 
 
 class GeminiBatches(RemoteBatches):
-    """The batches of a model of the Gemini API; Vertex AI has others.
+    """The batches of a model of the Gemini API. Vertex AI has another batch API.
 
-    A file may have 2 GB, and any number of requests. Fewer are sent at once, because they are kept in memory.
+    Google allows files of 2 GB with any number of requests. The limits here are lower, as requests are kept in memory.
     """
 
     limits = BatchLimits(50_000, 200_000_000)
@@ -59,14 +59,14 @@ class GeminiBatches(RemoteBatches):
         self._calls = calls
 
     def line(self, key: str, request: Request) -> bytes:
-        """Return a request as it is written into a batch."""
+        """Return a request in the form in which it is written into a batch."""
         return write_body({"key": key, "request": self._remote.body(request)})
 
     async def _submit(self, content: bytes) -> object:
-        sent = await self._calls.upload(content)
-        file = self._made(object_of(object_of(await self._remote.whole(sent)).get("file")).get("name"))
-        made = await self._calls.open(lambda aio: aio.batches.create(model=self._remote.model, src=file))
-        return object_of(await self._remote.whole(made)).get("name")
+        upload = await self._calls.upload(content)
+        file = self._made(object_of(object_of(await self._remote.whole(upload)).get("file")).get("name"))
+        batch = await self._calls.open(lambda aio: aio.batches.create(model=self._remote.model, src=file))
+        return object_of(await self._remote.whole(batch)).get("name")
 
     async def _open(self, what: Literal["batch", "cancel", "file"], name: str) -> "httpx2.Response":
         match what:
@@ -82,8 +82,8 @@ class GeminiBatches(RemoteBatches):
         word = quoted(about.get("state")).rpartition("STATE_")[2].lower()  # some servers write JOB_, some BATCH_
         stats = object_of(about.get("batchStats"))
         names = ("requestCount", "successfulRequestCount", "failedRequestCount")
-        total, finished, failed = (count_of(stats.get(name)) for name in names)
-        return BatchState(word, batch.get("done") is True or word in _DONE, total, finished, failed)
+        total, successes, failures = (count_of(stats.get(name)) for name in names)
+        return BatchState(word, batch.get("done") is True or word in _DONE, total, successes, failures)
 
     def _files(self, batch: Json) -> tuple[object, ...]:
         output = object_of(batch.get("response")) or object_of(object_of(batch.get("metadata")).get("output"))

@@ -40,7 +40,7 @@ from agentmagic.providers.wire import (
 _TOO_LONG = re.compile(r"token count.*exceeds|exceeds the maximum number of tokens", re.IGNORECASE | re.DOTALL)
 _BAD_KEY = re.compile(r"\bapi[ _]key\b.*(?:not valid|invalid|expired|not found)", re.IGNORECASE | re.DOTALL)
 _DAILY = re.compile(r"PerDay")
-"""In the id of a quota of a day; other quotas are counted by the minute."""
+"""The part of a quota's id that marks a daily quota; other quotas are counted per minute."""
 _STATUS_OF = {
     "INVALID_ARGUMENT": 400,
     "FAILED_PRECONDITION": 400,
@@ -49,7 +49,7 @@ _STATUS_OF = {
     "NOT_FOUND": 404,
     "RESOURCE_EXHAUSTED": 429,
 }
-"""The HTTP status of an error that has only a word for it; all other words mean a failure of the server."""
+"""The HTTP status for the name of an error without a numeric code. All other names mean a failure of the server."""
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)s?")
 
 
@@ -58,8 +58,8 @@ def refusal(
 ) -> ProviderError:
     """Return the error for an HTTP status and the JSON that came with it.
 
-    An error in a stream has no status except the one in the payload. `retry_after` is the value of that header, in
-    seconds; a delay in the payload is used before it.
+    `status` is None for an error in a stream, whose status is in the payload. `retry_after` is the value of that
+    header, in seconds; a delay in the payload takes precedence.
     """
     error = (objects_of(payload) or [{}])[0]  # some endpoints send a list with one error
     error = object_of(error.get("error")) or error  # with or without the envelope
@@ -96,7 +96,7 @@ _MALFORMED = {
     "TOO_MANY_TOOL_CALLS": "Gemini called too many tools at once",
     "MALFORMED_RESPONSE": "Gemini wrote an answer that cannot be read",
 }
-"""Finish reasons without an answer; the model may do better if it is told the reason."""
+"""Finish reasons of a failed answer for which a retry can help, because the model is told the reason."""
 
 _BLOCKED = {
     "SAFETY": "it may be unsafe",
@@ -113,7 +113,7 @@ _BLOCKED = {
     "MODEL_ARMOR": "Model Armor held it back",
     "JAILBREAK": "it may be an attempt to break the model's rules",
 }
-"""Finish reasons, and reasons of a refused prompt, that another try would not change."""
+"""Finish reasons, and reasons for a blocked prompt, for which a retry does not help."""
 
 _COUNTS = ("prompt", "toolUsePrompt", "cachedContent", "candidates", "thoughts")
 _TOTAL = "totalTokenCount"
@@ -127,9 +127,9 @@ class Decoder:
     """Turns the chunks of one response, as plain JSON, into events.
 
     Adjacent chunks of text become one part. A chunk with a signature, or with other data that must be sent back
-    unchanged, becomes a part of its own. What Google's servers did comes in parts if the request asked that it
-    `circulates`, and else only in the data beside the answer. `feed` and `close` raise MalformedCall and StreamBroken
-    if another try may help, and another ProviderError if not.
+    unchanged, becomes a separate part. If the request set the field `CIRCULATES`, then `circulates` is True, and
+    Google's searches and the like come as parts of the answer; otherwise they are only in the answer's metadata. `feed`
+    and `close` raise MalformedCall or StreamBroken if a retry can help, and another ProviderError if not.
     """
 
     def __init__(self, model: str, *, mint: Callable[[], str] = mint_id, circulates: bool = False) -> None:
@@ -150,7 +150,7 @@ class Decoder:
 
     @property
     def used(self) -> Usage | None:
-        """What the answer has used so far, None if the server has not told its tokens."""
+        """The tokens that the answer has used so far, or None if the server has not reported them."""
         return replace(_usage(self._usage), searches=self._searches()) if self._usage else None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
@@ -172,13 +172,13 @@ class Decoder:
                 if reason == "TOO_MANY_TOOL_CALLS" and self._server.called:
                     raise MalformedCall("Gemini searched too often within one answer. Ask for less at once.")
                 _check_reason(reason, candidate.get("finishMessage"))
-                self._reason, self.rest = reason, SETTLE  # the usage may follow
+                self._reason, self.rest = reason, SETTLE  # the usage can still follow
                 self._answerer = text_of(response.get("modelVersion"))
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
-        """Yield the end of the response. Raises StreamBroken if it has not come."""
+        """Yield the events at the end of the response. Raises StreamBroken if the response is not complete."""
         if self._began and not self._answered:
-            self._reason = "NO_CANDIDATES"  # whole, and empty
+            self._reason = "NO_CANDIDATES"  # the response is complete, but empty
         if done and self._answered and not self._reason:
             self._reason = "STOP"
         if not self._reason:
@@ -193,17 +193,17 @@ class Decoder:
 
     @property
     def _tells_beside(self) -> bool:
-        """Whether only the data beside the answer tell what Google's servers did."""
+        """Whether the work of Google's servers is only in the metadata, and not in parts of the answer."""
         return not (self._circulates or self._server.called)
 
     def _searches(self) -> int:
         if not self._tells_beside:
             return self._server.searches()
-        searches = queries_of(self._grounding)  # until Gemini 3 the answer is billed, and not each search
+        searches = queries_of(self._grounding)  # before Gemini 3, one search is billed per answer
         return min(searches, 1) if is_before_3(self._model) else searches
 
     def _take_metadata(self, candidate: Json) -> None:
-        """Take in the data beside an answer; the citations of its texts may come behind them."""
+        """Store the metadata of an answer. From now on, texts are held back, as their citations can come later."""
         if not _BESIDE.isdisjoint(candidate):
             self._texts.holds = True
             self._grounding = figures_so_far(self._grounding, object_of(candidate.get("groundingMetadata")))
@@ -235,7 +235,7 @@ class Decoder:
     def _call(self, part: Json) -> Iterator[ModelEvent]:
         call = object_of(part["functionCall"])
         name, arguments = named(call.get("name")), read_arguments(call.get("args"))
-        # A result is matched to its call by the id, so an id that we make up must also be in the data to send back.
+        # A result is matched to its call by the id, so a new id must also be in the data that is sent back.
         call = {**call, "id": text_of(call.get("id")) or self._mint()}
         data = ProviderData(PROVIDER, {**part, "functionCall": call})
         yield from self._writer.whole(ToolCall(call["id"], name, arguments, data))
@@ -250,12 +250,12 @@ def _check_prompt(feedback: Json) -> None:
         raise _blocked("the prompt", reason, feedback.get("blockReasonMessage"))
 
 
-def _check_reason(reason: str, said: object) -> None:
-    words = quoted(said)
-    ending = f"({reason}{f': {words}' if words else ''})"
+def _check_reason(reason: str, detail: object) -> None:
+    message = quoted(detail)
+    ending = f"({reason}{f': {message}' if message else ''})"
     match reason:
         case _ if reason in _BLOCKED:
-            raise _blocked("its answer", reason, said)
+            raise _blocked("its answer", reason, detail)
         case _ if reason in _MALFORMED:
             raise MalformedCall(f"{_MALFORMED[reason]} {ending}. Ask again.")
         case "MISSING_THOUGHT_SIGNATURE":
@@ -267,15 +267,15 @@ def _check_reason(reason: str, said: object) -> None:
             return
 
 
-def _blocked(what: str, reason: str, said: object) -> ProviderError:
-    why = quoted(said) or _BLOCKED.get(reason, "it does not say why")
+def _blocked(what: str, reason: str, detail: object) -> ProviderError:
+    why = quoted(detail) or _BLOCKED.get(reason, "it does not say why")
     return BadRequest(f"Gemini blocked {what} ({quoted(reason)}): {why.rstrip('.')}. Word the request differently.")
 
 
 def _most(before: Json, now: Json) -> Json:
-    """Return the figures so far.
+    """Return the token counts so far: the counts of the latest chunk, or the larger of each old and new count.
 
-    Each chunk has the sums; where Google's servers did something, some fall, and the last chunk lacks some.
+    Each chunk has cumulative counts. If Google's servers ran a tool, some counts shrink, and the last chunk lacks some.
     """
     if now.keys() >= before.keys() and count_of(now.get(_TOTAL)) >= count_of(before.get(_TOTAL)):
         return now
@@ -283,6 +283,6 @@ def _most(before: Json, now: Json) -> Json:
 
 
 def _usage(counts: Json) -> Usage:
-    """Return the tokens of a request. Gemini counts thoughts beside the output; here they are a part of it."""
-    sent, beside, cached, written, thoughts = (count_of(counts.get(f"{name}TokenCount")) for name in _COUNTS)
-    return Usage(sent + beside, cached, written + thoughts, thoughts, requests=1, cost=None)
+    """Return the tokens of a request. Gemini counts thoughts separately; in `Usage` they are part of the output."""
+    prompt, beside, cached_tokens, output, thoughts = (count_of(counts.get(f"{name}TokenCount")) for name in _COUNTS)
+    return Usage(prompt + beside, cached_tokens, output + thoughts, thoughts, requests=1, cost=None)

@@ -36,34 +36,34 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 """A legal name of a function."""
 
 _NOTHING: Json = {"text": "(no words)"}
-"""Sent in place of a user message without content: Gemini refuses an empty one, and a history without a first one."""
+"""The part for a user message without content. Gemini refuses an empty message, and a history without a first one."""
 
 CIRCULATES = "includeServerSideToolInvocations"
-"""The field of `toolConfig` with which Google tells what its servers do, and takes it back."""
+"""The field of `toolConfig` that puts calls of Google's own tools into the answer, and allows them in the history."""
 
 _SKIP_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
-"""Google's documented replacement for the signature of a call that Gemini did not make."""
+"""Google's documented placeholder for the signature of a call that Gemini did not make."""
 
-# A model that does not think refuses a request for thoughts. flash-lite thinks only if it is told to.
+# Models that think by default. Other models refuse a request for thoughts; flash-lite thinks only if the request asks.
 _THINKS = re.compile(r"(?:.*/)?gemini-(?:2\.5|3)(?!.*(?:lite|image|tts|audio|live))")
 _THINKS_BY_LEVEL = re.compile(r"(?:.*/)?gemini-3(?!.*(?:image|tts|audio|live))")
 _THINKS_BY_BUDGET = re.compile(r"(?:.*/)?gemini-2\.5(?!.*(?:image|tts|audio|live))")
 _BUDGETS: dict[Effort, int] = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
-"""Tokens of thought, as Google's compatible API translates an effort."""
+"""Tokens of thought for each effort, as Google's OpenAI-compatible API translates it."""
 _TAKES_MEDIA_IN_RESULTS = re.compile(r"(?:.*/)?gemini-3")
-# The first generations need no signatures, and refuse tools together with a form of the answer. Other families refuse
-# any form. https://ai.google.dev/gemini-api/docs/structured-output and thought-signatures
+# Models before Gemini 3 need no signatures, and refuse tools together with a schema for the answer. Other families
+# refuse any schema. https://ai.google.dev/gemini-api/docs/structured-output and thought-signatures
 _BEFORE_3 = re.compile(r"(?:.*/)?gemini-[12]\b")
-# https://ai.google.dev/gemma/docs/core/prompt-structure: instructions stand in the first prompt.
+# https://ai.google.dev/gemma/docs/core/prompt-structure: instructions must be in the first user message.
 _TAKES_NO_INSTRUCTIONS = re.compile(r"(?:.*/)?gemma-[1-3]")
 _TAKES_FORM = re.compile(r"(?:.*/)?gemini-")
 
 _HAS_WEB = re.compile(r"(?:.*/)?gemini-(?:[3-9]|\d\d)(?!.*(?:image|tts|audio|live))")
 _WEB = {SEARCH: "googleSearch", FETCH: "urlContext"}
-"""The tools that Google carries out itself."""
+"""The fields for the tools that Google runs itself."""
 
 _SERVER = frozenset({"toolCall", "toolResponse", "executableCode", "codeExecutionResult"})
-"""The parts of what Google's servers did."""
+"""The fields of parts that describe the work of Google's servers."""
 
 _MODES: dict[str, Json] = {"none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
 _IMAGES = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
@@ -82,21 +82,21 @@ def memo_for(model: str) -> Memo:
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
-    """Return the body of a request; a memo of the same model saves encoding a message twice.
+    """Return the body of a request; with a memo of the same model, each message is encoded only once.
 
-    The model's name decides which features are used. Parts that Gemini made go back unchanged. Reasoning of other
+    The model's name decides which features are used. Parts that Gemini made are sent back unchanged. Reasoning of other
     providers is left out, because Gemini cannot read it.
     """
     contents = (memo or memo_for(model))(request.messages)
     body: Json = {"contents": contents}
     if request.instructions:
-        said = {"parts": [{"text": clean(request.instructions)}]}
+        instructions = {"parts": [{"text": clean(request.instructions)}]}
         if _TAKES_NO_INSTRUCTIONS.match(model):
-            contents[0] = contents[0] | {"parts": [*said["parts"], *contents[0]["parts"]]}
+            contents[0] = contents[0] | {"parts": [*instructions["parts"], *contents[0]["parts"]]}
         else:
-            body["systemInstruction"] = said
-    hosted = () if request.tool_choice == "none" else request.hosted  # the mode NONE is about functions alone
-    tools: list[Json] = [{_WEB[tool.name]: {}} for tool in hosted]
+            body["systemInstruction"] = instructions
+    hosted_tools = () if request.tool_choice == "none" else request.hosted  # the mode NONE affects functions only
+    tools: list[Json] = [{_WEB[tool.name]: {}} for tool in hosted_tools]
     if request.tools:
         tools.append({"functionDeclarations": [clean(_declaration(tool)) for tool in request.tools]})
         if request.tool_choice != "auto":
@@ -104,11 +104,11 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
             body["toolConfig"] = {"functionCallingConfig": mode}
     if tools:
         body["tools"] = tools
-    if hosted or any("toolCall" in part for content in contents for part in content["parts"]):
-        # Else Gemini takes no functions beside its own tools, and none of its calls in the history.
+    if hosted_tools or any("toolCall" in part for content in contents for part in content["parts"]):
+        # Without this field, Gemini refuses functions together with Google's tools, and Google's calls in the history.
         body["toolConfig"] = {**body.get("toolConfig", {}), CIRCULATES: True}
     config: Json = {"thinkingConfig": {"includeThoughts": True}} if _THINKS.match(model) else {}
-    # Models that take no form have only the prompt, which describes it in words.
+    # For models that refuse a schema, only the prompt describes the form of the answer, in words.
     if request.output and _TAKES_FORM.match(model) and not (request.tools and _BEFORE_3.match(model)):
         config["responseMimeType"] = "application/json"
         config["responseJsonSchema"] = clean(each_schema(request.output.schema, _fit))
@@ -123,29 +123,33 @@ def is_before_3(model: str) -> bool:
 
 
 def hosts(model: str, tool: HostedTool) -> bool:
-    """Return whether Google carries out a tool itself for a model.
+    """Return whether Google runs a tool itself for a model.
 
-    Google knows no domains and no bound of uses. Gemini 2.5 takes no functions beside a tool of Google's.
+    Google cannot limit domains or the number of uses. Gemini 2.5 is left out, because it refuses functions together
+    with Google's tools.
     """
     return tool.name in _WEB and not (tool.domains or tool.max_uses) and _HAS_WEB.match(model) is not None
 
 
 def honoured_by(model: str, settings: ModelSettings) -> set[str]:
-    """Return the names of the settings that a model takes: one that does not think takes no effort."""
+    """Return the names of the settings that a model accepts. A model that does not think accepts no `reasoning`."""
     thinks = settings.reasoning is not None and _thinking(settings.reasoning, model)
     return set(settings.given) - (set[str]() if thinks else {"reasoning"})
 
 
 def _with_settings(config: Json, settings: ModelSettings, model: str) -> Json:
-    given = settings.under({"temperature": "temperature", "max_output_tokens": "maxOutputTokens", "seed": "seed"})
+    fields = settings.under({"temperature": "temperature", "max_output_tokens": "maxOutputTokens", "seed": "seed"})
     if settings.reasoning is not None and (thinking := _thinking(settings.reasoning, model)):
-        # Thoughts must not be asked for if there are none.
-        given["thinkingConfig"] = thinking | {"includeThoughts": settings.reasoning != "none"}
-    return config | given
+        # A request without thinking must not request thoughts.
+        fields["thinkingConfig"] = thinking | {"includeThoughts": settings.reasoning != "none"}
+    return config | fields
 
 
 def _thinking(effort: Effort, model: str) -> Json:
-    """Return how much to think, nothing if the model cannot be told: https://ai.google.dev/gemini-api/docs/thinking."""
+    """Return the `thinkingConfig` for an effort, or {} if the model does not support this effort.
+
+    https://ai.google.dev/gemini-api/docs/thinking
+    """
     if effort == "none" and "pro" in model:
         return {}
     if _THINKS_BY_LEVEL.match(model):
@@ -158,16 +162,16 @@ def _contents(message: Message, model: str) -> Iterator[Json]:
         case "tool":
             yield from _tool_contents(message, model)
         case "user":
-            said = [part for part in map(_spoken, message.parts) if part is not None]
-            yield {"role": "user", "parts": said or [_NOTHING]}
+            user_parts = [part for part in map(_spoken, message.parts) if part is not None]
+            yield {"role": "user", "parts": user_parts or [_NOTHING]}
         case "assistant":
-            answered = _answer(message.parts, model)
-            if any(map(_says_something, answered)):
-                yield {"role": "model", "parts": answered}
+            answer_parts = _answer(message.parts, model)
+            if any(map(_says_something, answer_parts)):
+                yield {"role": "model", "parts": answer_parts}
 
 
 def _says_something(part: Json) -> bool:
-    """Return whether an answer may consist of this part; Gemini refuses thoughts or bare signatures alone."""
+    """Return whether a part is more than a thought or a signature: an answer needs at least one such part."""
     return not part.get("thought") and part.get("text") != "" and part.keys() != {"thoughtSignature"}
 
 
@@ -183,20 +187,23 @@ def _spoken(part: Part) -> Json | None:
 
 
 def _answer(parts: Sequence[Part], model: str) -> list[Json]:
-    sent = (_circulated(part, model) for part in in_pairs(parts))
-    answered = [part for part in map(_answered, sent) if part is not None]
-    first = next((index for index, part in enumerate(answered) if "functionCall" in part), None)
+    usable_parts = (_circulated(part, model) for part in in_pairs(parts))
+    answer_parts = [part for part in map(_answered, usable_parts) if part is not None]
+    first = next((index for index, part in enumerate(answer_parts) if "functionCall" in part), None)
     if first is None or _BEFORE_3.match(model):
-        return answered
-    # The signatures of what Google's servers did are not those of a call.
-    if not any("thoughtSignature" in part and not part.keys() & _SERVER for part in answered[: first + 1]):
-        # The first call is of another provider or of an older Gemini: make Gemini skip its check.
-        answered[first] = answered[first] | {"thoughtSignature": _SKIP_SIGNATURE}
-    return answered
+        return answer_parts
+    # A signature in a part of Google's servers does not count as the signature of a call.
+    if not any("thoughtSignature" in part and not part.keys() & _SERVER for part in answer_parts[: first + 1]):
+        # The first call comes from another provider or an older Gemini, so make Gemini skip the check of its signature.
+        answer_parts[first] = answer_parts[first] | {"thoughtSignature": _SKIP_SIGNATURE}
+    return answer_parts
 
 
 def _circulated(part: Part, model: str) -> Part:
-    """Return a part as a model takes it: one before Gemini 3 refuses the calls of Google's servers, except programs."""
+    """Return a part in a form that the model accepts.
+
+    A model before Gemini 3 refuses the calls of Google's servers, except programs: they become text.
+    """
     if not isinstance(part, HostedCall | HostedResult) or not _BEFORE_3.match(model):
         return part
     return in_words(part) if data_of(part, PROVIDER).keys() & {"toolCall", "toolResponse"} else part
@@ -204,7 +211,7 @@ def _circulated(part: Part, model: str) -> Part:
 
 def _answered(part: Part) -> Json | None:
     own = data_of(part, PROVIDER)
-    if isinstance(part, HostedCall | HostedResult):  # data without anything is of what does not go back
+    if isinstance(part, HostedCall | HostedResult):  # with empty provider data, the part is not sent back
         return own or (None if part.provider_data else _spoken(in_words(part)))
     if not isinstance(part, ToolCall):
         return own or _spoken(part)
@@ -213,7 +220,7 @@ def _answered(part: Part) -> Json | None:
 
 
 def _tool_contents(message: Message, model: str) -> Iterator[Json]:
-    """Yield one content with a response to each call, and one with the media that responses cannot contain."""
+    """Yield one user message with the responses to all calls, and one with the media that responses cannot contain."""
     results = results_of(message)
     inside = _MEDIA_IN_RESULTS if _TAKES_MEDIA_IN_RESULTS.match(model) else ()
     yield {"role": "user", "parts": [_response(result, inside) for result in results]}
@@ -222,7 +229,7 @@ def _tool_contents(message: Message, model: str) -> Iterator[Json]:
 
 
 def _response(result: ToolResult, inside: tuple[str, ...]) -> Json:
-    """Return the response to a call; its text names all media, sent or not."""
+    """Return the response to a call. Its text names all media of the result, even if they are not sent."""
     response: Json = {
         "id": result.call_id,
         "name": fit_name(result.name, _NAME),
@@ -257,8 +264,8 @@ def _declaration(tool: ToolDef) -> Json:
 
 
 def _fit(schema: Json) -> Json:
-    """Return a schema without what Gemini refuses."""
-    fitted = {keyword: value for keyword, value in schema.items() if keyword not in _UNKNOWN_KEYWORDS}
-    if "const" in fitted:
-        fitted["enum"] = [fitted.pop("const")]
-    return fitted
+    """Return a schema without the keywords that Gemini refuses."""
+    result = {keyword: value for keyword, value in schema.items() if keyword not in _UNKNOWN_KEYWORDS}
+    if "const" in result:
+        result["enum"] = [result.pop("const")]
+    return result

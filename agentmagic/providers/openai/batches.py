@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _DONE = frozenset({"completed", "failed", "expired", "cancelled"})
 _FATES = {"expired": EXPIRED, "batch_expired": EXPIRED, "cancelled": CANCELED, "batch_cancelled": CANCELED}
-"""What became of a request, by the status of its batch, or by the code of its own error."""
+"""Why a request has no answer, by the status of its batch or by the code of its own error."""
 
 
 class OpenAIBatches(RemoteBatches):
@@ -43,13 +43,13 @@ class OpenAIBatches(RemoteBatches):
         self._decoder = decoder
 
     def line(self, key: str, request: Request) -> bytes:
-        """Return a request as it is written into a batch."""
+        """Return a request in the form in which it is written into a batch."""
         body = {name: value for name, value in self._model.body(request).items() if name != "stream"}
         return write_body({"custom_id": key, "method": "POST", "url": "/v1/responses", "body": body})
 
     async def _submit(self, content: bytes) -> object:
-        sent = await self._model.open("post", "/files", {"purpose": "batch"}, file=content)
-        file = self._made(object_of(await self._model.whole(sent)).get("id"))
+        upload = await self._model.open("post", "/files", {"purpose": "batch"}, file=content)
+        file = self._made(object_of(await self._model.whole(upload)).get("id"))
         body = {"input_file_id": file, "endpoint": "/v1/responses", "completion_window": "24h"}
         return object_of(await self._model.whole(await self._model.open("post", "/batches", body))).get("id")
 
@@ -64,8 +64,8 @@ class OpenAIBatches(RemoteBatches):
 
     def _state(self, batch: Json) -> BatchState:
         word, counts = quoted(batch.get("status")), object_of(batch.get("request_counts"))
-        total, finished, failed = (count_of(counts.get(name)) for name in ("total", "completed", "failed"))
-        return BatchState(word, word in _DONE, total, finished, failed)
+        total, successes, failures = (count_of(counts.get(name)) for name in ("total", "completed", "failed"))
+        return BatchState(word, word in _DONE, total, successes, failures)
 
     def _files(self, batch: Json) -> tuple[object, ...]:
         return (batch.get("output_file_id"), batch.get("error_file_id"))
@@ -89,7 +89,7 @@ class OpenAIBatches(RemoteBatches):
             return unanswered(self.who, _FATES[word]) if word in _FATES else None
         error = (objects_of(object_of(batch.get("errors")).get("data")) or [{}])[0]
         code = text_of(error.get("code"))
-        # https://developers.openai.com/api/docs/guides/batch#rate-limits: the tokens of all batches that wait
+        # https://developers.openai.com/api/docs/guides/batch#rate-limits: a limit for the tokens of all queued batches
         status = 429 if code == "token_limit_exceeded" else 400
         return self._error(Fault(text_of(error.get("message")), code, status))
 

@@ -58,7 +58,7 @@ _SETTINGS = {
     "seed": "seed",
 }
 LONGEST_ID = 40
-"""Characters of the longest id of a call."""
+"""The most characters of a call's id."""
 
 
 class OpenAIChat(OpenAIClient):
@@ -75,21 +75,21 @@ class OpenAIChat(OpenAIClient):
         self._memo = _memo(model)
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
-        """Return the names of the settings that the model takes."""
+        """Return the names of those `settings` that the model accepts."""
         return honoured_by(self.model, settings) if self.is_own else settings.given
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether the model searches the web itself: only some do, without domains and a bound."""
+        """Return whether the model itself does web searches. Only some models do, without limits of domains or uses."""
         return tool == HostedTool(SEARCH) and is_search_model(self.model)
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
         calls = bool(request.tools) and request.tool_choice != "none"
-        # Many compatible servers cannot call tools while they hold an answer to its form.
+        # With a schema for the answer, many compatible servers cannot call tools.
         if "response_format" in self.without or (calls and not self.is_own):
             request = replace(request, output=None)
         body = encode(request, self.model, self._memo)
-        if self.is_own and "max_tokens" in body:  # the older name, which every other server knows
+        if self.is_own and "max_tokens" in body:  # OpenAI's new name; other servers know the old one
             body["max_completion_tokens"] = body.pop("max_tokens")
         return left_out(body, self.without)
 
@@ -100,7 +100,7 @@ class OpenAIChat(OpenAIClient):
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
-    """Return the body of `POST /chat/completions`; a memo of the same model saves encoding a message twice."""
+    """Return the body of `POST /chat/completions`; with a memo of the same model, each message is encoded only once."""
     messages: list[Json] = []
     if request.instructions:
         messages.append({"role": "system", "content": clean(request.instructions)})
@@ -113,7 +113,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
     if request.output:
         body["response_format"] = {"type": "json_schema", "json_schema": form(request.output)}
-    if request.hosted and request.tool_choice != "none":  # which is about functions alone
+    if request.hosted and request.tool_choice != "none":  # the API's "none" would affect functions only
         body["web_search_options"] = {}
     body |= request.settings.under(_SETTINGS)
     return merged(body, request.settings.extra)
@@ -141,7 +141,7 @@ def _messages(message: Message, model: str) -> Iterator[Json]:
 def _user_content(message: Message) -> str | list[Json]:
     parts = [part for part in message.parts if isinstance(part, Content)]
     texts = [part.text for part in parts if isinstance(part, Text)]
-    if len(texts) == len(parts):  # one string: some servers take no list
+    if len(texts) == len(parts):  # one string, because some servers refuse a list
         return "\n\n".join(filter(None, texts)) or NOTHING
     return [_content(part) for part in parts if part != Text("")]
 
@@ -150,16 +150,19 @@ def _assistant(message: Message, model: str) -> Iterator[Json]:
     text = "".join(_said(part, model) for part in message.parts)
     calls = [_call(call, model) for call in message.calls]
     if text or calls:
-        # Some servers insist on the key "content" even if a message only calls tools, and some refuse null.
+        # Some servers need the key "content" even if a message only calls tools, and some refuse null as its value.
         body: Json = {"role": "assistant", "content": text} | _own_fields(message, model)
         yield body | {"tool_calls": calls} if calls else body
 
 
 def _said(part: Part, model: str) -> str:
-    """Return what a part adds to the text of an answer; what another model's server cited and did itself, in words."""
+    """Return the text of a part for an answer's content, including citations and hosted calls of other models.
+
+    Those of this model are sent back in the fields that its server understands.
+    """
     is_own = data_of(part, PROVIDER).get("model") == model
     match part:
-        case HostedCall() | HostedResult():  # those of this model go back among the fields of the server's own
+        case HostedCall() | HostedResult():  # this model's own calls are sent back by `_own_fields`
             return "" if is_own else in_words(part).text
         case Text():
             return part.text if is_own else cited(part)
@@ -174,7 +177,7 @@ def _call(call: ToolCall, model: str) -> Json:
 
 
 def _own_fields(message: Message, model: str) -> Json:
-    """Return the fields with the model's own reasoning, and those of the server's own.
+    """Return the fields of an answer with the model's reasoning, and the fields that only its server understands.
 
     DeepSeek refuses a history of calls without its reasoning: https://api-docs.deepseek.com/guides/thinking_mode
     """
@@ -182,7 +185,7 @@ def _own_fields(message: Message, model: str) -> Json:
     for part in message.parts:
         if isinstance(part, Reasoning):
             own = data_of(part, PROVIDER)
-            # Only to the model that wrote it, in the field that it came in.
+            # Reasoning is sent back only to the model that wrote it, in the same field.
             if own.get("model") == model and (key := own.get("field")):
                 fields[key] = fields.get(key, "") + part.text
             fields |= _extra(part, model)
@@ -196,18 +199,18 @@ def _extra(part: Reasoning | ToolCall, model: str) -> Json:
 
 
 def _results(results: list[ToolResult]) -> Iterator[Json]:
-    """Yield results as text, then one user message with their images: results cannot have images in this API."""
-    shown: list[Json] = []
+    """Yield the results of tools as text, then one user message with their images, which results cannot have here."""
+    attachments: list[Json] = []
     for result in results:
         prefix = "Error: " if result.is_error else ""
         call_id = fit_id(result.call_id, LONGEST_ID)
         yield {"role": "tool", "tool_call_id": call_id, "content": prefix + result.text}
         media = [part for part in result.content if isinstance(part, Media) and part.media_type in {*IMAGES, PDF}]
         if media:
-            shown.append({"type": "text", "text": f"What the call {call_id} of {result.name} returned:"})
-            shown += [_content(part) for part in media]
-    if shown:
-        yield {"role": "user", "content": shown}
+            attachments.append({"type": "text", "text": f"What the call {call_id} of {result.name} returned:"})
+            attachments += [_content(part) for part in media]
+    if attachments:
+        yield {"role": "user", "content": attachments}
 
 
 def _content(part: Content) -> Json:

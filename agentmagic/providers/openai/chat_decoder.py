@@ -1,7 +1,7 @@
 """Turns the chunks of a streamed chat completion into events.
 
-The servers that speak this API differ in details: no usage, no call ids, whole calls in one chunk, names in pieces,
-calls written as text, reasoning in a field of their own.
+The servers that speak this API differ in many details: some send no usage, no ids of calls, whole calls in one chunk,
+names in pieces, calls as text, or reasoning in a separate field.
 https://developers.openai.com/api/reference/resources/chat
 """
 
@@ -47,7 +47,7 @@ PROVIDER = "openai-chat"
 """The provider's name in the data that the history keeps for it."""
 
 _CUT = frozenset({"length", "max_tokens", "model_length"})
-"""Finish reasons of an answer that reached its limit of length; the last two are of compatible servers."""
+"""Finish reasons of an answer that reached a length limit; compatible servers send the last two."""
 
 _FAILED = frozenset({"error", "insufficient_system_resource"})
 """Finish reasons of compatible servers that failed to finish the answer."""
@@ -55,10 +55,10 @@ _FAILED = frozenset({"error", "insufficient_system_resource"})
 
 @dataclass(slots=True)
 class _Call:
-    """A call whose end has not come; it gets its index with its first arguments, when its name is complete.
+    """A call that is not finished; `index` is set with the first arguments, because the name is complete then.
 
-    `is_again` says that its name came once more, behind its arguments: it is repeated, or further arguments make it
-    the name of a second call.
+    `is_again` is True if the name came again after the arguments. If more arguments follow, this was the name of a
+    second call; otherwise the server only repeated it.
     """
 
     id: str = ""
@@ -77,22 +77,22 @@ class _Call:
 
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
-"""The fields with reasoning: of DeepSeek, llama.cpp and others; of vLLM, Ollama and OpenRouter."""
+"""The fields with reasoning: the first of DeepSeek, llama.cpp and others, the second of vLLM, Ollama and OpenRouter."""
 
 _KNOWN = frozenset(
     {*_REASONING_FIELDS, "role", "content", "refusal", "tool_calls", "function_call", "annotations", "audio"}
 )
 _KNOWN_OF_CALL = frozenset({"index", "id", "type", "function"})
-"""The fields of a message and of a call. Others are of the server's own, and go back to it unchanged."""
+"""The standard fields of a message and of a call. All other fields are sent back to the server unchanged."""
 
 _GROWING = frozenset({"text", "summary", "data", "signature"})
-"""Fields of reasoning details that come in pieces: https://openrouter.ai/docs/use-cases/reasoning-tokens."""
+"""Fields in reasoning details whose value comes in pieces: https://openrouter.ai/docs/use-cases/reasoning-tokens."""
 
 
 class Decoder:
     """Turns the chunks of one streamed completion into events.
 
-    `model` is the one that was asked, `tools` are the names of the tools that it was offered.
+    `model` is the model that the request was sent to, and `tools` are the names of the tools in the request.
     """
 
     def __init__(self, model: str = "", tools: Collection[str] = ()) -> None:
@@ -112,7 +112,7 @@ class Decoder:
 
     @property
     def used(self) -> Usage | None:
-        """What the answer has used so far, None if the server has not told its tokens."""
+        """The tokens that the answer has used so far, or None if the server has not reported them."""
         return self._figures() if self._usage else None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
@@ -124,14 +124,14 @@ class Decoder:
             self._answerer = text_of(response.get("model")) or self._answerer
         for choice in objects_of(response.get("choices")):
             if choice.get("index") and number_of(choice["index"]):
-                continue  # a second answer to the same request, which was not asked for
+                continue  # a second answer to the same request, which is ignored
             if usage := choice.get("usage"):  # Moonshot
                 self._count(usage)
             if delta := choice.get("delta"):
                 self._began = True
                 yield from self._texts.take(self._delta(object_of(delta)))
             elif not self._began and (whole := object_of(choice.get("message"))):
-                # The server does not stream; others repeat the whole answer behind its pieces.
+                # This server does not stream. (Other servers repeat the whole answer after its pieces.)
                 yield from self._texts.take(self._delta(whole))
                 self._end("stop")
             if reason := choice.get("finish_reason"):
@@ -139,11 +139,11 @@ class Decoder:
                 self._answerer = text_of(response.get("model"))
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
-        """Yield the ends of the parts and of the response.
+        """Yield the ends of the open parts and of the response.
 
-        They wait for the end of the stream, because the usage comes after the finish reason. Some servers give no
-        reason, and only `[DONE]`. Raises StreamBroken if the response was not complete, BadRequest if it was withheld,
-        and MalformedCall for a call without a name.
+        They are yielded at the end of the stream, because the usage comes after the finish reason. Some servers send no
+        finish reason, but only `[DONE]`. Raises StreamBroken if the response was not complete, BadRequest if a content
+        filter withheld it, and MalformedCall for a call without a name.
         """
         if done and self._began and not self._reason:
             self._reason = "tool_calls" if self._calls else "stop"
@@ -160,24 +160,24 @@ class Decoder:
         cut = reason in _CUT
         for call in self._calls:
             yield from self._end_call(call, cut=cut)
-        if self._extra:  # kept in a part that shows nothing
+        if self._extra:  # stored in an empty reasoning part, which shows nothing
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
         yield ModelFinished(self._figures(), self._reason, cut, model=self._answerer)
 
     def _figures(self) -> Usage:
-        """Return tokens and searches: OpenRouter tells how many it bills; a search model of OpenAI's makes one."""
-        told = object_of(self._usage.get("server_tool_use_details")).get("web_search_requests")
-        searches = count_of(told) or int(is_search_model(self._model))
+        """Return the tokens and the billed searches: OpenRouter reports them; a search model of OpenAI does one."""
+        count = object_of(self._usage.get("server_tool_use_details")).get("web_search_requests")
+        searches = count_of(count) or int(is_search_model(self._model))
         return replace(read_usage(self._usage, "prompt", "completion"), searches=searches)
 
     def _end(self, reason: str) -> None:
         if reason:
-            self._reason, self.rest = reason, SETTLE  # the usage may follow
+            self._reason, self.rest = reason, SETTLE  # the usage can still follow
 
-    def _count(self, found: object) -> None:
-        """Take token counts in, which Groq puts into an object of its own."""
-        figures = object_of(found)
+    def _count(self, usage: object) -> None:
+        """Store token counts. Groq nests them in another object."""
+        figures = object_of(usage)
         self._usage = figures_so_far(self._usage, object_of(figures.get("usage", figures)))
 
     def _delta(self, delta: Json) -> Iterable[ModelEvent]:
@@ -187,18 +187,18 @@ class Decoder:
         return self._mixed(delta, content)
 
     def _mixed(self, delta: Json, content: object) -> Iterator[ModelEvent]:
-        """Yield the events of a piece with more than text, which may have none."""
+        """Yield the events of a piece that has more than text, or no text."""
         _keep(self._extra, delta, _KNOWN)
-        if cited := objects_of(delta.get("annotations")):
-            self._annotations += cited[: MOST_CITATIONS - len(self._annotations)]
+        if annotations := objects_of(delta.get("annotations")):
+            self._annotations += annotations[: MOST_CITATIONS - len(self._annotations)]
             self._texts.holds = True
         for name in _REASONING_FIELDS:
             if reasoning := words_of(delta.get(name)):
-                # Reasoning goes back to the server as it came: as a text in this field, or not at all.
+                # Reasoning is sent back in the same field if it came as a string. Otherwise it is not sent back.
                 yield from self._writer.think(reasoning, name if isinstance(delta[name], str) else "")
                 break  # a server that fills both fields puts the same text into them
         yield from self._writer.take(content or delta.get("refusal"))
-        legacy = object_of(delta.get("function_call"))  # of servers that stopped at the API of 2023
+        legacy = object_of(delta.get("function_call"))  # from servers that still use the API of 2023
         for entry in objects_of(delta.get("tool_calls")) or ([{"function": legacy, "index": 0}] if legacy else []):
             yield from self._write_call(entry)
 
@@ -206,8 +206,8 @@ class Decoder:
         return self._written_call(text) is not None
 
     def _written_call(self, text: str) -> _Call | None:
-        written = read_arguments(text)
-        name, arguments = written.get("name"), written.get("arguments")
+        fields = read_arguments(text)
+        name, arguments = fields.get("name"), fields.get("arguments")
         if not isinstance(name, str) or name not in self._tools:
             return None
         return _Call(name=name, pieces=[arguments_text(arguments)])
@@ -232,7 +232,7 @@ class Decoder:
                 yield PartDelta(call.index, text)
 
     def _call_of(self, entry: Json, name: str, text: str) -> _Call:
-        """Return the call that a piece belongs to; some servers send no index, others index 0 for every call."""
+        """Return the call that a piece belongs to. Some servers send no index, others index 0 for every call."""
         place = number_of(entry.get("index"))
         last = self._calls[-1] if self._calls else None
         call = last if place is None else self._places.get(place)
@@ -246,10 +246,10 @@ class Decoder:
         return call
 
     def _is_other(self, call: _Call, call_id: str, name: str, text: str, place: int | None) -> bool:
-        """Return whether a piece with a name begins another call than the one under its index.
+        """Return whether a piece with a name begins a new call, and does not continue `call`, which has its index.
 
-        It has another id, another name than a call whose name is whole, or arguments where those of the call are
-        complete. Without id and index, and before any arguments, every name begins a call.
+        A new call has another id; or another name, if the name of `call` is complete; or arguments, if the arguments of
+        `call` are complete. Without id and index, and before any arguments, every name begins a new call.
         """
         if call_id and call.id and call_id != call.id:
             return True
@@ -281,22 +281,22 @@ class Decoder:
 
 
 def _executed(tools: object, own: ProviderData) -> Iterator[HostedCall | HostedResult]:
-    """Yield what a server did itself, as Groq tells it: https://console.groq.com/docs/compound/built-in-tools.
+    """Yield the calls that Groq's server ran itself: https://console.groq.com/docs/compound/built-in-tools.
 
-    What goes back to it is kept with the other fields of the server's own.
+    Their data is sent back with the other extra fields of the answer, not with these parts.
     """
     for tool in objects_of(tools)[:MOST_PAGES]:
         name = "web_search" if tool.get("type") == "search" else name_of(tool.get("type"))
         call = HostedCall(mint_id(), name, fitting(read_arguments(tool.get("arguments"))), "", own)
-        found = objects_of(object_of(tool.get("search_results")).get("results"))
-        listed = (page(one.get("url"), one.get("title"), one.get("content")) for one in found)
-        call, result = alone(call, pages(listed) or words(tool.get("output")))
+        results = objects_of(object_of(tool.get("search_results")).get("results"))
+        contents = (page(one.get("url"), one.get("title"), one.get("content")) for one in results)
+        call, result = alone(call, pages(contents) or words(tool.get("output")))
         yield from (call, replace(result, provider_data=own))
 
 
-def _keep(extra: Json, chunk: Json, known: Collection[str]) -> None:
-    """Add the fields of a chunk that are not known to those of the chunks before."""
-    for name in chunk.keys() - known:
+def _keep(extra: Json, chunk: Json, standard_fields: Collection[str]) -> None:
+    """Add the fields of a chunk that are not in `standard_fields` to `extra`, which has those of earlier chunks."""
+    for name in chunk.keys() - standard_fields:
         value = kept(chunk[name])
         if isinstance(value, list) and isinstance(extra.get(name), list):
             _join(extra[name], cast("list[Any]", value))
@@ -305,7 +305,7 @@ def _keep(extra: Json, chunk: Json, known: Collection[str]) -> None:
 
 
 def _join(entries: list[Any], more: list[Any]) -> None:
-    """Add list entries to a list; one with the same index as an earlier object is its continuation."""
+    """Add entries to a list; an entry with the same index as an earlier entry continues that entry."""
     for entry in more:
         index = object_of(entry).get("index")
         open_entry = next((one for one in entries if index is not None and object_of(one).get("index") == index), None)

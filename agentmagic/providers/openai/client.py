@@ -1,7 +1,7 @@
-"""What both OpenAI APIs share: the connection, the cheap way to stream, the errors, and the form of an answer.
+"""The base of both OpenAI APIs: the connection, streaming, errors, citations, and the schema of an answer.
 
-This is the only module that imports the SDK, for its authentication and its errors. The stream is read here: the SDK
-builds a pydantic model for every chunk.
+This is the only module that imports the SDK, for its authentication and its errors. The stream is read without the SDK,
+which would build a pydantic model for every chunk.
 """
 
 import json
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI
 
 
-# The codes that come in a chunk, after the response has begun with status 200, by the status that they stand for.
+# Error codes by the HTTP status that they stand for. An error in a chunk has only a code, as the response began with
+# status 200.
 _CODES = {
     400: "invalid_request_error invalid_prompt content_filter bio_policy misalignment_policy_violation "
     "data_residency_mismatch failed_to_download_image unsupported_image_media_type empty_image_file",
@@ -54,7 +55,7 @@ _CODES = {
 _STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes.split()}
 
 LIST_WAIT = 1.5
-"""Seconds that a server may take to list its models."""
+"""Seconds to wait for a server's list of models."""
 
 _QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _PAYMENT_REQUIRED = 402
@@ -63,9 +64,9 @@ _TOO_LONG_WORDS = re.compile(r"context (length|window|size)|prompt is too long|t
 
 
 def error_for(fault: Fault, *, who: str = "The provider", model: str = "the model") -> ProviderError:
-    """Return the error for a reported failure, with what to do."""
+    """Return the error for a failure that a server reports, with advice for the user."""
     status = _status(fault)
-    # Compatible servers report a prompt over the window as a plain refusal.
+    # Compatible servers report a prompt that is too long only in the message, without a code.
     too_long = fault.code in _TOO_LONG or (status in (None, 400, 422) and _TOO_LONG_WORDS.search(fault.message))
     fault = replace(
         fault,
@@ -88,18 +89,18 @@ def _status(fault: Fault) -> int | None:
 
 
 def filtered() -> BadRequest:
-    """Return the error for an answer that a content filter stopped; the user may have seen the first half."""
+    """Return the error for an answer that a content filter stopped, possibly after the user has seen a part of it."""
     return BadRequest("The provider withheld the answer: its content filter stopped it. Word the request differently.")
 
 
 NO_KEY = "none"
-"""Sent to a server that asks for no key, because the SDK insists on one."""
+"""The key for a server that needs none, because the SDK refuses to run without a key."""
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""A legal name of a function, or of the form of an answer."""
+"""A legal name of a function, or of an answer's schema."""
 
 CHOICES = ("auto", "none", "required")
-"""The choices of tools that are sent as they are; others are the name of a tool."""
+"""The values of `tool_choice` that are sent unchanged; any other value is the name of a tool."""
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 """The image types that OpenAI's vision models read."""
@@ -107,29 +108,29 @@ IMAGES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 PDF = "application/pdf"
 
 NOTHING = "(no words)"
-"""Sent in place of a user message without content, which both APIs refuse."""
+"""The text that replaces a user message without content, because both APIs refuse an empty message."""
 
-# https://developers.openai.com/api/docs/guides/latest-model: of the models that reason, only those from GPT-5.1 on take
-# a temperature, and only while they do not reason, which is their default.
+# https://developers.openai.com/api/docs/guides/latest-model: of the reasoning models, only those from GPT-5.1 on accept
+# a temperature, and only if reasoning is off, which is their default.
 _DOES_NOT_REASON = re.compile(r"(?:ft:)?(?:gpt-3|gpt-4|chatgpt)|gpt-5.*-chat")
 _ALWAYS_REASONS = re.compile(r"(?:ft:)?(?:o\d|gpt-5(?:-|$)|codex|gpt-5\.\d+-(?:pro|codex))")
 
 
 def reasons(model: str) -> bool:
-    """Return whether a model takes a request for reasoning and a history with reasoning; other vendors' models may."""
+    """Return whether a model accepts reasoning in the request and the history; True for models of other vendors."""
     return not _DOES_NOT_REASON.match(model)
 
 
 def honoured_by(model: str, settings: ModelSettings) -> set[str]:
-    """Return the names of the settings that a model takes."""
-    refused = {"reasoning"} if not reasons(model) else set[str]()
+    """Return the names of those `settings` that a model accepts."""
+    unsupported = {"reasoning"} if not reasons(model) else set[str]()
     if _ALWAYS_REASONS.match(model) or (model.startswith("gpt-5") and settings.reasoning not in (None, "none")):
-        refused.add("temperature")
-    return set(settings.given) - refused
+        unsupported.add("temperature")
+    return set(settings.given) - unsupported
 
 
 _FORM_REFUSED = re.compile(r"response_format|json_schema|text\.format", re.IGNORECASE)
-"""Words of a server that refuses a request because of the form of its answer."""
+"""Words in the error of a server that refuses a request because of the schema for its answer."""
 
 # The part of JSON Schema that every version of strict mode supports.
 # https://developers.openai.com/api/docs/guides/structured-outputs
@@ -138,13 +139,13 @@ _STRICT = frozenset(
     | {"anyOf", "$ref", "$defs"}
 )
 _ALLOWS_VALUES = frozenset({"type", "enum", "const", "anyOf", "$ref"})
-"""The keywords one of which a strict schema needs."""
+"""Keywords that say which values a schema allows. Each strict schema needs at least one of them."""
 
 
 def served_models() -> list[str]:
-    """Return the models that the server of `OPENAI_BASE_URL` lists and a class allows.
+    """Return the full names of the models that the server at `OPENAI_BASE_URL` lists and the classroom settings allow.
 
-    There are none if the server does not answer within `LIST_WAIT`, or is not one that a class allows.
+    The list is empty if the server does not answer within `LIST_WAIT`, or if its address is not allowed.
     """
     url, bounds = (settings.variable(BASE_URL) or "").strip().rstrip("/"), class_settings()
     if not url or not bounds.allows_address(url):
@@ -161,7 +162,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
     example = "http://localhost:8080/v1"
     refusable: ClassVar = {"response_format": _FORM_REFUSED, "text": _FORM_REFUSED}
     keyless: ClassVar[bool] = False
-    """Whether servers other than OpenAI's are asked without a key if none is set."""
+    """Whether requests are sent without a key to servers other than OpenAI's, if no key is set."""
 
     async def events(self, path: str, body: Json, decoder: Decoder) -> AsyncGenerator[ModelEvent, None]:
         """Post a request and yield the events of the answer, chunk by chunk.
@@ -181,28 +182,28 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         import httpx2
         from openai import APIError, AsyncStream
 
-        # With this type the SDK returns the open response.
+        # With this `cast_to`, the SDK returns the open response instead of reading it.
         options: Json = {"cast_to": httpx2.Response, "stream": True, "stream_cls": AsyncStream[object]}
         try:
             if file is not None:
                 form = {"Content-Type": "multipart/form-data"}
                 options |= {"body": body, "files": {"file": ("batch.jsonl", file)}, "options": {"headers": form}}
             elif body is not None:
-                options["content"] = write_body(body)  # the SDK would copy a dict first, item by item
-            opened: Any = await getattr(client, method)(path, **options)
+                options["content"] = write_body(body)  # the SDK would copy a dict item by item
+            response: Any = await getattr(client, method)(path, **options)
         except APIError as error:
             raise self._refused(self._refusal(error), body or {}, error.body) from error
-        except httpx2.HTTPError as error:  # a refusal that breaks off, which the SDK reads
+        except httpx2.HTTPError as error:  # the connection broke while the SDK read an error response
             raise cut_off(self.who, error) from error
         except ValueError as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
-        return opened
+        return response
 
     def _chunk(self, data: bytes) -> object:
         chunk = self._parsed(data)
-        said = object_of(chunk)
-        if (error := said.get("error")) or said.get("object") == "error":  # the second form is of vLLM
-            raise error_for(fault_of(error or said), who=self.who, model=self.model)
+        fields = object_of(chunk)
+        if (error := fields.get("error")) or fields.get("object") == "error":  # vLLM sends the second form
+            raise error_for(fault_of(error or fields), who=self.who, model=self.model)
         return chunk
 
     def _find_key(self) -> str:
@@ -212,7 +213,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         return usable_key(self.vendor, key, [KEY])
 
     def _refusal(self, error: "APIError") -> ProviderError:
-        """Return the error for a request that got no stream."""
+        """Return the error for a request that failed before its stream began."""
         response = getattr(error, "response", None)
         if response is None:
             return unreachable(self.base_url, error, BASE_URL, self.base_url)
@@ -227,34 +228,34 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
             raise MissingExtra("The OpenAI provider", "openai") from error
         url, key = found
         client = http_client()
-        # No retries of the SDK's: the loop retries, and shows it.
+        # The SDK must not retry: the agent loop retries, and shows that to the user.
         return AsyncOpenAI(base_url=url, api_key=key, timeout=client.timeout, max_retries=0, http_client=client)
 
 
 def fault_of(body: object, status: int | None = None, wait: float | None = None) -> Fault:
-    """Return what a server reports: an error in JSON, or a text."""
-    said = object_of(body)
-    words = said.get("message") or (json.dumps(body) if said else str(body or ""))
-    code = said.get("code") or said.get("type") or ""
-    return Fault(str(words), str(code), status, wait)
+    """Return the failure that a server reports in `body`, which is an error in JSON or a text."""
+    fields = object_of(body)
+    message = fields.get("message") or (json.dumps(body) if fields else str(body or ""))
+    code = fields.get("code") or fields.get("type") or ""
+    return Fault(str(message), str(code), status, wait)
 
 
-def read_usage(usage: object, sent: str, written: str) -> Usage:
-    """Return the tokens of one request; `sent` and `written` are the API's words for input and output.
+def read_usage(usage: object, input_word: str, output_word: str) -> Usage:
+    """Return the tokens of one request, without cost. The names of the counts begin with the two words.
 
-    The cost is not known here. Figures that a server omits or garbles count as zero. DeepSeek counts what its cache had
-    and had not in two fields of their own, Moonshot and Together what it had: https://api-docs.deepseek.com/guides/kv_cache
+    A count that a server omits or garbles is zero. DeepSeek counts cache hits and misses in two separate fields
+    (https://api-docs.deepseek.com/guides/kv_cache); Moonshot and Together count only hits.
     """
     figures = object_of(usage)
-    details, own = (object_of(figures.get(f"{side}_tokens_details")) for side in (sent, written))
+    details, own = (object_of(figures.get(f"{side}_tokens_details")) for side in (input_word, output_word))
     hits, misses = (count_of(figures.get(f"prompt_cache_{what}_tokens")) for what in ("hit", "miss"))
-    cached = count_of(details.get("cached_tokens")) or hits or count_of(figures.get("cached_tokens"))
-    counts = (count_of(figures.get(f"{sent}_tokens")) or hits + misses, cached)
-    counts += (count_of(figures.get(f"{written}_tokens")), count_of(own.get("reasoning_tokens")))
+    cached_tokens = count_of(details.get("cached_tokens")) or hits or count_of(figures.get("cached_tokens"))
+    counts = (count_of(figures.get(f"{input_word}_tokens")) or hits + misses, cached_tokens)
+    counts += (count_of(figures.get(f"{output_word}_tokens")), count_of(own.get("reasoning_tokens")))
     return Usage(*counts, requests=1, cost=None, cache_write_tokens=count_of(details.get("cache_write_tokens")))
 
 
-# https://developers.openai.com/api/docs/guides/tools-web-search: models of Chat Completions that always search.
+# https://developers.openai.com/api/docs/guides/tools-web-search: models of Chat Completions that search for each answer
 _SEARCHES = re.compile(r"gpt-.*-search-(?:api|preview)")
 
 
@@ -264,30 +265,30 @@ def is_search_model(model: str) -> bool:
 
 
 LONGEST_LABEL = 300
-"""Characters before an address in which a link to it begins."""
+"""The most characters of a Markdown link's label, which is searched for before its address."""
 
 
 def annotated(text: str, annotations: object) -> list[Citation]:
-    """Return the citations of a text; in most texts the span is a link that the model wrote behind its words.
+    """Return the citations of a text. In most texts, a citation's span is a link that the model wrote.
 
-    The API does not say in which units it counts, and other servers give no span, or 0 and 0: the span has to hold the
-    address.
+    The API does not document the units of its spans, and other servers send no span, or 0 and 0. So a span counts only
+    if it contains the address; otherwise the text is searched for a link to the address.
     """
-    found: list[Citation] = []
+    citations: list[Citation] = []
     for one in objects_of(annotations)[:MOST_CITATIONS]:
-        cited = object_of(one.get("url_citation")) or one  # of Chat Completions, of Responses
-        url = text_of(cited.get("url"))
+        fields = object_of(one.get("url_citation")) or one  # Chat Completions nests the fields, Responses does not
+        url = text_of(fields.get("url"))
         if url:
-            span = _span(text, url, (cited.get("start_index"), cited.get("end_index")))
-            found.append(citation(text, span, url, cited.get("title"), cited.get("content")))
-    return found
+            span = _span(text, url, (fields.get("start_index"), fields.get("end_index")))
+            citations.append(citation(text, span, url, fields.get("title"), fields.get("content")))
+    return citations
 
 
-def _span(text: str, url: str, given: tuple[object, object]) -> tuple[object, object]:
-    start, end = given
+def _span(text: str, url: str, span: tuple[object, object]) -> tuple[object, object]:
+    start, end = span
     if type(start) is int and type(end) is int and 0 <= start < end <= 2 * len(text):
         if url in text[start:end] or url not in text:
-            return given
+            return span
         wide = text[:end].encode("utf-16-le", "replace")
         start, end = (len(wide[: 2 * place].decode("utf-16-le", "ignore")) for place in (start, end))
         if url in text[start:end]:
@@ -296,7 +297,7 @@ def _span(text: str, url: str, given: tuple[object, object]) -> tuple[object, ob
 
 
 def _link_span(text: str, url: str) -> tuple[int | None, int | None]:
-    """Return where a link to an address stands, with the brackets around it; else where the address does."""
+    """Return the span of a Markdown link to an address, with parentheses around it, or else the span of the address."""
     at = text.find(ending := f"]({url})")
     near = max(at - LONGEST_LABEL, 0)
     before, bracket, label = text[near : max(at, 0)].rstrip("]").rpartition("[")
@@ -308,22 +309,22 @@ def _link_span(text: str, url: str) -> tuple[int | None, int | None]:
 
 
 def data_url(media: Media) -> str:
-    """Return a blob as a data URL."""
+    """Return media as a data URL."""
     return f"data:{media.media_type};base64,{base64_of(media)}"
 
 
 def form(output: OutputSchema) -> Json:
-    """Return the form of an answer, as both APIs take it.
+    """Return the schema for an answer in the form that both APIs accept.
 
-    It is strict if the schema allows that, because a form that is not strict is only a wish. OpenAI refuses a strict
-    schema outside the part that it supports.
+    It is strict if possible, because a schema that is not strict need not be followed. OpenAI refuses a strict schema
+    with keywords that strict mode does not support.
     """
     name = fit_name(output.name, NAME)
     return {"name": name, "schema": clean(output.schema), "strict": is_strict(output.schema)}
 
 
 def is_strict(schema: Mapping[str, Any]) -> bool:
-    """Return whether a schema keeps to the part of JSON Schema that every version of strict mode supports."""
+    """Return whether a schema uses only the part of JSON Schema that every version of strict mode supports."""
     if schema.keys() - _STRICT or not schema.keys() & _ALLOWS_VALUES:
         return False
     if "$ref" in schema:
@@ -332,9 +333,9 @@ def is_strict(schema: Mapping[str, Any]) -> bool:
     if kind == "array" and "items" not in schema:
         return False
     if kind == "object" or "properties" in schema:
-        # Strict mode wants all properties to be required, and no others.
-        required, properties = set(schema.get("required", ())), set(schema.get("properties", ()))
-        if schema.get("additionalProperties") is not False or required != properties:
+        # Strict mode needs all properties to be required, and no additional properties.
+        required_names, properties = set(schema.get("required", ())), set(schema.get("properties", ()))
+        if schema.get("additionalProperties") is not False or required_names != properties:
             return False
     return all(isinstance(child, Mapping) and is_strict(cast("Json", child)) for child in _children(schema))
 

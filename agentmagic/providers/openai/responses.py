@@ -1,7 +1,7 @@
 """OpenAI's Responses API: `openai:MODEL`.
 
-Nothing is stored at OpenAI. The items that it wrote are kept and sent back unchanged. Reasoning is encrypted, stands
-before the call that it led to, and is complete only in `response.output_item.done`.
+Requests ask OpenAI to store nothing. The output items are kept in the history and sent back unchanged. Reasoning is
+encrypted, comes before the call that it led to, and is complete only in `response.output_item.done`.
 https://developers.openai.com/api/docs/guides/conversation-state
 """
 
@@ -78,8 +78,8 @@ PROVIDER = "openai"
 class _Item:
     """An output item that becomes a part; `data` is its latest form, `texts` are its deltas.
 
-    `place` is its output index. `arguments` are those of the event that ends the deltas of a call. `is_whole` says
-    that `data` is the finished form. The index is -1 before the part has started.
+    `place` is its output index, and `index` the index of the part, or -1 before the part has started. `arguments` are
+    from the event that ends the deltas of a call. `is_whole` is True if `data` is the final form of the item.
     """
 
     kind: PartKind
@@ -104,18 +104,17 @@ _DELTAS: dict[str, PartKind] = {
 }
 _ENDS_OF_DELTAS: dict[str, PartKind] = {f"{kind.removesuffix('delta')}done": part for kind, part in _DELTAS.items()}
 _CLOSING = frozenset({"response.completed", "response.incomplete", "response.done"})
-"""The events that end a response; the last one is of compatible servers."""
+"""The events that end a response; compatible servers send the last one."""
 
 _PARAGRAPH = "\n\n"
 
 
 class Decoder:
-    """Turns the events of one streamed response into ours; items of further kinds are calls of OpenAI's own servers.
+    """Turns the events of one streamed response into part events. Items of unknown types are hosted calls of OpenAI.
 
-    Each item gives one part, or a call with its result, even if a server announces it twice, or not at all. What its
-    last form lacks is taken from the events before, or else from the closing event, which has all items: a call without
-    arguments waits for that.
-    Nothing comes after the closing event.
+    Each item becomes one part, or a hosted call with its result, even if a server announces the item twice or never.
+    Data that is missing in the final form of an item is taken from earlier events, or from the closing event, which has
+    all items; so a call without arguments is finished at the closing event. Later events are ignored.
     """
 
     def __init__(self) -> None:
@@ -127,7 +126,7 @@ class Decoder:
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:  # noqa: PLR0911  (one per kind of event)
         """Return the events of a chunk, which can be any JSON. Raises a ProviderError if it reports a failure."""
-        if self.rest is not None:  # it has ended
+        if self.rest is not None:  # the response has ended
             return ()
         event = object_of(chunk)
         kind = text_of(event.get("type"))
@@ -153,23 +152,23 @@ class Decoder:
                 return ()
 
     def close(self, *, done: bool = False) -> Iterable[ModelEvent]:
-        """Return the end of a response that only `[DONE]` closed. Raises StreamBroken for one that is not complete."""
-        if self.rest is not None:  # it has ended
+        """Return the end of a response that only `[DONE]` closed. Raises StreamBroken if it is not complete."""
+        if self.rest is not None:  # the response has ended
             return ()
         if done and self._items:
             return self._end({}, cut=False)
         raise broken("the response ended before it was complete")
 
     def _count(self, response: Json) -> None:
-        """Take in what a response has used, which the server tells at its end, also of one that failed."""
+        """Store the usage of a response. The server reports it at the end, also for a failed response."""
         if object_of(response.get("usage")):
             items = [item.data for item in self._items] or objects_of(response.get("output"))
             self.used = _figures(response, items)
 
     def _find(self, kind: PartKind, place: int | None, data: Json) -> _Item | None:
-        """Return the item that data is about, an open one if possible.
+        """Return the item that `data` belongs to, an open item if possible, or None.
 
-        Some servers give several items one index, no index, or an item another id or index in each event.
+        Some servers give several items the same index or no index, or change an item's id or index between events.
         """
         item_id, call_id = data.get("id"), data.get("call_id")
         alike = [one for one in self._items if one.kind == kind]
@@ -196,7 +195,7 @@ class Decoder:
         return self._begin(item)
 
     def _begin(self, item: _Item) -> Iterator[ModelEvent]:
-        """Yield the start of a part. A text begins with its first word, which may be thinking; a call with its name."""
+        """Yield the start of a part: of a call when its name is known. A text starts with its first word instead."""
         name = server_items.name_of(item.data) if item.kind == "hosted_call" else text_of(item.data.get("name"))
         if item.index < 0 and (name if item.kind in _CALLS else item.kind == "reasoning"):
             item.index = self._writer.next_index()
@@ -245,14 +244,14 @@ class Decoder:
         if not isinstance(part, Text):
             yield PartFinished(item.index, part)
             return
-        said = () if item.texts else tuple(self._writer.say(part.text))
-        ended = tuple(self._writer.finish(part))
-        # A text that came at once, after no delta, needs none.
-        yield from (one for one in said if self._writer.found_thinking or not isinstance(one, PartDelta))
-        yield from ended
+        text_events = () if item.texts else tuple(self._writer.say(part.text))
+        end_events = tuple(self._writer.finish(part))
+        # A text that came whole needs no deltas.
+        yield from (one for one in text_events if self._writer.found_thinking or not isinstance(one, PartDelta))
+        yield from end_events
 
     def _end_hosted(self, item: _Item) -> Iterator[ModelEvent]:
-        """Yield a call of OpenAI's own servers and its result, which are one item."""
+        """Yield the events of a hosted call and its result, which OpenAI sends as one item."""
         call, result = server_items.hosted_parts(item.data, PROVIDER, is_whole=item.is_whole)
         yield from self._begin(item)
         item.done = True
@@ -278,34 +277,34 @@ class Decoder:
         yield ModelFinished(usage, reason or "completed", cut, model=text_of(response.get("model")))
 
     def _take(self, output: object) -> None:
-        """Give each item of the closing event to the part that it is of, or else make one of it.
+        """Match each item of the closing event to an item of earlier events, or add it as a new item.
 
-        An item without the id of a part is the next one of its kind that is left.
+        An item with an unknown id is matched to the next item of its kind that has no match.
         """
-        left = list(self._items)
+        remaining = list(self._items)
         strange: list[tuple[PartKind, Json]] = []
         for data in objects_of(output):
             kind = _kind(data)
             if kind is None:
                 continue
             ids = [name for name in ("id", "call_id") if data.get(name)]
-            item = next((one for one in left if any(one.data.get(name) == data[name] for name in ids)), None)
+            item = next((one for one in remaining if any(one.data.get(name) == data[name] for name in ids)), None)
             if item is None or item.kind != kind:
                 strange.append((kind, data))
                 continue
-            left.remove(item)
+            remaining.remove(item)
             _supply(item, data)
         for kind, data in strange:
-            item = next((one for one in left if one.kind == kind), None)
+            item = next((one for one in remaining if one.kind == kind), None)
             if item is None:
                 self._items.append(item := _Item(kind, None, data))
             else:
-                left.remove(item)
+                remaining.remove(item)
             _supply(item, data)
 
 
 def _figures(response: Json, items: Sequence[Json]) -> Usage:
-    """Return the tokens that a response has used, and the searches among its items that are billed."""
+    """Return the tokens that a response has used, and the number of searches that are billed."""
     searches = server_items.searches(response, items)
     return replace(read_usage(response.get("usage"), "input", "output"), searches=searches)
 
@@ -316,36 +315,36 @@ def _kind(data: Json) -> PartKind | None:
 
 
 def _is_named(item: _Item) -> bool:
-    """Return whether a call has come as far as its name; other items need none."""
+    """Return whether the name of a call is known; True for other items, which need no name."""
     return item.kind != "tool_call" or item.index >= 0 or bool(item.data.get("name"))
 
 
 def _supply(item: _Item, data: Json, *, is_whole: bool = True) -> None:
-    """Give an item a later form, which keeps what it lacks of a call: its name, its id, its arguments."""
+    """Replace the data of an item by a later form. A call keeps its name, id and arguments if the new form has none."""
     if item.done:
         return
     if item.kind == "tool_call":
         before = {name: item.data[name] for name in ("name", "call_id") if item.data.get(name)}
-        given = (data.get("arguments"), item.arguments, "".join(item.texts), item.data.get("arguments"))
-        # The first that says something: `{}` may only hold the place of arguments that came in another event.
-        texts = [text for text in map(arguments_text, given) if text]
+        sources = (data.get("arguments"), item.arguments, "".join(item.texts), item.data.get("arguments"))
+        # Prefer arguments that are not empty: `{}` can be a placeholder for arguments from another event.
+        texts = [text for text in map(arguments_text, sources) if text]
         arguments = next((text for text in texts if read_arguments(text)), texts[0] if texts else "")
         data = data | {name: value for name, value in before.items() if not data.get(name)} | {"arguments": arguments}
     item.data, item.is_whole = data, is_whole
 
 
-def _part(item: Json, said: str, *, is_whole: bool) -> Part:
-    """Return the part of an item; `said` are its deltas, which count if the item has no words."""
-    # An item that was cut off would be refused in the history, so its part keeps no data to send back.
+def _part(item: Json, deltas: str, *, is_whole: bool) -> Part:
+    """Return the part for an item; `deltas` is the joined text of its deltas, used if the item has no text."""
+    # The API would refuse an item that was cut off, so its part has no data to send back.
     own = is_whole and text_of(item.get("status")) in ("", "completed")
     data = ProviderData(PROVIDER, item) if own else None
     match item["type"]:
         case "message":
             text = words_of(item.get("content")) if is_whole else ""
-            return Text(text or said, data if text else None, citations=server_items.citations_of(item, text))
+            return Text(text or deltas, data if text else None, citations=server_items.citations_of(item, text))
         case "reasoning":
             entries = (*objects_of(item.get("summary")), *objects_of(item.get("content"))) if is_whole else ()
-            return Reasoning(_PARAGRAPH.join(map(words_of, entries)) or said, data)
+            return Reasoning(_PARAGRAPH.join(map(words_of, entries)) or deltas, data)
         case _:
             return _call(item, data)
 
@@ -353,7 +352,7 @@ def _part(item: Json, said: str, *, is_whole: bool) -> Part:
 def _call(item: Json, data: ProviderData | None) -> ToolCall:
     name, call_id = named(item.get("name")), text_of(item.get("call_id"))
     if not call_id or fit_name(name, NAME) != name:
-        data = None  # the API would refuse the item unchanged
+        data = None  # the API would refuse the original item
     return ToolCall(call_id or mint_id(), name, read_arguments(item.get("arguments")), data)
 
 
@@ -363,7 +362,7 @@ def _failure(error: Json) -> ProviderError:
 
 
 LONGEST_ID = 64
-"""Characters of the longest id of a call."""
+"""The most characters of a call's id."""
 
 
 class OpenAIResponses(OpenAIClient):
@@ -376,12 +375,12 @@ class OpenAIResponses(OpenAIClient):
         self._memo = _memo(model)
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
-        """Return the names of the settings that the model takes: all but `seed`, which this API does not have."""
-        known = honoured_by(self.model, settings) if self.is_own else set(settings.given)
-        return known - {"seed"}
+        """Return the names of those `settings` that the model accepts; this API has no `seed`."""
+        names = honoured_by(self.model, settings) if self.is_own else set(settings.given)
+        return names - {"seed"}
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether OpenAI carries out the tool itself for the model."""
+        """Return whether OpenAI runs the tool itself for this model."""
         return server_items.hosts(self.model, tool)
 
     def body(self, request: Request) -> Json:
@@ -390,7 +389,7 @@ class OpenAIResponses(OpenAIClient):
         return left_out(encode(request, self.model, self._memo), self.without)
 
     def batches(self) -> OpenAIBatches:
-        """Return the batch API; not every compatible server has it."""
+        """Return the batch API. A compatible server need not have it."""
         return OpenAIBatches(self, Decoder)
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
@@ -399,7 +398,7 @@ class OpenAIResponses(OpenAIClient):
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
-    """Return the body of `POST /responses`; a memo of the same model saves encoding a message twice."""
+    """Return the body of `POST /responses`; with a memo of the same model, each message is encoded only once."""
     messages = (memo or _memo(model))(request.messages)
     body: Json = {"model": model, "input": messages, "stream": True, "store": False}
     include = ["reasoning.encrypted_content"] if reasons(model) else []
@@ -425,7 +424,7 @@ def _memo(model: str) -> Memo:
 
 
 def _tool(tool: ToolDef) -> Json:
-    # Strict mode, the default of this API, takes only a small part of JSON Schema.
+    # Strict mode, the default of this API, supports only a small part of JSON Schema.
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return {"type": "function", **clean(function), "strict": False}
 
@@ -433,8 +432,8 @@ def _tool(tool: ToolDef) -> Json:
 def _items(message: Message, *, reasons: bool) -> Iterator[Json]:
     match message.role:
         case "user":
-            said = [_content(part) for part in message.parts if isinstance(part, Content) and part != Text("")]
-            yield {"role": "user", "content": said or [_content(Text(NOTHING))]}
+            content = [_content(part) for part in message.parts if isinstance(part, Content) and part != Text("")]
+            yield {"role": "user", "content": content or [_content(Text(NOTHING))]}
         case "assistant":
             yield from _assistant_items(message.parts, reasons=reasons)
         case "tool":
@@ -442,34 +441,34 @@ def _items(message: Message, *, reasons: bool) -> Iterator[Json]:
 
 
 def _assistant_items(parts: Sequence[Part], *, reasons: bool) -> Iterator[Json]:
-    """Yield the items of an answer: those that this API made unchanged, with the reasoning that led to them.
+    """Yield the items of an answer. Items that this API made are unchanged, with the reasoning that led to them.
 
-    The API refuses reasoning without the item that it led to, and an item with its id without its reasoning. A cut-off
-    answer lacks the item. The reasoning is missing for a model that does not reason.
+    The API refuses reasoning without the item that it led to, and an item with an id without its reasoning. In a
+    cut-off answer the item is missing; for a model that does not reason, the reasoning is missing.
     """
-    held: list[Json] = []
-    parted = False  # from the first lost reasoning on, items are written anew, without their ids
+    pending: list[Json] = []
+    without_ids = False  # after the first missing reasoning, items are encoded again without their ids
     for part in parts:
         own = data_of(part, PROVIDER)
         if isinstance(part, Reasoning):
-            # Nothing is stored at OpenAI, so an item with an id only, and without content, cannot be found there.
+            # OpenAI stores nothing, so it could not look up an item that has an id but no content.
             if own and reasons and (own.get("encrypted_content") or own.get("content")):
-                held.append(own)
+                pending.append(own)
             else:
-                parted = True
+                without_ids = True
         elif isinstance(part, HostedResult) and part.provider_data:
-            continue  # it is in the item of its call
-        elif own and not parted:
-            yield from held
+            continue  # the item of the call contains its result
+        elif own and not without_ids:
+            yield from pending
             yield server_items.sent_back(own)
-            held = []
+            pending = []
         elif fresh := _fresh_item(part):
             yield fresh
-            held, parted = [], parted or bool(held)
+            pending, without_ids = [], without_ids or bool(pending)
 
 
 def _fresh_item(part: Part) -> Json | None:
-    """Return the item for a part that another provider wrote, or that was cut off."""
+    """Return a new item for a part that another provider wrote or that was cut off, or None if nothing can be sent."""
     match part:
         case ToolCall():
             arguments = write_arguments(part.arguments)
@@ -488,7 +487,7 @@ def _output(result: ToolResult) -> Json:
     prefix = "Error: " if result.is_error else ""
     output: str | list[Json] = prefix + result.text
     if any(isinstance(part, Media) for part in result.content):
-        head = [Text(prefix.strip())] if prefix else []  # the text of media has no place for it
+        head = [Text(prefix.strip())] if prefix else []  # media have no field for the prefix
         output = [_content(part) for part in (*head, *result.content)]
     call_id = fit_id(result.call_id, LONGEST_ID)
     return {"type": "function_call_output", "call_id": call_id, "output": output}

@@ -1,4 +1,4 @@
-"""Reads the items of what OpenAI's servers do within a response: searches, pages, programs, images and the like.
+"""Reads the items for the work of OpenAI's servers in a response: searches, pages, programs, images and the like.
 
 https://developers.openai.com/api/docs/guides/tools-web-search, tools-code-interpreter, tools-file-search and
 tools-image-generation
@@ -27,90 +27,90 @@ from agentmagic.providers.wire import Json, count_of, mint_id, object_of, object
 
 HOST = "OpenAI"
 SOURCES = "web_search_call.action.sources"
-"""What a request includes, to be told which pages a search has found."""
-# The models with web search. It opens pages too, but no pages are fetched without it.
+"""The value in the field `include` of a request that adds the pages found by a search to the response."""
+# The models with web search. A search can open pages too, but there is no separate tool that fetches pages.
 _HAS_WEB = re.compile(r"(?:ft:)?(?:gpt-(?:[5-9]|\d\d)(?!.*-search)|gpt-4\.1(?!-nano))")
 _SEARCH_CALL = "web_search_call"
 _SHOWN_APART = frozenset({"id", "type", "status", "name", "arguments", "encrypted_content", "fingerprint"})
-"""Fields of further kinds of items of which nothing is shown as a result."""
+"""Fields of items of unknown types that are not shown in the text of the result."""
 _WHOLE = frozenset({"", "completed", "failed"})
-"""The statuses of items that the API takes back."""
+"""The statuses of items that the API accepts in the history."""
 _OURS = frozenset(
     {"custom_tool_call", "computer_call", "local_shell_call", "shell_call", "apply_patch_call", "mcp_approval_request"}
 )
-"""Items that wait for an answer of ours, without which the API refuses them."""
+"""Types of items that the client must answer. They are not sent back: without an answer, the API refuses them."""
 
 
 def hosts(model: str, tool: HostedTool) -> bool:
-    """Return whether OpenAI carries out a tool itself for a model; domains and the number of uses are kept."""
+    """Return whether OpenAI runs a tool itself for a model; it obeys limits of domains and of uses."""
     return tool.name == SEARCH and _HAS_WEB.match(model) is not None
 
 
 def web_tool(tool: HostedTool) -> Json:
-    """Return the entry of a tool; without a place of the user's, OpenAI would search as in the United States."""
+    """Return the entry for a tool. Without `user_location`, OpenAI would search as in the United States."""
     entry: Json = {"type": "web_search", "user_location": {"type": "approximate"}}
     return entry | ({"filters": {"allowed_domains": list(tool.domains)}} if tool.domains else {})
 
 
 def bound_of(tools: Sequence[HostedTool]) -> Json:
-    """Return the bound of all calls of OpenAI's own servers in a response: there is none for searches alone."""
+    """Return the field that limits all hosted calls of a response. The API has no limit for searches alone."""
     bounds = [tool.max_uses for tool in tools if tool.max_uses]
     return {"max_tool_calls": min(bounds)} if bounds else {}
 
 
 def citations_of(item: Json, text: str) -> tuple[Citation, ...]:
-    """Return the citations of a message; the places in each of its contents count from its beginning."""
-    found: list[Citation] = []
+    """Return the citations of a message. OpenAI's positions count from the beginning of each content entry."""
+    citations: list[Citation] = []
     start = 0
     for content in objects_of(item.get("content")):
         end = start + len(words_of(content))
         own = annotated(text[start:end], content.get("annotations"))
-        found += (replace(one, start=one.start + start, end=one.end + start) for one in own)
+        citations += (replace(one, start=one.start + start, end=one.end + start) for one in own)
         start = end
-    return hosted.cites(found)
+    return hosted.cites(citations)
 
 
 def searches(response: Json, items: Sequence[Json]) -> int:
-    """Return how many searches are billed; a server that does not count them bills each that was made."""
-    billed = object_of(object_of(response.get("tool_usage")).get("web_search")).get("num_requests")
-    return sum(map(_is_search, items)) if billed is None else count_of(billed)
+    """Return how many searches are billed: the server's count, or else the number of search items."""
+    count = object_of(object_of(response.get("tool_usage")).get("web_search")).get("num_requests")
+    return sum(map(_is_search, items)) if count is None else count_of(count)
 
 
 def _is_search(item: Json) -> bool:
-    """Return whether an item is a search; pages that are opened cost no fee."""
+    """Return whether an item is a completed search. Opening a page costs no fee, so it does not count."""
     action = object_of(item.get("action"))
-    done = text_of(item.get("status")) in ("", "completed")
-    return item.get("type") == _SEARCH_CALL and action.get("type") == "search" and done
+    is_complete = text_of(item.get("status")) in ("", "completed")
+    return item.get("type") == _SEARCH_CALL and action.get("type") == "search" and is_complete
 
 
 def sent_back(item: Json) -> Json:
-    """Return an item as the API takes it back: not every version takes the list of pages that it sends."""
+    """Return an item in the form that the API accepts in the history: some versions refuse their own list of pages."""
     if item.get("type") != _SEARCH_CALL:
         return item
     action = object_of(item.get("action"))
-    kept = {name: value for name, value in action.items() if name != "sources" and value is not None}
-    return {**item, "action": kept} if action else item
+    fields = {name: value for name, value in action.items() if name != "sources" and value is not None}
+    return {**item, "action": fields} if action else item
 
 
 def hosted_parts(item: Json, provider: str, *, is_whole: bool) -> tuple[HostedCall, HostedResult]:
-    """Return the call that an item is, and its result; an item that is not whole does not go back."""
+    """Return the call and the result for an item. An item that is not complete is not sent back later."""
     kind, status = text_of(item.get("type")), text_of(item.get("status"))
     goes_back = is_whole and status in _WHOLE and kind not in _OURS
     name, arguments = _called(kind, item)
     data = ProviderData(provider, item) if goes_back else None
     call = HostedCall(text_of(item.get("id")) or mint_id(), name, hosted.fitting(arguments), HOST, data)
-    failed: ResultStatus = "error" if status == "failed" or item.get("error") else "ok"
-    outcome: ResultStatus = failed if is_whole and status in _WHOLE else "interrupted"
+    end_status: ResultStatus = "error" if status == "failed" or item.get("error") else "ok"
+    outcome: ResultStatus = end_status if is_whole and status in _WHOLE else "interrupted"
     return hosted.alone(call, _found(kind, item), outcome)
 
 
 def name_of(item: Json) -> str:
-    """Return the name of a call whose item has just begun."""
+    """Return the name of a hosted call, from an item that can be incomplete."""
     return hosted.name_of(item.get("name") or text_of(item.get("type")).removesuffix("_call"))
 
 
 def _called(kind: str, item: Json) -> tuple[str, Json]:
-    """Return the name and the arguments of a call."""
+    """Return the name and the arguments of the hosted call in an item of type `kind`."""
     action = object_of(item.get("action"))
     match kind:
         case "web_search_call":
@@ -125,18 +125,18 @@ def _called(kind: str, item: Json) -> tuple[str, Json]:
 
 
 def _found(kind: str, item: Json) -> tuple[Content, ...]:
-    """Return what came of a call, in parts."""
+    """Return the content of the result of the hosted call in an item of type `kind`."""
     match kind:
         case "web_search_call":
             action = object_of(item.get("action"))
-            opened = [{"url": action["url"]}] if action.get("url") else []
-            return hosted.pages(_source(one) for one in (*objects_of(action.get("sources")), *opened))
+            own_page = [{"url": action["url"]}] if action.get("url") else []
+            return hosted.pages(_source(one) for one in (*objects_of(action.get("sources")), *own_page))
         case "code_interpreter_call":
             outputs = objects_of(item.get("outputs"))[: hosted.MOST_PAGES]
             return tuple(part for one in outputs for part in _output(one))
         case "file_search_call":
-            found: Sequence[Json] = objects_of(item.get("results"))[: hosted.MOST_PAGES]
-            return tuple(part for one in found for part in _file(one))
+            entries: Sequence[Json] = objects_of(item.get("results"))[: hosted.MOST_PAGES]
+            return tuple(part for one in entries for part in _file(one))
         case "image_generation_call":
             return (hosted.image(item.get("result"), f"image/{text_of(item.get('output_format')) or 'png'}"),)
         case _:
@@ -144,7 +144,7 @@ def _found(kind: str, item: Json) -> tuple[Content, ...]:
 
 
 def _source(source: Json) -> Content:
-    """Return a page that was searched, or a feed of OpenAI's, which has a name."""
+    """Return a page that a search found, or a data feed of OpenAI, which has a name and no address."""
     return hosted.page(source.get("url"), source.get("title") or source.get("name"))
 
 
@@ -156,6 +156,6 @@ def _output(output: Json) -> tuple[Content, ...]:
     return (hosted.page(url, "an image"),) if url else hosted.words(output.get("logs"))
 
 
-def _file(found: Json) -> tuple[Content, ...]:
-    name = hosted.title_of(found.get("filename"))
-    return (*((Text(f"{name}:"),) if name else ()), *hosted.words(found.get("text")))
+def _file(entry: Json) -> tuple[Content, ...]:
+    name = hosted.title_of(entry.get("filename"))
+    return (*((Text(f"{name}:"),) if name else ()), *hosted.words(entry.get("text")))
