@@ -193,9 +193,9 @@ class ClassSettings:
         return ""
 
     def capped(self, name: str, asked: float | None, *, session: bool = False) -> float | None:
-        """Return the limit that applies to a turn or a session. Raises UsageError if `asked` is above the class's limit.
+        """Return the limit that applies to a turn or a session.
 
-        `asked` is the notebook's limit, None if the notebook sets none.
+        `asked` is the notebook's limit, None if it sets none. Raises UsageError if `asked` is above the class's limit.
         """
         own = f"session_{name}" if session else name
         most = cast("float | None", getattr(self, own))
