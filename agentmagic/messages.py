@@ -154,7 +154,10 @@ class Reasoning:
 
 @value_class
 class Media:
-    """An image, a sound or other binary data, with its MIME type. If `audience` is "user", it is not sent to a model."""
+    """An image, a sound or other binary data; `media_type` is the MIME type.
+
+    If `audience` is "user", it is not sent to a model.
+    """
 
     type: ClassVar[str] = "media"
     media_type: str

@@ -129,7 +129,7 @@ def _as_compiled(dialect: Any) -> Any:
 
 
 def _applicable(dialect: Any, schema: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return the keywords that apply, with their values. In drafts before 2019, a `$ref` disables all other keywords."""
+    """Return the keywords that apply, with their values. In drafts before 2019, a `$ref` disables all others."""
     return list(dialect._APPLICABLE_VALIDATORS(schema))  # noqa: SLF001  (`jsonschema` has no other way to it)
 
 
