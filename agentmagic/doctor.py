@@ -1,6 +1,6 @@
-"""What is missing on this machine: `python -m agentmagic doctor`.
+"""Checks what is missing on this machine, for `python -m agentmagic doctor`.
 
-Nothing is sent over a network, no server is started, and no key is shown.
+The checks send nothing over the network, start no server, and show no key.
 """
 
 import os
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from agentmagic.providers.base import Provider
 
 Health = Literal["ok", "note", "missing"]
-"""A "note" is about something that only some notebooks need. If something is "missing", no cell works."""
+"""The result of a check. A "note" is about a thing that only some notebooks need; if it is "missing", no cell works."""
 
 OLDEST_PYTHON = (3, 11)
 SERVER_FILES = (".mcp.json", ".vscode/mcp.json")
 FETCH = "from agentmagic.providers.local.downloads import fetch; fetch()"
-OWN_SOURCE = "FOLDER, with your clone of agentmagic as FOLDER"  # agentmagic is on no index
-_PIP = f"{quote_word(sys.executable)} -m pip install"  # `python` may be another one
+OWN_SOURCE = "FOLDER, with your clone of agentmagic as FOLDER"  # agentmagic is not on PyPI
+_PIP = f"{quote_word(sys.executable)} -m pip install"  # the full path, since `python` may be another Python
 _NAME = re.compile(r"[^\w.-]")
-"""What ends the name of a package in a requirement."""
+"""Matches the first character after the name of a package in a requirement."""
 _SYSTEM = re.compile(r"""\s*sys_platform\s*([!=]=)\s*['"](\w+)['"]\s*""")
-"""The marker of a package that one system needs, or all others do. Extras have other markers."""
+"""Matches the marker of a package that is needed on one system only, or on all others. Extras have other markers."""
 _MODULES = {"ipython": "IPython", "markdown-it-py": "markdown_it", "python-dotenv": "dotenv", "pyyaml": "yaml"}
-"""The modules of those packages that agentmagic needs whose names are not those of their modules."""
+"""The import names of required packages, where they differ from the package names."""
 _PACKAGES = {"google": "google-genai", "pydantic_core": "pydantic"}
-"""The packages of other modules."""
+"""The package to install for a module that belongs to another package, or to several."""
 _QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found out about one thing. `command` mends it, "" if nothing has to be mended."""
+    """The result of one check. `command` fixes the problem, "" if there is none."""
 
     health: Health
     about: str
@@ -59,9 +59,9 @@ class Finding:
 
 
 def examine(folder: Path | None = None) -> Iterator[Finding]:
-    """Yield a finding for each thing that notebooks in a folder, by default the current one, may need.
+    """Yield a finding for each thing that notebooks in the folder may need; by default in the working directory.
 
-    A check that fails, as one does whose own package is missing or broken, is a finding too.
+    If a check itself raises, for example because a package that it imports is broken, that is a finding too.
     """
     place = folder or Path.cwd()
     checks: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
@@ -90,7 +90,7 @@ def _reason(error: Exception) -> str:
 
 
 def _reinstall(error: Exception) -> str:
-    """Return the command for the package that an error of an import names, "" for another error."""
+    """Return the command that installs the package named in an import error again, "" for another error."""
     module = (getattr(error, "name", None) or "").partition(".")[0]
     if not module:
         return ""
@@ -142,7 +142,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _required_by_source() -> list[str]:
-    """Return what the pyproject.toml of a clone requires, nothing without one."""
+    """Return the requirements in the pyproject.toml of the clone from which agentmagic runs, [] without a clone."""
     with suppress(OSError, ValueError, KeyError):
         text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
         return tomllib.loads(text)["project"]["dependencies"]
@@ -150,14 +150,14 @@ def _required_by_source() -> list[str]:
 
 
 def _is_needed(line: str) -> bool:
-    """Return whether a line of requirements holds on this system, without an extra."""
+    """Return whether a requirement applies to this system, without any extra."""
     marker = line.partition(";")[2]
     system = _SYSTEM.fullmatch(marker)
     return not marker or (system is not None and (system[1] == "==") == (system[2] == sys.platform))
 
 
 def _installed(name: str) -> str:
-    """Return the version of a distribution, "" if it is not installed."""
+    """Return the version of a package, "" if it is not installed."""
     with suppress(PackageNotFoundError):
         return version(name)
     return ""
@@ -182,9 +182,9 @@ def _jupyter() -> Iterator[Finding]:
 
 
 def _extensions() -> Iterator[Finding]:
-    """Look for what the page needs: the widgets, without which a turn is shown as HTML, and the docked panel."""
+    """Check the extensions of JupyterLab: widgets, without which turns are shown as HTML, and the docked panel."""
     if not _installed("jupyterlab") and not _installed("notebook"):
-        return  # what another program has installed cannot be seen from here
+        return  # the extensions of a Jupyter in another Python cannot be checked
     paths = [Path(path) for path in import_module("jupyter_core.paths").jupyter_path("labextensions")]
     disabled = _disabled()
     for name, source, about in (
@@ -205,14 +205,14 @@ def _extensions() -> Iterator[Finding]:
 
 
 def _disabled() -> list[str]:
-    """Return the extensions and plugins that JupyterLab and Notebook leave out, from all files that they read."""
+    """Return the extensions and plugins that are disabled in any configuration file of JupyterLab and Notebook."""
     core, lab, config = map(import_module, ("jupyter_core.paths", "jupyterlab.commands", "jupyterlab_server.config"))
     settings_folder = str(Path(lab.get_app_dir()) / "settings")
     return list(config.get_page_config(core.jupyter_path("labextensions"), settings_folder)["disabledExtensions"])
 
 
 def _enabling(name: str) -> str:
-    """Return the command that enables an extension, at the level at which it is disabled."""
+    """Return the command that enables an extension at the level (user, environment or system) that disables it."""
     config = import_module("jupyterlab_server.config")
     for level in ("user", "sys_prefix", "system"):
         listed: Any = config.get_static_page_config(level=level).get("disabledExtensions", {})
@@ -239,13 +239,13 @@ def _keys() -> Iterator[Finding]:
 
 
 def _provider(row: "Provider") -> Finding:
-    """Return whether a provider with a key can be used."""
+    """Return the finding about one provider: its key and its SDK."""
     key, names = _key(row), " or ".join(row.keys)
     if row.package and not _can_import(row.package):
         return _extra(f"{row.name}: has a key, but its SDK" if key else f"{row.name}: its SDK", row.extra)
     if not key:
         return Finding("note", f"{row.name}: has no key here.", f"set {names}, if you mean to use it")
-    if row.package and (why := _import_problem(row.package)):  # which takes a second for each: not without a key
+    if row.package and (why := _import_problem(row.package)):  # only with a key, since an import can take a second
         name = _PACKAGES.get(row.package.partition(".")[0], row.package)
         about = f"{row.name}: has a key, but its SDK cannot be imported: {why}."
         return Finding("note", about, f"{_PIP} --force-reinstall {name}")
@@ -255,7 +255,7 @@ def _provider(row: "Provider") -> Finding:
 
 
 def _key(row: "Provider") -> str:
-    """Return the key that is set, "" if none is; the keyring, which may ask the user, is left alone."""
+    """Return the key that is set, "" if there is none. The keyring is not searched, since it may ask the user."""
     return settings.find_key(row.keys, keyring=False) or ""
 
 
@@ -271,11 +271,11 @@ _ODD_KEYS = (
     (r"[<*.].*|.*(?:\.\.\.|\N{HORIZONTAL ELLIPSIS}|>)", "stands for a key, and is not one"),
     (r".*[^!-~].*", "has characters in it that no key has"),
 )
-"""What is odd about a key, and how the sentence about the key ends; the first that fits is told."""
+"""Patterns of keys that are probably wrong, each with the end of the sentence about it. The first match counts."""
 
 
 def _key_problem(key: str) -> str:
-    """Return what is odd about a key, "" if nothing is; no part of the key is in it."""
+    """Return why a key is probably wrong, "" if it looks right. The text never contains a part of the key."""
     return next((problem for odd, problem in _ODD_KEYS if re.fullmatch(odd, key, re.DOTALL)), "")
 
 
@@ -291,7 +291,7 @@ def _mcp() -> Iterator[Finding]:
 
 
 def _agents() -> Iterator[Finding]:
-    """Look for the outside agents; nothing is said of one that is not here, unless only its adapter is missing."""
+    """Check the outside agents that are installed, or of which only the adapter is missing."""
     from agentmagic.acp import agents
     from agentmagic.tools.mcp.stdio import locate
 
@@ -314,7 +314,7 @@ def _extra(about: str, extra: str) -> Finding:
 
 
 def _can_import(package: str) -> bool:
-    with suppress(ModuleNotFoundError):  # of the package above it
+    with suppress(ModuleNotFoundError):  # raised if a parent package is missing
         return find_spec(package) is not None
     return False
 
@@ -356,7 +356,7 @@ def _bounds() -> Iterator[Finding]:
 def _policy(policy: ClassSettings) -> Finding:
     said = f"The administrator's policy {policy.file}: {', '.join(map(policy.written, policy.settings))}."
     places = [] if policy.file is None or os.name == "nt" else [policy.file, policy.file.parent]
-    if not any(os.access(place, os.W_OK) for place in places):  # which Windows does not tell
+    if not any(os.access(place, os.W_OK) for place in places):  # on Windows, `os.access` does not know permissions
         return Finding("ok", said)
     names = join_command([*map(str, places)])
     mend = f"sudo chown root {names} && sudo chmod go-w {names}" if os.geteuid() else "run kernels as another user"
@@ -366,7 +366,7 @@ def _policy(policy: ClassSettings) -> Finding:
 def _servers(place: Path) -> Iterator[Finding]:
     files = [path for name in SERVER_FILES if (path := place / name).is_file()]
     if files and not _installed("mcp"):
-        return  # which was said above
+        return  # `_mcp` has reported that the package is missing
     for file in files:
         from agentmagic.tools.mcp import config
 

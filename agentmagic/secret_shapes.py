@@ -177,7 +177,7 @@ def _key(  # noqa: PLR0913  (the columns of the table)
 ) -> Shape:
     """Return the row for keys that begin with one of the words in `starts`.
 
-    At least `least` characters that match the pattern `kind` follow. `must` is a lookahead after the first word.
+    At least `least` characters that match the pattern `kind` follow. `must` is a lookahead that stands between them.
     """
     words = tuple(starts.split())
     either = "|".join(map(re.escape, words))
