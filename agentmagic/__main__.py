@@ -63,8 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("file", type=Path, nargs="+")
     command.set_defaults(carry_out=_handed_in)
     command = commands.add_parser("bridge", help="join a served kernel, for MCP clients that speak only stdio")
-    named = "its path or name, or a process id (the only one, or the one nearest to the current folder)"
-    command.add_argument("notebook", nargs="?", default="", help=named)
+    notebook_help = "its path or name, or a process id (the only one, or the one nearest to the current folder)"
+    command.add_argument("notebook", nargs="?", default="", help=notebook_help)
     command.add_argument("--list", action="store_true", help="print the served kernels with their notebooks")
     command.set_defaults(carry_out=_bridge)
     command = commands.add_parser("rules", help="show what this folder's project tells models: rules, skills, commands")
@@ -110,11 +110,11 @@ def _cassettes(files: Iterable[Path]) -> list["Cassette"]:
 
 def _print(lines: Iterable[str]) -> bool:
     """Print lines, and return whether there were any."""
-    printed = False
+    any_line = False
     for line in lines:
-        printed = True
+        any_line = True
         sys.stdout.write(f"{line}\n")
-    return printed
+    return any_line
 
 
 def _doctor(_options: Any) -> int:
@@ -137,11 +137,11 @@ def _kit(options: Any) -> int:
     from agentmagic import kit
 
     targets = wheels.targets_of(options.python_version, options.platform)
-    made = kit.pack(options.folder, options.source, model=options.model, student=options.student, targets=targets)
+    machines = kit.pack(options.folder, options.source, model=options.model, student=options.student, targets=targets)
     name = options.folder.resolve().name  # resolved, since "." has no name
     _print(
         [
-            f"The kit in {options.folder} is for {made}.",
+            f"The kit in {options.folder} is for {machines}.",
             f"On a machine without a network: python3 {name}/install.py",
         ]
     )
@@ -228,8 +228,8 @@ def _scrub(options: Any) -> int:
     from agentmagic.replay import report
 
     (cassette,) = _cassettes(options.file)
-    changed = counted(report.scrub(cassette), "document")
-    _print([f"Secrets were blanked in {changed} of {cassette.path.name}."])
+    count = counted(report.scrub(cassette), "document")
+    _print([f"Secrets were blanked in {count} of {cassette.path.name}."])
     return 0
 
 
@@ -241,8 +241,8 @@ def report_on(notebook: Path, *, agreed: bool = False) -> int:
     """
     if not agreed and not _agrees(f"{notebook} is run twice, and its tools really run, with all they do."):
         return 1
-    (first, left), (second, _) = _outputs(notebook), _outputs(notebook)
-    if _print([*_unlike(first, second), *left]):
+    (first, unasked_turns), (second, _) = _outputs(notebook), _outputs(notebook)
+    if _print([*_unlike(first, second), *unasked_turns]):
         return 1
     _print([f"{notebook.name} is the same in every run."])
     return 0
@@ -269,9 +269,9 @@ def _outputs(notebook: Path) -> tuple[list[tuple[str, str, str]], list[str]]:
     place = {"metadata": {"path": str(notebook.parent)}}
     quiet = ["--IPKernelApp.log_level=ERROR"]
     client = nbclient.NotebookClient(document, timeout=None, resources=place, extra_arguments=quiet, allow_errors=True)
-    left = _execute(client, {settings.REPLAY: "replay-model"})
+    unasked_turns = _execute(client, {settings.REPLAY: "replay-model"})
     cells = [cell for cell in document.cells if cell.cell_type == "code"]
-    return [(cell.source, "".join(map(_plain, cell.outputs)), _mismatch(cell.outputs)) for cell in cells], left
+    return [(cell.source, "".join(map(_plain, cell.outputs)), _mismatch(cell.outputs)) for cell in cells], unasked_turns
 
 
 def _execute(client: Any, variables: dict[str, str]) -> list[str]:
@@ -300,8 +300,8 @@ def _unlike(first: list[tuple[str, str, str]], second: list[tuple[str, str, str]
             continue
         for line, one, other in report.changes(before, after):
             kind = report.why_different(one, other)
-            made = report.source_of_change(kind, cells[:number])
-            where = f" Cell {made[0]}, line {made[1]} may make it: {made[2]}" if made else ""
+            origin = report.source_of_change(kind, cells[:number])
+            where = f" Cell {origin[0]}, line {origin[1]} may make it: {origin[2]}" if origin else ""
             yield f"Cell {number}, line {line} of its output: {kind}. First {one!r:.200}, then {other!r:.200}.{where}"
 
 
@@ -324,15 +324,15 @@ def run(notebook: Path, output: Path | None = None, model: str | None = None) ->
     quiet = ["--IPKernelApp.log_level=ERROR"]
     client = nbclient.NotebookClient(document, timeout=None, resources=place, extra_arguments=quiet)
     client.on_cell_executed = _print_cell
-    left: list[str] = []
+    unasked_turns: list[str] = []
     try:
-        left = _execute(client, {})
+        unasked_turns = _execute(client, {})
     except nbclient.exceptions.CellExecutionError:
         status, failure = 1, "\nA cell failed. The cells after it were not run.\n"
     except nbclient.exceptions.DeadKernelError:
         status, failure = 1, "\nThe kernel died. The cells after the last one above did not finish.\n"
     else:
-        status, failure = int(bool(left)), "".join(f"\n{one}\n" for one in left)
+        status, failure = int(bool(unasked_turns)), "".join(f"\n{one}\n" for one in unasked_turns)
     _write(document, notebook, output or Path(notebook.with_suffix(".out.ipynb").name))
     sys.stdout.flush()
     sys.stderr.write(failure)
@@ -361,27 +361,27 @@ def _fetch_ahead(document: Any) -> None:
     downloads.fetch()
 
 
-def _write(document: Any, notebook: Path, written: Path) -> None:
+def _write(document: Any, notebook: Path, target: Path) -> None:
     """Write the notebook that was run to a file, and print how to open the notebook."""
     try:
-        import_module("nbformat").write(document, written)
+        import_module("nbformat").write(document, target)
     except OSError as error:
-        message = f"The outputs cannot be written to {written.absolute()}: {error.strerror}. Name another file with -o."
+        message = f"The outputs cannot be written to {target.absolute()}: {error.strerror}. Name another file with -o."
         raise UsageError(message) from error
     opening = join_command([sys.executable, "-m", "jupyter", "lab", str(notebook)])
-    sys.stdout.write(f"\nWritten with its outputs to {written}\nOpen it yourself: {opening}\n")
+    sys.stdout.write(f"\nWritten with its outputs to {target}\nOpen it yourself: {opening}\n")
 
 
 def _print_cell(cell: Any, cell_index: int, **_rest: Any) -> None:
     if cell.cell_type != "code":
         return
-    shown = ""
+    text = ""
     for output in cell.outputs:
-        is_told = output.output_type == "error" and output.evalue and output.evalue in shown
-        shown += f"{output.ename}\n" if is_told else _plain(output)
-    shown = shown.strip("\n")
+        is_repeat = output.output_type == "error" and output.evalue and output.evalue in text
+        text += f"{output.ename}\n" if is_repeat else _plain(output)
+    text = text.strip("\n")
     source = "\n".join(f"    {line}" for line in cell.source.splitlines())
-    sys.stdout.write(f"\n[{cell_index}]\n{source}\n\n{shown}\n")
+    sys.stdout.write(f"\n[{cell_index}]\n{source}\n\n{text}\n")
     sys.stdout.flush()
 
 

@@ -183,8 +183,8 @@ class Agent:
 
     def instructed(self, project: Sequence[ProjectText]) -> str:
         """Return the whole instructions, with the texts of a project's files added."""
-        schema, said = self.output_schema, with_project(self.instructions, project)
-        return said if schema is None else f"{said}\n\n{schema.instructions}".lstrip()
+        schema, text = self.output_schema, with_project(self.instructions, project)
+        return text if schema is None else f"{text}\n\n{schema.instructions}".lstrip()
 
     def own_tools(self) -> list[Tool]:
         """Return the agent's functions and `Tool`s as `Tool`s, without other agents, toolsets and servers."""
@@ -321,12 +321,12 @@ def output_schema(output: Any) -> OutputSchema:
     target = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if target in schema.get("$defs", {}):
         schema = {**schema["$defs"][target], "$defs": schema["$defs"]}
-    wrapped = schema.get("type") != "object"
-    whole = _wrap(schema) if wrapped else schema
+    is_wrapped = schema.get("type") != "object"
+    whole = _wrap(schema) if is_wrapped else schema
     if problem := check_schema("output", whole):
         raise UsageError(problem)
     legal = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:64] or "answer"  # OpenAI has the strictest rule for names
-    return OutputSchema(legal, whole, partial(_convert, adapter, wrapped), WRAPPED if wrapped else "")
+    return OutputSchema(legal, whole, partial(_convert, adapter, is_wrapped), WRAPPED if is_wrapped else "")
 
 
 def _adapter(output: Any) -> "TypeAdapter[Any]":
@@ -356,13 +356,13 @@ def _moved(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     entries = cast("dict[str, Any]", schema)
-    moved = {key: _moved(item) for key, item in entries.items()}
-    return moved | {"$ref": f"#/properties/{WRAPPED}"} if entries.get("$ref") == "#" else moved
+    result = {key: _moved(item) for key, item in entries.items()}
+    return result | {"$ref": f"#/properties/{WRAPPED}"} if entries.get("$ref") == "#" else result
 
 
-def _convert(adapter: "TypeAdapter[Any] | None", wrapped: bool, data: Any) -> Any:
+def _convert(adapter: "TypeAdapter[Any] | None", is_wrapped: bool, data: Any) -> Any:
     """Convert an answer's JSON data to its type. Raises ValueError if the type's own validation fails."""
-    inner = data[WRAPPED] if wrapped else data
+    inner = data[WRAPPED] if is_wrapped else data
     if adapter is None:
         return inner
     from pydantic import ValidationError
@@ -379,9 +379,9 @@ def _convert(adapter: "TypeAdapter[Any] | None", wrapped: bool, data: Any) -> An
 def _check_class(agent: Agent, model: Model) -> None:
     """Raise UsageError if the class does not allow the model, or if its object could only pretend to be that model."""
     bounds = class_settings()
-    written = settings.model_override() or agent.model
+    choice = settings.model_override() or agent.model
     # The `name` of an outside agent's model lacks the folders of its command, so the text that chose it is checked.
-    name = written if isinstance(written, str) and is_outside(written) else model.name
+    name = choice if isinstance(choice, str) and is_outside(choice) else model.name
     bounds.check_model(name, settings.MODEL if settings.model_override() else "")
     web.check_model(model.name)
     _check_extra(agent.settings.beyond_sampling)
@@ -399,11 +399,11 @@ def _check_class(agent: Agent, model: Model) -> None:
 def _check_extra(names: Sequence[str]) -> None:
     """Raise UsageError for fields of `extra`, which need no approval, if they may switch on a feature under a limit."""
     bounds = class_settings()
-    bound = next((one for one in _BOUND_BY_EXTRA if getattr(bounds, one) is not None), None)
-    if names and bound is not None:
+    limit = next((one for one in _BOUND_BY_EXTRA if getattr(bounds, one) is not None), None)
+    if names and limit is not None:
         raise UsageError(
-            f"The setting extra has {names[0]!r}, which may do more than shape the answer, and {bounds.whose(bound)} "
-            f"has {bounds.words(bound)}. Leave it out."
+            f"The setting extra has {names[0]!r}, which may do more than shape the answer, and {bounds.whose(limit)} "
+            f"has {bounds.words(limit)}. Leave it out."
         )
 
 
@@ -433,10 +433,10 @@ class Connections:
         Raises UnknownModel, MissingExtra, AuthenticationMissing if no model is chosen and no key is set, and UsageError
         for a model that the class does not allow.
         """
-        chosen = settings.model_override() or agent.model or choose_default()
-        if isinstance(chosen, str) and chosen not in self._models:
-            self._models[chosen] = resolve(chosen)
-        model = self._models[chosen] if isinstance(chosen, str) else chosen
+        choice = settings.model_override() or agent.model or choose_default()
+        if isinstance(choice, str) and choice not in self._models:
+            self._models[choice] = resolve(choice)
+        model = self._models[choice] if isinstance(choice, str) else choice
         _check_class(agent, model)
         return model
 
@@ -446,8 +446,8 @@ class Connections:
         There is a note for each setting that the model ignores, for a permission that the class overrides, and for the
         model's own advice.
         """
-        known = honoured(model, agent.settings).given
-        left_out = [name for name in agent.settings.given if name not in known]
+        honoured_names = honoured(model, agent.settings).given
+        left_out = [name for name in agent.settings.given if name not in honoured_names]
         notes = [f"{model.name} takes no {name}, so it is asked without that setting." for name in left_out]
         policy, bounds = policy_of(agent.permission), class_settings()
         if bounds.permission and "allow" in (policy.default, *(rule.verdict for rule in policy.rules)):
@@ -472,8 +472,8 @@ class Connections:
         return (*([Functions(own)] if own else []), *sources, *servers)
 
     def _opened(self, mcp: "Entry | Sequence[Entry]") -> Toolset:
-        for known, servers in self._servers:
-            if known is mcp or known == mcp:
+        for entry, servers in self._servers:
+            if entry is mcp or entry == mcp:
                 return servers
         from agentmagic.tools.mcp import McpServers, config
 
@@ -493,7 +493,7 @@ class Connections:
         """Close all connections, on the engine's loop. If one cannot be closed, the others are still closed."""
         engine().forget(self.aclose)
         self._user_loop.close()
-        opened = (*self._models.values(), *(servers for _, servers in self._servers))
-        errors = await asyncio.gather(*(one.aclose() for one in opened), return_exceptions=True)
+        connections = (*self._models.values(), *(servers for _, servers in self._servers))
+        errors = await asyncio.gather(*(one.aclose() for one in connections), return_exceptions=True)
         for error in filter(None, errors):
             raise error

@@ -43,11 +43,11 @@ class ApprovalFile:
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{self.path}.lock", timeout=PATIENCE):  # its timeout error is an OSError too
-            replaced = set(map(_subject, entries.values()))
-            kept = {digest: one for digest, one in self.read().items() if _subject(one) not in replaced}
+            subjects = set(map(_subject, entries.values()))
+            earlier = {digest: one for digest, one in self.read().items() if _subject(one) not in subjects}
             # Written to a second file that is then renamed, so that a crash leaves the old file or the new file.
             beside = self.path.with_suffix(".new")
-            beside.write_text(json.dumps(kept | dict(entries), indent=1), encoding="utf-8")
+            beside.write_text(json.dumps(earlier | dict(entries), indent=1), encoding="utf-8")
             move_over(beside, self.path)
 
     def entry_before(self, subject: Entry) -> Entry:

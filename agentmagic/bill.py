@@ -110,12 +110,12 @@ class PaidRequests:
         with self._guard:
             self._write()
             self._catch_up()
-            found = (
-                spent
-                for (when, where), spent in self._sums.items()
+            costs = (
+                cost
+                for (when, where), cost in self._sums.items()
                 if (period == "month" or when == day) and folder in (None, where)
             )
-            return sum(found, Spent())
+            return sum(costs, Spent())
 
     def _write(self) -> None:
         if not self._unwritten:
@@ -168,9 +168,9 @@ class PaidRequests:
             self.problem = f"The ledger {path} cannot be read ({error.strerror})"
 
     def _take(self, line: bytes) -> None:
-        if (paid := _paid(line)) is not None:
-            place, spent = paid
-            self._sums[place] = self._sums.get(place, Spent()) + spent
+        if (entry := _paid(line)) is not None:
+            place, cost = entry
+            self._sums[place] = self._sums.get(place, Spent()) + cost
 
 
 def _is_fixed() -> bool:
@@ -298,23 +298,23 @@ class PeriodCap:
 
     def warning(self) -> str:
         """Return a warning, once in a period, if the share WARN_AT of the budget is spent, else ""."""
-        spent, key = self.spent(), (f"{self.setting} {self.limit}", today()[: 10 if self.period == "day" else 7])
-        if spent.cost < WARN_AT * self.limit or key in ledger().warned:
+        total, key = self.spent(), (f"{self.setting} {self.limit}", today()[: 10 if self.period == "day" else 7])
+        if total.cost < WARN_AT * self.limit or key in ledger().warned:
             return ""
         ledger().warned.add(key)
         return (
-            f"${spent.cost:.2f} of the ${self.limit:.2f} of {self.bound or self.setting} are spent {self.when}"
-            f"{_unknown(spent)}. At 100 % no further request is sent."
+            f"${total.cost:.2f} of the ${self.limit:.2f} of {self.bound or self.setting} are spent {self.when}"
+            f"{_unknown(total)}. At 100 % no further request is sent."
         )
 
     def __str__(self) -> str:
-        spent = self.spent()
-        left = max(0.0, self.limit - spent.cost)
-        return f"${left:.2f} of ${self.limit:.2f} are left {self.when} ({self.setting}){_unknown(spent)}"
+        total = self.spent()
+        remaining = max(0.0, self.limit - total.cost)
+        return f"${remaining:.2f} of ${self.limit:.2f} are left {self.when} ({self.setting}){_unknown(total)}"
 
 
-def _unknown(spent: Spent) -> str:
-    return f"; not in it: {counted(spent.unpriced, 'request')} of unknown price" if spent.unpriced else ""
+def _unknown(total: Spent) -> str:
+    return f"; not in it: {counted(total.unpriced, 'request')} of unknown price" if total.unpriced else ""
 
 
 def period_caps() -> list[PeriodCap]:
@@ -330,14 +330,14 @@ def period_caps() -> list[PeriodCap]:
 
 
 def _dollars(variable: str) -> float | None:
-    if (written := settings.variable(variable)) is None:
+    if (text := settings.variable(variable)) is None:
         return None
     try:
-        limit = float(written)
+        limit = float(text)
     except ValueError:
         limit = 0.0
     if not 0 < limit < float("inf"):
-        raise UsageError(f"{variable} is {written!r:.80}. Set it to a number of US dollars above 0, or unset it.")
+        raise UsageError(f"{variable} is {text!r:.80}. Set it to a number of US dollars above 0, or unset it.")
     return limit
 
 
@@ -373,11 +373,11 @@ class FolderBill:
 
     def sums(self, *names: str) -> dict[tuple[str, ...], "UsedTogether"]:
         """Return the total usage of the rows that are equal in the named columns, by their values, sorted."""
-        found: dict[tuple[str, ...], UsedTogether] = {}
+        totals: dict[tuple[str, ...], UsedTogether] = {}
         for row in self.rows:
             key = tuple(str(row[name]) for name in names)
-            found[key] = found.get(key, UsedTogether()) + UsedTogether.of(row)
-        return dict(sorted(found.items()))
+            totals[key] = totals.get(key, UsedTogether()) + UsedTogether.of(row)
+        return dict(sorted(totals.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,10 +412,10 @@ def usage(folder: str | os.PathLike[str] | None = None) -> Any:
 
     Raises UsageError if the folder does not exist.
     """
-    found = folder_bill(folder)
-    if found.damaged:
-        logger.warning("%s lines of the journals could not be read, and are left out", found.damaged)
-    return found.frame
+    bill = folder_bill(folder)
+    if bill.damaged:
+        logger.warning("%s lines of the journals could not be read, and are left out", bill.damaged)
+    return bill.frame
 
 
 def folder_bill(folder: str | os.PathLike[str] | None = None) -> FolderBill:
@@ -431,13 +431,13 @@ def folder_bill(folder: str | os.PathLike[str] | None = None) -> FolderBill:
         key = (turn.day, notebook, path.stem, turn.model)
         before, failures = totals.get(key, (Usage(), 0))
         totals[key] = before + turn.usage, failures + turn.failed
-    rows = (_row(key, used, failures) for key, (used, failures) in sorted(totals.items()))
-    used_rows = tuple(row for row in rows if row["requests"] or row["failures"])
-    return FolderBill(used_rows, journals.files, journals.damaged, journals.left_out)
+    rows = (_row(key, total, failures) for key, (total, failures) in sorted(totals.items()))
+    filled_rows = tuple(row for row in rows if row["requests"] or row["failures"])
+    return FolderBill(filled_rows, journals.files, journals.damaged, journals.left_out)
 
 
-def _row(key: tuple[str, ...], used: Usage, failures: int) -> Mapping[str, Any]:
-    figures = (used.requests, used.input_tokens + used.output_tokens, used.cached_tokens, used.cost, failures)
+def _row(key: tuple[str, ...], total: Usage, failures: int) -> Mapping[str, Any]:
+    figures = (total.requests, total.input_tokens + total.output_tokens, total.cached_tokens, total.cost, failures)
     return dict(zip(COLUMNS, (*key, *figures), strict=True))
 
 

@@ -188,7 +188,7 @@ class ClassSettings:
     def server_problem(self, entry: EntryPattern) -> str:
         """Return why the class does not allow an MCP server, "" if it is allowed."""
         for one in self._parts:
-            if one.servers is not None and not any(allowed.allows(entry) for allowed in one.servers):
+            if one.servers is not None and not any(pattern.allows(entry) for pattern in one.servers):
                 return f"{entry} is not among those of {one.whose('servers')}: {one.words('servers')}."
         return ""
 
@@ -244,8 +244,8 @@ class ClassSettings:
     def written(self, name: str) -> str:
         """Return a setting as text for a message: "max-cost = 0.5"."""
         value = getattr(self, name)
-        shown = [*map(str, cast("tuple[object, ...]", value))] if isinstance(value, tuple) else value
-        return f"{_as_written(name)} = {shown!r}"
+        text = [*map(str, cast("tuple[object, ...]", value))] if isinstance(value, tuple) else value
+        return f"{_as_written(name)} = {text!r}"
 
     def whose(self, name: str) -> str:
         """Return whose setting it is, for a message: "this machine" or "this class"."""
@@ -286,9 +286,11 @@ _FOLDER = _working_folder()
 
 def notebook_of(variables: Mapping[str, Any]) -> Path | None:
     """Return the notebook's path according to the front end, or None. If it was renamed, the path may not exist."""
-    said = [Path(one) for one in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)) if isinstance(one, str)]
-    named = [path for path in said if path.suffix == ".ipynb" and path.is_absolute()]
-    return next((path for path in named if path.is_file()), named[0] if named else None)
+    candidates = [
+        Path(one) for one in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)) if isinstance(one, str)
+    ]
+    paths = [path for path in candidates if path.suffix == ".ipynb" and path.is_absolute()]
+    return next((path for path in paths if path.is_file()), paths[0] if paths else None)
 
 
 def _starts() -> Iterator[Path]:
@@ -310,16 +312,16 @@ def _candidates() -> list[Path]:
     """Return the files that may have settings, the outermost first; the file in `AGENTMAGIC_CLASS` is the last."""
     above = [folder for start in _starts() for folder in (start, *start.parents)]
     in_order = sorted(dict.fromkeys(above), key=lambda folder: len(folder.parts))
-    named = os.environ.get(VARIABLE)
+    class_file = os.environ.get(VARIABLE)
     projects = [folder / "pyproject.toml" for folder in in_order]
-    return [POLICY_FILE, *projects, *([Path(named).absolute()] if named else [])]
+    return [POLICY_FILE, *projects, *([Path(class_file).absolute()] if class_file else [])]
 
 
 @cache
 def class_settings() -> ClassSettings:
     """Return the limits that apply. Raises UsageError for a file that cannot be read or has an unknown setting."""
-    found = [settings for file in dict.fromkeys(_candidates()) if (settings := _read(file)) is not None]
-    return _combined(found)
+    parts = [settings for file in dict.fromkeys(_candidates()) if (settings := _read(file)) is not None]
+    return _combined(parts)
 
 
 def _read_policy() -> ClassSettings | None:
@@ -339,20 +341,20 @@ def _read(file: Path) -> ClassSettings | None:
     """Return the settings of a file, or None if it has none."""
     if file == POLICY_FILE:
         return _read_policy()
-    named = file == Path(os.environ.get(VARIABLE) or os.devnull).absolute()
+    is_class_file = file == Path(os.environ.get(VARIABLE) or os.devnull).absolute()
     text = ""
     try:
         text = file.read_text(encoding="utf-8")
         data = tomllib.loads(text)
     except (OSError, ValueError) as error:
-        if not named and _TABLE not in text:
+        if not is_class_file and _TABLE not in text:
             return None  # no such file, or invalid TOML of the project, which the project's own tools report
-        which = f"the file that {VARIABLE} names" if named else "it"
+        which = f"the file that {VARIABLE} names" if is_class_file else "it"
         raise UsageError(f"The class settings {file} cannot be read: {error}. Correct {which}.") from error
     match data:
         case {"tool": {"agentmagic": {"class": {**table}}}}:
             return _made(file, cast("Mapping[str, Any]", table))
-        case _ if named:
+        case _ if is_class_file:
             raise UsageError(f"{file}, which {VARIABLE} names, has no table [tool.agentmagic.class]. Write one.")
         case _:
             return None
@@ -390,7 +392,7 @@ def _is_within(name: str, value: Any, most: Any) -> bool:  # noqa: PLR0911  (one
     if name == "addresses":
         return all(any(is_address(one, pattern) for pattern in most) for one in value)
     if name == "servers":
-        return all(any(allowed.allows(one) for allowed in most) for one in value)
+        return all(any(entry_pattern.allows(one) for entry_pattern in most) for one in value)
     if name == "schema_only":
         return value >= most
     return value <= most
@@ -400,23 +402,23 @@ def _is_within(name: str, value: Any, most: Any) -> bool:  # noqa: PLR0911  (one
 
 
 def _made(file: Path, table: Mapping[str, Any]) -> ClassSettings:
-    known = {_as_written(name): name for name in _SETTINGS if name != "prices" or file == POLICY_FILE}
+    fields_by_name = {_as_written(name): name for name in _SETTINGS if name != "prices" or file == POLICY_FILE}
     kind = "policy" if file == POLICY_FILE else "class"
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in table.items():
-        if name not in known:
+        if name not in fields_by_name:
             raise UsageError(
-                f"{file}: {name!r} is no setting of a {kind}.{did_you_mean(name, known)} "
-                f"Write one of {', '.join(known)}."
+                f"{file}: {name!r} is no setting of a {kind}.{did_you_mean(name, fields_by_name)} "
+                f"Write one of {', '.join(fields_by_name)}."
             )
         if not _fits(name, value):
             raise UsageError(f"{file}: {name} = {value!r} cannot be. Write {_FORMS[_kind(name)]}.")
-        given[known[name]] = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
-    if "servers" in given:
-        given["servers"] = tuple(map(_server_entry, given["servers"]))
-    if "prices" in given:
-        given["prices"] = {pattern: _prices(**price) for pattern, price in given["prices"].items()}
-    return ClassSettings(file=file, **given)
+        values[fields_by_name[name]] = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+    if "servers" in values:
+        values["servers"] = tuple(map(_server_entry, values["servers"]))
+    if "prices" in values:
+        values["prices"] = {pattern: _prices(**price) for pattern, price in values["prices"].items()}
+    return ClassSettings(file=file, **values)
 
 
 def _server_entry(item: str | Mapping[str, Any]) -> EntryPattern:

@@ -94,8 +94,8 @@ def _reinstall(error: Exception) -> str:
     module = (getattr(error, "name", None) or "").partition(".")[0]
     if not module:
         return ""
-    known = {own: name for name, own in _MODULES.items()} | _PACKAGES
-    distribution = (packages_distributions().get(module) or [known.get(module, module.replace("_", "-"))])[0]
+    package_names = {own: name for name, own in _MODULES.items()} | _PACKAGES
+    distribution = (packages_distributions().get(module) or [package_names.get(module, module.replace("_", "-"))])[0]
     return f"{_PIP} --force-reinstall {distribution}" if _installed(distribution) else f"{_PIP} {distribution}"
 
 
@@ -109,36 +109,36 @@ def _import_problem(module: str) -> str:
 
 
 def _python() -> Iterator[Finding]:
-    written = ".".join(map(str, sys.version_info[:3]))
+    python_version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] >= OLDEST_PYTHON:
-        yield Finding("ok", f"Python {written}, {sys.executable}.")
+        yield Finding("ok", f"Python {python_version}, {sys.executable}.")
     else:
         oldest = ".".join(map(str, OLDEST_PYTHON))
-        yield Finding("missing", f"Python {written} is too old.", f"install Python {oldest} or newer")
+        yield Finding("missing", f"Python {python_version} is too old.", f"install Python {oldest} or newer")
 
 
 def _packages() -> Iterator[Finding]:
     try:
-        lines, installed = requires("agentmagic") or [], True
+        lines, is_installed = requires("agentmagic") or [], True
     except PackageNotFoundError:
-        lines, installed = _required_by_source(), False
-    if not installed:
+        lines, is_installed = _required_by_source(), False
+    if not is_installed:
         yield Finding(
             "note",
             "agentmagic runs from a folder, and is not installed in this Python.",
             f"{_PIP} -e {quote_word(requirement('all'))}",
         )
-    needed = [_NAME.split(line, 1)[0] for line in lines if _is_needed(line)]
-    absent = [name for name in needed if not _installed(name)]
-    modules = {name: _MODULES.get(name, name.replace("-", "_")) for name in needed if name not in absent}
-    broken = {name: why for name, module in modules.items() if (why := _import_problem(module))}
+    requirements = [_NAME.split(line, 1)[0] for line in lines if _is_needed(line)]
+    absent = [name for name in requirements if not _installed(name)]
+    modules = {name: _MODULES.get(name, name.replace("-", "_")) for name in requirements if name not in absent}
+    problems = {name: why for name, module in modules.items() if (why := _import_problem(module))}
     if absent:
         yield Finding("missing", f"Packages that agentmagic needs: {', '.join(absent)}.", f"{_PIP} {' '.join(absent)}")
-    for name, why in broken.items():
+    for name, why in problems.items():
         about = f"The package {name}, which agentmagic needs, cannot be imported: {why}."
         yield Finding("missing", about, f"{_PIP} --force-reinstall {name}")
-    if installed and not absent and not broken:
-        yield Finding("ok", f"agentmagic {version('agentmagic')}, and the {len(needed)} packages that it needs.")
+    if is_installed and not absent and not problems:
+        yield Finding("ok", f"agentmagic {version('agentmagic')}, and the {len(requirements)} packages that it needs.")
 
 
 def _required_by_source() -> list[str]:
@@ -164,14 +164,16 @@ def _installed(name: str) -> str:
 
 
 def _jupyter() -> Iterator[Finding]:
-    if not (found := _installed("ipykernel")):
+    if not (installed_version := _installed("ipykernel")):
         yield Finding("missing", "ipykernel, which runs the cells of a notebook.", f"{_PIP} ipykernel")
     elif why := _import_problem("ipykernel"):
         about = f"ipykernel, which runs the cells of a notebook, cannot be imported: {why}."
         yield Finding("missing", about, f"{_PIP} --force-reinstall ipykernel")
     else:
-        yield Finding("ok", f"ipykernel {found}.")
-    labs = [f"{name} {found}" for name in ("jupyterlab", "notebook") if (found := _installed(name))]
+        yield Finding("ok", f"ipykernel {installed_version}.")
+    labs = [
+        f"{name} {installed_version}" for name in ("jupyterlab", "notebook") if (installed_version := _installed(name))
+    ]
     if labs:
         yield Finding("ok", f"{' and '.join(labs)}.")
     else:
@@ -186,7 +188,7 @@ def _extensions() -> Iterator[Finding]:
     if not _installed("jupyterlab") and not _installed("notebook"):
         return  # the extensions of a Jupyter in another Python cannot be checked
     paths = [Path(path) for path in import_module("jupyter_core.paths").jupyter_path("labextensions")]
-    disabled = _disabled()
+    disabled_names = _disabled()
     for name, source, about in (
         (
             "@jupyter-widgets/jupyterlab-manager",
@@ -198,7 +200,7 @@ def _extensions() -> Iterator[Finding]:
     ):
         if not any((path / name / "package.json").is_file() for path in paths):
             yield Finding("note", f"{about}: not installed.", f"{_PIP} --force-reinstall --no-deps {source}")
-        elif off := [one for one in disabled if one.partition(":")[0] == name]:
+        elif off := [one for one in disabled_names if one.partition(":")[0] == name]:
             yield Finding("note", f"{about}: disabled, {', '.join(off)}.", _enabling(off[0]))
         else:
             yield Finding("ok", f"{about}.")
@@ -215,8 +217,8 @@ def _enabling(name: str) -> str:
     """Return the command that enables an extension at the level (user, environment or system) that disables it."""
     config = import_module("jupyterlab_server.config")
     for level in ("user", "sys_prefix", "system"):
-        listed: Any = config.get_static_page_config(level=level).get("disabledExtensions", {})
-        if name in listed and (not isinstance(listed, dict) or listed[name]):
+        disabled_names: Any = config.get_static_page_config(level=level).get("disabledExtensions", {})
+        if name in disabled_names and (not isinstance(disabled_names, dict) or disabled_names[name]):
             return f"{quote_word(sys.executable)} -m jupyter labextension enable --level={level} {name}"
     folder = Path(import_module("jupyterlab.commands").get_app_dir()) / "settings"
     return f"take {name} out of disabledExtensions in {folder / 'page_config.json'}, or of the extension that names it"
@@ -225,9 +227,9 @@ def _enabling(name: str) -> str:
 def _keys() -> Iterator[Finding]:
     from agentmagic.providers.registry import providers
 
-    keyed = [row for row in providers().values() if row.keys]
-    yield from map(_provider, keyed)
-    default = next((row for row in keyed if _key(row)), None)
+    rows = [row for row in providers().values() if row.keys]
+    yield from map(_provider, rows)
+    default = next((row for row in rows if _key(row)), None)
     model = settings.model_override() or (f"{default.name}:{default.default}" if default is not None else "")
     if not model:
         about = "No key is set: cells need local:, a scripted: model or a cassette."
@@ -280,14 +282,14 @@ def _key_problem(key: str) -> str:
 
 
 def _mcp() -> Iterator[Finding]:
-    if not (found := _installed("mcp")):
+    if not (installed_version := _installed("mcp")):
         yield _extra("MCP servers: the package mcp", "mcp")
     elif why := _import_problem("mcp"):
         yield Finding(
             "note", f"MCP servers: the package mcp cannot be imported: {why}.", f"{_PIP} --force-reinstall mcp"
         )
     else:
-        yield Finding("ok", f"MCP servers: mcp {found}.")
+        yield Finding("ok", f"MCP servers: mcp {installed_version}.")
 
 
 def _agents() -> Iterator[Finding]:
@@ -354,13 +356,13 @@ def _bounds() -> Iterator[Finding]:
 
 
 def _policy(policy: ClassSettings) -> Finding:
-    said = f"The administrator's policy {policy.file}: {', '.join(map(policy.written, policy.settings))}."
+    about = f"The administrator's policy {policy.file}: {', '.join(map(policy.written, policy.settings))}."
     places = [] if policy.file is None or os.name == "nt" else [policy.file, policy.file.parent]
     if not any(os.access(place, os.W_OK) for place in places):  # on Windows, `os.access` does not know permissions
-        return Finding("ok", said)
+        return Finding("ok", about)
     names = join_command([*map(str, places)])
     mend = f"sudo chown root {names} && sudo chmod go-w {names}" if os.geteuid() else "run kernels as another user"
-    return Finding("note", f"{said} This user can change the file, so the policy does not bind them.", mend)
+    return Finding("note", f"{about} This user can change the file, so the policy does not bind them.", mend)
 
 
 def _servers(place: Path) -> Iterator[Finding]:

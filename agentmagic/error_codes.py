@@ -233,27 +233,27 @@ MEANINGS: Mapping[str, str] = {
 """A sentence or two about each code. After a change, run `python -m tests.test_errors` to update the page."""
 
 
-def code_in(written: str = "") -> str:
+def code_in(text: str = "") -> str:
     """Return the code that a user typed, with or without brackets, or as the name of a class; "" if it is unknown."""
-    code = _codes_of_classes().get(written, written.strip("[].,"))
+    code = _codes_of_classes().get(text, text.strip("[].,"))
     return code if code in MEANINGS else ""
 
 
 def _codes_of_classes() -> dict[str, str]:
     """Return the codes of all imported error classes, by class name."""
-    found, waiting = dict[str, str](), [errors.AgentMagicError]
+    codes, waiting = dict[str, str](), [errors.AgentMagicError]
     while waiting:
         one = waiting.pop()
-        found[one.__name__] = one.code
+        codes[one.__name__] = one.code
         waiting += one.__subclasses__()
-    return found
+    return codes
 
 
 def explain(written: str) -> str:
     """Return the explanation of a code and the page with its messages. Raises UsageError for an unknown code."""
     if not (code := code_in(written)):
-        meant = did_you_mean(written, MEANINGS)
+        suggestion = did_you_mean(written, MEANINGS)
         raise errors.UsageError(
-            f"No error has the code {written!r}.{meant} The code stands in brackets behind the message."
+            f"No error has the code {written!r}.{suggestion} The code stands in brackets behind the message."
         )
     return f"{code}: {MEANINGS[code]}\n\nThe documentation lists its messages: {PAGE}#{code}"

@@ -43,14 +43,14 @@ MOST_INSIDE = 10
 def failed_inside(error: BaseException) -> str:
     """Return the exceptions in an exception group and in its inner groups as text, "" for another error."""
     waiting: list[Any] = [error] if isinstance(error, BaseExceptionGroup) else []
-    found: list[str] = []
-    while waiting and len(found) < MOST_INSIDE:
+    errors: list[str] = []
+    while waiting and len(errors) < MOST_INSIDE:
         one = waiting.pop()
         if isinstance(one, BaseExceptionGroup):
             waiting += reversed(cast("BaseExceptionGroup[BaseException]", one).exceptions)
         else:
-            found.append(f"{type(one).__name__}: {said(one)}".rstrip(": "))
-    return "; ".join([*found, "and more"] if waiting else found)
+            errors.append(f"{type(one).__name__}: {said(one)}".rstrip(": "))
+    return "; ".join([*errors, "and more"] if waiting else errors)
 
 
 def said(error: BaseException) -> str:

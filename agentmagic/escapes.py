@@ -127,17 +127,17 @@ class _Level:
         self._lengths: list[int] = []
         self._spans: list[tuple[int, int]] = []
         pieces: list[str] = []
-        done = length = 0
-        for found in escape.finditer(text):
-            character = _character(found)
-            pieces += (text[done : found.start()], character)
-            length += found.start() - done
+        position = length = 0
+        for match in escape.finditer(text):
+            character = _character(match)
+            pieces += (text[position : match.start()], character)
+            length += match.start() - position
             self._at.append(length)
             self._lengths.append(len(character))
-            self._spans.append(found.span())
+            self._spans.append(match.span())
             length += len(character)
-            done = found.end()
-        self.text = "".join((*pieces, text[done:]))
+            position = match.end()
+        self.text = "".join((*pieces, text[position:]))
 
     def place(self, at: int) -> tuple[int, int]:
         """Return the span in the original text of the character at this position of the decoded text."""
@@ -153,8 +153,8 @@ class _Level:
 
 def unfinished(text: str) -> int:
     """Return the start of an escape that is incomplete at the end of the text, the text's length if there is none."""
-    found = _UNFINISHED.search(text, max(0, len(text) - 1100))
-    return found.start() if found else len(text)
+    match = _UNFINISHED.search(text, max(0, len(text) - 1100))
+    return match.start() if match else len(text)
 
 
 def _visible(text: str) -> str:
@@ -182,10 +182,10 @@ def _meant(escape: str) -> str:
     """Return the character that an escape stands for, "" for a hidden character."""
     match escape[0]:
         case "\\":
-            written = escape.lstrip("\\")
-            if written and written[0] in "uxU":
-                return chr(int(written[1:].strip("{}"), 16))
-            return _SIMPLE[written] if written else "\\"
+            body = escape.lstrip("\\")
+            if body and body[0] in "uxU":
+                return chr(int(body[1:].strip("{}"), 16))
+            return _SIMPLE[body] if body else "\\"
         case "%":
             return chr(int(escape[-2:], 16))
         case "&":

@@ -552,8 +552,8 @@ class RunResult:
     @property
     def changes(self) -> tuple[VariableChange, ...]:
         """The notebook variables that the turn's tools created, changed or removed."""
-        found = (event.changes for event in self.events if isinstance(event, VariablesChanged))
-        return tuple(change for changes in found for change in changes)
+        all_changes = (event.changes for event in self.events if isinstance(event, VariablesChanged))
+        return tuple(change for changes in all_changes for change in changes)
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -889,8 +889,8 @@ def _interrupted(call: ToolCall, text: str) -> ToolResult:
 
 def fold(events: Iterable[Event]) -> tuple[Message, ...]:
     """Return the messages of a log. A log that was cut off is completed first, see `Fold.closing`."""
-    folded = Fold()
+    state = Fold()
     for event in events:
-        folded.feed(event)
-    folded.close()
-    return tuple(folded.messages)
+        state.feed(event)
+    state.close()
+    return tuple(state.messages)

@@ -57,33 +57,33 @@ def read_signature(function: Callable[..., Any], context_type: type, *, variable
     """
     from docstring_parser import parse
 
-    called = name_of(function)
+    function_name = name_of(function)
     try:
         examples, prose = split_examples(_docstring(function))
     except ValueError as error:
-        message = f"The Example line of {called} does not end in JSON: {error}"
+        message = f"The Example line of {function_name} does not end in JSON: {error}"
         raise UsageError(message) from None
     doc = parse(prose)
-    told = {entry.arg_name: (entry.description or "").strip() for entry in doc.params}
+    descriptions = {entry.arg_name: (entry.description or "").strip() for entry in doc.params}
     hints, defaults, context = _hints(function, context_type)
     fields = {name: _field(hint, defaults[name]) for name, hint in hints.items()}
-    told |= {name: field.description for name, field in fields.items() if field.description}
-    filled = frozenset(name for name, field in fields.items() if not field.is_required())
+    descriptions |= {name: field.description for name, field in fields.items() if field.description}
+    with_default = frozenset(name for name, field in fields.items() if not field.is_required())
     by_name = {name: classes for name, hint in hints.items() if variables and (classes := _beyond_json(hint))}
     for name, classes in by_name.items():
         hints[name] = str | None if NoneType in get_args(hints[name]) else str
-        told[name] = f"{told.get(name, '')} The name of a variable that is {any_of(classes)}.".strip()
-        if name in filled:
+        descriptions[name] = f"{descriptions.get(name, '')} The name of a variable that is {any_of(classes)}.".strip()
+        if name in with_default:
             defaults[name] = fields[name].get_default(call_default_factory=True)
         elif _is_field(defaults[name]):
             defaults[name] = _REQUIRED
-    model, parameters = _arguments_model(called, hints, defaults, told)
+    model, parameters = _arguments_model(function_name, hints, defaults, descriptions)
     parameters.pop("description", None)
     _tidy(parameters)
     parameters.setdefault("properties", {})
     parameters["additionalProperties"] = False
     description = "\n".join(part.strip() for part in (doc.short_description, doc.long_description) if part)
-    return Signature(called, description, parameters, model, context, examples, by_name, filled)
+    return Signature(function_name, description, parameters, model, context, examples, by_name, with_default)
 
 
 def layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
@@ -177,14 +177,14 @@ def set_plain_defaults(function: Callable[..., Any]) -> None:
     calls would share one value.
     """
     signature = inspect.signature(function)
-    given: tuple[Any, ...] = getattr(function, "__defaults__", None) or ()
-    named: dict[str, Any] = getattr(function, "__kwdefaults__", None) or {}
-    if not any(map(_is_field, (*given, *named.values()))):
+    positional: tuple[Any, ...] = getattr(function, "__defaults__", None) or ()
+    keyword_only: dict[str, Any] = getattr(function, "__kwdefaults__", None) or {}
+    if not any(map(_is_field, (*positional, *keyword_only.values()))):
         return
     target = cast("Any", function)
     target.__signature__ = signature
-    target.__defaults__ = tuple(map(_plain, given)) or None
-    target.__kwdefaults__ = {name: _plain(value) for name, value in named.items()} or None
+    target.__defaults__ = tuple(map(_plain, positional)) or None
+    target.__kwdefaults__ = {name: _plain(value) for name, value in keyword_only.items()} or None
 
 
 def _plain(default: Any) -> Any:
@@ -196,7 +196,7 @@ def _plain(default: Any) -> Any:
 
 
 def _arguments_model(
-    function: str, hints: Mapping[str, Any], defaults: Mapping[str, Any], told: Mapping[str, str]
+    function: str, hints: Mapping[str, Any], defaults: Mapping[str, Any], descriptions: Mapping[str, str]
 ) -> "tuple[type[BaseModel], dict[str, Any]]":
     """Return a pydantic model of a function's arguments, and the model's JSON Schema."""
     from pydantic import ConfigDict, Field, create_model
@@ -208,8 +208,8 @@ def _arguments_model(
         own = _field(hint, defaults[name])
         # An alias keeps names that pydantic reserves ("model_config", "_x", "json") usable.
         alias: dict[str, Any] = {} if own.alias or own.validation_alias else {"alias": name}
-        annotated = Annotated[hint, Field(description=told.get(name), **alias)]
-        fields[f"arg_{name}"] = annotated if defaults[name] is _REQUIRED else (annotated, defaults[name])
+        hint_with_field = Annotated[hint, Field(description=descriptions.get(name), **alias)]
+        fields[f"arg_{name}"] = hint_with_field if defaults[name] is _REQUIRED else (hint_with_field, defaults[name])
     try:
         model = create_model(function, __config__=ConfigDict(extra="forbid"), **fields)
         with catch_warnings():  # pydantic warns that it leaves out a default that JSON cannot represent
@@ -250,8 +250,8 @@ def _beyond_json(hint: Any) -> tuple[type, ...]:
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     classes = tuple(get_origin(part) or part for part in parts if part is not NoneType)
     # Python's own types match too many variables: for Callable, every function of the notebook would be offered.
-    named = (isinstance(one, type) and one.__module__ not in _TOO_WIDE and not _fits_json(one) for one in classes)
-    return classes if all(named) else ()
+    checks = (isinstance(one, type) and one.__module__ not in _TOO_WIDE and not _fits_json(one) for one in classes)
+    return classes if all(checks) else ()
 
 
 def any_of(classes: Iterable[type]) -> str:
@@ -268,15 +268,15 @@ def with_names(signature: Signature, names: Mapping[str, Sequence[str]]) -> tupl
     variable is left out of the schema, or can only be null.
     """
     schema = deepcopy(signature.parameters)
-    for parameter, found in names.items():
+    for parameter, variables in names.items():
         place = schema["properties"][parameter]
-        required = parameter in schema.get("required", ())
-        if not found and required and "anyOf" not in place:
+        is_required = parameter in schema.get("required", ())
+        if not variables and is_required and "anyOf" not in place:
             return schema, parameter
-        if not found and not required:
+        if not variables and not is_required:
             del schema["properties"][parameter]
-        elif found:
-            next(one for one in place.get("anyOf", (place,)) if one["type"] == "string")["enum"] = list(found)
+        elif variables:
+            next(one for one in place.get("anyOf", (place,)) if one["type"] == "string")["enum"] = list(variables)
         else:
             place["anyOf"] = [{"type": "null"}]
     return schema, None
@@ -300,29 +300,31 @@ def _hints(function: Callable[..., Any], context_type: type) -> tuple[dict[str, 
 
     Parameters that a `functools.partial` binds by keyword are left out.
     """
-    called, plain = name_of(function), _flattened(function)
+    function_name, plain = name_of(function), _flattened(function)
     try:
-        known = {name: readable(hint) for name, hint in get_type_hints(inside(function), include_extras=True).items()}
+        all_hints = {
+            name: readable(hint) for name, hint in get_type_hints(inside(function), include_extras=True).items()
+        }
         parameters = dict(inspect.signature(plain).parameters)
     except NameError as error:
-        message = f"{called} cannot be a tool: its annotations name {error.name!r}, which is not defined."
+        message = f"{function_name} cannot be a tool: its annotations name {error.name!r}, which is not defined."
         raise UsageError(message) from None
     except (TypeError, ValueError) as error:  # an invalid hint, or a function whose signature cannot be read
-        message = f"{called} cannot be a tool: {error} Write a function with type hints that calls it."
+        message = f"{function_name} cannot be a tool: {error} Write a function with type hints that calls it."
         raise UsageError(message) from None
-    for bound in plain.keywords if isinstance(plain, partial) else ():
-        parameters.pop(bound, None)  # absent if the function accepts it through `**options`
-    hints = {name: known.get(name, Any) for name in parameters}
+    for keyword in plain.keywords if isinstance(plain, partial) else ():
+        parameters.pop(keyword, None)  # absent if the function accepts it through `**options`
+    hints = {name: all_hints.get(name, Any) for name in parameters}
     context = next((name for name, hint in reversed(hints.items()) if hint is context_type), None)
     hints = {name: hint for name, hint in hints.items() if hint is not context_type}
     for parameter in map(parameters.__getitem__, hints):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            message = f"{called} cannot be a tool: a model cannot fill in {parameter}. Use named parameters."
+            message = f"{function_name} cannot be a tool: a model cannot fill in {parameter}. Use named parameters."
             raise UsageError(message)
     return hints, {name: parameters[name].default for name in hints}, context
 
 
-def readable(hint: Any, known: dict[Any, Any] | None = None) -> Any:
+def readable(hint: Any, copies: dict[Any, Any] | None = None) -> Any:
     """Return a type hint, and all hints inside it, in a form that pydantic accepts.
 
     The text in `Annotated[str, "text"]` or in a `Doc` becomes a description. Each `TypedDict` is replaced by a copy,
@@ -332,21 +334,21 @@ def readable(hint: Any, known: dict[Any, Any] | None = None) -> Any:
     from pydantic import Field
     from typing_extensions import is_typeddict
 
-    known = {} if known is None else known
+    copies = {} if copies is None else copies
     origin, parts = get_origin(hint), get_args(hint)
     if is_typeddict(origin or hint):
-        return known[hint] if hint in known else _typed_dict(hint, known)
+        return copies[hint] if hint in copies else _typed_dict(hint, copies)
     if origin is None or origin is Literal:
         return hint
     if origin is not Annotated:
-        inner = tuple(readable(part, known) for part in parts)
-        changed = any(one is not part for one, part in zip(inner, parts, strict=True))
-        return _subscripted(Union if origin is UnionType else origin, inner) if changed else hint
-    words = [text for one in parts[1:] if (text := _words(one))]
+        inner = tuple(readable(part, copies) for part in parts)
+        is_changed = any(one is not part for one, part in zip(inner, parts, strict=True))
+        return _subscripted(Union if origin is UnionType else origin, inner) if is_changed else hint
+    texts = [text for one in parts[1:] if (text := _words(one))]
     others = [one for one in parts[1:] if not _words(one)]
     # The description comes first, so that a `Field` of the user overrides it.
-    described = (Field(description=" ".join(words)), *others) if words else others
-    return _subscripted(Annotated, (readable(parts[0], known), *described)) if described else readable(parts[0], known)
+    metadata = (Field(description=" ".join(texts)), *others) if texts else others
+    return _subscripted(Annotated, (readable(parts[0], copies), *metadata)) if metadata else readable(parts[0], copies)
 
 
 def _subscripted(generic: Any, parts: tuple[Any, ...]) -> Any:
@@ -359,20 +361,20 @@ def _words(metadata: object) -> str:
     return text.strip() if isinstance(text, str) else ""
 
 
-def _typed_dict(hint: Any, known: dict[Any, Any]) -> Any:
+def _typed_dict(hint: Any, copies: dict[Any, Any]) -> Any:
     """Return a `TypedDict` of `typing_extensions` with the same keys, which pydantic accepts on every Python."""
     from typing_extensions import TypedDict
 
-    given = get_origin(hint) or hint
-    values: dict[Any, Any] = dict(zip(getattr(given, "__parameters__", ()), get_args(hint), strict=False))
-    made: Any = cast("Any", TypedDict)(given.__name__, {})
-    known[hint] = made  # stored before the keys are read, because a key's type may be this `TypedDict` again
+    original = get_origin(hint) or hint
+    values: dict[Any, Any] = dict(zip(getattr(original, "__parameters__", ()), get_args(hint), strict=False))
+    copy: Any = cast("Any", TypedDict)(original.__name__, {})
+    copies[hint] = copy  # stored before the keys are read, because a key's type may be this `TypedDict` again
     for name in _OF_TYPED_DICTS:
-        if hasattr(given, name):
-            setattr(made, name, getattr(given, name))
-    hints = get_type_hints(given, include_extras=True)
-    made.__annotations__ = {name: readable(_bound(one, values), known) for name, one in hints.items()}
-    return made
+        if hasattr(original, name):
+            setattr(copy, name, getattr(original, name))
+    hints = get_type_hints(original, include_extras=True)
+    copy.__annotations__ = {name: readable(_bound(one, values), copies) for name, one in hints.items()}
+    return copy
 
 
 _OF_TYPED_DICTS = (
@@ -394,8 +396,8 @@ _TOO_WIDE = ("builtins", "collections.abc", "typing")
 
 def _tidy(schema: dict[str, Any]) -> None:
     """Remove the titles that pydantic makes from class names, and the defaults that JSON cannot represent."""
-    for described in (schema, *schema.get("$defs", {}).values()):
-        described.pop("title", None)
+    for definition in (schema, *schema.get("$defs", {}).values()):
+        definition.pop("title", None)
     _drop_odd_defaults(schema)
 
 

@@ -98,9 +98,9 @@ def pack(
     source = lessons.course(clone)
     notebooks = source / "notebooks"
     without = {path.name: lessons.stripped(path) for path in (notebooks / "lessons").glob("*.ipynb") if student}
-    fetched = _fetched(source)
+    source_requirement = _fetched(source)
     folder.mkdir(parents=True, exist_ok=True)
-    made = gather(folder, fetched, f"agentmagic[{EXTRA}]", targets)
+    machines = gather(folder, source_requirement, f"agentmagic[{EXTRA}]", targets)
     shutil.copytree(notebooks, folder / "notebooks", ignore=lessons.LEFT_OUT, dirs_exist_ok=True)
     lessons.copy_docs(source, folder)  # the notebooks link to the docs
     for name, text in without.items():
@@ -108,10 +108,10 @@ def pack(
     if model:
         (folder / "models").mkdir(exist_ok=True)
         shutil.copyfile(downloads.fetch(), folder / "models" / downloads.FILE)
-    words = {"weights": ", the local model", "room": " and 1.1 GB for the local model"} if model else {}
-    readme = _README.format_map({"weights": "", "room": "", "made": made, "asking": _ASKING * model} | words)
+    model_texts = {"weights": ", the local model", "room": " and 1.1 GB for the local model"} if model else {}
+    readme = _README.format_map({"weights": "", "room": "", "made": machines, "asking": _ASKING * model} | model_texts)
     (folder / "README.md").write_text(readme, encoding="utf-8")
-    return made
+    return machines
 
 
 def _fetched(source: Path) -> str:
@@ -132,17 +132,19 @@ def gather(folder: Path, fetched: str, requirement: str, targets: Sequence[Targe
     """
     if targets:
         wheels.fetch(folder / "wheels", fetched, requirement, targets)
-        made = wheels.described(targets)
+        machines = wheels.described(targets)
     else:
         wheels.pip("wheel", "--wheel-dir", str(folder / "wheels"), fetched)
         newest = ".".join(map(str, sys.version_info[:3]))
-        made = f"Python {sys.version_info[0]}.{sys.version_info[1]} ({newest} or newer) on {sys.platform} {machine()}"
+        machines = (
+            f"Python {sys.version_info[0]}.{sys.version_info[1]} ({newest} or newer) on {sys.platform} {machine()}"
+        )
     here = (f"{sys.version_info[0]}.{sys.version_info[1]}", sys.platform, (machine().lower(),))
     serves = [one.serves for one in targets] or [here]
     (folder / "install.py").write_text(
-        _INSTALL.format(requirement=requirement, made=made, serves=serves), encoding="utf-8"
+        _INSTALL.format(requirement=requirement, made=machines, serves=serves), encoding="utf-8"
     )
-    return made
+    return machines
 
 
 def place(models: str) -> None:

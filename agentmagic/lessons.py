@@ -36,9 +36,9 @@ def is_clone(folder: Path) -> bool:
 def copy_docs(source: Path, folder: Path) -> None:
     """Copy the pages and images of the docs to a folder, without the files that build the website."""
     for path in [*source.glob("docs/**/*.md"), *source.glob("docs/images/*")]:
-        copied = folder / path.relative_to(source)
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copied)
+        target = folder / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
 
 
 def copy(folder: Path, clone: Path | None = None, *, student: bool = False) -> list[str]:
@@ -101,5 +101,5 @@ def _text(path: Path, *, student: bool) -> str:
 
 
 def _number(path: Path) -> tuple[int, str]:
-    found = re.match(r"\d+", path.name)
-    return int(found[0]) if found else 0, path.name
+    match = re.match(r"\d+", path.name)
+    return int(match[0]) if match else 0, path.name

@@ -158,8 +158,8 @@ def event(happened: Event) -> None:
     """
     if isinstance(happened, events.InnerEvent):
         return
-    raised = isinstance(happened, events.ToolFinished) and happened.traceback
-    level = logging.INFO if raised or isinstance(happened, _MILESTONES) else logging.DEBUG
+    is_failure = isinstance(happened, events.ToolFinished) and happened.traceback
+    level = logging.INFO if is_failure or isinstance(happened, _MILESTONES) else logging.DEBUG
     if logger.isEnabledFor(level) and not events.is_delta(happened):
         logger.log(level, "%s %s", happened.type, _words(happened))
 
@@ -198,30 +198,30 @@ def audit(entry: Audit) -> None:
 
 def arguments_hash(arguments: Mapping[str, Any]) -> str:
     """Return the first 16 hexadecimal digits of the SHA-256 of arguments, written as JSON with sorted keys."""
-    written = json.dumps(dict(arguments), sort_keys=True, ensure_ascii=True, default=repr)
-    return hashlib.sha256(written.encode()).hexdigest()[:16]
+    text = json.dumps(dict(arguments), sort_keys=True, ensure_ascii=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _words(happened: Event) -> str:  # noqa: PLR0911  (one arm for each event with words of its own)
-    match happened:
+def _words(turn_event: Event) -> str:  # noqa: PLR0911  (one arm for each event with words of its own)
+    match turn_event:
         case events.TurnStarted():
-            return f"{happened.model}: {_short(happened.prompt.text)}"
+            return f"{turn_event.model}: {_short(turn_event.prompt.text)}"
         case events.StepRetried():
-            return f"{happened.attempt}, again in {happened.delay:.1f} s: {_short(happened.error)}"
+            return f"{turn_event.attempt}, again in {turn_event.delay:.1f} s: {_short(turn_event.error)}"
         case events.PartFinished():
-            return _part(happened.part)
+            return _part(turn_event.part)
         case events.ApprovalAsked() | events.ToolStarted():
-            return f"{happened.server}: {_part(happened.call)}"
+            return f"{turn_event.server}: {_part(turn_event.call)}"
         case events.ToolFinished():
-            end = f"{_part(happened.result)} after {happened.seconds:.3f} s"
-            return f"{end}\n{happened.traceback}" if happened.traceback else end
+            end = f"{_part(turn_event.result)} after {turn_event.seconds:.3f} s"
+            return f"{end}\n{turn_event.traceback}" if turn_event.traceback else end
         case events.PromptAdded():
-            return _short(happened.prompt.text)
+            return _short(turn_event.prompt.text)
         case events.TurnFinished(result):
             end = f"{result.stop_reason} after {result.seconds:.3f} s, {result.usage}"
             return f"{end}: {_short(result.error)}" if result.error else end
         case _:
-            return _short(", ".join(f"{field.name}: {getattr(happened, field.name)}" for field in fields(happened)))
+            return _short(", ".join(f"{field.name}: {getattr(turn_event, field.name)}" for field in fields(turn_event)))
 
 
 def _part(part: Part) -> str:

@@ -33,10 +33,10 @@ FRAME = 20
 def value_class(kind: type[T]) -> type[T]:
     """Decorate a class as a frozen dataclass with slots, whose `repr` is `brief` unless it has its own."""
     own = "__repr__" in vars(kind)
-    made = dataclass(frozen=True, slots=True)(kind)
+    frozen = dataclass(frozen=True, slots=True)(kind)
     if not own:
-        cast("Any", made).__repr__ = brief
-    return made
+        cast("Any", frozen).__repr__ = brief
+    return frozen
 
 
 def brief(value: object) -> str:
@@ -71,25 +71,25 @@ class _Brief:
                 pairs = cast("Mapping[Any, Any]", value).items()
                 return f"{{{self._joined(pairs, lambda item: f'{self.write(item[0])}: {self.write(item[1])}')}}}"
             case _ if is_dataclass(value) and not isinstance(value, type):
-                shown = (one for one in fields(value) if one.repr or getattr(value, one.name) != one.default)
-                inner = self._joined(shown, lambda one: f"{one.name}={self.write(getattr(value, one.name))}")
+                visible_fields = (one for one in fields(value) if one.repr or getattr(value, one.name) != one.default)
+                inner = self._joined(visible_fields, lambda one: f"{one.name}={self.write(getattr(value, one.name))}")
                 return f"{type(value).__qualname__}({inner})"
             case _:
                 return self._counted(clip(repr(value), LONGEST_STRING))
 
     def _joined(self, items: Iterable[T], write: Callable[[T], str]) -> str:
         self._left -= FRAME  # so that a value that contains itself also reaches the limit
-        written: list[str] = []
+        texts: list[str] = []
         for item in items:
             if self._left < 0:
-                written.append("…")
+                texts.append("…")
                 break
-            written.append(write(item))
-        return ", ".join(written)
+            texts.append(write(item))
+        return ", ".join(texts)
 
-    def _counted(self, written: str) -> str:
-        self._left -= len(written)
-        return written
+    def _counted(self, text: str) -> str:
+        self._left -= len(text)
+        return text
 
 
 @value_class
@@ -303,14 +303,14 @@ class Usage:
 
     def __add__(self, other: "Usage") -> "Usage":
         """Return the sum of all counts. If either cost is unknown, the cost of the sum is unknown."""
-        known = self.cost is not None and other.cost is not None
+        is_known = self.cost is not None and other.cost is not None
         return Usage(
             self.input_tokens + other.input_tokens,
             self.cached_tokens + other.cached_tokens,
             self.output_tokens + other.output_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             self.requests + other.requests,
-            (self.cost or 0.0) + (other.cost or 0.0) if known else None,
+            (self.cost or 0.0) + (other.cost or 0.0) if is_known else None,
             self.cache_write_tokens + other.cache_write_tokens,
             self.cache_write_1h_tokens + other.cache_write_1h_tokens,
             self.searches + other.searches,
@@ -367,27 +367,27 @@ class HostedTool:
 def sources_of(citations: Iterable[Citation], known: Iterable[Source] = ()) -> tuple[Source, ...]:
     """Return the cited pages, each once, numbered in the order of citations; `known` pages keep their numbers."""
     numbers = {source.url: source.number for source in known}
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for one in citations:
         number = numbers.setdefault(one.url, len(numbers) + 1)
-        before = found.get(one.url, Source(number, one.url))
+        before = sources.get(one.url, Source(number, one.url))
         new = one.quote and one.quote not in before.quotes
         quotes = (*before.quotes, one.quote) if new else before.quotes
-        found[one.url] = replace(before, title=before.title or one.title, quotes=quotes)
-    return tuple(sorted(found.values(), key=lambda source: source.number))
+        sources[one.url] = replace(before, title=before.title or one.title, quotes=quotes)
+    return tuple(sorted(sources.values(), key=lambda source: source.number))
 
 
 def cited(part: Text) -> str:
     """Return a text with its sources as Markdown links, for models and files that do not support citations."""
     pieces: list[str] = []
-    done = 0
+    position = 0
     for end, citations in groupby(sorted(part.citations, key=_end_of), key=_end_of):
         # Some texts already contain the link.
-        linked = (one for one in citations if one.url not in part.text[one.start : end])
-        links = dict.fromkeys(f" [{_label(one)}](<{one.url}>)" for one in linked)
-        pieces += (part.text[done:end], *links)
-        done = end
-    return "".join((*pieces, part.text[done:]))
+        unlinked = (one for one in citations if one.url not in part.text[one.start : end])
+        links = dict.fromkeys(f" [{_label(one)}](<{one.url}>)" for one in unlinked)
+        pieces += (part.text[position:end], *links)
+        position = end
+    return "".join((*pieces, part.text[position:]))
 
 
 def _end_of(citation: Citation) -> int:
@@ -439,8 +439,10 @@ def as_prompt(prompt: Prompt) -> Message:
         case list():
             message = user(*prompt)
         case _:
-            words = f"A prompt cannot be {prompt!r:.80}. Give a string, a user message, or a list of strings and parts."
-            raise UsageError(words)
+            problem = (
+                f"A prompt cannot be {prompt!r:.80}. Give a string, a user message, or a list of strings and parts."
+            )
+            raise UsageError(problem)
     if not all(isinstance(cast("object", part), (Text, Media, Resource)) for part in message.parts):
         raise UsageError("The prompt holds something else than text, media and resources. Give strings and parts.")
     if message.role != "user":

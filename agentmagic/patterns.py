@@ -45,7 +45,7 @@ def fits_pattern(text: str, pattern: str) -> bool:
 
 def lowered(url: str) -> str:
     """Return a URL with its scheme and host in lower case, since their case does not matter."""
-    return _ORIGIN.sub(lambda found: found[0].lower(), url)
+    return _ORIGIN.sub(lambda match: match[0].lower(), url)
 
 
 def is_among(address: str | None, patterns: Iterable[str] | None) -> bool:
@@ -55,7 +55,7 @@ def is_among(address: str | None, patterns: Iterable[str] | None) -> bool:
     """
     if patterns is None or address is None:
         return patterns is None
-    return any(is_address(address.rstrip("/"), allowed.rstrip("/")) for allowed in patterns)
+    return any(is_address(address.rstrip("/"), pattern.rstrip("/")) for pattern in patterns)
 
 
 def is_address(address: str, pattern: str) -> bool:

@@ -54,8 +54,8 @@ class TaskProgress:
     @property
     def told(self) -> str:
         """The text that later tasks get as the result of this task."""
-        processed = self.judgements[-1].result if self.judgements else ""
-        return processed or (self.result.text if self.result else self.summary)
+        judged_text = self.judgements[-1].result if self.judgements else ""
+        return judged_text or (self.result.text if self.result else self.summary)
 
 
 class Checklist:
@@ -94,9 +94,9 @@ class Checklist:
 
     def again(self) -> Planned:
         """Return the event with which another turn resumes the plan."""
-        settled = (row for row in self.rows.values() if row.state in SETTLED_TASK)
-        finished = tuple(TaskFinished(row.task.id, row.state, row.summary) for row in settled)
-        return Planned(tuple(row.task for row in self.rows.values()), finished=finished, resumed=True)
+        rows = (row for row in self.rows.values() if row.state in SETTLED_TASK)
+        finished_tasks = tuple(TaskFinished(row.task.id, row.state, row.summary) for row in rows)
+        return Planned(tuple(row.task for row in self.rows.values()), finished=finished_tasks, resumed=True)
 
     @property
     def open(self) -> bool:
@@ -126,13 +126,13 @@ class Checklist:
 
     def stuck(self) -> list[tuple[TaskProgress, TaskProgress]]:
         """Return the pending tasks that can never run, each with the failed or skipped task that it depends on."""
-        found: list[tuple[TaskProgress, TaskProgress]] = []
+        stuck_rows: list[tuple[TaskProgress, TaskProgress]] = []
         for row in self.rows.values():
             before = (self.rows[name] for name in row.task.after)
             cause = next((one for one in before if one.state in ("failed", "skipped")), None)
             if row.state == "pending" and cause is not None:
-                found.append((row, cause))
-        return found
+                stuck_rows.append((row, cause))
+        return stuck_rows
 
 
 def _change(row: TaskProgress, event: TaskStarted | TaskJudged | TaskFinished | ToolFinished) -> None:
@@ -175,8 +175,10 @@ class PlanOptions:
 def open_plan(turns: Sequence[Sequence[Event]]) -> Checklist | None:
     """Return the plan that the last turn left unfinished, or None. `turns` are the events of each turn."""
     # A turn that ended before its first step does not count: for example, it was refused because of an open plan.
-    begun = (turn for turn in reversed(turns) if any(isinstance(event, Planned | StepStarted) for event in turn))
-    if not any(isinstance(event, Planned) for event in next(begun, ())):
+    started_turns = (
+        turn for turn in reversed(turns) if any(isinstance(event, Planned | StepStarted) for event in turn)
+    )
+    if not any(isinstance(event, Planned) for event in next(started_turns, ())):
         return None
     # An earlier turn may have begun the plan: its events hold the results of the tasks done there.
     checklist = Checklist(event for turn in turns for event in turn)

@@ -31,19 +31,19 @@ def words_on_windows(text: str) -> Iterator[str]:
     backslashes stand for one, and a single remaining backslash makes the `"` a part of the word.
     """
     word: str | None = None
-    is_quoted = False
+    in_quotes = False
     for piece in _PIECES.finditer(text):
-        if piece["gap"] and not is_quoted:
+        if piece["gap"] and not in_quotes:
             if word is not None:
                 yield word
             word = None
         elif (slashes := piece["slashes"]) is not None:
             is_part = len(slashes) % 2 == 1
             word = (word or "") + "\\" * (len(slashes) // 2) + '"' * is_part
-            is_quoted ^= not is_part
+            in_quotes ^= not is_part
         else:
             word = (word or "") + piece[0]
-    if is_quoted:
+    if in_quotes:
         raise ValueError("No closing quotation")
     if word is not None:
         yield word
@@ -59,7 +59,7 @@ def quote_word(word: str) -> str:
     return join_command([word])
 
 
-def move_over(written: Path, target: Path) -> None:
+def move_over(source: Path, target: Path) -> None:
     """Move a file to `target`, replacing a file of that name. Raises OSError.
 
     Windows refuses this while a program has the target open. agentmagic opens such files only for milliseconds, so the
@@ -68,7 +68,7 @@ def move_over(written: Path, target: Path) -> None:
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            written.replace(target)
+            source.replace(target)
         except PermissionError:
             if sys.platform != "win32" or time.monotonic() > end:
                 raise

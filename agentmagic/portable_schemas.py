@@ -83,10 +83,10 @@ def _validator(schema: Any, retriever: Callable[[str], Any]) -> Any:
         schema = {key: value for key, value in cast("dict[str, Any]", schema).items() if key != "$schema"}
     specifications = cast("Any", import_module("jsonschema_specifications"))  # it has no types
     registry = specifications.REGISTRY.combine(Registry(retrieve=cast("Any", retriever)))
-    named = dialect.META_SCHEMA["$schema"]
-    old = named.startswith("http:")  # drafts from 2019 on begin with "https:"; in them, `format` is not checked
+    dialect_uri = dialect.META_SCHEMA["$schema"]
+    old = dialect_uri.startswith("http:")  # drafts from 2019 on begin with "https:"; in them, `format` is not checked
     validator = dialect(schema, registry=registry, format_checker=Draft7Validator.FORMAT_CHECKER if old else None)
-    as_resource = specification_with(named).create_resource
+    as_resource = specification_with(dialect_uri).create_resource
     _resolve(dialect, as_resource, validator._resolver, schema, set())  # noqa: SLF001  (there is no other way to it)
     return validator
 
@@ -95,13 +95,13 @@ def _dialect(schema: Any) -> Any:
     from jsonschema.validators import Draft3Validator, Draft202012Validator, validator_for
 
     unknown: Any = None
-    named = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
-    if not isinstance(named, str):  # no `$schema`, or an invalid one, which the meta-schema refuses later
+    dialect_uri = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
+    if not isinstance(dialect_uri, str):  # no `$schema`, or an invalid one, which the meta-schema refuses later
         return _as_compiled(Draft202012Validator)
-    known: Any = cast("Any", validator_for)({"$schema": named}, default=unknown)
-    if known is None or known is Draft3Validator:
-        raise ValueError(f"Unknown meta-schema: {named!r}. Custom meta-schemas must be registered before use")
-    return _as_compiled(known)
+    dialect: Any = cast("Any", validator_for)({"$schema": dialect_uri}, default=unknown)
+    if dialect is None or dialect is Draft3Validator:
+        raise ValueError(f"Unknown meta-schema: {dialect_uri!r}. Custom meta-schemas must be registered before use")
+    return _as_compiled(dialect)
 
 
 @lru_cache
@@ -116,16 +116,16 @@ def _as_compiled(dialect: Any) -> Any:
         is_type: Callable[[Any, str], bool] = dialect.TYPE_CHECKER.is_type
         return lambda _, value: is_type(value, name) and (isinstance(value, int) or math.isfinite(value))
 
-    known = {*dialect.VALIDATORS, "dependencies"}  # `jsonschema-rs` checks these in new drafts too
-    keywords = {keyword: check for keyword, check in _KEYWORDS.items() if keyword in known}
-    made: Any = cast("Any", validators).create(
+    supported = {*dialect.VALIDATORS, "dependencies"}  # `jsonschema-rs` checks these in new drafts too
+    keywords = {keyword: check for keyword, check in _KEYWORDS.items() if keyword in supported}
+    validator_class: Any = cast("Any", validators).create(
         meta_schema=dialect.META_SCHEMA,
         validators={**dialect.VALIDATORS, **keywords},
         type_checker=dialect.TYPE_CHECKER.redefine_many({name: finite(name) for name in ("number", "integer")}),
         id_of=dialect.ID_OF,
         applicable_validators=in_order,
     )
-    return made
+    return validator_class
 
 
 def _applicable(dialect: Any, schema: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -135,14 +135,14 @@ def _applicable(dialect: Any, schema: dict[str, Any]) -> list[tuple[str, Any]]:
 
 def subschemas(keyword: str, value: Any) -> list[dict[str, Any]]:
     """Return the schemas inside the value of a schema's keyword, except `true` and `false`."""
-    found: list[Any] = [value]
+    candidates: list[Any] = [value]
     if keyword in _VALUES:
         return []
     if keyword in _NAMED:
-        found = list(value.values())
+        candidates = list(value.values())
     elif isinstance(value, list):
-        found = cast("list[Any]", value)
-    return [child for child in found if isinstance(child, dict)]
+        candidates = cast("list[Any]", value)
+    return [child for child in candidates if isinstance(child, dict)]
 
 
 _NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
@@ -159,8 +159,8 @@ def _resolve(dialect: Any, as_resource: Any, resolver: Any, schema: Any, seen: s
     seen.add(id(cast("Any", schema)))
     for keyword, value in _applicable(dialect, cast("dict[str, Any]", schema)):
         if keyword in {"$ref", "$dynamicRef"}:
-            found = resolver.lookup(value)
-            _resolve(dialect, as_resource, found.resolver, found.contents, seen)
+            target = resolver.lookup(value)
+            _resolve(dialect, as_resource, target.resolver, target.contents, seen)
         elif keyword in dialect.VALIDATORS or (keyword in {"then", "else"} and "if" in schema):
             for child in subschemas(keyword, value):
                 _resolve(dialect, as_resource, resolver.in_subresource(as_resource(child)), child, seen)
@@ -183,8 +183,8 @@ _ORDER: Mapping[str, int] = {keyword: place for place, keyword in enumerate(_IN_
 def _place(keyword: str, schema: dict[str, Any]) -> float:
     """Return a keyword's position in the order of checks of `jsonschema-rs`, which combines a few checks."""
     if keyword == "required" and len(schema["required"]) == 1 and schema.get("additionalProperties") is False:
-        joined = "properties" in schema and "patternProperties" not in schema
-        return _ORDER["additionalProperties"] + 0.5 if joined else _ORDER["required"]
+        is_combined = "properties" in schema and "patternProperties" not in schema
+        return _ORDER["additionalProperties"] + 0.5 if is_combined else _ORDER["required"]
     if keyword == "type" and schema["type"] == "array" and isinstance(schema.get("items"), dict):
         return _ORDER["items"] - 0.5
     return _ORDER.get(keyword, len(_ORDER))
@@ -193,7 +193,7 @@ def _place(keyword: str, schema: dict[str, Any]) -> float:
 @lru_cache(maxsize=1024)
 def _pattern(pattern: str) -> re.Pattern[str]:
     r"""Compile a pattern with the meaning it has in JavaScript: `$` is the end, and `\d` and `\w` are ASCII."""
-    return re.compile(_DOLLAR.sub(lambda found: r"\Z" if found[0] == "$" else found[0], pattern), re.ASCII)
+    return re.compile(_DOLLAR.sub(lambda match: r"\Z" if match[0] == "$" else match[0], pattern), re.ASCII)
 
 
 _DOLLAR = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
@@ -237,11 +237,11 @@ def _required(validator: Any, names: list[str], value: Any, _schema: Any) -> Ite
 
 
 def _dependent(validator: Any, dependencies: dict[str, Any], value: Any, schema: Any) -> Iterator[Any]:
-    for owner, needed in dependencies.items() if validator.is_type(value, "object") else ():
-        if owner in value and isinstance(needed, list):
-            yield from _required(validator, cast("list[str]", needed), value, schema)
+    for owner, requirement in dependencies.items() if validator.is_type(value, "object") else ():
+        if owner in value and isinstance(requirement, list):
+            yield from _required(validator, cast("list[str]", requirement), value, schema)
         elif owner in value:
-            yield from validator.descend(value, needed)
+            yield from validator.descend(value, requirement)
 
 
 def _patterns(validator: Any, patterns: dict[str, Any], value: Any, schema: Any) -> Iterator[Any]:
@@ -261,20 +261,20 @@ def _additional(validator: Any, additional: Any, value: Any, schema: Any) -> Ite
     """Check `additionalProperties`, and also `properties` and `patternProperties`, in the order of the data."""
     if not validator.is_type(value, "object") or additional is True:
         return
-    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    unexpected: list[str] = []
+    properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    extra_names: list[str] = []
     for name, one in value.items():
-        found = [named[name]] if name in named else []
-        found += [below for pattern, below in patterns.items() if _search(pattern, name)]
-        if not found and additional is False:
-            unexpected.append(name)
-        for below in found or ([] if additional is False else [additional]):
+        schemas = [properties[name]] if name in properties else []
+        schemas += [below for pattern, below in patterns.items() if _search(pattern, name)]
+        if not schemas and additional is False:
+            extra_names.append(name)
+        for below in schemas or ([] if additional is False else [additional]):
             yield from _below(validator, one, below, name)
-    if unexpected and "properties" not in schema and "patternProperties" not in schema:
-        yield _error(_denied(value[unexpected[0]]))
-    elif unexpected:
-        listed = ", ".join(f"'{name}'" for name in unexpected) + (" was" if len(unexpected) == 1 else " were")
-        yield _error(f"Additional properties are not allowed ({listed} unexpected)")
+    if extra_names and "properties" not in schema and "patternProperties" not in schema:
+        yield _error(_denied(value[extra_names[0]]))
+    elif extra_names:
+        names = ", ".join(f"'{name}'" for name in extra_names) + (" was" if len(extra_names) == 1 else " were")
+        yield _error(f"Additional properties are not allowed ({names} unexpected)")
 
 
 _KEYWORDS: Mapping[str, Callable[..., Iterator[Any]]] = {
@@ -323,10 +323,10 @@ LISTED = 3
 
 
 def _enum(allowed: list[Any], value: Any) -> str:
-    written = [_json(one) for one in allowed]
-    if len(written) > LISTED:
-        written = [*written[: LISTED - 1], f"{len(written) - LISTED + 1} other candidates"]
-    *first, last = written or [""]
+    texts = [_json(one) for one in allowed]
+    if len(texts) > LISTED:
+        texts = [*texts[: LISTED - 1], f"{len(texts) - LISTED + 1} other candidates"]
+    *first, last = texts or [""]
     return f"{_json(value)} is not one of {', '.join(first)}{' or ' if first else ''}{last}"
 
 
@@ -343,7 +343,7 @@ def _none_of(keyword: str) -> Callable[[Any, Any], str]:
 
 
 def _size(verb: str, unit: str, units: str) -> Callable[[int, Any], str]:
-    return lambda bound, value: f"{_json(value)} {verb} {int(bound)} {unit if bound == 1 else units}"
+    return lambda limit, value: f"{_json(value)} {verb} {int(limit)} {unit if limit == 1 else units}"
 
 
 _MESSAGES: Mapping[str, Callable[[Any, Any], str]] = {

@@ -54,17 +54,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     from agentmagic.replay.unasked import kept
 
-    session.config.stash[_left] = left = list(kept(folder))
-    if left and session.exitstatus == pytest.ExitCode.OK:
+    session.config.stash[_left] = unasked_turns = list(kept(folder))
+    if unasked_turns and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter", config: pytest.Config) -> None:
     """Print the recorded turns that no cell has replayed."""
-    left = config.stash.get(_left, None)
-    if left:
+    unasked_turns = config.stash.get(_left, None)
+    if unasked_turns:
         terminalreporter.section("recorded turns that were not asked for", red=True)
-        for line in left:
+        for line in unasked_turns:
             terminalreporter.line(line)
 
 
@@ -88,24 +88,24 @@ def agentmagic_session(request: pytest.FixtureRequest) -> "Iterator[Callable[...
     from agentmagic.session import Session
 
     begin_cell()
-    failed = request.session.testsfailed
-    made: list[Session] = []
+    failures = request.session.testsfailed
+    sessions: list[Session] = []
     place: Path = request.path.parent / FOLDER / request.path.stem / _file_of(request.node.name)
 
     def session(agent: "Agent | str | Model | None" = None, **options: Any) -> "Session":
         mode: Any = request.config.getoption("--agentmagic-replay")
-        given: dict[str, Any] = {"cassette": place, "replay": mode, **options}
-        one = Session(agent, **given)
-        made.append(one)
+        arguments: dict[str, Any] = {"cassette": place, "replay": mode, **options}
+        one = Session(agent, **arguments)
+        sessions.append(one)
         return one
 
     yield session
-    for one in made:
+    for one in sessions:
         one.close()
-    told = "" if request.session.testsfailed > failed else unasked.summary(place)
+    problem = "" if request.session.testsfailed > failures else unasked.summary(place)
     unasked.forget(place)
-    if told:
-        pytest.fail(told, pytrace=False)
+    if problem:
+        pytest.fail(problem, pytrace=False)
 
 
 def _file_of(test: str) -> str:

@@ -119,9 +119,9 @@ class Run:
 
     def _asks_permission(self, question: str) -> bool:
         """Return whether the question with this id asks for approval of a call, and is not a pause of step mode."""
-        told = map(innermost, self.events)
-        asked = (event for event in told if isinstance(event, ApprovalAsked) and event.id == question)
-        return any(not event.step for event in asked)
+        inner_events = map(innermost, self.events)
+        approvals = (event for event in inner_events if isinstance(event, ApprovalAsked) and event.id == question)
+        return any(not event.step for event in approvals)
 
     def pass_on(self, intent: Intent) -> None:
         """Answer as `send` does, without its check, for a front end in which a person clicked or typed the answer."""
@@ -269,8 +269,8 @@ class Run:
 
     def _deny_unshown(self, event: Event, errors: Sequence[Exception]) -> None:
         """Deny an approval or question at which a listener failed. Else the turn might wait for an unseen question."""
-        if errors and isinstance(asked := innermost(event), ApprovalAsked | QuestionAsked):
-            self.send(Deny(asked.id, f"it could not be shown: {words_of(errors[0])}"))
+        if errors and isinstance(question := innermost(event), ApprovalAsked | QuestionAsked):
+            self.send(Deny(question.id, f"it could not be shown: {words_of(errors[0])}"))
 
     async def _ask(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         if not self._attended or self.done:

@@ -94,9 +94,9 @@ class RunLog:
         turns = [one for one in self.documents if "turn" in one]
         checks = [one for one in self.documents if "check" in one]
         calls = sum(len(one["calls"]) for one in turns if isinstance(one.get("calls"), list))
-        passed = sum(one.get("passed") is True for one in checks)
+        passes = sum(one.get("passed") is True for one in checks)
         counts = f"{counted(len(turns), 'turn')}, {counted(calls, 'call')}"
-        return f"{counts}, {counted(passed, 'check')} passed, {len(checks) - passed} failed."
+        return f"{counts}, {counted(passes, 'check')} passed, {len(checks) - passes} failed."
 
     @property
     def report(self) -> Iterator[str]:
@@ -154,9 +154,9 @@ def _turn(turn: Turn) -> Json:
     result, usage = turn.result, turn.usage
     steps = [event for event in turn.events if isinstance(event, StepFinished)]
     tasks = [f"{event.id}: {event.state}" for event in turn.events if isinstance(event, TaskFinished)]
-    started = next(event for event in turn.events if isinstance(event, TurnStarted))
+    start = next(event for event in turn.events if isinstance(event, TurnStarted))
     document: Json = {
-        "model": started.model,
+        "model": start.model,
         "prompt": _short(turn.prompt.text),
         "stopped": result.stop_reason if result else "",
         "steps": len(steps),
@@ -173,15 +173,17 @@ def _turn(turn: Turn) -> Json:
 
 def _calls(turn: Turn) -> Iterator[dict[str, Any]]:
     """Yield the calls in the order in which they began. Parallel calls may end in another order."""
-    begun = {event.call.id: (place, event) for place, event in enumerate(turn.events) if isinstance(event, ToolStarted)}
-    ended = [(place, event) for place, event in enumerate(turn.events) if isinstance(event, ToolFinished)]
-    ended.sort(key=lambda one: begun.get(one[1].result.call_id, one)[0])
-    for _, event in ended:
+    starts = {
+        event.call.id: (place, event) for place, event in enumerate(turn.events) if isinstance(event, ToolStarted)
+    }
+    ends = [(place, event) for place, event in enumerate(turn.events) if isinstance(event, ToolFinished)]
+    ends.sort(key=lambda one: starts.get(one[1].result.call_id, one)[0])
+    for _, event in ends:
         result = event.result
-        _, start = begun.get(result.call_id, (0, None))
-        given = {"arguments": dict(start.call.arguments)} if start and start.call.arguments else {}
+        _, start = starts.get(result.call_id, (0, None))
+        arguments = {"arguments": dict(start.call.arguments)} if start and start.call.arguments else {}
         seconds = {"seconds": round(event.seconds, 3)} if event.seconds else {}
-        yield {"name": result.name, **given, "status": result.status, **seconds, "result": _short(result.text)}
+        yield {"name": result.name, **arguments, "status": result.status, **seconds, "result": _short(result.text)}
 
 
 def _short(text: str) -> str:

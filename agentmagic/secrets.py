@@ -176,12 +176,12 @@ def redact(text: str, *, stored: bool = False, name: str = "", start: int = 0) -
     if not spans:
         return text[start:] if start else text
     pieces: list[str] = []
-    done = start
+    position = start
     for begin, end in _merged(spans):
-        if end > done:
-            pieces += (text[done:begin], BLANK)
-            done = end
-    return "".join((*pieces, text[done:]))
+        if end > position:
+            pieces += (text[position:begin], BLANK)
+            position = end
+    return "".join((*pieces, text[position:]))
 
 
 def holds_secret(data: bytes) -> bool:
@@ -223,10 +223,10 @@ def _spans(text: str, *, stored: bool) -> list[Span]:
     views = readings(text)
     spans = [] if views[0] == text else _known(text, stored=stored)
     for number, view in enumerate(views):
-        if (found := _found(view, stored=stored)) and view != text:
+        if (view_spans := _found(view, stored=stored)) and view != text:
             place = Places(text, number).span
-            found = [place(*span) for span in found]
-        spans += found
+            view_spans = [place(*span) for span in view_spans]
+        spans += view_spans
     return spans
 
 
@@ -253,12 +253,12 @@ def _found(text: str, *, stored: bool, inner: bool = False) -> list[Span]:
     words = _long_words(plain)
     if not words:
         return spans
-    joined = b"\n".join([plain[start - _BEFORE_WORD if start > _BEFORE_WORD else 0 : end] for start, end in words])
-    for literal in _key_starts(joined):
+    long_text = b"\n".join([plain[start - _BEFORE_WORD if start > _BEFORE_WORD else 0 : end] for start, end in words])
+    for literal in _key_starts(long_text):
         spans += _shaped(text, _KEYS[literal], partial(text.find, literal))
     if not inner:
-        seen = joined.decode()
-        spans += [span for value in _registry.encoded[stored] if value in seen for span in _all(text, value)]
+        decoded_text = long_text.decode()
+        spans += [span for value in _registry.encoded[stored] if value in decoded_text for span in _all(text, value)]
         spans += [span for span in words if span[1] - span[0] >= _SHORTEST_ENCODED and _hides(text[slice(*span)])]
     return spans
 
@@ -293,18 +293,18 @@ def _all(text: str, value: str) -> Iterator[Span]:
 
 def _shaped(text: str, shape: Shape, find: Callable[[int], int]) -> Iterator[Span]:
     """Yield the spans of secrets of one shape; `find` returns the next position of the shape's literal, or -1."""
-    at, match, refused = find(0), shape.pattern.match, 0
+    at, match, skipped_length = find(0), shape.pattern.match, 0
     while at >= 0:
-        found = match(text, at)
+        hit = match(text, at)
         end = at + 1
-        if found and (span := shape.span(found)):
+        if hit and (span := shape.span(hit)):
             yield span
             end = span[1]
-        elif found:
-            refused += found.end() - at
+        elif hit:
+            skipped_length += hit.end() - at
             # A match that is not a secret may contain the name of another value, so the search continues inside it.
             # If the skipped matches are longer than the text, it continues after the match, to bound the time.
-            end = at + 1 if refused < len(text) else found.end()
+            end = at + 1 if skipped_length < len(text) else hit.end()
         at = find(end)
 
 
@@ -323,14 +323,14 @@ def _long_words(plain: bytes) -> list[Span]:
 def _hides(word: str) -> bool:
     """Return whether a word, decoded from base64 or hexadecimal, is a text that contains a secret."""
     word = word.strip("=").rpartition("=")[2].replace("-", "+").replace("_", "/")
-    for decode, filled in (
+    for decode, padded in (
         (binascii.a2b_base64, f"{word[: len(word) - (len(word) % 4 == 1)]}=="),
         (binascii.a2b_hex, word),
     ):
         try:
             if not decode(word[:_SHORTEST_ENCODED]).isascii():  # a quick check that excludes most words
                 continue
-            text = decode(filled).decode()
+            text = decode(padded).decode()
         except ValueError:
             continue
         if _found(text, stored=True, inner=True):
@@ -358,9 +358,9 @@ def _growing(text: str) -> int:
     ends = [len(text), _begun(text)]
     ends += [_grows(text, shape, partial(lower.find, literal), 0) for literal, shape in _NAMED if literal in lower]
     ends += [_grows(text, _KEYS[literal], partial(text.find, literal), word) for literal in _key_starts(plain[word:])]
-    encoded = len(plain.translate(_WORDS).rstrip(b"A"))
-    if len(text) - encoded >= LEAST_OF_A_PART:
-        ends.append(encoded)
+    word_start = len(plain.translate(_WORDS).rstrip(b"A"))
+    if len(text) - word_start >= LEAST_OF_A_PART:
+        ends.append(word_start)
     for value in _registry.values[False]:
         if (head := value[:LEAST_OF_A_PART]) in text:
             ends += [at for at, _ in _all(text, head) if value.startswith(text[at:])]
@@ -399,9 +399,9 @@ def _spellings(value: str) -> Iterator[str]:
     """
     yield value
     yield decoded(value)
-    for written in (json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="", errors="replace")):
-        yield written
-        yield decoded(written)
+    for spelling in (json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="", errors="replace")):
+        yield spelling
+        yield decoded(spelling)
     yield quote_plus(value, errors="replace")
     yield repr(value.encode("utf-8", "replace"))[2:-1]
 
@@ -416,9 +416,9 @@ def _encodings(value: str) -> Iterator[str]:
     yield data.hex()
     yield data.hex().upper()
     for before in range(3):
-        written = b64encode(bytes(before) + data).decode()[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
-        yield written
-        yield written.translate(str.maketrans("+/", "-_"))
+        spelling = b64encode(bytes(before) + data).decode()[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
+        yield spelling
+        yield spelling.translate(str.maketrans("+/", "-_"))
 
 
 def _is_plain(value: str) -> bool:

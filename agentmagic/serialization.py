@@ -92,8 +92,8 @@ Record = Event | HistoryCut | InDoubt
 def kinds() -> dict[str, Any]:
     """Return all classes of messages, parts and events by their `type`."""
     values = [*vars(messages).values(), *vars(events).values()]
-    named = ((getattr(value, "type", None), value) for value in values if is_dataclass(value))
-    return {name: kind for name, kind in named if isinstance(name, str)}
+    types = ((getattr(value, "type", None), value) for value in values if is_dataclass(value))
+    return {name: kind for name, kind in types if isinstance(name, str)}
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -198,11 +198,11 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
     """
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
-    if (named := _fields_of(cast("type[Any]", type(value)))) is not None:
+    if (field_defaults := _fields_of(cast("type[Any]", type(value)))) is not None:
         value = _with_places(value, leaf) if isinstance(value, Text) and value.citations else value
         data: dict[str, Any] = {"type": value.type}
         is_result = isinstance(value, RunResult)
-        for field, default in named:
+        for field, default in field_defaults:
             content = getattr(value, field)
             if is_result and field == "value":
                 content = json_form(content)
@@ -219,11 +219,11 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
 
 def _with_places(part: Text, leaf: Callable[[Any, str], Any]) -> Text:
     """Return a text part in which the positions of the citations are those in the text after `leaf` has changed it."""
-    changed = leaf(part.text, "")
-    if changed == part.text:
+    new_text = leaf(part.text, "")
+    if new_text == part.text:
         return part
     ends = [place for one in part.citations for place in (one.start, one.end)]
-    places = iter(moved(ends, part.text, changed, lambda text: leaf(text, "")))
+    places = iter(moved(ends, part.text, new_text, lambda text: leaf(text, "")))
     return replace(part, citations=tuple(replace(one, start=next(places), end=next(places)) for one in part.citations))
 
 
@@ -282,18 +282,18 @@ def _dataclass(kind: type[Any]) -> "CoreSchema":
     from pydantic_core import core_schema
 
     hints = get_type_hints(kind)
-    checked: list[core_schema.DataclassField] = []
+    field_schemas: list[core_schema.DataclassField] = []
     for field in fields(kind):
         default = field.default
         if kind is RunResult and field.name in _DERIVED:  # values in the file are ignored
             default = ()
-            schema = core_schema.no_info_plain_validator_function(lambda _written: ())
+            schema = core_schema.no_info_plain_validator_function(lambda _data: ())
         else:
             schema = _schema(hints[field.name])
         if default is not MISSING:
             schema = core_schema.with_default_schema(schema, default=default)
-        checked.append(core_schema.dataclass_field(field.name, schema))
-    arguments = core_schema.dataclass_args_schema(kind.__name__, checked)
+        field_schemas.append(core_schema.dataclass_field(field.name, schema))
+    arguments = core_schema.dataclass_args_schema(kind.__name__, field_schemas)
     return core_schema.dataclass_schema(kind, arguments, [field.name for field in fields(kind)], slots=True)
 
 
@@ -411,8 +411,8 @@ def stamped(line: bytes, seconds: int, *, replayed: bool) -> bytes:
 
 def stamp_of(line: bytes) -> tuple[int | None, bool]:
     """Return the time in the stamp of a line, None if it has no stamp, and whether the turn was replayed."""
-    found = _STAMP.search(line, max(0, len(line) - 60))
-    return (None, False) if found is None else (int(found[1]), found[2] is not None)
+    match = _STAMP.search(line, max(0, len(line) - 60))
+    return (None, False) if match is None else (int(match[1]), match[2] is not None)
 
 
 def decode_record(line: bytes) -> Record | None:
@@ -428,8 +428,8 @@ def decode_record(line: bytes) -> Record | None:
         return None
     if not isinstance(record, Record) or is_delta(record):
         return None
-    told = innermost(record)
-    if isinstance(told, (TurnStarted, PromptAdded)) and told.prompt.role != "user":
+    inner = innermost(record)
+    if isinstance(inner, (TurnStarted, PromptAdded)) and inner.prompt.role != "user":
         return None
     if isinstance(record, InnerEvent) and not record.path:
         return None
@@ -492,10 +492,10 @@ class _Fit:
             case tuple():
                 return tuple(map(self.value, cast("tuple[Any, ...]", value)))
             case _ if (fields_of := _fields_of(cast("type[Any]", type(value)))) is not None:
-                named = [(name, getattr(value, name)) for name, _default in fields_of]
-                fit = [(name, content, self._field(name, content)) for name, content in named]
-                changed = {name: fitted for name, content, fitted in fit if fitted is not content}
-                return replace(value, **changed) if changed else value
+                contents = [(name, getattr(value, name)) for name, _default in fields_of]
+                fit = [(name, content, self._field(name, content)) for name, content in contents]
+                changes = {name: smaller for name, content, smaller in fit if smaller is not content}
+                return replace(value, **changes) if changes else value
             case _:
                 return value
 
@@ -509,11 +509,11 @@ class _Fit:
         return self.value(value)
 
     def _cut(self, text: str) -> str:
-        left, self._text = self._text, max(self._text - len(text), 0)
-        if len(text) > left:
+        room, self._text = self._text, max(self._text - len(text), 0)
+        if len(text) > room:
             text = redact(text, stored=True)  # before it is cut: a part of a secret would not be recognized
             self.lost.append(f"a text of {len(text):,} characters")
-        return cut(text, left, "\n[{over:,} more characters were too many to be saved]")
+        return cut(text, room, "\n[{over:,} more characters were too many to be saved]")
 
     def _media_or_name(self, media: Media) -> Media | Text:
         if len(media.data) <= self._media:

@@ -175,9 +175,9 @@ class Session:
 
     def _repaired(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return a history that every provider accepts, and queue a warning for each repair."""
-        mended, notes = repair(messages)
+        repaired_messages, notes = repair(messages)
         self._warn(notes)
-        return mended
+        return repaired_messages
 
     @classmethod
     def load(cls, path: str | Path, agent: Agent | str | Model | None = None, **options: Any) -> Self:
@@ -291,23 +291,23 @@ class Session:
                 self._settle(ProposalSettled(proposal, fate, source, ran))
             return is_open
 
-    def _settle(self, settled: ProposalSettled) -> None:
+    def _settle(self, decision: ProposalSettled) -> None:
         """Add the user's decision on a proposed cell to the running turn, or to the last turn if none runs."""
         with self._starting:
             run, loop = self.running, engine().loop
             if run is not None:
-                loop.call_soon_threadsafe(self._settle_in, run, settled)
+                loop.call_soon_threadsafe(self._settle_in, run, decision)
                 return
-            self.history.record(settled)
-            self.history.amend(settled)
-        loop.call_soon_threadsafe(self._listeners.tell, settled)
+            self.history.record(decision)
+            self.history.amend(decision)
+        loop.call_soon_threadsafe(self._listeners.tell, decision)
 
-    def _settle_in(self, run: Run, settled: ProposalSettled) -> None:
+    def _settle_in(self, run: Run, decision: ProposalSettled) -> None:
         if run.over:  # the run's log is closed: wait until the history has the turn, and amend that
-            run.settled.add_done_callback(lambda _: self._settle(settled))
+            run.settled.add_done_callback(lambda _: self._settle(decision))
             return
-        self.history.record(settled)
-        run.add(settled)
+        self.history.record(decision)
+        run.add(decision)
 
     def _told(self, prompt: Message, keep: int | None) -> Message:
         """Return the prompt with a report on the cells whose fate was decided since the last turn that was sent began.
@@ -315,13 +315,13 @@ class Session:
         `keep` is the number of turns that stay, if an earlier turn is edited.
         """
         if keep is None:
-            for settled in looked_up(self.proposals):
-                self._settle(settled)
+            for decision in looked_up(self.proposals):
+                self._settle(decision)
         turns = self.turns[:keep]
-        sent = next((place for place in reversed(range(len(turns))) if not turns[place].unsent), 0)
+        last_sent = next((place for place in reversed(range(len(turns))) if not turns[place].unsent), 0)
         # The generator over all events is read only if there is something to report: otherwise the start of a turn
         # would take longer with each turn of the history.
-        since = [event for turn in turns[sent:] for event in turn.events]
+        since = [event for turn in turns[last_sent:] for event in turn.events]
         return told(prompt, (event for turn in turns for event in turn.events), since)
 
     # -- turns ---------------------------------------------------------------------------------
@@ -405,15 +405,15 @@ class Session:
 
         `toolsets` replaces the agent's sources of tools. `view` shows the map; by default, the host's view shows it.
         """
-        given = rows_of(rows)
+        row_source = rows_of(rows)
         self._play_served()
         with self._starting:
             self._refuse_while_busy()
             installed().join(self)
             learn_secrets()
             recipe = chosen.recipe(self.agent)
-            if is_outside(asked := model_override() or recipe.model):
-                name = shown_name(str(asked))
+            if is_outside(model := model_override() or recipe.model):
+                name = shown_name(str(model))
                 raise UsageError(f"{name} is an agent with a loop of its own, which runs no map. Choose a model: -m.")
             tape = self.deck.map(
                 as_prompt(prompt),
@@ -423,7 +423,7 @@ class Session:
                 cleared=self.cleared > 0,
                 mode=chosen.replay,
             )
-            turn, prompts = self._draft_of_map(given, prompt, recipe, toolsets, tape)
+            turn, prompts = self._draft_of_map(row_source, prompt, recipe, toolsets, tape)
             turn = replace(
                 turn,
                 history=self.history.fork(),
@@ -438,7 +438,7 @@ class Session:
             within = self._connections.with_loop
             caps = self._caps(turn.model.name, paid=tape is None or tape.mode not in PLAYED)
             notices += tuple(filter(None, (cap.warning() for cap in caps)))
-            work = MapWork(turn, given, prompts, chosen, caps, within, self._count, notices, tape, self._count)
+            work = MapWork(turn, row_source, prompts, chosen, caps, within, self._count, notices, tape, self._count)
             view = view or installed().map_view(self)
             run = self._map = MapRun(work)
         run.listen(lambda progress: void(self._map_listeners.tell(progress)))
@@ -559,8 +559,8 @@ class Session:
             output=None,
             on_limit="stop",
         )
-        chosen = TurnSettings(agent=recipe, driver=driver, toolsets=toolsets, attended=attended)
-        return self._start(user(prompt), chosen, None)
+        settings = TurnSettings(agent=recipe, driver=driver, toolsets=toolsets, attended=attended)
+        return self._start(user(prompt), settings, None)
 
     def _next_served(self) -> tuple[str, ToolCall | None] | None:
         """Return the prompt and the call of the recorded turn that is next, None if the next turn is not a client's."""
@@ -672,16 +672,16 @@ class Session:
             turn = replace(draft, view=self._view, account=self._account(), project=project)
             turn = replace(turn, budgets=self._caps(turn.model.name))
             try:
-                compacted = engine().call(self._connections.with_loop(compact(turn)))
+                compaction = engine().call(self._connections.with_loop(compact(turn)))
             except BudgetExhausted as spent:
                 raise UsageError(str(spent)) from None
-            if compacted is None:
+            if compaction is None:
                 return None
-            self.history.record(compacted)
-            self.history.amend(compacted)
-            self._spent += compacted.usage
+            self.history.record(compaction)
+            self.history.amend(compaction)
+            self._spent += compaction.usage
         self._tell_cut()
-        return compacted
+        return compaction
 
     @property
     def context_tokens(self) -> int:
@@ -707,11 +707,11 @@ class Session:
     def _told_step(self, *, redo: bool) -> Message | None:
         """Undo or redo, and report the outcome to the user: by the host, else by logging what was not restored."""
         outcome = self.step_back(redo=redo)
-        told = installed().tell_undone(self, redo=redo)
+        is_shown = installed().tell_undone(self, redo=redo)
         if outcome is None:
             return None
-        for words in () if told else outcome.problems:
-            logger.warning(words)
+        for problem in () if is_shown else outcome.problems:
+            logger.warning(problem)
         return outcome.prompt
 
     def step_back(self, *, redo: bool = False) -> Undone | None:
@@ -742,11 +742,11 @@ class Session:
         denied call counts as reading, since it ran no tool.
         """
         changes = self.history.changes
-        moved, before = changes.moved, changes.done[-1:]
-        if moved is None or moved.kind != "turn" or moved.variables or any(one.kind != "turn" for one in before):
+        change, before = changes.moved, changes.done[-1:]
+        if change is None or change.kind != "turn" or change.variables or any(one.kind != "turn" for one in before):
             return False
-        looked = _is_served(moved.after[-1]) and {*LOOKS, READER}.issuperset(moved.after[-1].tools)
-        return looked and bool(self.turns) and _is_served(self.turns[-1])
+        only_read = _is_served(change.after[-1]) and {*LOOKS, READER}.issuperset(change.after[-1].tools)
+        return only_read and bool(self.turns) and _is_served(self.turns[-1])
 
     @property
     def open_plan(self) -> Checklist | None:
@@ -763,8 +763,8 @@ class Session:
         Calls of clients are left out: they neither have a plan nor end one.
         """
         turns = self.turns[:keep]
-        dropped = next((place for place, turn in enumerate(turns, 1) if turn is self._dropped), 0)
-        return [turn.events for turn in turns[dropped:] if not _is_served(turn)]
+        start = next((place for place, turn in enumerate(turns, 1) if turn is self._dropped), 0)
+        return [turn.events for turn in turns[start:] if not _is_served(turn)]
 
     @property
     def cleared(self) -> int:
@@ -778,14 +778,14 @@ class Session:
         The new session has the same agent and caps, and the copied turns count towards its caps. It opens its own
         connections, and is not saved to a file.
         """
-        forked = Session(self.agent, max_cost=self.max_cost, max_tokens=self.max_tokens)
-        forked._watcher = Watcher(self._watcher.given)
-        forked.history = self.history.fork(turns)
-        forked._dropped = self._dropped
-        forked._spent = forked.history.usage
-        forked.in_doubt.update(self.in_doubt)
-        forked._extra = list(self._extra)
-        return forked
+        copy = Session(self.agent, max_cost=self.max_cost, max_tokens=self.max_tokens)
+        copy._watcher = Watcher(self._watcher.given)
+        copy.history = self.history.fork(turns)
+        copy._dropped = self._dropped
+        copy._spent = copy.history.usage
+        copy.in_doubt.update(self.in_doubt)
+        copy._extra = list(self._extra)
+        return copy
 
     def __deepcopy__(self, _memo: object) -> "Session":
         return self.fork()  # connections and locks cannot be copied
@@ -842,14 +842,14 @@ class Session:
                 )
             self.history.close()
             journal = self._journal(place)
-            saved = journal.resume()
-            self.history = History.of_saved(saved, journal)
+            journal_content = journal.resume()
+            self.history = History.of_saved(journal_content, journal)
             self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
             self._client_approvals.clear()
             self._agent_approvals.clear()
-            self.in_doubt.update(saved.in_doubt)
-            self._spent = saved.spent
-            self._warn(saved.problems)
+            self.in_doubt.update(journal_content.in_doubt)
+            self._spent = journal_content.spent
+            self._warn(journal_content.problems)
         self._tell_cut()
 
     # -- closing -----------------------------------------------------------------------------
@@ -889,8 +889,8 @@ class Session:
     def __repr__(self) -> str:
         model = self.agent.model if isinstance(self.agent.model, str) else getattr(self.agent.model, "name", "default")
         state = ", running" if self.running else ""
-        held = f"{counted(len(self.turns), 'turn')}, {counted(len(self.messages), 'message')}"
-        return f"<Session {clip(str(model or 'default model'), 100)}: {held}{state}>"
+        counts = f"{counted(len(self.turns), 'turn')}, {counted(len(self.messages), 'message')}"
+        return f"<Session {clip(str(model or 'default model'), 100)}: {counts}{state}>"
 
     # -- turns for front ends ------------------------------------------------------------------
 
@@ -941,10 +941,10 @@ class Session:
             view.begin(run)
         return run
 
-    def _start(self, message: Message, chosen: TurnSettings, keep: int | None) -> Run:
+    def _start(self, message: Message, settings: TurnSettings, keep: int | None) -> Run:
         """Start a turn after the first `keep` turns, by default after all turns."""
-        recipe, driver = chosen.recipe(self.agent), chosen.driver
-        sources = self._sources(recipe, chosen)
+        recipe, driver = settings.recipe(self.agent), settings.driver
+        sources = self._sources(recipe, settings)
         outside = self._outside_turn(recipe) if driver is None else None
         run: PlayTurn = run_turn if outside is None else outside.run
         real: Callable[[], Model] = partial(self.model, recipe) if outside is None else outside.model
@@ -955,7 +955,7 @@ class Session:
             if keep is None and self.turns and self.turns[-1] is self._strayed:
                 keep = len(self.turns) - 1
             message = self._told(message, keep)
-            plan = chosen.planning(self._plans(keep)) if driver is None else None
+            plan = settings.planning(self._plans(keep)) if driver is None else None
             installed().join(self)
             tape = self.deck.turn(
                 message,
@@ -963,13 +963,13 @@ class Session:
                 real,
                 turns=len(self.turns[:keep]),
                 cleared=self.cleared > 0,
-                mode=chosen.replay,
-                values=tuple(chosen.values),
+                mode=settings.replay,
+                values=tuple(settings.values),
                 notices=self._notices,
                 served=driver is not None,
                 recorded=driver is None or driver.recorded,
             )
-            project = _project(recipe, chosen, recorded=None if tape is None else tape.project)
+            project = _project(recipe, settings, recorded=None if tape is None else tape.project)
             sources = with_skills(sources, project)
             if tape is not None:
                 message, sources = tape.told(message), tape.toolsets(sources)
@@ -978,14 +978,14 @@ class Session:
                 outside.on_tape(tape)
             is_paid = tape is None or tape.mode not in PLAYED
             model = real() if tape is None else tape.model
-            turn = self._context(recipe, model, sources, message, chosen, is_paid=is_paid)
+            turn = self._context(recipe, model, sources, message, settings, is_paid=is_paid)
             turn = replace(turn, plan=plan, project=project)
             play = partial(self._play, turn, keep, run if driver is None else driver.asks_in(run), is_paid)
             self._run = Run(
                 play,
                 self._listeners,
-                attended=bool(chosen.attended),
-                abort=chosen.abort,
+                attended=bool(settings.attended),
+                abort=settings.abort,
                 # The tools are bound to the cell that called `serve`, not to the pool thread that runs this call.
                 started_by=None if driver is None else caller.get(),
             )
@@ -993,11 +993,11 @@ class Session:
 
     def _outside_turn(self, recipe: Agent) -> "OutsideTurn | None":
         """Return the object that runs a turn with an outside agent, or None if the turn uses a model."""
-        if not is_outside(asked := model_override() or recipe.model):
+        if not is_outside(model := model_override() or recipe.model):
             return None
         from agentmagic.acp.turn import OutsideTurn
 
-        return OutsideTurn(str(asked), partial(self.model, recipe))
+        return OutsideTurn(str(model), partial(self.model, recipe))
 
     def _place(self, turn: int) -> int:
         """Return a turn's index from 0, for an index that may be negative. Raises UsageError if it is out of range."""
@@ -1011,12 +1011,12 @@ class Session:
         model: Model,
         sources: Sequence[Toolset],
         prompt: Message,
-        chosen: TurnSettings,
+        settings: TurnSettings,
         *,
         is_paid: bool,
     ) -> TurnContext:
         """Return the context of a turn, and queue the notices that the turn begins with."""
-        driver = chosen.driver
+        driver = settings.driver
         facts = self._facts_of(model) if driver is None else CLIENT_FACTS
         budgets = (  # made before the notices are queued: a turn refused because of its budget must queue none
             (_budget("turn", recipe.max_cost, recipe.max_tokens), *self._caps(model.name, paid=is_paid))
@@ -1025,7 +1025,7 @@ class Session:
         )
         infos = (*overrides(None if driver else model.name), *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in infos)
-        self._warn((*chosen.notices, *((UNATTENDED,) if chosen.step and not chosen.attended else ())))
+        self._warn((*settings.notices, *((UNATTENDED,) if settings.step and not settings.attended else ())))
         return TurnContext(
             recipe,
             model,
@@ -1037,8 +1037,8 @@ class Session:
             view=self._view if driver is None else driver.view,
             budgets=budgets,
             notices=self._notices,
-            step=chosen.step and bool(chosen.attended),
-            values=tuple(chosen.values),
+            step=settings.step and bool(settings.attended),
+            values=tuple(settings.values),
             noted=self._noted,
             unreachable=self._unreachable,
             watcher=self._watcher,
@@ -1048,9 +1048,9 @@ class Session:
             inner_budgets=() if driver is None else self._caps(model.name, paid=is_paid),
         )
 
-    def _sources(self, recipe: Agent, chosen: TurnSettings) -> Sequence[Toolset]:
+    def _sources(self, recipe: Agent, settings: TurnSettings) -> Sequence[Toolset]:
         """Return a turn's sources of tools: those of its settings, else the agent's and the session's."""
-        return self.toolsets(recipe) if chosen.toolsets is None else tuple(chosen.toolsets)
+        return self.toolsets(recipe) if settings.toolsets is None else tuple(settings.toolsets)
 
     async def _play(
         self, turn: TurnContext, keep: int | None, run: PlayTurn, is_paid: bool, channel: Channel
@@ -1063,8 +1063,8 @@ class Session:
             journal.replays, journal.was_replayed = not is_paid, partial(is_played, turn.model)
         outcome = await self._connections.with_loop(run(turn, channel))
         self.history.add(channel.events, outcome.result.history_delta)
-        strayed = isinstance(outcome.error, ReplayMismatch) and not outcome.result.final_text
-        self._strayed = self.turns[-1] if strayed else None
+        is_mismatch = isinstance(outcome.error, ReplayMismatch) and not outcome.result.final_text
+        self._strayed = self.turns[-1] if is_mismatch else None
         self.traffic.keep(self.turns[-1], turn.traffic)
         self.history.changes.keep(outcome.changes)
         self._count(outcome.result.usage)
@@ -1098,8 +1098,8 @@ class Session:
         if run is not None and _is_served(run):
             raise SessionBusy("A call of a client is under way. Decide about its card, or wait for it, and try again.")
         if run is not None or self._changing:
-            what = "The history is being changed" if self._changing else "A turn is running"
-            raise SessionBusy(f"{what}. Wait for it, or cancel it, and try again.")
+            state = "The history is being changed" if self._changing else "A turn is running"
+            raise SessionBusy(f"{state}. Wait for it, or cancel it, and try again.")
 
     def _warn(self, warnings: Iterable[str]) -> None:
         """Queue warnings for the next turn."""
@@ -1114,24 +1114,24 @@ class Session:
         return Journal(Path(path), tell=lambda words: notices.append(Notice("warning", words)))
 
 
-def _project(recipe: Agent, chosen: TurnSettings, *, recorded: Collection[str] | None = None) -> Project:
+def _project(recipe: Agent, settings: TurnSettings, *, recorded: Collection[str] | None = None) -> Project:
     """Return the project files that a turn uses. Clients and outside agents have rules of their own, so get none."""
-    is_ours = chosen.driver is None and not is_outside(model_override() or recipe.model)
-    asks = bool(chosen.attended)
+    is_ours = settings.driver is None and not is_outside(model_override() or recipe.model)
+    asks = bool(settings.attended)
     project = project_here(rules=recipe.rules and is_ours, asks=asks, recorded=recorded)
-    return project if chosen.skills else project.without_skills()
+    return project if settings.skills else project.without_skills()
 
 
 def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
     """Return the prompt of a turn, and the records of the values that the prompt names."""
-    begun = turn.events[0]
-    return turn.prompt, begun.values if isinstance(begun, TurnStarted) else ()
+    start = turn.events[0]
+    return turn.prompt, start.values if isinstance(start, TurnStarted) else ()
 
 
 def _is_served(turn: Turn | Run) -> bool:
     """Return whether a client of the served notebook made the turn."""
-    begun = next(iter(turn.events), None)
-    return isinstance(begun, TurnStarted) and begun.client != ""
+    start = next(iter(turn.events), None)
+    return isinstance(start, TurnStarted) and start.client != ""
 
 
 def _size_of(event: Event) -> int:
@@ -1153,7 +1153,7 @@ def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usa
     bounds, prefix = class_settings(), "" if of == "turn" else "session_"
     cost = bounds.capped("max_cost", max_cost, session=bool(prefix))
     tokens = bounds.capped("max_tokens", max_tokens, session=bool(prefix))
-    asked = {"max_cost": max_cost, "max_tokens": max_tokens}
-    caps = [f"{prefix}{name}" for name, own in asked.items() if own is None]
-    bound = " and ".join(bounds.words(name) for name in caps if getattr(bounds, name) is not None)
-    return Budget(of, cost, None if tokens is None else int(tokens), before, bound)
+    limits = {"max_cost": max_cost, "max_tokens": max_tokens}
+    caps = [f"{prefix}{name}" for name, own in limits.items() if own is None]
+    class_limits = " and ".join(bounds.words(name) for name in caps if getattr(bounds, name) is not None)
+    return Budget(of, cost, None if tokens is None else int(tokens), before, class_limits)

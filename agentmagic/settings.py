@@ -92,8 +92,8 @@ def schema_only() -> bool:
     """
     if class_settings().schema_only:
         return True
-    if (written := variable(SCHEMA_ONLY)) is not None:
-        return written.lower() not in ("0", "false", "no", "off")
+    if (value := variable(SCHEMA_ONLY)) is not None:
+        return value.lower() not in ("0", "false", "no", "off")
     return _project().get("schema-only") is True
 
 
@@ -103,19 +103,19 @@ def overrides(model: str | None) -> list[str]:
     `model` is the name of the turn's model, None to leave out the sentence about the model. Raises UsageError if a
     variable has an invalid value.
     """
-    said: list[str] = []
+    sentences: list[str] = []
     if model is not None and model_override():
-        said.append(f"{MODEL} is set: {model} is asked in this turn.")
+        sentences.append(f"{MODEL} is set: {model} is asked in this turn.")
     bounds = class_settings()
     if (permission := permission_override()) == "allow" and bounds.permission:
         whose, words = bounds.whose("permission"), bounds.words("permission")
-        said.append(f"{PERMISSION}=allow is set, and {whose} does not allow it: {words}.")
+        sentences.append(f"{PERMISSION}=allow is set, and {whose} does not allow it: {words}.")
     elif permission:
-        said.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
+        sentences.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
     mode = replay_override() if variable(REPLAY) else None
     if mode not in (None, "replay"):  # no sentence in a replay, whose output must be the recorded output
-        said.append(f"{REPLAY}={mode} is set, and holds for this turn.")
-    return said
+        sentences.append(f"{REPLAY}={mode} is set, and holds for this turn.")
+    return sentences
 
 
 def _read(path: Path, reader: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -127,7 +127,7 @@ def _read(path: Path, reader: Callable[[Path], Mapping[str, Any]]) -> Mapping[st
 
 
 @lru_cache(maxsize=8)
-def _parsed(path: Path, reader: Callable[[Path], Mapping[str, Any]], _modified: int) -> Mapping[str, Any]:
+def _parsed(path: Path, reader: Callable[[Path], Mapping[str, Any]], _time: int) -> Mapping[str, Any]:
     return reader(path)
 
 
@@ -161,9 +161,9 @@ def _project_table(path: Path) -> Mapping[str, Any]:
 def _secret_names() -> Iterator[str]:
     """Yield the names of variables that `AGENTMAGIC_SECRETS` and `pyproject.toml` list as secrets."""
     yield from (variable(SECRETS) or "").replace(",", " ").split()
-    named: Any = _project().get("secrets", ())
-    if isinstance(named, list):
-        yield from (name for name in cast("list[Any]", named) if isinstance(name, str))
+    names: Any = _project().get("secrets", ())
+    if isinstance(names, list):
+        yield from (name for name in cast("list[Any]", names) if isinstance(name, str))
 
 
 def learn_secrets() -> None:
@@ -208,8 +208,8 @@ def key_place(names: Sequence[str], *, keyring: bool = True) -> tuple[str, str] 
 
 def find_key(names: Sequence[str], *, keyring: bool = True) -> str | None:
     """Return an API key, which is looked up as in `key_place`, or None."""
-    found = key_place(names, keyring=keyring)
-    return found and found[0]
+    key = key_place(names, keyring=keyring)
+    return key and key[0]
 
 
 def type_key(name: str, key: str) -> None:
@@ -255,28 +255,28 @@ def require_key(provider: str, names: Sequence[str]) -> str:
     raise AuthenticationMissing(message, names)
 
 
-def path_of(written: str | os.PathLike[str]) -> Path:
+def path_of(text: str | os.PathLike[str]) -> Path:
     """Return a path that a user wrote, with `~` replaced by the home folder; the file need not exist.
 
     Raises UsageError for an empty path, and for a path that the system cannot look up: the name is too long or
     contains a NUL, the user after `~` is unknown, or there is no permission to enter a folder.
     """
-    if not os.fspath(written):
+    if not os.fspath(text):
         raise UsageError("The name of the file is empty. Write its name, or its path.")
     try:
-        path = Path(written).expanduser()
+        path = Path(text).expanduser()
         with suppress(FileNotFoundError, NotADirectoryError):
             path.stat()
     except (OSError, RuntimeError, ValueError) as error:  # in order: failed look-up, unknown user, NUL in the name
         why = error.strerror if isinstance(error, OSError) else error
-        name = cut_middle(repr(os.fspath(written)), 80, lambda _start, _end: "…")
+        name = cut_middle(repr(os.fspath(text)), 80, lambda _start, _end: "…")
         raise UsageError(f"{name} cannot be used as a path: {str(why).rstrip('.')}. Write another one.") from error
     return path
 
 
-def file_of(written: str | os.PathLike[str]) -> Path:
+def file_of(text: str | os.PathLike[str]) -> Path:
     """Return the path of a file to write. Raises UsageError as `path_of` does, and for a path that is a folder."""
-    path = path_of(written)
+    path = path_of(text)
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name a file, in that folder or elsewhere.")
     return path

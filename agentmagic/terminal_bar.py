@@ -39,8 +39,8 @@ class TerminalBar:
 
 def _figures(progress: MapProgress) -> str:
     cost, projected = progress.usage.cost, progress.projected
-    told = [f"{progress.failed:,} failed"] if progress.failed else []
+    parts = [f"{progress.failed:,} failed"] if progress.failed else []
     if cost:
         of = f" of about ${projected:,.4f}" if projected and not progress.ended else ""
-        told.append(f"${cost:,.4f}{of}")
-    return ", ".join(told)
+        parts.append(f"${cost:,.4f}{of}")
+    return ", ".join(parts)

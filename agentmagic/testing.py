@@ -216,16 +216,16 @@ class Check:
         Each argument is a value to be equal to, a compiled pattern to be found in the text of the value, or `...` for
         any value.
         """
-        called = [call for call in self._ran if call.name == name]
-        alike = [call for call in called if not _unlike(arguments, call.arguments)]
+        calls = [call for call in self._ran if call.name == name]
+        alike = [call for call in calls if not _unlike(arguments, call.arguments)]
         if any(call.id not in self._failures for call in alike):
             return self._pass(f"called {name}")
         if alike:
             return self._fail(f"{_written(alike[-1])} failed. {one_line(self._failures[alike[-1].id], LONGEST_SHOWN)}")
-        if called:
-            closest = min(called, key=lambda call: len(_unlike(arguments, call.arguments)))
-            wanted = ", ".join(f"{one}={_shown(arguments[one])}" for one in _unlike(arguments, closest.arguments))
-            return self._fail(f"{name} was not called with {wanted}. The closest call was {_written(closest)}.")
+        if calls:
+            closest = min(calls, key=lambda call: len(_unlike(arguments, call.arguments)))
+            expected = ", ".join(f"{one}={_shown(arguments[one])}" for one in _unlike(arguments, closest.arguments))
+            return self._fail(f"{name} was not called with {expected}. The closest call was {_written(closest)}.")
         return self._fail(f"{name} was not called{self._instead(name)}")
 
     def not_called(self, name: str, /) -> Self:
@@ -235,19 +235,19 @@ class Check:
 
     def in_order(self, *names: str) -> Self:
         """Check that these tools ran in this order; other tools may have run between them."""
-        left = iter(ran := [call.name for call in self._ran])
-        missing = next((name for name in names if name not in left), None)
+        remaining = iter(ran := [call.name for call in self._ran])
+        missing = next((name for name in names if name not in remaining), None)
         if missing is None:
             return self._pass(f"called {', then '.join(names)}")
         return self._fail(f"{missing} was not called in the order {', '.join(names)}. The order was: {listed(ran)}.")
 
     def steps(self, *, max: int) -> Self:  # noqa: A002  (the word that reads best)
         """Check that the turn took at most `max` steps."""
-        taken = self._result.iterations_used
+        steps = self._result.iterations_used
         return (
-            self._pass(f"{taken} steps")
-            if taken <= max
-            else self._fail(f"The turn took {taken} steps, more than {max}.")
+            self._pass(f"{steps} steps")
+            if steps <= max
+            else self._fail(f"The turn took {steps} steps, more than {max}.")
         )
 
     def cost(self, *, max: float) -> Self:  # noqa: A002
@@ -266,18 +266,18 @@ class Check:
         if re.search(pattern, self._result.final_text):
             return self._pass("answered")
         text = pattern if isinstance(pattern, str) else pattern.pattern
-        said = _shown(self._result.final_text) if self._result.final_text else f"empty. {self._result.error}".rstrip()
-        return self._fail(f"The answer does not match {text!r}. It is {said}")
+        answer = _shown(self._result.final_text) if self._result.final_text else f"empty. {self._result.error}".rstrip()
+        return self._fail(f"The answer does not match {text!r}. It is {answer}")
 
     def __repr__(self) -> str:
         return f"<Check passed: {', '.join(self._passed)}>" if self._passed else "<Check of a turn>"
 
     def _instead(self, name: str) -> str:
         """Return the end of the message about a tool that did not run: what the model did instead."""
-        if refused := next((call for call in self._asked if call.name == name), None):
-            why = self._failures.get(refused.id, "")
+        if attempt := next((call for call in self._asked if call.name == name), None):
+            why = self._failures.get(attempt.id, "")
             return (
-                f": the model asked for {_written(refused)}, which did not run. {one_line(why, LONGEST_SHOWN)}".rstrip()
+                f": the model asked for {_written(attempt)}, which did not run. {one_line(why, LONGEST_SHOWN)}".rstrip()
             )
         if not self._asked:
             return f": no tool was. The answer was {_shown(self._result.final_text)}"
@@ -291,8 +291,8 @@ class Check:
         return self
 
     def _keep(self, words: str, *, passed: bool) -> None:
-        started = next((event for event in self._result.events if isinstance(event, TurnStarted)), None)
-        CHECKED.append(Checked(words, passed, started.prompt.text if started else ""))
+        start = next((event for event in self._result.events if isinstance(event, TurnStarted)), None)
+        CHECKED.append(Checked(words, passed, start.prompt.text if start else ""))
 
     def _fail(self, words: str) -> Self:
         __tracebackhide__ = True
@@ -349,8 +349,8 @@ class Exercise:
         elif isinstance(error, AssertionError):
             words, nudge = str(error) or "The check is not content.", ""
         else:
-            raised = f"{type(error).__name__}: {one_line(str(error), LONGEST_SHOWN)}"
-            words = f"The check has tried your code, which raised {raised}"
+            exception = f"{type(error).__name__}: {one_line(str(error), LONGEST_SHOWN)}"
+            words = f"The check has tried your code, which raised {exception}"
             nudge = "The check tries other inputs than the exercise does. Try some yourself, in a new cell."
         ladder = [hint for hint in (nudge, *self.hints) if hint]
         hint = ladder[min((self.tries - 1) // TRIES_A_HINT, len(ladder) - 1)] if ladder else ""
@@ -369,22 +369,22 @@ def exercise(name: str, *hints: str) -> Callable[[Callable[P, T]], Callable[P, T
     If the function is asynchronous, the check must be awaited.
     """
 
-    def made(function: Callable[P, T]) -> Callable[P, T | None]:
+    def decorate(function: Callable[P, T]) -> Callable[P, T | None]:
         one = EXERCISES[name] = Exercise(name, hints)
 
         @wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> T | None:
+        def run_check(*args: P.args, **kwargs: P.kwargs) -> T | None:
             with one.attempt():
                 return function(*args, **kwargs)
 
         @wraps(function)
-        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+        async def run_async_check(*args: P.args, **kwargs: P.kwargs) -> Any:
             with one.attempt():
                 return await cast("Any", function(*args, **kwargs))
 
-        return cast("Callable[P, T | None]", awaited) if inspect.iscoroutinefunction(function) else checked
+        return cast("Callable[P, T | None]", run_async_check) if inspect.iscoroutinefunction(function) else run_check
 
-    return made
+    return decorate
 
 
 def expect(holds: object, words: str, hint: str = "") -> None:
@@ -402,15 +402,15 @@ def _last_result(session: Session) -> RunResult:
     return replace(last.result, events=last.events, history_delta=last.messages)
 
 
-def _unlike(wanted: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
+def _unlike(expected: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
     """Return the names of the wanted arguments that are missing or have another value."""
-    return [name for name, value in wanted.items() if name not in arguments or not _fits(value, arguments[name])]
+    return [name for name, value in expected.items() if name not in arguments or not _fits(value, arguments[name])]
 
 
-def _fits(wanted: Any, value: Any) -> bool:
-    if isinstance(wanted, re.Pattern):
-        return bool(cast("re.Pattern[str]", wanted).search(str(value)))
-    return wanted is ... or wanted == value
+def _fits(expected: Any, value: Any) -> bool:
+    if isinstance(expected, re.Pattern):
+        return bool(cast("re.Pattern[str]", expected).search(str(value)))
+    return expected is ... or expected == value
 
 
 def _written(call: ToolCall) -> str:

@@ -89,17 +89,17 @@ def moved(places: Sequence[int], text: str, changed: str, change: Callable[[str]
         return [max(0, min(place, len(changed))) for place in places]
     same = _same_start(text, changed)
     behind = len(text) - min(_same_start(text[::-1], changed[::-1]), len(text) - same, len(changed) - same)
-    left = MOST_MOVED
+    remaining = MOST_MOVED
 
     def one(place: int) -> int:
-        nonlocal left
+        nonlocal remaining
         place = max(0, min(place, len(text)))
         if place <= same:
             return place
         if place >= behind:
             return place + len(changed) - len(text)
-        left -= place
-        return _same_start(change(text[:place]), changed) if left >= 0 else len(changed)
+        remaining -= place
+        return _same_start(change(text[:place]), changed) if remaining >= 0 else len(changed)
 
     return list(map(one, places))
 
@@ -220,8 +220,8 @@ def one_line(text: str, most: int) -> str:
 
 def listed(names: Collection[str], most: int = 20) -> str:
     """Return names separated by commas, "none" if there are none. A list that is cut looks like "a, b (2 of 36)"."""
-    shown = ", ".join(islice(names, most)) or "none"
-    return f"{shown} ({most} of {len(names)})" if len(names) > most else shown
+    text = ", ".join(islice(names, most)) or "none"
+    return f"{text} ({most} of {len(names)})" if len(names) > most else text
 
 
 def clip(text: str, most: int, mark: str = "…") -> str:
@@ -283,10 +283,10 @@ def web_address(url: object) -> str:
     """
     if not isinstance(url, str) or len(url) > LONGEST_ADDRESS or SUSPECT.search(url) or not url.isprintable():
         return ""
-    found = _HOST.match(url.strip())
-    host = _idna(found[2]) if found else ""
-    written = f"{found[1]}{host}{quote(found[3], safe=_URL_MARKS, errors='replace')}" if found and host else ""
-    return "" if address_problem(written, LONGEST_ADDRESS) else written
+    match = _HOST.match(url.strip())
+    host = _idna(match[2]) if match else ""
+    address = f"{match[1]}{host}{quote(match[3], safe=_URL_MARKS, errors='replace')}" if match and host else ""
+    return "" if address_problem(address, LONGEST_ADDRESS) else address
 
 
 def _idna(host: str) -> str:
@@ -322,16 +322,16 @@ def close_names(word: str, known: Iterable[str], n: int = 1, cutoff: float = 0.6
     `cutoff` is the least similarity, as in `difflib`. The names are sorted by the number of typing errors that turn the
     name into the word: a letter too many, too few or wrong, or two letters swapped.
     """
-    folded: dict[str, str] = {}
+    names_by_key: dict[str, str] = {}
     for name in known:
-        folded.setdefault(name.casefold(), name)
-    written = word.casefold()
-    close = get_close_matches(written, folded, n=max(n, _WEIGHED), cutoff=cutoff)
+        names_by_key.setdefault(name.casefold(), name)
+    key = word.casefold()
+    close = get_close_matches(key, names_by_key, n=max(n, _WEIGHED), cutoff=cutoff)
 
     def unlike(name: str) -> tuple[int, int, int]:
-        return _slips(written, name), _slips(word, folded[name]), abs(len(written) - len(name))
+        return _slips(key, name), _slips(word, names_by_key[name]), abs(len(key) - len(name))
 
-    return [folded[name] for name in sorted(close, key=unlike)[:n]]
+    return [names_by_key[name] for name in sorted(close, key=unlike)[:n]]
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6, form: str = "{}") -> str:
@@ -346,9 +346,9 @@ def _slips(one: str, other: str) -> int:
     last = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
         row = [i]
-        for j, wanted in enumerate(other, 1):
-            row.append(min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != wanted)))
-            if i > 1 and j > 1 and (letter, wanted) == (other[j - 2], one[i - 2]):
+        for j, other_letter in enumerate(other, 1):
+            row.append(min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != other_letter)))
+            if i > 1 and j > 1 and (letter, other_letter) == (other[j - 2], one[i - 2]):
                 row[j] = min(row[j], before[j - 2] + 1)
         before, last = last, row
     return last[-1]

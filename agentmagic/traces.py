@@ -105,8 +105,8 @@ class TraceSpan:
             from opentelemetry.trace import Status, StatusCode
 
             self.inner.set_attribute("error.type", kind)
-            told = clip(redact(words), LONGEST_ERROR) if self.takes_content else ""
-            self.inner.set_status(Status(StatusCode.ERROR, told or None))
+            description = clip(redact(words), LONGEST_ERROR) if self.takes_content else ""
+            self.inner.set_status(Status(StatusCode.ERROR, description or None))
 
     def drop(self) -> None:
         """Do not export the span."""
@@ -137,8 +137,8 @@ def invoke_agent(name: str, model: str, conversation: str, *, on_tape: bool = Fa
     """
     if _tracer() is None:
         return _UNTRACED
-    provider, _, asked = model.partition(":")
-    attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": asked}
+    provider, _, model_name = model.partition(":")
+    attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": model_name}
     attributes |= {"agent.name": name, "conversation.id": conversation}
     return _spanning("invoke_agent", attributes, kept=not on_tape)
 
@@ -149,9 +149,9 @@ def chat(
     """Open the span of a model request; `settings` are its sampling settings, with the names of the conventions."""
     if _tracer() is None:
         return _UNTRACED
-    provider, _, asked = model.partition(":")
-    given = {f"request.{name}": value for name, value in settings.items()}
-    attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": asked, **given}
+    provider, _, model_name = model.partition(":")
+    sampling = {f"request.{name}": value for name, value in settings.items()}
+    attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": model_name, **sampling}
 
     def content() -> dict[str, Any]:
         return {
@@ -174,8 +174,8 @@ def answered(span: TraceSpan, parts: Iterable[Part], usage: Usage, reason: str, 
     span.set({"response.finish_reasons": [reason] if reason else None, "response.model": model})
     span.count(usage)
     if span.takes_content:
-        said_back = {"role": "assistant", "parts": list(map(_part, parts)), "finish_reason": reason or "stop"}
-        span.set({"output.messages": _json([said_back])})
+        message = {"role": "assistant", "parts": list(map(_part, parts)), "finish_reason": reason or "stop"}
+        span.set({"output.messages": _json([message])})
 
 
 def turn_ended(span: TraceSpan, result: RunResult, error: BaseException | None) -> None:
@@ -186,8 +186,8 @@ def turn_ended(span: TraceSpan, result: RunResult, error: BaseException | None) 
     if error is not None or result.stop_reason in ("cancelled", "budget"):
         span.fail(result.stop_reason if error is None else kind_of_error(error), result.error)
     if span.takes_content and result.history_delta:
-        asked, *rest = result.history_delta
-        span.set({"input.messages": _json([_message(asked)]), "output.messages": _json(list(map(_message, rest)))})
+        prompt, *rest = result.history_delta
+        span.set({"input.messages": _json([_message(prompt)]), "output.messages": _json(list(map(_message, rest)))})
 
 
 def execute_tool(definition: ToolDef, call: ToolCall) -> Spanning:
@@ -342,8 +342,8 @@ def _spanning(
         return
     outer = _current.get()
     conversation = attributes.get("conversation.id") or outer.conversation
-    given = {"operation.name": operation, "conversation.id": conversation, **attributes}
-    span = _started(tracer, f"{operation} {attributes[_NAMED_BY[operation]]}".rstrip(), given, remote=remote)
+    all_attributes = {"operation.name": operation, "conversation.id": conversation, **attributes}
+    span = _started(tracer, f"{operation} {attributes[_NAMED_BY[operation]]}".rstrip(), all_attributes, remote=remote)
     span.kept, span.conversation = kept, conversation
     try:
         if span.inner is None:
@@ -354,8 +354,8 @@ def _spanning(
         with _attached(span, span.inner):
             yield span
     except BaseException as error:
-        cancelled = isinstance(error, asyncio.CancelledError)
-        span.fail("cancelled" if cancelled else kind_of_error(error), "" if cancelled else said(error))
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        span.fail("cancelled" if is_cancelled else kind_of_error(error), "" if is_cancelled else said(error))
         raise
     finally:
         outer.kept = outer.kept or span.kept
@@ -367,9 +367,9 @@ def _started(tracer: "Tracer", name: str, attributes: Mapping[str, Any], *, remo
     from opentelemetry.trace import SpanKind
 
     kind = SpanKind.CLIENT if remote else SpanKind.INTERNAL
-    given = {f"gen_ai.{key}": value for key, value in attributes.items() if value}
+    own_attributes = {f"gen_ai.{key}": value for key, value in attributes.items() if value}
     try:
-        return TraceSpan(tracer.start_span(name, kind=kind, attributes=given))
+        return TraceSpan(tracer.start_span(name, kind=kind, attributes=own_attributes))
     except Exception as error:  # noqa: BLE001  (see above)
         logger.warning("a span of OpenTelemetry could not be started: %s", said(error))
         return TraceSpan()

@@ -143,12 +143,12 @@ def fetch(folder: Path, fetched: str, requirement: str, targets: Sequence[Target
     pip("wheel", "--no-deps", "--wheel-dir", str(folder), fetched)
     for target in targets:
         for _ in range(ROUNDS):
-            if not (left := list(missing(folder, requirement, target))):
+            if not (still_missing := list(missing(folder, requirement, target))):
                 break
             where = ["--dest", str(folder), "--find-links", str(folder)]
-            pip("download", "--no-deps", *target.options, *where, *left)
-        if left := list(missing(folder, requirement, target)):
-            raise UsageError(f"For {target}, there is no wheel of {', '.join(left)}. Leave this target out.")
+            pip("download", "--no-deps", *target.options, *where, *still_missing)
+        if still_missing := list(missing(folder, requirement, target)):
+            raise UsageError(f"For {target}, there is no wheel of {', '.join(still_missing)}. Leave this target out.")
 
 
 def missing(folder: Path, requirement: str, target: Target) -> Iterator[str]:
@@ -157,7 +157,7 @@ def missing(folder: Path, requirement: str, target: Target) -> Iterator[str]:
     Requirements of the wheels that are found are checked too.
     """
     modules = _Packaging()
-    held = [wheel for wheel in map(modules.wheel, folder.glob("*.whl")) if wheel.fits(target)]
+    wheels = [wheel for wheel in map(modules.wheel, folder.glob("*.whl")) if wheel.fits(target)]
     queue, seen = [modules.requirement(requirement)], set[str]()
     while queue:
         one = queue.pop()
@@ -165,19 +165,19 @@ def missing(folder: Path, requirement: str, target: Target) -> Iterator[str]:
             continue
         seen.add(str(one))
         name = modules.name(one.name)
-        found = [
-            wheel for wheel in held if wheel.name == name and one.specifier.contains(wheel.version, prereleases=True)
+        matches = [
+            wheel for wheel in wheels if wheel.name == name and one.specifier.contains(wheel.version, prereleases=True)
         ]
-        if not found:
+        if not matches:
             yield f"{one.name}{one.specifier}"
             continue
-        newest = max(found, key=lambda wheel: wheel.version)
-        for needed in map(modules.requirement, newest.requires):
+        newest = max(matches, key=lambda wheel: wheel.version)
+        for dependency in map(modules.requirement, newest.requires):
             extras = one.extras or {""}
-            if needed.marker is None or any(
-                needed.marker.evaluate(target.environment | {"extra": extra}) for extra in extras
+            if dependency.marker is None or any(
+                dependency.marker.evaluate(target.environment | {"extra": extra}) for extra in extras
             ):
-                queue.append(needed)
+                queue.append(dependency)
 
 
 class _Wheel:
@@ -200,11 +200,11 @@ def _fits(tag: str, target: Target) -> bool:
     if platform != "any" and platform not in PLATFORMS[target.platform].tags:
         return False
     minor = int(target.python.partition(".")[2])
-    found = re.fullmatch(r"(cp|py)(\d)(\d*)", interpreter)
-    if found is None or found[2] != "3":
+    match = re.fullmatch(r"(cp|py)(\d)(\d*)", interpreter)
+    if match is None or match[2] != "3":
         return False
-    of = int(found[3] or 0)
-    if found[1] == "cp" and abi != "abi3":
+    of = int(match[3] or 0)
+    if match[1] == "cp" and abi != "abi3":
         return of == minor and abi in (f"cp3{minor}", "none")
     return of <= minor and abi in ("abi3", "none")
 
