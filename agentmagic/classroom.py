@@ -286,10 +286,8 @@ _FOLDER = _working_folder()
 
 def notebook_of(variables: Mapping[str, Any]) -> Path | None:
     """Return the notebook's path according to the front end, or None. If it was renamed, the path may not exist."""
-    candidates = [
-        Path(one) for one in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)) if isinstance(one, str)
-    ]
-    paths = [path for path in candidates if path.suffix == ".ipynb" and path.is_absolute()]
+    files = [Path(one) for one in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)) if isinstance(one, str)]
+    paths = [path for path in files if path.suffix == ".ipynb" and path.is_absolute()]
     return next((path for path in paths if path.is_file()), paths[0] if paths else None)
 
 
