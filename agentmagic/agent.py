@@ -158,7 +158,7 @@ class Agent:
             raise UsageError(f'model is {self.model!r}. Write "provider:model", for example "openai:gpt-5.4".')
         _check_whole("max_iterations", self.max_iterations, 1, "A turn needs a whole number of steps, at least 1.")
         _check_whole("max_repeats", self.max_repeats, 2, "Give a whole number, at least 2.")
-        _ = self.output_schema  # raises UsageError
+        _ = self.output_schema  # computed now, to raise UsageError for an invalid `output`
         check_limit("timeout", self.timeout, "seconds")
         check_limit("max_cost", self.max_cost, "US dollars")
         check_limit("max_tokens", self.max_tokens, "a number of tokens")
@@ -300,7 +300,7 @@ def _check_servers(mcp: "Entry | Sequence[Entry]") -> None:
 # -- the schema of answers -------------------------------------------------------------------------------
 
 _SHARED = ("$defs", "definitions")
-"""The keys of a schema's shared definitions. They must stay at the root, where each `$ref` points."""
+"""The keys of a schema with shared definitions. They must stay at the root, because each `$ref` points there."""
 
 
 def output_schema(output: Any) -> OutputSchema:
@@ -368,7 +368,7 @@ def _convert(adapter: "TypeAdapter[Any] | None", is_wrapped: bool, data: Any) ->
     from pydantic import ValidationError
 
     try:
-        # Validated as JSON text, not as objects: only so do strict types accept a date or a tuple.
+        # Validated as JSON text, not as objects, because strict types accept a date or a tuple only from JSON text.
         return adapter.validate_json(json.dumps(inner))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]

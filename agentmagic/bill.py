@@ -131,7 +131,7 @@ class PaidRequests:
                     append(number, b"".join(self._unwritten))
                 finally:
                     os.close(number)
-        except OSError as error:  # also raised if another process keeps the lock too long
+        except OSError as error:  # a lock timeout is an OSError too
             if not self.problem:
                 logger.warning("the ledger %s cannot be written: %s", path, error.strerror or said(error))
             self.problem = f"The ledger {path} cannot be written ({error.strerror or 'another kernel holds it'})"

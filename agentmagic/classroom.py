@@ -249,9 +249,7 @@ class ClassSettings:
 
     def whose(self, name: str) -> str:
         """Return whose setting it is, for a message: "this machine" or "this class"."""
-        is_set = (
-            getattr(self, name) is not None
-        )  # if not set, it is `code`, for which every class has the default "ask"
+        is_set = getattr(self, name) is not None  # `code` has the default "ask" in every class, even if it is not set
         return "this machine" if is_set and self._holding(name).file == POLICY_FILE else "this class"
 
     def _holding(self, name: str) -> "ClassSettings":

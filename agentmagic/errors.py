@@ -72,7 +72,7 @@ def usage_code(module: str) -> str:
 def code_of(error: BaseException) -> str:
     """Return the code of an AgentMagicError, "" for any other error.
 
-    A subclass in other code may use the attribute `code` for something else, such as an HTTP status, which is ignored.
+    A `code` that is not text is ignored: a subclass in other code may use the name for an HTTP status, for example.
     """
     if not isinstance(error, AgentMagicError):
         return ""
@@ -123,7 +123,8 @@ def _maker_of(error: BaseException) -> str:
     frame = inspect.currentframe()
     while frame is not None and (frame.f_code is _maker_of.__code__ or frame.f_locals.get("self") is error):
         frame = frame.f_back
-    spec = frame and frame.f_globals.get("__spec__")  # names `python -m agentmagic`, whose `__name__` is "__main__"
+    # Not `__name__`, which is "__main__" for the module that `python -m agentmagic` runs.
+    spec = frame and frame.f_globals.get("__spec__")
     return spec.name if spec else ""
 
 
@@ -152,7 +153,7 @@ class CassetteError(UsageError):
 
 
 class ReplayMismatch(AgentMagicError):
-    """Raised when a replayed turn is not as it was recorded; `differences` has those found by `replay.comparison`."""
+    """Raised when a replayed turn differs from its recording; `differences` is the list from `replay.comparison`."""
 
     code = "replay-mismatch"
 

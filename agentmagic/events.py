@@ -822,7 +822,7 @@ class Fold:
 
     @property
     def free_index(self) -> int:
-        """An index that no part of the running step uses."""
+        """A part index that is unused in the running step."""
         return 1 + max((*self._open, *self._parts), default=-1)
 
     def closing(self) -> Iterator[Event]:

@@ -35,7 +35,7 @@ HELPERS = ("httpcore2", "markdown_it", "uvicorn")
 _MILESTONES = (events.TurnStarted, events.StepRetried, events.Notice, events.TurnFinished)
 
 _INFO, _DEBUG = logging.INFO - 1, logging.DEBUG - 1
-"""The levels that `keep` sets. They are one below the standard levels, to tell them from a level that the user sets."""
+"""The levels that `keep` sets. They are 1 below the standard levels, to distinguish them from levels the user sets."""
 
 
 @dataclass(frozen=True, slots=True)

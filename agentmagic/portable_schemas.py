@@ -81,7 +81,7 @@ def _validator(schema: Any, retriever: Callable[[str], Any]) -> Any:
     dialect.check_schema(schema)
     if isinstance(schema, dict):  # if it met a `$schema`, `jsonschema` would switch to its own validator class
         schema = {key: value for key, value in cast("dict[str, Any]", schema).items() if key != "$schema"}
-    specifications = cast("Any", import_module("jsonschema_specifications"))  # it has no types
+    specifications = cast("Any", import_module("jsonschema_specifications"))  # the package has no type hints
     registry = specifications.REGISTRY.combine(Registry(retrieve=cast("Any", retriever)))
     dialect_uri = dialect.META_SCHEMA["$schema"]
     old = dialect_uri.startswith("http:")  # drafts from 2019 on begin with "https:"; in them, `format` is not checked
@@ -116,7 +116,7 @@ def _as_compiled(dialect: Any) -> Any:
         is_type: Callable[[Any, str], bool] = dialect.TYPE_CHECKER.is_type
         return lambda _, value: is_type(value, name) and (isinstance(value, int) or math.isfinite(value))
 
-    supported = {*dialect.VALIDATORS, "dependencies"}  # `jsonschema-rs` checks these in new drafts too
+    supported = {*dialect.VALIDATORS, "dependencies"}  # `jsonschema-rs` checks "dependencies" in new drafts too
     keywords = {keyword: check for keyword, check in _KEYWORDS.items() if keyword in supported}
     validator_class: Any = cast("Any", validators).create(
         meta_schema=dialect.META_SCHEMA,

@@ -168,7 +168,7 @@ class Run:
         """Return the result of a turn that is over, or raise the error that ended it."""
         if not self.done:
             raise UsageError("The turn is not over. Await the run first.")
-        outcome = self.settled.result()  # raises if the engine could not play the turn at all
+        outcome = self.settled.result()  # raises if the turn failed because of a bug in agentmagic
         if outcome.error is not None:
             raise outcome.error
         return outcome.result

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 LONGEST_VALUE = 2_000
-"""The most characters of a value beside a name that are blanked."""
+"""The most characters of a value that are blanked after a name, as in `password=...`."""
 LONGEST_WORD = 15
 """About the most letters of a plain word. A longer word that has only letters can be a password."""
 KEY = "[A-Za-z0-9_-]"
@@ -197,7 +197,7 @@ def _beside(name: str, starts: str, names: str, judge: Judge, example: tuple[str
 def _header(name: str, start: str, names: str, judge: Judge, example: tuple[str, ...]) -> Shape:
     """Return the row for an HTTP header whose whole value is a secret."""
     joint = rf"""(?:["']?{_SPACE}[:=]{_SPACE}|["'],\s?(?=["']))"""
-    pair = rf"""(?:(?<=["'])|(?<=["']set-)|(?!(?:{names})["'],))"""  # as the items of a list, the name is in quotes too
+    pair = rf"""(?:(?<=["'])|(?<=["']set-)|(?!(?:{names})["'],))"""  # in a list, the name is in quotes too
     return _special(name, start, f"{pair}(?:{names}){joint}{_LINE}", rf"(?:{names})(?:{joint}[^\n]*)?", example, judge)
 
 

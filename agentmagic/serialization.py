@@ -352,7 +352,7 @@ def own_version() -> str:
 
     try:
         return version("agentmagic")
-    except PackageNotFoundError:  # run from its source
+    except PackageNotFoundError:  # agentmagic runs from a source folder
         return "unknown"
 
 
@@ -420,7 +420,7 @@ def decode_record(line: bytes) -> Record | None:
     values = _values()
     try:
         data = json.loads(line.decode())
-        # Checking the depth takes longer than decoding, so only lines with enough brackets to be too deep are checked.
+        # To check the depth takes longer than to decode the line, so lines with few brackets are not checked.
         if line.count(b"{") + line.count(b"[") > DEEPEST and not is_shallow(data):
             return None
         record = values.validate_python(data)

@@ -303,24 +303,25 @@ class Session:
         loop.call_soon_threadsafe(self._listeners.tell, decision)
 
     def _settle_in(self, run: Run, decision: ProposalSettled) -> None:
-        if run.over:  # the run's log is closed: wait until the history has the turn, and amend that
+        if run.over:  # the log of the run is closed: wait until the history has the turn, and change it there
             run.settled.add_done_callback(lambda _: self._settle(decision))
             return
         self.history.record(decision)
         run.add(decision)
 
     def _told(self, prompt: Message, keep: int | None) -> Message:
-        """Return the prompt with a report on the cells whose fate was decided since the last turn that was sent began.
+        """Return the prompt with a report for the model on proposed cells that the user has kept or discarded.
 
-        `keep` is the number of turns that stay, if an earlier turn is edited.
+        The report covers decisions since the start of the last turn that was sent to the model. `keep` is the number of
+        turns that stay if an earlier turn is edited, else None.
         """
         if keep is None:
             for decision in looked_up(self.proposals):
                 self._settle(decision)
         turns = self.turns[:keep]
         last_sent = next((place for place in reversed(range(len(turns))) if not turns[place].unsent), 0)
-        # The generator over all events is read only if there is something to report: otherwise the start of a turn
-        # would take longer with each turn of the history.
+        # `told` reads the generator over all events only if there is something to report. If it always did, starting a
+        # turn would take longer with each turn of the history.
         since = [event for turn in turns[last_sent:] for event in turn.events]
         return told(prompt, (event for turn in turns for event in turn.events), since)
 
@@ -1115,7 +1116,7 @@ class Session:
 
 
 def _project(recipe: Agent, settings: TurnSettings, *, recorded: Collection[str] | None = None) -> Project:
-    """Return the project files that a turn uses. Clients and outside agents have rules of their own, so get none."""
+    """Return the project files that a turn uses. Clients and outside agents have their own rules, so they get none."""
     is_ours = settings.driver is None and not is_outside(model_override() or recipe.model)
     asks = bool(settings.attended)
     project = project_here(rules=recipe.rules and is_ours, asks=asks, recorded=recorded)

@@ -207,7 +207,7 @@ def key_place(names: Sequence[str], *, keyring: bool = True) -> tuple[str, str] 
 
 
 def find_key(names: Sequence[str], *, keyring: bool = True) -> str | None:
-    """Return an API key, which is looked up as in `key_place`, or None."""
+    """Return the first API key that is set under one of the names, in the order of `key_place`, or None."""
     key = key_place(names, keyring=keyring)
     return key and key[0]
 

@@ -26,9 +26,8 @@ _JOINER = "[\u200c\u200d]"
 # A single joiner between letters is needed in some scripts and in emoji. Several joiners in a row, or a joiner beside
 # ASCII, only serve to hide something.
 _JOINERS = rf"{_JOINER}(?:{_JOINER}+|(?=[\x00-\x7f]|$)|(?<=[\x00-\x7f]{_JOINER})|(?<=^{_JOINER}))"
-_DROPPED = re.compile(
-    rf"\x1b(?:{TERMINAL})|[{HIDDEN}]+|\r(?!\n)|{_JOINERS}"
-)  # after a lone \r, a terminal overwrites the line
+# A lone \r is dropped, because a terminal would overwrite the line after it.
+_DROPPED = re.compile(rf"\x1b(?:{TERMINAL})|[{HIDDEN}]+|\r(?!\n)|{_JOINERS}")
 _REVEALED = re.compile(rf"[{HIDDEN}\r]|{_JOINERS}")
 
 _PIECE = 100_000
@@ -313,7 +312,7 @@ def is_loopback(url: str) -> bool:
 # -- misspelt names --------------------------------------------------------------------------------
 
 _WEIGHED = 8
-"""The number of similar names whose edit distance is computed."""
+"""The number of similar names for which `close_names` computes the edit distance, which is slow."""
 
 
 def close_names(word: str, known: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
