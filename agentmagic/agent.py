@@ -254,7 +254,7 @@ class AgentTool:
         return ToolDef(self.name, self.description, PROMPT_SCHEMA)
 
     def tool(self, invoke: Invoke, now: Callable[[], ToolDef]) -> Tool:
-        """Return the tool that runs the agent by calling `invoke`; `now` is passed to `Tool`."""
+        """Return the tool that runs the agent by calling `invoke`; `now` returns the tool's present definition."""
         # The call itself has no timeout: the inner turn has one, and it ends properly when it is cancelled.
         return Tool(self.definition, invoke, timeout=None, ask=self.ask, now=now, agent=True)
 

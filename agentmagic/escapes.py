@@ -14,7 +14,7 @@ HIDDEN = (
     "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # control characters, except tab and line ends
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # characters that set the direction of text
     "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
-    "\ufe00-\ufe0e\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # variation selectors and tags, in which text can be hidden
+    "\ufe00-\ufe0e\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # can hide a text
     "\ud800-\udfff"  # surrogates: halves of characters
 )
 """Characters that cannot be seen, or that reorder or overwrite others, as the inside of a regex character class."""

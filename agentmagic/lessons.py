@@ -9,7 +9,7 @@ from typing import Any
 from agentmagic.errors import UsageError
 
 LEFT_OUT = shutil.ignore_patterns(".*", "*.out.ipynb", "__pycache__")
-"""Files in the folder of notebooks that are not copied: outputs of runs, caches and hidden files."""
+"""A filter for `shutil.copytree` that leaves out the outputs of runs, caches and hidden files."""
 _PACKED = Path(__file__).parent / "course"
 """The folder in an installed wheel with `notebooks` and `docs`; pyproject.toml puts them into it."""
 _SOLUTION = "solution-"

@@ -197,7 +197,7 @@ def _pattern(pattern: str) -> re.Pattern[str]:
 
 
 _DOLLAR = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
-"""An escape, a character class, or a dollar sign outside of both."""
+"""Matches an escape, a character class, or a dollar sign outside of both."""
 
 
 def _search(pattern: str, text: str) -> bool:

@@ -246,7 +246,7 @@ class Run:
             self._wake_for(event)
 
     def _wake_for(self, event: Event) -> None:
-        """Schedule the waking of all iterators: in this pass of the loop for a `PartDelta`, else TOGETHER later."""
+        """Schedule the waking of all iterators: as soon as possible for a `PartDelta`, else after TOGETHER seconds."""
         at_once, alarm = isinstance(innermost(event), PartDelta), self._alarm
         if alarm is not None and not (at_once and isinstance(alarm, asyncio.TimerHandle)):
             return

@@ -130,8 +130,8 @@ def register_names(names: Iterable[str]) -> None:
 def learn(name: str, value: str, *, certain: bool = False) -> None:
     """Register the value of a variable, header or option as a secret, if its name says so or it is `certain`.
 
-    Short values, plain words, numbers, paths and addresses are not registered. The password in an address is
-    registered whatever the name is. Of "Bearer ...", the last word is registered too.
+    Short values, plain words, numbers, paths and addresses are not registered. The password in an address is registered
+    under any name. Of a value with several words, such as "Bearer ...", the last word is registered too.
     """
     for address in ADDRESS.finditer(value) if "://" in value else ():
         learn("password", address["secret"])

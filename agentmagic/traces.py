@@ -43,7 +43,7 @@ FLUSH = 2.0
 LONGEST_TEXT = 10_000
 """Characters of a text, an argument or a result in a span."""
 MOST_MESSAGES = 50
-"""The number of a request's last messages that its span has."""
+"""The most messages of a request that are exported in its span: the last ones."""
 LONGEST_ERROR = 500
 """Characters of an error, or of the description of a tool, in a span."""
 
