@@ -283,9 +283,8 @@ def _tracer() -> "Tracer | None":
     if module is None and os.environ.get(_PROVIDER):
         with suppress(ImportError):
             module = import_module("opentelemetry.trace")
-    if module is None or not hasattr(
-        module, "get_tracer_provider"
-    ):  # not set up, or another thread is just importing it
+    # If the function is missing, another thread is just importing the module.
+    if module is None or not hasattr(module, "get_tracer_provider"):
         return None
     provider, unset = module.get_tracer_provider(), (module.ProxyTracerProvider, module.NoOpTracerProvider)
     return None if isinstance(provider, unset) else _tracer_of(provider)
