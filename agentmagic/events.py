@@ -299,7 +299,7 @@ class ToolFinished:
 
 @value_class
 class Sampled:
-    """A tool sent a request to the model outside the conversation (MCP sampling); `usage` is its cost."""
+    """A tool or its server sent a request to the model, outside the conversation; `usage` is the cost of the request."""
 
     type: ClassVar[str] = "sampled"
     call_id: str
@@ -467,8 +467,8 @@ class VariableChange:
 class VariablesChanged:
     """The changes that the turn's tools made in the notebook; emitted once, at the end of the turn.
 
-    `files` are the files that a tool opened for writing. `unwatched` are variables that may have changed, because undo
-    cannot watch them.
+    `files` are the files that a tool opened for writing. `unwatched` are variables that may have changed, but that
+    could not be watched.
     """
 
     type: ClassVar[str] = "variables_changed"
