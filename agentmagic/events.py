@@ -299,7 +299,7 @@ class ToolFinished:
 
 @value_class
 class Sampled:
-    """A tool or its server sent a request to the model, outside the conversation; `usage` is the cost of the request."""
+    """A tool or its server sent a request to the model, outside the conversation; `usage` is its cost."""
 
     type: ClassVar[str] = "sampled"
     call_id: str
