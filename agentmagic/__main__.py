@@ -1,4 +1,4 @@
-"""Runs notebooks and looks at cassettes from the terminal: `python -m agentmagic run NOTEBOOK`."""
+"""The command line `python -m agentmagic`: runs notebooks, checks cassettes, and has other commands for terminals."""
 
 import argparse
 import os
@@ -17,13 +17,13 @@ from agentmagic.text import counted
 if TYPE_CHECKING:
     from agentmagic.replay.cassette import Cassette
 
-# Each command imports what it needs, so that `doctor` starts in a Python without any other package.
+# Each command imports the modules that it needs itself, so that `doctor` starts in a Python without other packages.
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line, carry out its command, and return the exit status."""
+    """Parse the command line, run its command, and return the exit status."""
     if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
-        reconfigure(errors="backslashreplace")  # a pipe on Windows takes only the characters of a code page
+        reconfigure(errors="backslashreplace")  # a pipe on Windows accepts only the characters of a code page
     options = _parser().parse_args(arguments)
     try:
         return options.carry_out(options)
@@ -63,8 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("file", type=Path, nargs="+")
     command.set_defaults(carry_out=_handed_in)
     command = commands.add_parser("bridge", help="join a served kernel, for MCP clients that speak only stdio")
-    named = "its path or name, or a process id (the only one, or the one nearest to the current folder)"
-    command.add_argument("notebook", nargs="?", default="", help=named)
+    notebook_help = "its path or name, or a process id (the only one, or the one nearest to the current folder)"
+    command.add_argument("notebook", nargs="?", default="", help=notebook_help)
     command.add_argument("--list", action="store_true", help="print the served kernels with their notebooks")
     command.set_defaults(carry_out=_bridge)
     command = commands.add_parser("rules", help="show what this folder's project tells models: rules, skills, commands")
@@ -98,7 +98,7 @@ def _add_cassette(commands: Any) -> None:
 
 
 def _cassettes(files: Iterable[Path]) -> list["Cassette"]:
-    """Return the cassettes of files. Raises CassetteError for one that is missing or cannot be read."""
+    """Return the cassettes in the files. Raises CassetteError for a file that is missing or cannot be read."""
     from agentmagic.replay.cassette import Cassette
 
     settings.learn_secrets()
@@ -110,15 +110,15 @@ def _cassettes(files: Iterable[Path]) -> list["Cassette"]:
 
 def _print(lines: Iterable[str]) -> bool:
     """Print lines, and return whether there were any."""
-    printed = False
+    any_line = False
     for line in lines:
-        printed = True
+        any_line = True
         sys.stdout.write(f"{line}\n")
-    return printed
+    return any_line
 
 
 def _doctor(_options: Any) -> int:
-    """Print what was found; 1 if something is missing without which no cell works."""
+    """Print the findings of `doctor`. Return 1 if something is missing without which no cell works, else 0."""
     from agentmagic import doctor
 
     findings = list(doctor.examine())
@@ -137,11 +137,11 @@ def _kit(options: Any) -> int:
     from agentmagic import kit
 
     targets = wheels.targets_of(options.python_version, options.platform)
-    made = kit.pack(options.folder, options.source, model=options.model, student=options.student, targets=targets)
-    name = options.folder.resolve().name  # of "." too
+    machines = kit.pack(options.folder, options.source, model=options.model, student=options.student, targets=targets)
+    name = options.folder.resolve().name  # resolved, since "." has no name
     _print(
         [
-            f"The kit in {options.folder} is for {made}.",
+            f"The kit in {options.folder} is for {machines}.",
             f"On a machine without a network: python3 {name}/install.py",
         ]
     )
@@ -164,7 +164,7 @@ def _lessons(options: Any) -> int:
 
 
 def _handed_in(options: Any) -> int:
-    """Print whose each file is, and what is in it; 1 if one is damaged."""
+    """Print the student and the summary of each file that was handed in. Return 1 if a file is damaged, else 0."""
     from agentmagic.run_log import RunLog
 
     logs = {file: RunLog.read(file) for file in options.file}
@@ -214,7 +214,7 @@ def _diff(options: Any) -> int:
 
 
 def _verify(options: Any) -> int:
-    """Print what is wrong with a cassette, or that nothing is, with the line that git should know."""
+    """Print the problems of a cassette and return 1, or print that it is whole, with advice for git, and return 0."""
     from agentmagic.replay import report
 
     (cassette,) = _cassettes(options.file)
@@ -228,21 +228,21 @@ def _scrub(options: Any) -> int:
     from agentmagic.replay import report
 
     (cassette,) = _cassettes(options.file)
-    changed = counted(report.scrub(cassette), "document")
-    _print([f"Secrets were blanked in {changed} of {cassette.path.name}."])
+    count = counted(report.scrub(cassette), "document")
+    _print([f"Secrets were blanked in {count} of {cassette.path.name}."])
     return 0
 
 
 def report_on(notebook: Path, *, agreed: bool = False) -> int:
-    """Run a notebook twice with the answers of its cassette, and print what is not the same in every run.
+    """Run a notebook twice with the answers of its cassette, and print each difference between the runs.
 
-    Returns 0 if everything is the same, else 1. Asks first unless `agreed`, since the tools of the notebook really run.
-    Raises UsageError if no one can be asked.
+    Returns 0 if there is none, else 1. Asks the user first unless `agreed`, since the tools of the notebook really run.
+    Raises UsageError if there is no user to ask.
     """
     if not agreed and not _agrees(f"{notebook} is run twice, and its tools really run, with all they do."):
         return 1
-    (first, left), (second, _) = _outputs(notebook), _outputs(notebook)
-    if _print([*_unlike(first, second), *left]):
+    (first, unasked_turns), (second, _) = _outputs(notebook), _outputs(notebook)
+    if _print([*_unlike(first, second), *unasked_turns]):
         return 1
     _print([f"{notebook.name} is the same in every run."])
     return 0
@@ -256,9 +256,10 @@ def _agrees(about: str) -> bool:
 
 
 def _outputs(notebook: Path) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Run a notebook with `replay-model`.
+    """Run a notebook in the mode `replay-model`.
 
-    Return the source, the output and the mismatch of each code cell, and the recorded turns that no cell has asked for.
+    Returns the source, the output and the mismatch with the recording of each code cell, and a sentence for each
+    cassette with recorded turns that no cell has replayed.
     """
     try:
         nbformat, nbclient = import_module("nbformat"), import_module("nbclient")
@@ -268,13 +269,13 @@ def _outputs(notebook: Path) -> tuple[list[tuple[str, str, str]], list[str]]:
     place = {"metadata": {"path": str(notebook.parent)}}
     quiet = ["--IPKernelApp.log_level=ERROR"]
     client = nbclient.NotebookClient(document, timeout=None, resources=place, extra_arguments=quiet, allow_errors=True)
-    left = _execute(client, {settings.REPLAY: "replay-model"})
+    unasked_turns = _execute(client, {settings.REPLAY: "replay-model"})
     cells = [cell for cell in document.cells if cell.cell_type == "code"]
-    return [(cell.source, "".join(map(_plain, cell.outputs)), _mismatch(cell.outputs)) for cell in cells], left
+    return [(cell.source, "".join(map(_plain, cell.outputs)), _mismatch(cell.outputs)) for cell in cells], unasked_turns
 
 
 def _execute(client: Any, variables: dict[str, str]) -> list[str]:
-    """Run a notebook, and return a sentence for each cassette with recorded turns that no cell has asked for."""
+    """Run a notebook, and return a sentence for each cassette with recorded turns that no cell has replayed."""
     from agentmagic.replay.unasked import UNASKED, kept
 
     with TemporaryDirectory() as folder:
@@ -283,13 +284,13 @@ def _execute(client: Any, variables: dict[str, str]) -> list[str]:
 
 
 def _mismatch(outputs: Iterable[Any]) -> str:
-    """Return the error of a cell that was not as recorded, "" if it was."""
+    """Return the error of a cell that differs from its recording, "" if there is no such error."""
     errors = [one for one in outputs if one.output_type == "error" and one.ename in ("ReplayMismatch", "CassetteError")]
     return str(errors[0].evalue) if errors else ""
 
 
 def _unlike(first: list[tuple[str, str, str]], second: list[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield a sentence for each cell that was not as recorded, or whose output is not the same in both runs."""
+    """Yield a sentence for each cell that differs from its recording, or whose output differs between the runs."""
     from agentmagic.replay import report
 
     cells = [source for source, _, _ in first]
@@ -299,16 +300,17 @@ def _unlike(first: list[tuple[str, str, str]], second: list[tuple[str, str, str]
             continue
         for line, one, other in report.changes(before, after):
             kind = report.why_different(one, other)
-            made = report.source_of_change(kind, cells[:number])
-            where = f" Cell {made[0]}, line {made[1]} may make it: {made[2]}" if made else ""
+            origin = report.source_of_change(kind, cells[:number])
+            where = f" Cell {origin[0]}, line {origin[1]} may make it: {origin[2]}" if origin else ""
             yield f"Cell {number}, line {line} of its output: {kind}. First {one!r:.200}, then {other!r:.200}.{where}"
 
 
 def run(notebook: Path, output: Path | None = None, model: str | None = None) -> int:
-    """Run a notebook in a real kernel, print each cell and what it shows, and write it with its outputs.
+    """Run a notebook in a real kernel, print each cell with its output, and write the notebook with its outputs.
 
-    Returns 0, or 1 if a cell failed, or if a recorded turn was not asked for. Raises UsageError for a file that is no
-    notebook or cannot be written, and what the local model raises if this machine cannot run it.
+    Returns 1 if a cell failed or a recorded turn was not replayed, else 0. Raises UsageError if `notebook` is not a
+    notebook or the output cannot be written, and MissingExtra or ProviderError if the notebook uses the local model and
+    this machine cannot run it.
     """
     try:
         nbformat, nbclient = import_module("nbformat"), import_module("nbclient")
@@ -322,15 +324,15 @@ def run(notebook: Path, output: Path | None = None, model: str | None = None) ->
     quiet = ["--IPKernelApp.log_level=ERROR"]
     client = nbclient.NotebookClient(document, timeout=None, resources=place, extra_arguments=quiet)
     client.on_cell_executed = _print_cell
-    left: list[str] = []
+    unasked_turns: list[str] = []
     try:
-        left = _execute(client, {})
+        unasked_turns = _execute(client, {})
     except nbclient.exceptions.CellExecutionError:
         status, failure = 1, "\nA cell failed. The cells after it were not run.\n"
     except nbclient.exceptions.DeadKernelError:
         status, failure = 1, "\nThe kernel died. The cells after the last one above did not finish.\n"
     else:
-        status, failure = int(bool(left)), "".join(f"\n{one}\n" for one in left)
+        status, failure = int(bool(unasked_turns)), "".join(f"\n{one}\n" for one in unasked_turns)
     _write(document, notebook, output or Path(notebook.with_suffix(".out.ipynb").name))
     sys.stdout.flush()
     sys.stderr.write(failure)
@@ -345,9 +347,9 @@ def _read(nbformat: Any, notebook: Path) -> Any:
 
 
 def _fetch_ahead(document: Any) -> None:
-    """Fetch the local model, if the notebook uses it, here where the user sees the progress.
+    """Download the local model if the notebook uses it, before the kernel starts, so that the user sees the progress.
 
-    Raises MissingExtra or ProviderError before the download if this machine cannot run it.
+    Raises MissingExtra or ProviderError before the download if this machine cannot run the model.
     """
     sources = [cell.source for cell in document.cells if cell.cell_type == "code"]
     override = settings.model_override()
@@ -359,27 +361,27 @@ def _fetch_ahead(document: Any) -> None:
     downloads.fetch()
 
 
-def _write(document: Any, notebook: Path, written: Path) -> None:
-    """Write the notebook that was run, and print how to open it."""
+def _write(document: Any, notebook: Path, target: Path) -> None:
+    """Write the notebook that was run to a file, and print how to open the notebook."""
     try:
-        import_module("nbformat").write(document, written)
+        import_module("nbformat").write(document, target)
     except OSError as error:
-        message = f"The outputs cannot be written to {written.absolute()}: {error.strerror}. Name another file with -o."
+        message = f"The outputs cannot be written to {target.absolute()}: {error.strerror}. Name another file with -o."
         raise UsageError(message) from error
     opening = join_command([sys.executable, "-m", "jupyter", "lab", str(notebook)])
-    sys.stdout.write(f"\nWritten with its outputs to {written}\nOpen it yourself: {opening}\n")
+    sys.stdout.write(f"\nWritten with its outputs to {target}\nOpen it yourself: {opening}\n")
 
 
 def _print_cell(cell: Any, cell_index: int, **_rest: Any) -> None:
     if cell.cell_type != "code":
         return
-    shown = ""
+    text = ""
     for output in cell.outputs:
-        is_told = output.output_type == "error" and output.evalue and output.evalue in shown
-        shown += f"{output.ename}\n" if is_told else _plain(output)
-    shown = shown.strip("\n")
+        is_repeat = output.output_type == "error" and output.evalue and output.evalue in text
+        text += f"{output.ename}\n" if is_repeat else _plain(output)
+    text = text.strip("\n")
     source = "\n".join(f"    {line}" for line in cell.source.splitlines())
-    sys.stdout.write(f"\n[{cell_index}]\n{source}\n\n{shown}\n")
+    sys.stdout.write(f"\n[{cell_index}]\n{source}\n\n{text}\n")
     sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""The recipe of an agent: a frozen value that any number of sessions may use, and what its sessions open for it."""
+"""`Agent`: a frozen description of an agent that sessions can share; `Connections`: what a session opens for agents."""
 
 import asyncio
 import json
@@ -41,10 +41,10 @@ MAX_REPEATS = 3
 COMPACT_AT = 0.8
 MAX_RESULT = 20_000
 REPAIRS = 2
-"""How often an answer that does not fit its schema is sent back to be repaired."""
+"""How often the model is asked to correct an answer that does not fit its schema."""
 
 _BOUND_BY_EXTRA = ("models", "addresses", "servers", "web", "code", "permission")
-"""The settings of a class that a field of a request could get around."""
+"""Class settings that a notebook could bypass with an `extra` field in a model request."""
 
 PROMPT_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -52,14 +52,14 @@ PROMPT_SCHEMA: Mapping[str, Any] = {
     "required": ["prompt"],
     "additionalProperties": False,
 }
-"""The arguments of an agent tool."""
+"""The JSON Schema of an agent tool's arguments."""
 
 BeforeFinish = Callable[[Message], str | Awaitable[str | None] | None]
 Output = type[Any] | Mapping[str, Any]
 
 
 def check_limit(name: str, value: object, unit: str) -> None:
-    """Raise UsageError for a limit that is neither a finite number above 0 nor None."""
+    """Raise UsageError if a limit is neither None nor a finite number above 0."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
@@ -73,12 +73,13 @@ def _check_whole(name: str, value: object, least: int, advice: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySettings:
-    """When a failed model request is sent again: `tries` in all, the first one included.
+    """Settings for sending a failed model request again: at most `tries` attempts, the first one included.
 
-    `first_wait` is the seconds before the second try, doubled for each later one up to `longest_wait`, with up to a
-    second of jitter. A server that names a wait (`Retry-After`) is obeyed up to `longest_retry_after` seconds; if it
-    asks for more, the turn fails at once. `statuses` are the HTTP statuses to try again on; None means 408, 409, 429
-    and those from 500 on. Failures without a status, such as a broken stream, do not depend on it.
+    `first_wait` is the wait in seconds before the second attempt. It doubles for each later attempt, up to
+    `longest_wait`, with up to a second of jitter. A wait that the server asks for (`Retry-After`) is used instead if
+    it is at most `longest_retry_after` seconds; if it is longer, the turn fails at once. `statuses` are the HTTP
+    statuses that are tried again; None means 408, 409, 429, and 500 or higher. They do not matter for failures without
+    a status, such as a broken stream.
 
     Raises UsageError for an invalid value.
     """
@@ -99,28 +100,28 @@ class RetrySettings:
 
 @dataclass(frozen=True)
 class Agent:
-    """A recipe: which model, with which instructions and tools, within which limits.
+    """An agent: which model answers, with which instructions and tools, within which limits.
 
     `model` is "provider:model", a `Model`, or None for the first provider whose key is set.
-    `tools` are functions, `Tool`s, toolsets and other agents (`as_tool`). `mcp` are servers: a command, a URL, an entry
-    or a whole object of the `mcpServers` form, a file of it, or a server object. Files are read when the servers are
-    first needed. `max_iterations` bounds the model requests of a turn, `timeout` its seconds (None for no limit).
-    `tool_choice` is auto, none, required or a tool's name; the last two hold for the first step of a turn. `permission`
-    decides calls: a word for those that no rule fits, a `Policy` with rules, or a function of the call and the tool's
-    definition. `on_limit` says whether a turn at its limit is closed by a last answer ("answer") or just ends ("stop").
-    `deps` reaches tools as `ToolContext.deps`.
+    `tools` are functions, `Tool`s, toolsets and other agents (`as_tool`). `mcp` are MCP servers: a command, a URL, an
+    entry or a whole object in the `mcpServers` format, a file in that format, or a server object. Files are read when
+    the servers are first needed. `max_iterations` limits the model requests of a turn, `timeout` its seconds (None for
+    no limit). `tool_choice` is auto, none, required or a tool's name; required and a name apply to the first step of a
+    turn only. `permission` decides which tool calls may run: "allow", "ask" or "deny" as the default, a `Policy` with
+    rules, or a function that gets the call and the tool's definition. At `max_iterations`, a turn gets one last request
+    for an answer if `on_limit` is "answer", or just ends if it is "stop". Tools get `deps` as `ToolContext.deps`.
 
-    `max_cost` (US dollars) and `max_tokens` (input and output) end a turn before its next request when they are
-    used up. `max_repeats` is how often in a row the same call may be made before the model is told.
-    `before_finish` is called with the answer when the model would stop, and may return a prompt to go on with, at
-    most 3 times a turn. `output` is a type that pydantic can validate or a JSON Schema: the answer is then JSON, and
-    its value the result's `value`. `compact_at` is the share of the model's window at which older turns are
-    summarised (None for never). `max_result` is the number of characters of one tool result that the model is sent
-    (None for all); it can read the rest with a tool. `settings` are temperature, limit of output, reasoning and the
-    like, `retry` says which failed requests are sent again, and when. With `rules` the model is told what the project
-    around the notebook says in AGENTS.md and in its skills, once the user has approved it.
+    When `max_cost` (US dollars) or `max_tokens` (input and output) is used up, the turn ends before its next request.
+    `max_repeats` is how often in a row the model may make the same call before the result also warns the model.
+    `before_finish` is called with the final answer, and may return a prompt with which the turn continues, at most 3
+    times a turn. `output` is a type that pydantic can validate or a JSON Schema: the answer is then JSON, and
+    the result's `value` is the validated answer. `compact_at` is the share of the model's window at which older turns
+    are summarised (None for never). `max_result` is the number of characters of a tool result that are sent to the
+    model (None for all); the model can read the rest with a tool. `settings` has temperature, output limit, reasoning
+    and so on; `retry` says which failed requests are sent again, and when. With `rules`, the model gets the AGENTS.md
+    and the skills of the project around the notebook, once the user has approved them.
 
-    Raises UsageError for an invalid value. Nothing is connected, no file is read and no key is looked for.
+    Raises UsageError for an invalid value. Creating an agent connects nothing, reads no file and looks for no key.
     """
 
     model: str | Model | None = None
@@ -157,7 +158,7 @@ class Agent:
             raise UsageError(f'model is {self.model!r}. Write "provider:model", for example "openai:gpt-5.4".')
         _check_whole("max_iterations", self.max_iterations, 1, "A turn needs a whole number of steps, at least 1.")
         _check_whole("max_repeats", self.max_repeats, 2, "Give a whole number, at least 2.")
-        _ = self.output_schema  # raises UsageError
+        _ = self.output_schema  # computed now, to raise UsageError for an invalid `output`
         check_limit("timeout", self.timeout, "seconds")
         check_limit("max_cost", self.max_cost, "US dollars")
         check_limit("max_tokens", self.max_tokens, "a number of tokens")
@@ -172,27 +173,27 @@ class Agent:
 
     @cached_property
     def output_schema(self) -> OutputSchema | None:
-        """The schema of answers, made of `output` once."""
+        """The schema that answers must fit, computed from `output` once; None without `output`."""
         return None if self.output is None else output_schema(self.output)
 
     @property
     def whole_instructions(self) -> str:
-        """The instructions, with the form of the answer in words if it has one."""
+        """The instructions, followed by a description of the answer's form if `output` is set."""
         return self.instructed(())
 
     def instructed(self, project: Sequence[ProjectText]) -> str:
-        """Return the whole instructions, with what the files of a project say."""
-        schema, said = self.output_schema, with_project(self.instructions, project)
-        return said if schema is None else f"{said}\n\n{schema.instructions}".lstrip()
+        """Return the whole instructions, with the texts of a project's files added."""
+        schema, text = self.output_schema, with_project(self.instructions, project)
+        return text if schema is None else f"{text}\n\n{schema.instructions}".lstrip()
 
     def own_tools(self) -> list[Tool]:
-        """Return the functions and `Tool`s of the recipe as tools; agents, toolsets and servers are not among them."""
+        """Return the agent's functions and `Tool`s as `Tool`s, without other agents, toolsets and servers."""
         single = [source for source in self.tools if not isinstance(source, (AgentTool, Toolset))]
         return [source if isinstance(source, Tool) else function_tool(source) for source in single]
 
     @property
     def agent_tools(self) -> "list[AgentTool]":
-        """The other agents that this one may ask."""
+        """The other agents that this agent can call as tools."""
         return [source for source in self.tools if isinstance(source, AgentTool)]
 
     def as_tool(
@@ -206,11 +207,11 @@ class Agent:
     ) -> "AgentTool":
         """Return this agent as a tool, for the `tools` of another agent.
 
-        The model of the other agent calls `name` with a prompt, as `description` tells it to, and gets the answer. Each
-        call begins a new conversation, in a turn inside the turn of the call. What it spends counts there too, and is
-        bounded by the budgets and the time of that turn, and by `max_cost` (US dollars) and `max_tokens` for each call.
-        The user is asked about what this agent does by its own permission. With `ask` the user is also asked before the
-        agent is. An agent may ask others, 3 deep at most.
+        The other agent's model calls the tool `name` with a prompt and gets this agent's answer; `description` tells
+        the model when to call it. Each call starts a new conversation, in a turn inside the caller's turn. Its cost
+        counts for the caller's turn too, and is limited by the budgets and the timeout of that turn, and by `max_cost`
+        (US dollars) and `max_tokens` for each call. This agent's own `permission` decides about its tool calls. With
+        `ask`, the user is also asked before each call of this agent. Agents can be nested at most 3 deep.
 
         Raises UsageError for a name that models cannot call, an empty description, and a limit that is not above 0.
         """
@@ -219,9 +220,9 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class AgentTool:
-    """An agent as a tool of other agents: a description that each session opens; `Agent.as_tool` has more.
+    """An agent as a tool of other agents, made by `Agent.as_tool`, which explains the fields.
 
-    Raises UsageError for an invalid value.
+    It is only a description: each session makes the tool from it. Raises UsageError for an invalid value.
     """
 
     agent: Agent = field(repr=False)
@@ -249,12 +250,12 @@ class AgentTool:
 
     @property
     def definition(self) -> ToolDef:
-        """The tool as a model sees it."""
+        """The name, description and schema that are sent to the model."""
         return ToolDef(self.name, self.description, PROMPT_SCHEMA)
 
     def tool(self, invoke: Invoke, now: Callable[[], ToolDef]) -> Tool:
-        """Return the tool that asks the agent by `invoke`; `now` is that of `Tool`."""
-        # Without a time limit of the call: the turn inside has its own, and ends itself when it is cancelled.
+        """Return the tool that runs the agent by calling `invoke`; `now` returns the tool's present definition."""
+        # The call itself has no timeout: the inner turn has one, and it ends properly when it is cancelled.
         return Tool(self.definition, invoke, timeout=None, ask=self.ask, now=now, agent=True)
 
 
@@ -288,7 +289,7 @@ def _check_source(source: object) -> None:
 
 
 def _check_servers(mcp: "Entry | Sequence[Entry]") -> None:
-    """Raise ConfigError for a server that cannot be. Files are left unread: they may change before the first turn."""
+    """Raise ConfigError for an invalid server entry. Files are not read yet: they may change before the first turn."""
     from agentmagic.tools.mcp import config
 
     for entry in mcp if isinstance(mcp, list | tuple) else (mcp,):
@@ -299,15 +300,15 @@ def _check_servers(mcp: "Entry | Sequence[Entry]") -> None:
 # -- the schema of answers -------------------------------------------------------------------------------
 
 _SHARED = ("$defs", "definitions")
-"""The definitions of a schema, which stay at its root, where `$ref` looks for them."""
+"""The keys of a schema with shared definitions. They must stay at the root, because each `$ref` points there."""
 
 
 def output_schema(output: Any) -> OutputSchema:
-    """Make the schema of answers from a type that pydantic can validate, or from a JSON Schema.
+    """Return the answer schema for a type that pydantic can validate, or for a JSON Schema.
 
-    Raises UsageError for anything else.
+    Raises UsageError for any other `output`.
     """
-    if isinstance(output, str):  # pydantic would take it for the name of a type
+    if isinstance(output, str):  # pydantic would read the text as the name of a type
         message = f"output is {output!r:.80}, a text. Give the type itself, for example output=str, or a JSON Schema."
         raise UsageError(message)
     if isinstance(output, Mapping):
@@ -316,16 +317,16 @@ def output_schema(output: Any) -> OutputSchema:
     else:
         name, adapter = getattr(output, "__name__", "answer"), _adapter(output)
         schema = adapter.json_schema()
-    # Providers look at the root, so a root that only refers to a definition is replaced by that definition.
+    # Providers need the type at the root, so a root that only refers to a definition is replaced by the definition.
     target = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if target in schema.get("$defs", {}):
         schema = {**schema["$defs"][target], "$defs": schema["$defs"]}
-    wrapped = schema.get("type") != "object"
-    whole = _wrap(schema) if wrapped else schema
+    is_wrapped = schema.get("type") != "object"
+    whole = _wrap(schema) if is_wrapped else schema
     if problem := check_schema("output", whole):
         raise UsageError(problem)
-    legal = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:64] or "answer"  # OpenAI's rule for names, the strictest
-    return OutputSchema(legal, whole, partial(_convert, adapter, wrapped), WRAPPED if wrapped else "")
+    legal = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:64] or "answer"  # OpenAI has the strictest rule for names
+    return OutputSchema(legal, whole, partial(_convert, adapter, is_wrapped), WRAPPED if is_wrapped else "")
 
 
 def _adapter(output: Any) -> "TypeAdapter[Any]":
@@ -342,32 +343,32 @@ def _adapter(output: Any) -> "TypeAdapter[Any]":
 
 
 def _wrap(schema: dict[str, Any]) -> dict[str, Any]:
-    """Put a schema below the one property of an object; its definitions stay at the root."""
+    """Return the schema of an object with one property, which has the given schema; definitions stay at the root."""
     inner = {key: value for key, value in schema.items() if key not in (*_SHARED, "$id", "$schema")}
     whole = {"type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED], "additionalProperties": False}
     return cast("dict[str, Any]", _moved(whole | {key: schema[key] for key in _SHARED if key in schema}))
 
 
 def _moved(schema: Any) -> Any:
-    """Change references to the root so that they point to its new place."""
+    """Return a wrapped schema in which each `$ref` to the old root points to the wrapping property."""
     if isinstance(schema, list):
         return [_moved(item) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
     entries = cast("dict[str, Any]", schema)
-    moved = {key: _moved(item) for key, item in entries.items()}
-    return moved | {"$ref": f"#/properties/{WRAPPED}"} if entries.get("$ref") == "#" else moved
+    result = {key: _moved(item) for key, item in entries.items()}
+    return result | {"$ref": f"#/properties/{WRAPPED}"} if entries.get("$ref") == "#" else result
 
 
-def _convert(adapter: "TypeAdapter[Any] | None", wrapped: bool, data: Any) -> Any:
-    """Return the value of an answer's data. Raises ValueError if the type's own validation refuses it."""
-    inner = data[WRAPPED] if wrapped else data
+def _convert(adapter: "TypeAdapter[Any] | None", is_wrapped: bool, data: Any) -> Any:
+    """Convert an answer's JSON data to its type. Raises ValueError if the type's own validation fails."""
+    inner = data[WRAPPED] if is_wrapped else data
     if adapter is None:
         return inner
     from pydantic import ValidationError
 
     try:
-        # From JSON rather than from objects: strict types then still take a date or a tuple.
+        # Validated as JSON text, not as objects, because strict types accept a date or a tuple only from JSON text.
         return adapter.validate_json(json.dumps(inner))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
@@ -376,10 +377,11 @@ def _convert(adapter: "TypeAdapter[Any] | None", wrapped: bool, data: Any) -> An
 
 
 def _check_class(agent: Agent, model: Model) -> None:
-    """Raise UsageError for a model that the class does not allow, whatever calls itself so."""
+    """Raise UsageError if the class does not allow the model, or if its object could only pretend to be that model."""
     bounds = class_settings()
-    written = settings.model_override() or agent.model
-    name = written if isinstance(written, str) and is_outside(written) else model.name  # which lacks its folders
+    choice = settings.model_override() or agent.model
+    # The `name` of an outside agent's model lacks the folders of its command, so the text that chose it is checked.
+    name = choice if isinstance(choice, str) and is_outside(choice) else model.name
     bounds.check_model(name, settings.MODEL if settings.model_override() else "")
     web.check_model(model.name)
     _check_extra(agent.settings.beyond_sampling)
@@ -395,23 +397,23 @@ def _check_class(agent: Agent, model: Model) -> None:
 
 
 def _check_extra(names: Sequence[str]) -> None:
-    """Raise UsageError for fields of `extra` that may switch on what a class bounds: nobody is asked about them."""
+    """Raise UsageError for fields of `extra`, which need no approval, if they may switch on a feature under a limit."""
     bounds = class_settings()
-    bound = next((one for one in _BOUND_BY_EXTRA if getattr(bounds, one) is not None), None)
-    if names and bound is not None:
+    limit = next((one for one in _BOUND_BY_EXTRA if getattr(bounds, one) is not None), None)
+    if names and limit is not None:
         raise UsageError(
-            f"The setting extra has {names[0]!r}, which may do more than shape the answer, and {bounds.whose(bound)} "
-            f"has {bounds.words(bound)}. Leave it out."
+            f"The setting extra has {names[0]!r}, which may do more than shape the answer, and {bounds.whose(limit)} "
+            f"has {bounds.words(limit)}. Leave it out."
         )
 
 
-# -- what sessions open ----------------------------------------------------------------------------------
+# -- connections of a session ----------------------------------------------------------------------------
 
 
 class Connections:
-    """The models and servers that a session has opened for its agents, each opened once, and its loop for user code.
+    """The models and servers that a session has opened, each once, and the event loop for the user's coroutines.
 
-    They are apart from the session, so that they can be closed after the session was garbage-collected.
+    A separate object, so that the connections can be closed after the session was garbage-collected.
     """
 
     def __init__(self) -> None:
@@ -421,30 +423,31 @@ class Connections:
         self._user_loop = UserLoop()
 
     async def with_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await work of the session, whose coroutine functions of the user run on the session's own loop."""
+        """Await a coroutine of the session; coroutine functions of the user in it run on the session's own loop."""
         session_loop.set(self._user_loop)
         return await work
 
     def model(self, agent: Agent) -> Model:
-        """Return the model that an agent would use: `AGENTMAGIC_MODEL` before the recipe's before the default.
+        """Return the model that an agent would use: that of `AGENTMAGIC_MODEL`, else the agent's, else the default.
 
-        Raises UnknownModel, MissingExtra, AuthenticationMissing if none is chosen and no key is set, and UsageError for
-        a model that the class does not allow.
+        Raises UnknownModel, MissingExtra, AuthenticationMissing if no model is chosen and no key is set, and UsageError
+        for a model that the class does not allow.
         """
-        chosen = settings.model_override() or agent.model or choose_default()
-        if isinstance(chosen, str) and chosen not in self._models:
-            self._models[chosen] = resolve(chosen)
-        model = self._models[chosen] if isinstance(chosen, str) else chosen
+        choice = settings.model_override() or agent.model or choose_default()
+        if isinstance(choice, str) and choice not in self._models:
+            self._models[choice] = resolve(choice)
+        model = self._models[choice] if isinstance(choice, str) else choice
         _check_class(agent, model)
         return model
 
     def notes(self, agent: Agent, model: Model) -> list[str]:
-        """Return what the user should know of an agent's model, each note once.
+        """Return the notes about an agent's model that the session has not shown before.
 
-        These are the model's own advice, and the agent's settings that the model does not honour.
+        There is a note for each setting that the model ignores, for a permission that the class overrides, and for the
+        model's own advice.
         """
-        known = honoured(model, agent.settings).given
-        left_out = [name for name in agent.settings.given if name not in known]
+        honoured_names = honoured(model, agent.settings).given
+        left_out = [name for name in agent.settings.given if name not in honoured_names]
         notes = [f"{model.name} takes no {name}, so it is asked without that setting." for name in left_out]
         policy, bounds = policy_of(agent.permission), class_settings()
         if bounds.permission and "allow" in (policy.default, *(rule.verdict for rule in policy.rules)):
@@ -459,9 +462,9 @@ class Connections:
         return new
 
     def toolsets(self, agent: Agent) -> tuple[Toolset, ...]:
-        """Return the sources of tools of an agent: functions, toolsets, servers; not the agents that it may ask.
+        """Return an agent's sources of tools: functions, toolsets and servers, but not its agent tools.
 
-        Raises ConfigError for a bad file.
+        Raises ConfigError for an invalid server configuration file.
         """
         own = agent.own_tools()
         sources = [source for source in agent.tools if isinstance(source, Toolset)]
@@ -469,8 +472,8 @@ class Connections:
         return (*([Functions(own)] if own else []), *sources, *servers)
 
     def _opened(self, mcp: "Entry | Sequence[Entry]") -> Toolset:
-        for known, servers in self._servers:
-            if known is mcp or known == mcp:
+        for entry, servers in self._servers:
+            if entry is mcp or entry == mcp:
                 return servers
         from agentmagic.tools.mcp import McpServers, config
 
@@ -479,7 +482,7 @@ class Connections:
         return servers
 
     def close_after(self, owner: object) -> None:
-        """Close everything when the owner is garbage-collected, or else before the process ends."""
+        """Close all connections when the owner is garbage-collected, or else before the process ends."""
         engine().at_close(self.aclose)
         weakref.finalize(owner, self._close_later).atexit = False
 
@@ -487,10 +490,10 @@ class Connections:
         engine().submit(self.aclose())
 
     async def aclose(self) -> None:
-        """Close everything, on the engine. If one thing cannot be closed, the others are closed all the same."""
+        """Close all connections, on the engine's loop. If one cannot be closed, the others are still closed."""
         engine().forget(self.aclose)
         self._user_loop.close()
-        opened = (*self._models.values(), *(servers for _, servers in self._servers))
-        errors = await asyncio.gather(*(one.aclose() for one in opened), return_exceptions=True)
+        connections = (*self._models.values(), *(servers for _, servers in self._servers))
+        errors = await asyncio.gather(*(one.aclose() for one in connections), return_exceptions=True)
         for error in filter(None, errors):
             raise error

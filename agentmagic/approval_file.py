@@ -1,7 +1,7 @@
-"""What the user has approved of a project's own files, kept between sessions in one file of the user's data folder.
+"""The user's approvals of project files (servers, rules, skills), stored in one file in the user's data folder.
 
-A project may come from a download. So what its files start, or tell a model, is shown in full once, and again after
-any change.
+A project may come from a download, so its files are not trusted. A server that they start, or a text that they give to
+a model, is shown to the user in full once for approval, and again after each change.
 """
 
 import json
@@ -12,16 +12,16 @@ from typing import Any, cast
 from agentmagic.platforms import move_over
 
 FILE = "trusted-servers.json"
-PATIENCE = 10.0  # seconds that another process may write the file
+PATIENCE = 10.0  # seconds to wait while another process writes the file
 
 Entry = Mapping[str, Any]
-"""What was approved. An entry of the same `server` and `file` takes its place."""
+"""The text or server that was approved. A later entry with the same `server` and `file` replaces it."""
 
 
 class ApprovalFile:
-    """Keeps approvals by a hash of what was approved.
+    """The file of approvals; each entry is stored under the hash of its approved content.
 
-    `path` names another file. A file that cannot be read approves nothing.
+    `path` is a file to use instead of the usual file. A file that cannot be read counts as empty.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -29,26 +29,29 @@ class ApprovalFile:
 
     @property
     def path(self) -> Path:
-        """The file of approvals."""
+        """The path of the file."""
         from platformdirs import user_data_path
 
         return self._path or user_data_path("agentmagic", appauthor=False) / FILE
 
     def keep(self, entries: Mapping[str, Entry]) -> None:
-        """Store entries by their hashes, in the place of earlier ones. Raises OSError if the file cannot be written."""
+        """Store entries by their hashes. Each replaces earlier entries for the same server and file.
+
+        Raises OSError if the file cannot be written.
+        """
         from filelock import FileLock
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{self.path}.lock", timeout=PATIENCE):  # a lock that stays taken raises an OSError too
-            replaced = set(map(_subject, entries.values()))
-            kept = {digest: one for digest, one in self.read().items() if _subject(one) not in replaced}
-            # Written beside and renamed, so that a crash leaves the old file or the new one.
+        with FileLock(f"{self.path}.lock", timeout=PATIENCE):  # its timeout error is an OSError too
+            subjects = set(map(_subject, entries.values()))
+            earlier = {digest: one for digest, one in self.read().items() if _subject(one) not in subjects}
+            # Written to a second file that is then renamed, so that a crash leaves the old file or the new file.
             beside = self.path.with_suffix(".new")
-            beside.write_text(json.dumps(kept | dict(entries), indent=1), encoding="utf-8")
+            beside.write_text(json.dumps(earlier | dict(entries), indent=1), encoding="utf-8")
             move_over(beside, self.path)
 
     def entry_before(self, subject: Entry) -> Entry:
-        """Return the entry that was approved for the same server and file, {} if none was."""
+        """Return the approved entry for the same server and file, {} if there is none."""
         nothing: Entry = {}
         return next((one for one in self.read().values() if _subject(one) == _subject(subject)), nothing)
 

@@ -1,7 +1,7 @@
-"""What models have cost: the ledger of paid requests, the budgets that it serves, and the bill of saved sessions.
+"""Costs of models: the ledger of paid requests, the budgets of a day and a month, and the bill of saved sessions.
 
-The ledger is a file of the user's state folder for each month, which all kernels of the user append to, a line for each
-request that cost something. A session needs no journal to be in it. The bill is read from the journals of a folder.
+The ledger is one file a month in the user's state folder. All kernels of the user append to it, one line for each
+request that cost something, whether the session is saved or not. The bill is computed from the journals of a folder.
 """
 
 import json
@@ -30,50 +30,50 @@ if TYPE_CHECKING:
 
 Period = Literal["day", "month"]
 DAILY, MONTHLY = "AGENTMAGIC_DAILY_BUDGET", "AGENTMAGIC_MONTHLY_BUDGET"
-"""The variables of budgets in US dollars, for all sessions of a folder."""
+"""Environment variables: budgets in US dollars for all sessions of a folder."""
 _VARIABLES: tuple[tuple[str, Period], ...] = ((DAILY, "day"), (MONTHLY, "month"))
 _SETTINGS: tuple[tuple[str, Period], ...] = (("daily_budget", "day"), ("monthly_budget", "month"))
-"""The settings of a class that bound what is spent in a period."""
+"""The class settings that limit the costs of a period."""
 WARN_AT = 0.8
 """The share of a budget at which the user is warned."""
 PATIENCE = 1.0
-"""Seconds that another kernel may hold the ledger: writing a line takes less than a millisecond."""
+"""Seconds to wait while another kernel locks the ledger. Writing a line takes less than a millisecond."""
 PIECE = 2**20
-"""Bytes of the ledger that are read at a time."""
+"""Bytes of the ledger, or most bytes of a notebook.json, that are read at a time."""
 LONGEST_LINE = 4_000
-"""Bytes; a longer line is none of ours."""
+"""Bytes. The ledger never writes a longer line, so a longer line is skipped."""
 LONGEST_NAME = 500
-"""Characters of a folder, a session or a model in the ledger."""
+"""Characters of the name of a folder, session or model in the ledger."""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _OWNER_ONLY = 0o600
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What requests have cost, in US dollars, and how many requests have a price that is unknown."""
+    """The cost of several requests in US dollars, and the number of requests whose price is unknown."""
 
     cost: float = 0.0
     unpriced: int = 0
 
     def __add__(self, other: "Spent") -> "Spent":
-        """Add both."""
+        """Return the sum."""
         return Spent(self.cost + other.cost, self.unpriced + other.unpriced)
 
 
 class PaidRequests:
-    """The ledger: what all kernels of the user have paid this month, and what this process has, replays apart.
+    """The ledger: what all kernels of the user, and this process, have paid this month. Replayed turns do not count.
 
-    Each request costs one appended line, and what other kernels have appended since the last look is read. A line that
-    was cut off by a crash, or is none of ours, is passed over.
+    For each paid request, one line is appended. To compute a sum, the lines that other kernels have appended since the
+    last time are read. A line that a crash cut off, or that has another format, is skipped.
     """
 
     def __init__(self) -> None:
         self.here = Usage()
-        """What this process has used, whatever it cost."""
+        """The usage of this process, free requests included."""
         self.warned: set[tuple[str, str]] = set()
-        """The budgets that the user was warned of, each with its period."""
+        """The budgets about which the user was warned, each with the day or month of the warning."""
         self.problem = ""
-        """Why the last line could not be written, "" if it was."""
+        """Why the ledger could not be written or read, "" if it could."""
         self._guard = threading.RLock()
         self._path: Path | None = None
         self._locked: tuple[Path, BaseFileLock] | None = None
@@ -83,14 +83,17 @@ class PaidRequests:
 
     @staticmethod
     def path() -> Path:
-        """Return the file of this month, in a place that no variable moves if an administrator bounds what is spent."""
+        """Return this month's file.
+
+        If an administrator sets a budget, no environment variable can move the file.
+        """
         from platformdirs import user_state_path
 
         folder = own_state_folder() if _is_fixed() else user_state_path("agentmagic", appauthor=False)
         return folder / f"ledger-{today()[:7]}.jsonl"
 
     def pay(self, folder: str, session: str, model: str, usage: Usage) -> None:
-        """Count one request that was sent; it is on disk before this returns, unless `problem` says why not."""
+        """Record one request that was sent. It is on disk when this returns; else `problem` gives the reason."""
         with self._guard:
             self.here += usage
             if usage.cost == 0:
@@ -102,17 +105,17 @@ class PaidRequests:
             self._write()
 
     def spent(self, period: Period, folder: str | None = None) -> Spent:
-        """Return what was paid today or this month, in one folder or in all."""
+        """Return the costs of today or of this month, in one folder, by default in all folders."""
         day = today()
         with self._guard:
             self._write()
             self._catch_up()
-            found = (
-                spent
-                for (when, where), spent in self._sums.items()
+            costs = (
+                cost
+                for (when, where), cost in self._sums.items()
                 if (period == "month" or when == day) and folder in (None, where)
             )
-            return sum(found, Spent())
+            return sum(costs, Spent())
 
     def _write(self) -> None:
         if not self._unwritten:
@@ -124,11 +127,11 @@ class PaidRequests:
                 number = os.open(path, _FLAGS, _OWNER_ONLY)
                 try:
                     if (size := os.fstat(number).st_size) and _last_byte(number, size) != b"\n":
-                        append(number, b"\n")  # behind a line that a crash has cut off
+                        append(number, b"\n")  # end a line that a crash has cut off
                     append(number, b"".join(self._unwritten))
                 finally:
                     os.close(number)
-        except OSError as error:  # a lock that stays taken raises one too
+        except OSError as error:  # a lock timeout is an OSError too
             if not self.problem:
                 logger.warning("the ledger %s cannot be written: %s", path, error.strerror or said(error))
             self.problem = f"The ledger {path} cannot be written ({error.strerror or 'another kernel holds it'})"
@@ -137,13 +140,13 @@ class PaidRequests:
             self.problem = ""
 
     def _lock(self, path: Path) -> "BaseFileLock":
-        """Return the lock of the file: the same object each time, since making one takes as long as taking it."""
+        """Return the lock of the file. It is created once, since creating a lock takes as long as acquiring it."""
         if self._locked is None or self._locked[0] != path:
             self._locked = path, file_lock(path, PATIENCE)
         return self._locked[1]
 
     def _catch_up(self) -> None:
-        """Read the whole lines that were appended since the last look, of a new file or month all of them."""
+        """Add the complete lines that were appended since the last call; read a new file, or a new month's, whole."""
         path = self.path()
         try:
             size = path.stat().st_size
@@ -165,22 +168,25 @@ class PaidRequests:
             self.problem = f"The ledger {path} cannot be read ({error.strerror})"
 
     def _take(self, line: bytes) -> None:
-        if (paid := _paid(line)) is not None:
-            place, spent = paid
-            self._sums[place] = self._sums.get(place, Spent()) + spent
+        if (entry := _paid(line)) is not None:
+            place, cost = entry
+            self._sums[place] = self._sums.get(place, Spent()) + cost
 
 
 def _is_fixed() -> bool:
-    """Whether no variable of a notebook moves the ledger and its days, because the administrator has a budget."""
+    """Return whether the administrator sets a budget.
+
+    If so, no environment variable that a notebook sets can move the ledger or shift its days.
+    """
     policy = class_settings().policy
     return policy is not None and (policy.daily_budget or policy.monthly_budget) is not None
 
 
 @cache
 def own_state_folder() -> Path:
-    """Return the user's state folder by what the system knows of the user, whatever variables say.
+    """Return the user's state folder from the system's user database or registry, not from environment variables.
 
-    A user who is not in the system's list, as in some containers, has a folder by number.
+    A user who is not in the database, as in some containers, gets a folder named by the user's number.
     """
     if sys.platform == "win32":
         return cast("Path", windows_folder("HKEY_CURRENT_USER", "Local AppData")) / "agentmagic"
@@ -194,7 +200,7 @@ def own_state_folder() -> Path:
 
 
 def today() -> str:
-    """Return the date of this place, or that of UTC if the administrator has a budget."""
+    """Return the local date, or the date in UTC if the administrator sets a budget."""
     return _day(time.time())
 
 
@@ -208,13 +214,16 @@ def _last_byte(number: int, size: int) -> bytes:
 
 
 def _whole_lines(read: bytes) -> bytes:
-    """Return what was read up to its last line end; all of it if it is longer than a line of ours can be."""
+    """Return the data up to its last line end; all data if it has PIECE bytes and no line end.
+
+    Such a line is too long to be from the ledger, and is skipped later.
+    """
     end = read.rfind(b"\n") + 1
     return read[:end] if end or len(read) < PIECE else read
 
 
 def _paid(line: bytes) -> tuple[tuple[str, str], Spent] | None:
-    """Return the day and the folder of a line, and what it says was spent; None if it is none of ours."""
+    """Return the day, the folder and the cost in a line of the ledger; None if the line has another format."""
     if len(line) > LONGEST_LINE:
         return None
     try:
@@ -237,31 +246,33 @@ def ledger() -> PaidRequests:
     return PaidRequests()
 
 
-# -- who pays, and the budgets ---------------------------------------------------------------------
+# -- accounts and budgets --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who pays: a session, by its name and the id of its conversation."""
+    """The payer of requests: a session, by its name and the id of its conversation."""
 
     name: str = ""
     conversation: str = ""
 
     def pay(self, model: str, usage: Usage) -> None:
-        """Count a request that was sent to a model."""
+        """Record a request to a model in the ledger."""
         ledger().pay(work_folder(), self.name, model, usage)
 
 
 def work_folder() -> str:
-    """Return the folder whose sessions share a budget: the notebook's, or that in which the script began."""
+    """Return the folder whose sessions share a budget: the notebook's folder, or the folder where the script began."""
     return str(own_folder() or "")
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodCap:
-    """A budget of a day or a month: its limit in US dollars, the setting that names it, and the folder it is for.
+    """The budget of a day or a month.
 
-    `bound` is the setting of a class with its file, "" for a variable; a budget of a class is for all folders.
+    `limit` is in US dollars. `setting` is the name of the setting or variable that sets the budget. `folder` is the
+    folder to which it applies, None for all folders, as for the budget of a class. `bound` names the class setting and
+    its file, "" for a variable.
     """
 
     period: Period
@@ -272,42 +283,42 @@ class PeriodCap:
 
     @property
     def when(self) -> str:
-        """The period in words."""
+        """The period in words, for messages."""
         return "today" if self.period == "day" else "this month"
 
     def spent(self) -> Spent:
-        """Return what was paid in the period."""
+        """Return the costs of the present day or month."""
         return ledger().spent(self.period, self.folder)
 
     def problem(self) -> str:
-        """Return why the budget cannot be kept, "" if it can."""
+        """Return why the budget cannot be enforced, "" if it can."""
         if not (why := ledger().problem):
             return ""
         return f"{why}, so {self.setting} cannot be kept and no request was sent. Make the file writable and try again."
 
     def warning(self) -> str:
-        """Return a sentence once in the period, when the share WARN_AT is spent, else ""."""
-        spent, key = self.spent(), (f"{self.setting} {self.limit}", today()[: 10 if self.period == "day" else 7])
-        if spent.cost < WARN_AT * self.limit or key in ledger().warned:
+        """Return a warning, once in a period, if the share WARN_AT of the budget is spent, else ""."""
+        total, key = self.spent(), (f"{self.setting} {self.limit}", today()[: 10 if self.period == "day" else 7])
+        if total.cost < WARN_AT * self.limit or key in ledger().warned:
             return ""
         ledger().warned.add(key)
         return (
-            f"${spent.cost:.2f} of the ${self.limit:.2f} of {self.bound or self.setting} are spent {self.when}"
-            f"{_unknown(spent)}. At 100 % no further request is sent."
+            f"${total.cost:.2f} of the ${self.limit:.2f} of {self.bound or self.setting} are spent {self.when}"
+            f"{_unknown(total)}. At 100 % no further request is sent."
         )
 
     def __str__(self) -> str:
-        spent = self.spent()
-        left = max(0.0, self.limit - spent.cost)
-        return f"${left:.2f} of ${self.limit:.2f} are left {self.when} ({self.setting}){_unknown(spent)}"
+        total = self.spent()
+        remaining = max(0.0, self.limit - total.cost)
+        return f"${remaining:.2f} of ${self.limit:.2f} are left {self.when} ({self.setting}){_unknown(total)}"
 
 
-def _unknown(spent: Spent) -> str:
-    return f"; not in it: {counted(spent.unpriced, 'request')} of unknown price" if spent.unpriced else ""
+def _unknown(total: Spent) -> str:
+    return f"; not in it: {counted(total.unpriced, 'request')} of unknown price" if total.unpriced else ""
 
 
 def period_caps() -> list[PeriodCap]:
-    """Return the budgets of days and months that hold. Raises UsageError for a variable that is not a number."""
+    """Return the budgets of days and months that apply here. Raises UsageError for a variable that is not a number."""
     bounds, caps = class_settings(), list[PeriodCap]()
     for variable, period in _VARIABLES:
         if (limit := _dollars(variable)) is not None:
@@ -319,14 +330,14 @@ def period_caps() -> list[PeriodCap]:
 
 
 def _dollars(variable: str) -> float | None:
-    if (written := settings.variable(variable)) is None:
+    if (text := settings.variable(variable)) is None:
         return None
     try:
-        limit = float(written)
+        limit = float(text)
     except ValueError:
         limit = 0.0
     if not 0 < limit < float("inf"):
-        raise UsageError(f"{variable} is {written!r:.80}. Set it to a number of US dollars above 0, or unset it.")
+        raise UsageError(f"{variable} is {text!r:.80}. Set it to a number of US dollars above 0, or unset it.")
     return limit
 
 
@@ -337,11 +348,11 @@ COLUMNS = ("day", "notebook", "session", "model", "requests", "tokens", "cached"
 
 @dataclass(frozen=True, slots=True)
 class FolderBill:
-    """What the saved sessions of a folder have used: a row for each day, notebook, session and model.
+    """The usage of a folder's saved sessions: a row for each day, notebook, session and model.
 
-    `cost` is in US dollars, None if the price of a request in it is unknown. `failures` are turns that ended in an
-    error, ran out of time, or were cut off with their kernel. `files` counts the journals that were read, `damaged` the
-    lines that could not be, and `left_out` the journals beyond the bounds.
+    In a row, `cost` is in US dollars, None if the price of a request is unknown; `failures` counts turns that ended in
+    an error, ran out of time, or were cut off with their kernel. `files` counts the journals that were read, `damaged`
+    the lines that could not be read, and `left_out` the journals that were skipped because there are too many.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -361,17 +372,17 @@ class FolderBill:
         return frame
 
     def sums(self, *names: str) -> dict[tuple[str, ...], "UsedTogether"]:
-        """Return what the rows that agree in some columns have used together, in the order of those columns."""
-        found: dict[tuple[str, ...], UsedTogether] = {}
+        """Return the total usage of the rows that are equal in the named columns, by their values, sorted."""
+        totals: dict[tuple[str, ...], UsedTogether] = {}
         for row in self.rows:
             key = tuple(str(row[name]) for name in names)
-            found[key] = found.get(key, UsedTogether()) + UsedTogether.of(row)
-        return dict(sorted(found.items()))
+            totals[key] = totals.get(key, UsedTogether()) + UsedTogether.of(row)
+        return dict(sorted(totals.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class UsedTogether:
-    """What several rows have used; `unpriced` counts the requests in rows whose cost is unknown."""
+    """The total usage of several rows; `unpriced` counts the requests in rows whose cost is unknown."""
 
     requests: int = 0
     tokens: int = 0
@@ -382,33 +393,33 @@ class UsedTogether:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Return what one row has used."""
+        """Return the usage of one row."""
         figures = (row["requests"], row["tokens"], row["cached"], row["cost"] or 0.0, row["failures"])
         return cls(*figures, row["requests"] if row["cost"] is None else 0)
 
     def __add__(self, other: "UsedTogether") -> "UsedTogether":
-        """Add figure by figure."""
+        """Return the sum, field by field."""
         return UsedTogether(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 def usage(folder: str | os.PathLike[str] | None = None) -> Any:
-    """Return what all saved sessions of a folder have used, from their journals, as a data frame.
+    """Return the usage of all saved sessions of a folder as a data frame, or as a list of dicts without pandas.
 
-    The folder is the notebook's, or that in which the script began, unless it is named. Journals lie in it, and in its
-    `.agentmagic` folder; nothing is written. There is a row for each day, notebook, session and model, with `requests`,
-    `tokens`, `cached`, `cost` (US dollars, missing if a price is unknown) and `failures`. Turns of a replay are left
-    out. Without pandas it is a list of dicts. Sessions that are not saved are in no journal; budgets count them too.
+    `folder` is by default the notebook's folder, or the folder where the script began. The usage is read from the
+    journals in it and in its `.agentmagic` folder; nothing is written. There is a row for each day, notebook, session
+    and model, with `requests`, `tokens`, `cached`, `cost` (US dollars, missing if a price is unknown) and `failures`.
+    Replayed turns are left out. Sessions that are not saved have no journal and no row, although budgets count them.
 
-    Raises UsageError if there is no such folder.
+    Raises UsageError if the folder does not exist.
     """
-    found = folder_bill(folder)
-    if found.damaged:
-        logger.warning("%s lines of the journals could not be read, and are left out", found.damaged)
-    return found.frame
+    bill = folder_bill(folder)
+    if bill.damaged:
+        logger.warning("%s lines of the journals could not be read, and are left out", bill.damaged)
+    return bill.frame
 
 
 def folder_bill(folder: str | os.PathLike[str] | None = None) -> FolderBill:
-    """Return what all saved sessions of a folder have used, with the figures of what was read."""
+    """Return the usage of all saved sessions of a folder, and how many files were read, damaged or left out."""
     place = own_folder() if folder is None else settings.path_of(folder)
     if place is None or not place.is_dir():
         raise UsageError(f"There is no folder {place or ''}, so there is no bill of it. Name one: usage(FOLDER).")
@@ -420,18 +431,18 @@ def folder_bill(folder: str | os.PathLike[str] | None = None) -> FolderBill:
         key = (turn.day, notebook, path.stem, turn.model)
         before, failures = totals.get(key, (Usage(), 0))
         totals[key] = before + turn.usage, failures + turn.failed
-    rows = (_row(key, used, failures) for key, (used, failures) in sorted(totals.items()))
-    used_rows = tuple(row for row in rows if row["requests"] or row["failures"])
-    return FolderBill(used_rows, journals.files, journals.damaged, journals.left_out)
+    rows = (_row(key, total, failures) for key, (total, failures) in sorted(totals.items()))
+    filled_rows = tuple(row for row in rows if row["requests"] or row["failures"])
+    return FolderBill(filled_rows, journals.files, journals.damaged, journals.left_out)
 
 
-def _row(key: tuple[str, ...], used: Usage, failures: int) -> Mapping[str, Any]:
-    figures = (used.requests, used.input_tokens + used.output_tokens, used.cached_tokens, used.cost, failures)
+def _row(key: tuple[str, ...], total: Usage, failures: int) -> Mapping[str, Any]:
+    figures = (total.requests, total.input_tokens + total.output_tokens, total.cached_tokens, total.cost, failures)
     return dict(zip(COLUMNS, (*key, *figures), strict=True))
 
 
 def _notebook(folder: Path, place: Path) -> str:
-    """Return the name of the notebook whose conversations lie in a place, "" if they are of none."""
+    """Return the name of the notebook whose conversations are in a folder of journals, "" if there is none."""
     if place.parent.name != FOLDER or place == folder:
         return ""
     try:

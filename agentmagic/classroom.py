@@ -1,9 +1,9 @@
-"""The bounds of a machine and of a class, which a notebook's options, magics and Agent arguments cannot widen.
+"""The limits of a machine and of a class, which a notebook's options, magics and Agent arguments cannot widen.
 
-An administrator sets those of a machine, in `POLICY_FILE`. A teacher sets those of a class, in the tables
-`[tool.agentmagic.class]` of every `pyproject.toml` in the folder of the notebook and above it, and of the TOML file
-that `AGENTMAGIC_CLASS` names. All of them hold: one file can narrow what another one allows, and not widen it; the
-administrator's file is the outermost. They are read once in a process.
+An administrator sets the limits of a machine in `POLICY_FILE`. A teacher sets the limits of a class in the table
+`[tool.agentmagic.class]` of each `pyproject.toml` in the notebook's folder and above it, and of the TOML file that
+`AGENTMAGIC_CLASS` names. The limits of all these files apply: a file can narrow what a file further out allows, but not
+widen it; the administrator's file is the outermost. The files are read once in a process.
 """
 
 import os
@@ -22,18 +22,18 @@ from agentmagic.text import did_you_mean
 
 VARIABLE = "AGENTMAGIC_CLASS"
 SERVER_SAYS = "JPY_SESSION_NAME"
-"""The environment variable in which jupyter_server names the notebook, see its `SessionManager.get_kernel_env`."""
+"""The environment variable that jupyter_server sets to the notebook's path, see `SessionManager.get_kernel_env`."""
 VS_CODE_SAYS = "__vsc_ipynb_file__"
-"""The variable of the notebook in which VS Code names it."""
+"""The Python variable that VS Code sets to the notebook's path."""
 
 Replay = Literal["live", "record", "replay", "replay-model", "replay-tools", "auto"]
 MODES: tuple[Replay, ...] = get_args(Replay)
 PLAYED: tuple[Replay, ...] = ("replay", "replay-model")
-"""The modes in which no model is asked."""
+"""The modes in which no request is sent to a model."""
 
 
 def windows_folder(hive: Literal["HKEY_LOCAL_MACHINE", "HKEY_CURRENT_USER"], name: str) -> Path | None:
-    """Return a folder as the registry of Windows has it, whatever variables say; None on another system."""
+    """Return a folder from the Windows registry, not from environment variables; None on another system."""
     if sys.platform != "win32":
         return None
     import winreg
@@ -44,46 +44,47 @@ def windows_folder(hive: Literal["HKEY_LOCAL_MACHINE", "HKEY_CURRENT_USER"], nam
 
 
 def _policy_file() -> Path:
-    """Return the administrator's file. No environment variable moves it, because a notebook can set variables."""
-    folder = windows_folder("HKEY_LOCAL_MACHINE", "Common AppData")  # what %PROGRAMDATA% is, before a user changes it
+    """Return the administrator's file. Its path does not depend on variables, which a notebook could set."""
+    folder = windows_folder("HKEY_LOCAL_MACHINE", "Common AppData")  # the usual %PROGRAMDATA%, which a user can change
     return Path("/etc/agentmagic.toml") if folder is None else folder / "agentmagic" / "agentmagic.toml"
 
 
 POLICY_FILE = _policy_file()
-"""The administrator's file, whose settings stand in no table."""
+"""The administrator's file; its settings are at the top level of the file, not in a table."""
 
 Prices = tuple[float, float, float]
-"""US dollars for a million tokens of input, output and cached input."""
+"""Prices in US dollars for a million tokens of input, output and cached input."""
 
 _TABLE = "agentmagic.class"
-"""What stands in a file that has settings of a class, if it cannot be read as TOML."""
+"""Marks invalid TOML as a settings file of a class: if a `pyproject.toml` contains this text, its errors are raised."""
 _STRICTNESS: Mapping[str, tuple[str, ...]] = {
     "permission": ("deny", "ask"),
     "code": ("deny", "ask"),
     "web": ("deny", "ask"),
     "replay": ("replay", "replay-model", "replay-tools", "auto", "record", "live"),
 }
-"""The words of a setting, the strictest first."""
+"""The values of a setting, the strictest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassSettings:
-    """The bounds of a machine or a class; None leaves a thing to the notebook.
+    """The limits of a machine or a class. A setting that is None sets no limit.
 
-    `models` are patterns of "provider:model", `addresses` those of the addresses at which models are asked, and
-    `servers` are the MCP servers that may be started or connected. `prices`, by pattern of model, come before all
-    others; only the administrator's file has them.
-    `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) bound each turn,
-    `session_max_cost` and `session_max_tokens` each session, and all sessions of a kernel together. `daily_budget` and
-    `monthly_budget` (US dollars) bound all that the user spends in a day and a month, in any folder.
-    With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
-    `code` is the same for programs, and `web` for searches and pages of the web, where a yes holds for the session.
-    With `rules` false, the files of a project tell the model nothing. With `agents` false, no agent may ask another
-    one. With `serve` false, no program outside may use the notebook, with `save` false no conversation is saved, and
-    with `keyring` false no key is kept in the system's keyring. With `schema_only` true, prompts send no values.
-    `replay` is the one mode of every cassette. `file` is the file that sets the bounds. If several files do, `parts`
-    are the settings of each, the outermost first, and the others are the strictest of them. `wider` has a sentence for
-    each setting that asks for more than a file further out allows.
+    `models` are patterns of allowed "provider:model" names, `addresses` patterns of the allowed addresses of models,
+    and `servers` the MCP servers that may be started or connected. `prices`, by pattern of model, override all other
+    prices; only the administrator's file has them.
+    `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) limit each turn;
+    `session_max_cost` and `session_max_tokens` limit each session, and all sessions of a kernel together.
+    `daily_budget` and `monthly_budget` (US dollars) limit the user's costs in a day and a month, in all folders.
+    With `permission` "ask", a server's tool, or a tool that asks by default, never runs without asking the user; with
+    "deny", it never runs. `code` is the same for tools that run programs, `web` for web searches and pages, where one
+    approval is enough for a session. With `rules` false, the files of a project are not sent to the model. With
+    `agents` false, no agent may ask another agent. With `serve` false, no other program may use the notebook; with
+    `save` false, no conversation is saved; with `keyring` false, no key is stored in the system's keyring. With
+    `schema_only` true, prompts send no values. `replay` is the only allowed mode of cassettes. `file` is the file with
+    the settings. If there are several files, `parts` has the settings of each, the outermost first, and the other
+    fields are the strictest of them; `wider` has a sentence for each setting that is wider than a file further out
+    allows.
     """
 
     file: Path | None = None
@@ -114,42 +115,42 @@ class ClassSettings:
 
     @property
     def policy(self) -> "ClassSettings | None":
-        """What the administrator's file alone sets, None without one."""
+        """The settings of the administrator's file alone, None if there is no such file."""
         return next((one for one in self._parts if one.file == POLICY_FILE), None)
 
     @property
     def classes(self) -> "tuple[ClassSettings, ...]":
-        """What each file of a class sets, the outermost first."""
+        """The settings of each file of a class, the outermost first."""
         return tuple(one for one in self._parts if one.file not in (None, POLICY_FILE))
 
     @property
     def names(self) -> list[str]:
-        """The settings that hold, as a file has them."""
+        """The names of the settings that are set, spelled as in a file."""
         return list(map(_as_written, self.settings))
 
     @property
     def settings(self) -> list[str]:
-        """The settings that hold, by their fields."""
+        """The field names of the settings that are set."""
         return [name for name in _SETTINGS if getattr(self, name) is not None]
 
     @property
     def bounds_costs(self) -> bool:
-        """Whether a cost is bounded, so that a notebook may not set the price of a model that has one."""
+        """Whether there is a limit on costs. If so, a notebook cannot change the price of a model that has a price."""
         costs = (self.max_cost, self.session_max_cost, self.daily_budget, self.monthly_budget)
         return any(cost is not None for cost in costs)
 
     @property
     def fixes_prices(self) -> bool:
-        """Whether no price of a notebook counts, because the administrator bounds costs."""
+        """Whether prices that a notebook sets are ignored, because the administrator limits costs."""
         return self.policy is not None and self.policy.bounds_costs
 
     @property
     def needs_person(self) -> bool:
-        """Whether calls are to be approved by a person, and not by code of the notebook."""
+        """Whether some tool calls must be approved by a person, not by code in the notebook."""
         return "ask" in (self.permission, self.code, self.web)
 
     def check_model(self, name: str, asked_by: str = "") -> None:
-        """Raise UsageError for a model that is not among those of the class; `asked_by` is what names it, if known."""
+        """Raise UsageError if the class does not allow a model; `asked_by` is the setting that chose it, if known."""
         for one in self._parts:
             if one.models is not None and not any(fits_pattern(name, pattern) for pattern in one.models):
                 by = f", which {asked_by} names," if asked_by else ""
@@ -157,13 +158,13 @@ class ClassSettings:
                 raise UsageError(f"The model {name}{by} {among}.")
 
     def allows_model(self, name: str) -> bool:
-        """Return whether a model is among those of the class."""
+        """Return whether the class allows a model."""
         return all(
             one.models is None or any(fits_pattern(name, pattern) for pattern in one.models) for one in self._parts
         )
 
     def check_address(self, name: str, address: str | None) -> None:
-        """Raise UsageError for a model that is asked at an address that the class does not allow, None if unknown."""
+        """Raise UsageError if the class does not allow the address of a model; None is an unknown address."""
         for one in self._parts:
             if not is_among(address, one.addresses):
                 place = f"at {address}" if address else "at an address that is not known"
@@ -171,30 +172,30 @@ class ClassSettings:
                 raise UsageError(f"The model {name} is asked {place}, which {among}.")
 
     def allows_address(self, address: str) -> bool:
-        """Return whether a server is among those of the class."""
+        """Return whether the class allows an address of models."""
         return all(is_among(address, one.addresses) for one in self._parts)
 
     def price(self, name: str) -> Prices | None:
-        """Return the price that the administrator sets for a model, None without one."""
+        """Return the price that the administrator sets for a model, None if there is none."""
         prices = (self.prices or {}).items()
         return next((price for pattern, price in prices if fits_pattern(name, pattern)), None)
 
     def check_switch(self, name: str, refused: str) -> None:
-        """Raise UsageError if a switch is off; `refused` is the first half of the sentence."""
+        """Raise UsageError if a setting is false; `refused` is the first half of the message."""
         if getattr(self, name) is False:
             raise UsageError(f"{refused}: {self.whose(name)} has {self.words(name)}.")
 
     def server_problem(self, entry: EntryPattern) -> str:
-        """Return why a server may not be started, "" if it may."""
+        """Return why the class does not allow an MCP server, "" if it is allowed."""
         for one in self._parts:
-            if one.servers is not None and not any(allowed.allows(entry) for allowed in one.servers):
+            if one.servers is not None and not any(pattern.allows(entry) for pattern in one.servers):
                 return f"{entry} is not among those of {one.whose('servers')}: {one.words('servers')}."
         return ""
 
     def capped(self, name: str, asked: float | None, *, session: bool = False) -> float | None:
-        """Return the cap that holds for a limit of a turn or a session. Raises UsageError if a notebook asks for more.
+        """Return the limit that applies to a turn or a session.
 
-        `asked` is None if the notebook does not name the limit.
+        `asked` is the notebook's limit, None if it sets none. Raises UsageError if `asked` is above the class's limit.
         """
         own = f"session_{name}" if session else name
         most = cast("float | None", getattr(self, own))
@@ -203,9 +204,10 @@ class ClassSettings:
         raise UsageError(f"{name} is {asked:g}, which is more than {self.whose(own)} allows: {self.words(own)}.")
 
     def limit(self, name: str, asked: float | None, usual: float) -> float | None:
-        """Return the limit of a turn that holds for `max_iterations` or `timeout`; None is no limit.
+        """Return the `max_iterations` or `timeout` that applies to a turn; None is no limit.
 
-        The usual limit counts as one that the notebook does not name. Raises UsageError if the notebook asks for more.
+        `asked` is the notebook's limit; if it equals `usual`, it counts as not set. Raises UsageError if it is above
+        the class's limit.
         """
         most = cast("float | None", getattr(self, name))
         if most is None or asked == usual:
@@ -213,10 +215,10 @@ class ClassSettings:
         return self.capped(name, float("inf") if asked is None else asked)
 
     def bound(self, *, asks: bool, code: bool, web: bool = False) -> Literal["ask", "deny"] | None:
-        """Return the mildest verdict that the class permits on a call, or None if the class sets no bound for it.
+        """Return the mildest decision ("ask" or "deny") that the class permits for a call, None if it sets no limit.
 
-        `code` says that the call runs a program, `web` that the provider searches or reads the web, `asks` that its
-        tool asks by default.
+        `code` says that the call runs a program, `web` that it searches or reads the web, `asks` that its tool
+        asks the user by default.
         """
         if web:
             return "deny" if "deny" in (self.web, self.permission) else self.web or self.permission
@@ -225,33 +227,33 @@ class ClassSettings:
         return self.permission if asks else None
 
     def why_bound(self, verdict: Literal["ask", "deny"], *, code: bool, web: bool = False) -> str:
-        """Return why a call is asked about or denied. The model reads it too, and is told no path."""
+        """Return why the user is asked about a call, or the call is denied. The model reads it too: it has no path."""
         name = "permission" if self.permission == verdict or not (code or web) else "code" if code else "web"
         return f'The settings of {self.whose(name)} have {name} = "{verdict}".'
 
     def check_mode(self, mode: str, asked_by: str = "") -> None:
-        """Raise UsageError for a mode of replay that is not the one of the class; `asked_by` is what names it."""
+        """Raise UsageError if a replay mode is not the class's; `asked_by` is the setting that chose it, if known."""
         if self.replay not in (None, mode):
             by = f", which {asked_by} names," if asked_by else ""
             raise UsageError(f"The mode {mode}{by} is not that of {self.whose('replay')}: {self.words('replay')}.")
 
     def words(self, name: str) -> str:
-        """Return a setting as a file has it, and the file."""
+        """Return a setting as text for a message, with its file: "max-cost = 0.5 in FILE"."""
         return f"{self.written(name)} in {self._holding(name).file}"
 
     def written(self, name: str) -> str:
-        """Return a setting as a file has it."""
+        """Return a setting as text for a message: "max-cost = 0.5"."""
         value = getattr(self, name)
-        shown = [*map(str, cast("tuple[object, ...]", value))] if isinstance(value, tuple) else value
-        return f"{_as_written(name)} = {shown!r}"
+        text = [*map(str, cast("tuple[object, ...]", value))] if isinstance(value, tuple) else value
+        return f"{_as_written(name)} = {text!r}"
 
     def whose(self, name: str) -> str:
-        """Return for what a setting holds, in words."""
-        is_set = getattr(self, name) is not None  # else it is the "ask" for code, which every class has
+        """Return whose setting it is, for a message: "this machine" or "this class"."""
+        is_set = getattr(self, name) is not None  # `code` has the default "ask" in every class, even if it is not set
         return "this machine" if is_set and self._holding(name).file == POLICY_FILE else "this class"
 
     def _holding(self, name: str) -> "ClassSettings":
-        """Return the settings of the file that sets the bound that holds."""
+        """Return the settings of the file from which the present value of a setting comes."""
         value = getattr(self, name)
         return next((one for one in self._parts if getattr(one, name) == value), self)
 
@@ -267,7 +269,7 @@ def _as_written(name: str) -> str:
     return name.replace("_", "-")
 
 
-# -- where they are ----------------------------------------------------------------------------------
+# -- finding the files -------------------------------------------------------------------------------
 
 
 def _working_folder() -> Path | None:
@@ -277,18 +279,18 @@ def _working_folder() -> Path | None:
 
 
 _FOLDER = _working_folder()
-"""Where a script began: the working directory when this module was imported."""
+"""The folder where a script began: the working directory when this module was imported."""
 
 
 def notebook_of(variables: Mapping[str, Any]) -> Path | None:
-    """Return the file of the notebook as the front end named it, or None; it may be gone if it was renamed."""
-    said = [Path(one) for one in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)) if isinstance(one, str)]
-    named = [path for path in said if path.suffix == ".ipynb" and path.is_absolute()]
-    return next((path for path in named if path.is_file()), named[0] if named else None)
+    """Return the notebook's path according to the front end, or None. If it was renamed, the path may not exist."""
+    files = [Path(one) for one in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)) if isinstance(one, str)]
+    paths = [path for path in files if path.suffix == ".ipynb" and path.is_absolute()]
+    return next((path for path in paths if path.is_file()), paths[0] if paths else None)
 
 
 def _starts() -> Iterator[Path]:
-    """Yield the folders to begin at: where the kernel or the script began, not where it is now, and the notebook's."""
+    """Yield the folders at which the search for settings starts: where the kernel or script began, the notebook's."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     began = _FOLDER if shell is None else Path(shell.starting_dir)
     if began is not None:
@@ -298,24 +300,24 @@ def _starts() -> Iterator[Path]:
 
 
 def own_folder() -> Path | None:
-    """Return the folder whose sessions belong together: the notebook's, or that in which the kernel or script began."""
+    """Return the notebook's folder, else the folder where the kernel or script began; None if that was deleted."""
     return next(reversed(list(_starts())), None)
 
 
 def _candidates() -> list[Path]:
-    """Return the files that may have settings, the outermost first and the one that the variable names last."""
+    """Return the files that may have settings, the outermost first; the file in `AGENTMAGIC_CLASS` is the last."""
     above = [folder for start in _starts() for folder in (start, *start.parents)]
     in_order = sorted(dict.fromkeys(above), key=lambda folder: len(folder.parts))
-    named = os.environ.get(VARIABLE)
+    class_file = os.environ.get(VARIABLE)
     projects = [folder / "pyproject.toml" for folder in in_order]
-    return [POLICY_FILE, *projects, *([Path(named).absolute()] if named else [])]
+    return [POLICY_FILE, *projects, *([Path(class_file).absolute()] if class_file else [])]
 
 
 @cache
 def class_settings() -> ClassSettings:
-    """Return the bounds that hold. Raises UsageError for a file that cannot be read, or has an unknown setting."""
-    found = [settings for file in dict.fromkeys(_candidates()) if (settings := _read(file)) is not None]
-    return _combined(found)
+    """Return the limits that apply. Raises UsageError for a file that cannot be read or has an unknown setting."""
+    parts = [settings for file in dict.fromkeys(_candidates()) if (settings := _read(file)) is not None]
+    return _combined(parts)
 
 
 def _read_policy() -> ClassSettings | None:
@@ -335,27 +337,27 @@ def _read(file: Path) -> ClassSettings | None:
     """Return the settings of a file, or None if it has none."""
     if file == POLICY_FILE:
         return _read_policy()
-    named = file == Path(os.environ.get(VARIABLE) or os.devnull).absolute()
+    is_class_file = file == Path(os.environ.get(VARIABLE) or os.devnull).absolute()
     text = ""
     try:
         text = file.read_text(encoding="utf-8")
         data = tomllib.loads(text)
     except (OSError, ValueError) as error:
-        if not named and _TABLE not in text:
-            return None  # no such file, or the broken file of a project: the project's own tools report it
-        which = f"the file that {VARIABLE} names" if named else "it"
+        if not is_class_file and _TABLE not in text:
+            return None  # no such file, or invalid TOML of the project, which the project's own tools report
+        which = f"the file that {VARIABLE} names" if is_class_file else "it"
         raise UsageError(f"The class settings {file} cannot be read: {error}. Correct {which}.") from error
     match data:
         case {"tool": {"agentmagic": {"class": {**table}}}}:
             return _made(file, cast("Mapping[str, Any]", table))
-        case _ if named:
+        case _ if is_class_file:
             raise UsageError(f"{file}, which {VARIABLE} names, has no table [tool.agentmagic.class]. Write one.")
         case _:
             return None
 
 
 def _combined(parts: list[ClassSettings]) -> ClassSettings:
-    """Return the strictest of several settings, and name each that asks for more than one before it allows."""
+    """Return the strictest value of each setting. `wider` names each setting that is wider than one before it."""
     if len(parts) < 2:  # noqa: PLR2004
         return parts[0] if parts else ClassSettings()
     whole, wider = parts[0], list[str]()
@@ -376,7 +378,7 @@ def _combined(parts: list[ClassSettings]) -> ClassSettings:
 
 
 def _is_within(name: str, value: Any, most: Any) -> bool:  # noqa: PLR0911  (one return for each kind)
-    """Return whether a value of a setting allows no more than another one does."""
+    """Return whether a value of a setting allows no more than the value `most` does."""
     if most is None:
         return True
     if name in _STRICTNESS:
@@ -386,33 +388,33 @@ def _is_within(name: str, value: Any, most: Any) -> bool:  # noqa: PLR0911  (one
     if name == "addresses":
         return all(any(is_address(one, pattern) for pattern in most) for one in value)
     if name == "servers":
-        return all(any(allowed.allows(one) for allowed in most) for one in value)
+        return all(any(entry_pattern.allows(one) for entry_pattern in most) for one in value)
     if name == "schema_only":
         return value >= most
     return value <= most
 
 
-# -- what a file says --------------------------------------------------------------------------------
+# -- reading a file ----------------------------------------------------------------------------------
 
 
 def _made(file: Path, table: Mapping[str, Any]) -> ClassSettings:
-    known = {_as_written(name): name for name in _SETTINGS if name != "prices" or file == POLICY_FILE}
+    fields_by_name = {_as_written(name): name for name in _SETTINGS if name != "prices" or file == POLICY_FILE}
     kind = "policy" if file == POLICY_FILE else "class"
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in table.items():
-        if name not in known:
+        if name not in fields_by_name:
             raise UsageError(
-                f"{file}: {name!r} is no setting of a {kind}.{did_you_mean(name, known)} "
-                f"Write one of {', '.join(known)}."
+                f"{file}: {name!r} is no setting of a {kind}.{did_you_mean(name, fields_by_name)} "
+                f"Write one of {', '.join(fields_by_name)}."
             )
         if not _fits(name, value):
             raise UsageError(f"{file}: {name} = {value!r} cannot be. Write {_FORMS[_kind(name)]}.")
-        given[known[name]] = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
-    if "servers" in given:
-        given["servers"] = tuple(map(_server_entry, given["servers"]))
-    if "prices" in given:
-        given["prices"] = {pattern: _prices(**price) for pattern, price in given["prices"].items()}
-    return ClassSettings(file=file, **given)
+        values[fields_by_name[name]] = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+    if "servers" in values:
+        values["servers"] = tuple(map(_server_entry, values["servers"]))
+    if "prices" in values:
+        values["prices"] = {pattern: _prices(**price) for pattern, price in values["prices"].items()}
+    return ClassSettings(file=file, **values)
 
 
 def _server_entry(item: str | Mapping[str, Any]) -> EntryPattern:

@@ -1,6 +1,6 @@
-"""What is missing on this machine: `python -m agentmagic doctor`.
+"""Checks what is missing on this machine, for `python -m agentmagic doctor`.
 
-Nothing is sent over a network, no server is started, and no key is shown.
+The checks send nothing over the network, start no server, and show no key.
 """
 
 import os
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from agentmagic.providers.base import Provider
 
 Health = Literal["ok", "note", "missing"]
-"""A "note" is about something that only some notebooks need. If something is "missing", no cell works."""
+"""The result of a check. A "note" is about a thing that only some notebooks need; if it is "missing", no cell works."""
 
 OLDEST_PYTHON = (3, 11)
 SERVER_FILES = (".mcp.json", ".vscode/mcp.json")
 FETCH = "from agentmagic.providers.local.downloads import fetch; fetch()"
-OWN_SOURCE = "FOLDER, with your clone of agentmagic as FOLDER"  # agentmagic is on no index
-_PIP = f"{quote_word(sys.executable)} -m pip install"  # `python` may be another one
+OWN_SOURCE = "FOLDER, with your clone of agentmagic as FOLDER"  # agentmagic is not on PyPI
+_PIP = f"{quote_word(sys.executable)} -m pip install"  # the full path, since `python` may be another Python
 _NAME = re.compile(r"[^\w.-]")
-"""What ends the name of a package in a requirement."""
+"""Matches the first character after the name of a package in a requirement."""
 _SYSTEM = re.compile(r"""\s*sys_platform\s*([!=]=)\s*['"](\w+)['"]\s*""")
-"""The marker of a package that one system needs, or all others do. Extras have other markers."""
+"""Matches the marker of a package that is needed on one system only, or on all others. Extras have other markers."""
 _MODULES = {"ipython": "IPython", "markdown-it-py": "markdown_it", "python-dotenv": "dotenv", "pyyaml": "yaml"}
-"""The modules of those packages that agentmagic needs whose names are not those of their modules."""
+"""The import names of required packages, where they differ from the package names."""
 _PACKAGES = {"google": "google-genai", "pydantic_core": "pydantic"}
-"""The packages of other modules."""
+"""The package to install for a module that belongs to another package, or to several."""
 _QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found out about one thing. `command` mends it, "" if nothing has to be mended."""
+    """The result of one check. `command` fixes the problem, "" if there is none."""
 
     health: Health
     about: str
@@ -59,9 +59,9 @@ class Finding:
 
 
 def examine(folder: Path | None = None) -> Iterator[Finding]:
-    """Yield a finding for each thing that notebooks in a folder, by default the current one, may need.
+    """Yield a finding for each thing that notebooks in the folder may need; by default in the working directory.
 
-    A check that fails, as one does whose own package is missing or broken, is a finding too.
+    If a check itself raises, for example because a package that it imports is broken, that is a finding too.
     """
     place = folder or Path.cwd()
     checks: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
@@ -90,12 +90,12 @@ def _reason(error: Exception) -> str:
 
 
 def _reinstall(error: Exception) -> str:
-    """Return the command for the package that an error of an import names, "" for another error."""
+    """Return the command that installs the package named in an import error again, "" for another error."""
     module = (getattr(error, "name", None) or "").partition(".")[0]
     if not module:
         return ""
-    known = {own: name for name, own in _MODULES.items()} | _PACKAGES
-    distribution = (packages_distributions().get(module) or [known.get(module, module.replace("_", "-"))])[0]
+    package_names = {own: name for name, own in _MODULES.items()} | _PACKAGES
+    distribution = (packages_distributions().get(module) or [package_names.get(module, module.replace("_", "-"))])[0]
     return f"{_PIP} --force-reinstall {distribution}" if _installed(distribution) else f"{_PIP} {distribution}"
 
 
@@ -109,40 +109,40 @@ def _import_problem(module: str) -> str:
 
 
 def _python() -> Iterator[Finding]:
-    written = ".".join(map(str, sys.version_info[:3]))
+    python_version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] >= OLDEST_PYTHON:
-        yield Finding("ok", f"Python {written}, {sys.executable}.")
+        yield Finding("ok", f"Python {python_version}, {sys.executable}.")
     else:
         oldest = ".".join(map(str, OLDEST_PYTHON))
-        yield Finding("missing", f"Python {written} is too old.", f"install Python {oldest} or newer")
+        yield Finding("missing", f"Python {python_version} is too old.", f"install Python {oldest} or newer")
 
 
 def _packages() -> Iterator[Finding]:
     try:
-        lines, installed = requires("agentmagic") or [], True
+        lines, is_installed = requires("agentmagic") or [], True
     except PackageNotFoundError:
-        lines, installed = _required_by_source(), False
-    if not installed:
+        lines, is_installed = _required_by_source(), False
+    if not is_installed:
         yield Finding(
             "note",
             "agentmagic runs from a folder, and is not installed in this Python.",
             f"{_PIP} -e {quote_word(requirement('all'))}",
         )
-    needed = [_NAME.split(line, 1)[0] for line in lines if _is_needed(line)]
-    absent = [name for name in needed if not _installed(name)]
-    modules = {name: _MODULES.get(name, name.replace("-", "_")) for name in needed if name not in absent}
-    broken = {name: why for name, module in modules.items() if (why := _import_problem(module))}
+    requirements = [_NAME.split(line, 1)[0] for line in lines if _is_needed(line)]
+    absent = [name for name in requirements if not _installed(name)]
+    modules = {name: _MODULES.get(name, name.replace("-", "_")) for name in requirements if name not in absent}
+    problems = {name: why for name, module in modules.items() if (why := _import_problem(module))}
     if absent:
         yield Finding("missing", f"Packages that agentmagic needs: {', '.join(absent)}.", f"{_PIP} {' '.join(absent)}")
-    for name, why in broken.items():
+    for name, why in problems.items():
         about = f"The package {name}, which agentmagic needs, cannot be imported: {why}."
         yield Finding("missing", about, f"{_PIP} --force-reinstall {name}")
-    if installed and not absent and not broken:
-        yield Finding("ok", f"agentmagic {version('agentmagic')}, and the {len(needed)} packages that it needs.")
+    if is_installed and not absent and not problems:
+        yield Finding("ok", f"agentmagic {version('agentmagic')}, and the {len(requirements)} packages that it needs.")
 
 
 def _required_by_source() -> list[str]:
-    """Return what the pyproject.toml of a clone requires, nothing without one."""
+    """Return the requirements in the pyproject.toml of the clone from which agentmagic runs, [] without a clone."""
     with suppress(OSError, ValueError, KeyError):
         text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
         return tomllib.loads(text)["project"]["dependencies"]
@@ -150,28 +150,30 @@ def _required_by_source() -> list[str]:
 
 
 def _is_needed(line: str) -> bool:
-    """Return whether a line of requirements holds on this system, without an extra."""
+    """Return whether a requirement applies to this system, without any extra."""
     marker = line.partition(";")[2]
     system = _SYSTEM.fullmatch(marker)
     return not marker or (system is not None and (system[1] == "==") == (system[2] == sys.platform))
 
 
 def _installed(name: str) -> str:
-    """Return the version of a distribution, "" if it is not installed."""
+    """Return the version of a package, "" if it is not installed."""
     with suppress(PackageNotFoundError):
         return version(name)
     return ""
 
 
 def _jupyter() -> Iterator[Finding]:
-    if not (found := _installed("ipykernel")):
+    if not (installed_version := _installed("ipykernel")):
         yield Finding("missing", "ipykernel, which runs the cells of a notebook.", f"{_PIP} ipykernel")
     elif why := _import_problem("ipykernel"):
         about = f"ipykernel, which runs the cells of a notebook, cannot be imported: {why}."
         yield Finding("missing", about, f"{_PIP} --force-reinstall ipykernel")
     else:
-        yield Finding("ok", f"ipykernel {found}.")
-    labs = [f"{name} {found}" for name in ("jupyterlab", "notebook") if (found := _installed(name))]
+        yield Finding("ok", f"ipykernel {installed_version}.")
+    labs = [
+        f"{name} {installed_version}" for name in ("jupyterlab", "notebook") if (installed_version := _installed(name))
+    ]
     if labs:
         yield Finding("ok", f"{' and '.join(labs)}.")
     else:
@@ -182,11 +184,11 @@ def _jupyter() -> Iterator[Finding]:
 
 
 def _extensions() -> Iterator[Finding]:
-    """Look for what the page needs: the widgets, without which a turn is shown as HTML, and the docked panel."""
+    """Check the extensions of JupyterLab: widgets, without which turns are shown as HTML, and the docked panel."""
     if not _installed("jupyterlab") and not _installed("notebook"):
-        return  # what another program has installed cannot be seen from here
+        return  # the extensions of a Jupyter in another Python cannot be checked
     paths = [Path(path) for path in import_module("jupyter_core.paths").jupyter_path("labextensions")]
-    disabled = _disabled()
+    disabled_names = _disabled()
     for name, source, about in (
         (
             "@jupyter-widgets/jupyterlab-manager",
@@ -198,25 +200,25 @@ def _extensions() -> Iterator[Finding]:
     ):
         if not any((path / name / "package.json").is_file() for path in paths):
             yield Finding("note", f"{about}: not installed.", f"{_PIP} --force-reinstall --no-deps {source}")
-        elif off := [one for one in disabled if one.partition(":")[0] == name]:
+        elif off := [one for one in disabled_names if one.partition(":")[0] == name]:
             yield Finding("note", f"{about}: disabled, {', '.join(off)}.", _enabling(off[0]))
         else:
             yield Finding("ok", f"{about}.")
 
 
 def _disabled() -> list[str]:
-    """Return the extensions and plugins that JupyterLab and Notebook leave out, from all files that they read."""
+    """Return the extensions and plugins that are disabled in any configuration file of JupyterLab and Notebook."""
     core, lab, config = map(import_module, ("jupyter_core.paths", "jupyterlab.commands", "jupyterlab_server.config"))
     settings_folder = str(Path(lab.get_app_dir()) / "settings")
     return list(config.get_page_config(core.jupyter_path("labextensions"), settings_folder)["disabledExtensions"])
 
 
 def _enabling(name: str) -> str:
-    """Return the command that enables an extension, at the level at which it is disabled."""
+    """Return the command that enables an extension at the level (user, environment or system) that disables it."""
     config = import_module("jupyterlab_server.config")
     for level in ("user", "sys_prefix", "system"):
-        listed: Any = config.get_static_page_config(level=level).get("disabledExtensions", {})
-        if name in listed and (not isinstance(listed, dict) or listed[name]):
+        disabled_names: Any = config.get_static_page_config(level=level).get("disabledExtensions", {})
+        if name in disabled_names and (not isinstance(disabled_names, dict) or disabled_names[name]):
             return f"{quote_word(sys.executable)} -m jupyter labextension enable --level={level} {name}"
     folder = Path(import_module("jupyterlab.commands").get_app_dir()) / "settings"
     return f"take {name} out of disabledExtensions in {folder / 'page_config.json'}, or of the extension that names it"
@@ -225,9 +227,9 @@ def _enabling(name: str) -> str:
 def _keys() -> Iterator[Finding]:
     from agentmagic.providers.registry import providers
 
-    keyed = [row for row in providers().values() if row.keys]
-    yield from map(_provider, keyed)
-    default = next((row for row in keyed if _key(row)), None)
+    rows = [row for row in providers().values() if row.keys]
+    yield from map(_provider, rows)
+    default = next((row for row in rows if _key(row)), None)
     model = settings.model_override() or (f"{default.name}:{default.default}" if default is not None else "")
     if not model:
         about = "No key is set: cells need local:, a scripted: model or a cassette."
@@ -239,13 +241,13 @@ def _keys() -> Iterator[Finding]:
 
 
 def _provider(row: "Provider") -> Finding:
-    """Return whether a provider with a key can be used."""
+    """Return the finding about one provider: its key and its SDK."""
     key, names = _key(row), " or ".join(row.keys)
     if row.package and not _can_import(row.package):
         return _extra(f"{row.name}: has a key, but its SDK" if key else f"{row.name}: its SDK", row.extra)
     if not key:
         return Finding("note", f"{row.name}: has no key here.", f"set {names}, if you mean to use it")
-    if row.package and (why := _import_problem(row.package)):  # which takes a second for each: not without a key
+    if row.package and (why := _import_problem(row.package)):  # only with a key, since an import can take a second
         name = _PACKAGES.get(row.package.partition(".")[0], row.package)
         about = f"{row.name}: has a key, but its SDK cannot be imported: {why}."
         return Finding("note", about, f"{_PIP} --force-reinstall {name}")
@@ -255,7 +257,7 @@ def _provider(row: "Provider") -> Finding:
 
 
 def _key(row: "Provider") -> str:
-    """Return the key that is set, "" if none is; the keyring, which may ask the user, is left alone."""
+    """Return the key that is set, "" if there is none. The keyring is not searched, since it may ask the user."""
     return settings.find_key(row.keys, keyring=False) or ""
 
 
@@ -271,27 +273,27 @@ _ODD_KEYS = (
     (r"[<*.].*|.*(?:\.\.\.|\N{HORIZONTAL ELLIPSIS}|>)", "stands for a key, and is not one"),
     (r".*[^!-~].*", "has characters in it that no key has"),
 )
-"""What is odd about a key, and how the sentence about the key ends; the first that fits is told."""
+"""Patterns of keys that are probably wrong, each with the end of the sentence about it. The first match counts."""
 
 
 def _key_problem(key: str) -> str:
-    """Return what is odd about a key, "" if nothing is; no part of the key is in it."""
+    """Return why a key is probably wrong, "" if it looks right. The text never contains a part of the key."""
     return next((problem for odd, problem in _ODD_KEYS if re.fullmatch(odd, key, re.DOTALL)), "")
 
 
 def _mcp() -> Iterator[Finding]:
-    if not (found := _installed("mcp")):
+    if not (installed_version := _installed("mcp")):
         yield _extra("MCP servers: the package mcp", "mcp")
     elif why := _import_problem("mcp"):
         yield Finding(
             "note", f"MCP servers: the package mcp cannot be imported: {why}.", f"{_PIP} --force-reinstall mcp"
         )
     else:
-        yield Finding("ok", f"MCP servers: mcp {found}.")
+        yield Finding("ok", f"MCP servers: mcp {installed_version}.")
 
 
 def _agents() -> Iterator[Finding]:
-    """Look for the outside agents; nothing is said of one that is not here, unless only its adapter is missing."""
+    """Check the outside agents that are installed, or of which only the adapter is missing."""
     from agentmagic.acp import agents
     from agentmagic.tools.mcp.stdio import locate
 
@@ -314,7 +316,7 @@ def _extra(about: str, extra: str) -> Finding:
 
 
 def _can_import(package: str) -> bool:
-    with suppress(ModuleNotFoundError):  # of the package above it
+    with suppress(ModuleNotFoundError):  # raised if a parent package is missing
         return find_spec(package) is not None
     return False
 
@@ -354,19 +356,19 @@ def _bounds() -> Iterator[Finding]:
 
 
 def _policy(policy: ClassSettings) -> Finding:
-    said = f"The administrator's policy {policy.file}: {', '.join(map(policy.written, policy.settings))}."
+    about = f"The administrator's policy {policy.file}: {', '.join(map(policy.written, policy.settings))}."
     places = [] if policy.file is None or os.name == "nt" else [policy.file, policy.file.parent]
-    if not any(os.access(place, os.W_OK) for place in places):  # which Windows does not tell
-        return Finding("ok", said)
+    if not any(os.access(place, os.W_OK) for place in places):  # on Windows, `os.access` does not know permissions
+        return Finding("ok", about)
     names = join_command([*map(str, places)])
     mend = f"sudo chown root {names} && sudo chmod go-w {names}" if os.geteuid() else "run kernels as another user"
-    return Finding("note", f"{said} This user can change the file, so the policy does not bind them.", mend)
+    return Finding("note", f"{about} This user can change the file, so the policy does not bind them.", mend)
 
 
 def _servers(place: Path) -> Iterator[Finding]:
     files = [path for name in SERVER_FILES if (path := place / name).is_file()]
     if files and not _installed("mcp"):
-        return  # which was said above
+        return  # `_mcp` has reported that the package is missing
     for file in files:
         from agentmagic.tools.mcp import config
 

@@ -1,4 +1,4 @@
-"""What each code of an error means, and what to do in general. The message of an error says more of its own case."""
+"""A general explanation of each error code, with advice. The message of an error says more about the single case."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from agentmagic import errors
 from agentmagic.text import did_you_mean
 
 PAGE = "docs/reference/errors.md"
-"""The page with the messages of each code, under a heading that is the code."""
+"""The page of the documentation that lists the messages of each code; each code is a heading."""
 
 MEANINGS: Mapping[str, str] = {
     "turn-failed": (
@@ -230,30 +230,30 @@ MEANINGS: Mapping[str, str] = {
         "notebook, or the page sent something that does not fit. If the page is older than the kernel, reload it."
     ),
 }
-"""A sentence or two about each code. After a change, `python -m tests.test_errors` writes the page."""
+"""A sentence or two about each code. After a change, run `python -m tests.test_errors` to update the page."""
 
 
-def code_in(written: str = "") -> str:
-    """Return the code that someone has written, in brackets or not, or that of a class; "" if there is none."""
-    code = _codes_of_classes().get(written, written.strip("[].,"))
+def code_in(text: str = "") -> str:
+    """Return the code that a user typed, with or without brackets, or as the name of a class; "" if it is unknown."""
+    code = _codes_of_classes().get(text, text.strip("[].,"))
     return code if code in MEANINGS else ""
 
 
 def _codes_of_classes() -> dict[str, str]:
-    """Return the codes of all classes of errors that are loaded, by the names of the classes."""
-    found, waiting = dict[str, str](), [errors.AgentMagicError]
+    """Return the codes of all imported error classes, by class name."""
+    codes, waiting = dict[str, str](), [errors.AgentMagicError]
     while waiting:
         one = waiting.pop()
-        found[one.__name__] = one.code
+        codes[one.__name__] = one.code
         waiting += one.__subclasses__()
-    return found
+    return codes
 
 
 def explain(written: str) -> str:
-    """Return what a code means, and where its messages are. Raises UsageError if there is no such code."""
+    """Return the explanation of a code and the page with its messages. Raises UsageError for an unknown code."""
     if not (code := code_in(written)):
-        meant = did_you_mean(written, MEANINGS)
+        suggestion = did_you_mean(written, MEANINGS)
         raise errors.UsageError(
-            f"No error has the code {written!r}.{meant} The code stands in brackets behind the message."
+            f"No error has the code {written!r}.{suggestion} The code stands in brackets behind the message."
         )
     return f"{code}: {MEANINGS[code]}\n\nThe documentation lists its messages: {PAGE}#{code}"

@@ -1,4 +1,4 @@
-"""Every error agentmagic raises, as one tree.
+"""All exceptions that agentmagic raises, as one tree.
 
 AgentMagicError
 ├── UsageError(ValueError)            the caller's mistake: an option, a name, a value
@@ -24,10 +24,10 @@ AgentMagicError
 ├── ServerError(ConnectionError)      a tool server cannot be started or reached
 └── ToolError                         raised by a tool: its message is for the model to read
 
-`TaskComplete` is no error and lives with the tools.
+`TaskComplete`, which a tool raises to end its turn, is not an error and is defined with the tools.
 
-Each error has a short code, which people see behind its message: `key-missing`. `agentmagic.error_codes` tells what
-each code means.
+Each error has a short code, such as `key-missing`, which is shown after its message. `agentmagic.error_codes` explains
+each code.
 """
 
 import inspect
@@ -37,24 +37,24 @@ from pathlib import Path
 from typing import Any, cast
 
 MOST_INSIDE = 10
-"""How many exceptions of a group are named."""
+"""The maximum number of exceptions of a group that a message names."""
 
 
 def failed_inside(error: BaseException) -> str:
-    """Return what failed in an exception group and in the groups within it, "" for another error."""
+    """Return the exceptions in an exception group and in its inner groups as text, "" for another error."""
     waiting: list[Any] = [error] if isinstance(error, BaseExceptionGroup) else []
-    found: list[str] = []
-    while waiting and len(found) < MOST_INSIDE:
+    errors: list[str] = []
+    while waiting and len(errors) < MOST_INSIDE:
         one = waiting.pop()
         if isinstance(one, BaseExceptionGroup):
             waiting += reversed(cast("BaseExceptionGroup[BaseException]", one).exceptions)
         else:
-            found.append(f"{type(one).__name__}: {said(one)}".rstrip(": "))
-    return "; ".join([*found, "and more"] if waiting else found)
+            errors.append(f"{type(one).__name__}: {said(one)}".rstrip(": "))
+    return "; ".join([*errors, "and more"] if waiting else errors)
 
 
 def said(error: BaseException) -> str:
-    """Return the words of an error, which may itself fail to say them."""
+    """Return the message of an error, "" if its `__str__` raises."""
     try:
         return str(error).strip()
     except Exception:  # noqa: BLE001  (a __str__ of other code)
@@ -62,9 +62,9 @@ def said(error: BaseException) -> str:
 
 
 def usage_code(module: str) -> str:
-    """Return the code of the usage errors that a module makes: it names the package of agentmagic around the module."""
+    """Return the code of the usage errors that a module creates: "usage-" and the package of agentmagic it is in."""
     root, *path = module.split(".")
-    if root != "agentmagic" or not path:  # made by other code
+    if root != "agentmagic" or not path:  # the error was created by other code
         return UsageError.code
     return f"{UsageError.code}-{path[-2:][0].strip('_').replace('_', '-')}"
 
@@ -72,7 +72,7 @@ def usage_code(module: str) -> str:
 def code_of(error: BaseException) -> str:
     """Return the code of an AgentMagicError, "" for any other error.
 
-    A class of other code may use the name `code` for something else, such as an HTTP status. That is no code.
+    A `code` that is not text is ignored: a subclass in other code may use the name for an HTTP status, for example.
     """
     if not isinstance(error, AgentMagicError):
         return ""
@@ -81,7 +81,7 @@ def code_of(error: BaseException) -> str:
 
 
 def with_code(error: BaseException) -> str:
-    """Return the message of an error as people see it. The code of an AgentMagicError follows it in brackets."""
+    """Return the message of an error for users: an AgentMagicError has its code in brackets at the end."""
     code = code_of(error)
     return f"{said(error)} [{code}]" if code else said(error)
 
@@ -89,9 +89,10 @@ def with_code(error: BaseException) -> str:
 class AgentMagicError(Exception):
     """The root of every error of agentmagic.
 
-    `code` is a short name of what failed. People see it behind the message; it is not part of `str(error)`, which
-    models, journals and cassettes get. `result` is the partial `RunResult` if a turn failed because of this error, else
-    None. `is_shown` says that the output of the cell has the message already, so that its last line need not repeat it.
+    `code` is a short name for the kind of failure. Users see it after the message; it is not part of `str(error)`,
+    which models, journals and cassettes get. `result` is the partial `RunResult` if a turn failed because of this
+    error, else None. `is_shown` says that the output of the cell already has the message, so that its last line need
+    not repeat it.
     """
 
     code = "turn-failed"
@@ -100,9 +101,9 @@ class AgentMagicError(Exception):
 
 
 class UsageError(AgentMagicError, ValueError):
-    """The caller asked for something that cannot be; the message says what to do instead.
+    """Raised for a mistake of the caller, such as an invalid value; the message says what to do instead.
 
-    `code` names the part of agentmagic that made the error, such as `usage-magics`.
+    `code` names the part of agentmagic that created the error, such as `usage-magics`.
     """
 
     code = "usage"
@@ -113,45 +114,46 @@ class UsageError(AgentMagicError, ValueError):
             self.code = usage_code(_maker_of(self))
 
     def _render_traceback_(self) -> list[str]:
-        """Have IPython show the sentence alone: the mistake is in the caller's line, not below it."""
+        """Return only the message, which IPython shows in place of a traceback: the mistake is in the caller's line."""
         return [f"{type(self).__name__}: {with_code(self)}"]
 
 
 def _maker_of(error: BaseException) -> str:
-    """Return the name of the module that makes an error, called from its `__init__`."""
+    """Return the name of the module that creates an error; called from the error's `__init__`."""
     frame = inspect.currentframe()
     while frame is not None and (frame.f_code is _maker_of.__code__ or frame.f_locals.get("self") is error):
         frame = frame.f_back
-    spec = frame and frame.f_globals.get("__spec__")  # names `python -m agentmagic`, whose `__name__` is "__main__"
+    # Not `__name__`, which is "__main__" for the module that `python -m agentmagic` runs.
+    spec = frame and frame.f_globals.get("__spec__")
     return spec.name if spec else ""
 
 
 class UnknownModel(UsageError):
-    """A model name that no provider answers to."""
+    """Raised for a model name for which there is no provider or model."""
 
     code = "unknown-model"
 
 
 class ConfigError(UsageError):
-    """A configuration file or entry that cannot be read."""
+    """Raised for a configuration file or entry that cannot be read."""
 
     code = "config"
 
 
 class JournalError(UsageError):
-    """A saved conversation that cannot be read."""
+    """Raised for a saved conversation that cannot be read."""
 
     code = "journal"
 
 
 class CassetteError(UsageError):
-    """A recording that cannot be read or written."""
+    """Raised for a cassette (a recording of turns) that cannot be read or written."""
 
     code = "cassette"
 
 
 class ReplayMismatch(AgentMagicError):
-    """A replayed run is not as it was recorded; `differences` are what `replay.comparison` found."""
+    """Raised when a replayed turn differs from its recording; `differences` is the list from `replay.comparison`."""
 
     code = "replay-mismatch"
 
@@ -161,9 +163,9 @@ class ReplayMismatch(AgentMagicError):
 
 
 def requirement(extra: str) -> str:
-    """Return what pip is told to install for an extra of agentmagic.
+    """Return the requirement with which pip installs an extra of agentmagic.
 
-    agentmagic is on no index. Pip takes its name for the one that is installed; else it needs the folder.
+    agentmagic is not on PyPI. If it is installed, pip finds it by its name; else pip needs its source folder.
     """
     try:
         distribution("agentmagic")
@@ -173,7 +175,7 @@ def requirement(extra: str) -> str:
 
 
 class MissingExtra(AgentMagicError, ImportError):
-    """A feature needs an optional dependency that is not installed."""
+    """Raised when a feature needs an optional dependency that is not installed; `command` installs it."""
 
     code = "missing-extra"
 
@@ -184,24 +186,24 @@ class MissingExtra(AgentMagicError, ImportError):
 
 
 class SessionBusy(AgentMagicError, RuntimeError):
-    """A turn of this session is still running."""
+    """Raised when a turn of this session is still running."""
 
     code = "session-busy"
 
 
 class TurnTimeout(AgentMagicError, TimeoutError):
-    """The turn ran out of its time; `result` holds what was finished."""
+    """Raised when a turn takes longer than its timeout; `result` has the finished part."""
 
     code = "turn-timeout"
 
 
 class ProviderError(AgentMagicError):
-    """A model could not answer.
+    """Raised when a model could not answer.
 
-    `retryable` says whether the same request may succeed later, `retry_after` how many seconds the
-    provider asked to wait, `status` the HTTP status if there was one. `usage` is the usage of the failed tries, if
-    the provider reported it, else None. `mended` says in a sentence what the model leaves out from now on, so that the
-    request is sent again at once.
+    `retryable` says whether the same request may succeed later, `retry_after` is the wait in seconds that the provider
+    asked for, `status` the HTTP status if there was one. `usage` is the usage of the failed attempts if the provider
+    reported it, else None. If `mended` is not empty, the model object now leaves something out of its requests,
+    which this sentence names, and the request is sent again at once.
     """
 
     code = "provider"
@@ -216,7 +218,7 @@ class ProviderError(AgentMagicError):
 
 
 class AuthenticationMissing(ProviderError):
-    """No key was found; `variables` names the environment variables that were looked at."""
+    """Raised when no API key was found; `variables` are the names of the environment variables that can set it."""
 
     code = "key-missing"
 
@@ -226,70 +228,70 @@ class AuthenticationMissing(ProviderError):
 
 
 class AuthenticationFailed(ProviderError):
-    """The provider refused the key."""
+    """Raised when the provider refused the API key."""
 
     code = "key-refused"
 
 
 class RateLimited(ProviderError):
-    """Too many requests, or the quota is used up."""
+    """Raised when the provider got too many requests, or the quota is used up."""
 
     code = "rate-limited"
     retryable = True
 
 
 class ContextTooLong(ProviderError):
-    """The conversation no longer fits the model's window."""
+    """Raised when the conversation no longer fits the model's context window."""
 
     code = "context-too-long"
 
 
 class BadRequest(ProviderError):
-    """The provider refused the request; the same request would be refused again."""
+    """Raised when the provider refused the request, and would refuse the same request again."""
 
     code = "request-refused"
 
 
 class EmptyAnswer(ProviderError):
-    """The model said nothing and called nothing."""
+    """Raised when the model's answer has neither text nor a tool call."""
 
     code = "empty-answer"
     retryable = True
 
 
 class MalformedCall(ProviderError):
-    """The model wrote a tool call, or an answer, that cannot be read."""
+    """Raised when the model wrote a tool call, or an answer, that cannot be parsed."""
 
     code = "malformed-call"
     retryable = True
 
 
 class Unavailable(ProviderError, ConnectionError):
-    """The provider cannot be reached or is down."""
+    """Raised when the provider cannot be reached or is down."""
 
     code = "provider-unavailable"
     retryable = True
 
 
 class StreamBroken(Unavailable):
-    """The answer broke off before its closing event."""
+    """Raised when the stream of an answer broke off before its closing event."""
 
     code = "stream-broken"
 
 
 class InvalidOutput(AgentMagicError, ValueError):
-    """The answer does not have the form that was asked for, even after the model was asked to correct it."""
+    """Raised when the answer does not fit the turn's `output` type, even after the model was asked to correct it."""
 
     code = "invalid-output"
 
 
 class ServerError(AgentMagicError, ConnectionError):
-    """A tool server cannot be started or reached."""
+    """Raised when an MCP server cannot be started or reached."""
 
     code = "tool-server"
 
 
 class ToolError(AgentMagicError):
-    """Raised by a tool to tell the model, in one sentence, what went wrong."""
+    """Raised by a tool that fails; the message, one sentence, is sent to the model."""
 
     code = "tool"

@@ -1,8 +1,8 @@
-"""Escapes in a text, and what it reads without them: backslashes, percent signs, HTML entities, hidden characters.
+"""Removes escapes from a text: backslashes, percent signs, HTML entities, hidden characters.
 
-A secret is not always written as it is: JSON, `repr`, an address and HTML escape characters of it or beside it, once or
-several times, and colours or invisible characters may stand within it. `decoded` returns what a reader takes the text
-for, and `Places` leads from there back to the text.
+A secret does not always stand in a text literally. JSON, `repr`, URLs and HTML escape characters in it or beside it,
+sometimes more than once, and colour codes or invisible characters may stand inside it. `decoded` returns the text as a
+reader would understand it, and `Places` converts positions in the decoded text to positions in the original text.
 """
 
 import re
@@ -12,30 +12,30 @@ from html import unescape
 
 HIDDEN = (
     "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # control characters, except tab and line ends
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of text
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # characters that set the direction of text
     "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
-    "\ufe00-\ufe0e\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # can carry text, too
-    "\ud800-\udfff"  # halves of characters
+    "\ufe00-\ufe0e\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # can hide a text
+    "\ud800-\udfff"  # surrogates: halves of characters
 )
-"""Characters, for a class in a pattern, that cannot be seen, or that reorder or overwrite others."""
+"""Characters that cannot be seen, or that reorder or overwrite others, as the inside of a regex character class."""
 TERMINAL = (
     r"\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
     r"|[\]PX^_][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)"  # titles, links and other strings of a terminal
     r"|[ -/]*[0-~]?"
 )
-"""A pattern of what a terminal takes for a command behind the character of escape."""
+"""A pattern of a terminal command, without the escape character before it."""
 SUSPECT = re.compile(f"[{HIDDEN}\r\u200c\u200d]")
-"""One of these is in each text with something hidden."""
+"""Finds a hidden character. A text without a match has nothing to hide, so it needs no cleaning."""
 
 _Escape = tuple[str, re.Pattern[str]]
 
 _LEVELS = 3
-"""How often kinds of escapes may stand within each other; several levels of one kind count once."""
+"""How many kinds of escapes, one inside the other, are decoded; repeated escapes of one kind count once."""
 _SIMPLE = {"n": "\n", "t": "\t", "r": "", **{mark: mark for mark in "\"'/-_.:=@+"}}
-"""What a backslash and a character stand for; a carriage return says nothing."""
+"""The meaning of a backslash and the character after it; an escaped carriage return is dropped."""
 _MARKS = re.compile(r"\\([/_.:=@+-])")
 _CODES = re.compile(r"\\[uxU]")
-# In each pattern one character or class comes first, which Python finds fast.
+# Each pattern begins with a fixed character or a class of characters, because Python searches for that quickly.
 _HIDDEN_TEXT = re.compile(rf"[{HIDDEN}\r\u200c\u200d](?:(?<=\x1b)(?:{TERMINAL})|(?<=\r)(?!\n)|(?<![\x1b\r]))")
 _ESCAPES: tuple[_Escape, ...] = (
     (
@@ -45,22 +45,25 @@ _ESCAPES: tuple[_Escape, ...] = (
             rf"|[{re.escape(''.join(_SIMPLE))}])|\\+)"
         ),
     ),
-    ("%", re.compile(r"%(?:25)*[0-7][0-9A-Fa-f]")),  # known values are looked for with those beyond ASCII
+    # Only ASCII is decoded. `secrets` looks for the percent escapes of other characters as a spelling of its own.
+    ("%", re.compile(r"%(?:25)*[0-7][0-9A-Fa-f]")),
     ("&", re.compile(r"&(?:amp;)*(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,8});")),
 )
-"""Escapes of any level, each with the character that it begins with."""
+"""Patterns of escapes, repeatedly escaped or not, each with the character with which the escape begins."""
 _UNFINISHED = re.compile(
     r"[\x1b\r\\%&\u200c\u200d](?:(?<=\x1b)(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]{0,1000}|[ -/]*)"
     r"|(?<=[\u200c\u200d])[\u200c\u200d]*|(?<=\r)|(?<=\\)\\*(?:[uU][0-9A-Fa-f{]{0,8}|x[0-9A-Fa-f]?)?"
     r"|(?<=%)(?:25)*[0-9A-Fa-f]?|(?<=&)[#A-Za-z0-9;]{0,12})\Z"
 )
-"""The end of a text that may be the beginning of an escape."""
+"""Matches the end of a text if that may be the beginning of an escape."""
 
 
 def readings(text: str) -> tuple[str, ...]:
-    """Return the text without hidden characters and backslashes, and if it then has other escapes, without those too.
+    """Return one or two decoded forms of the text.
 
-    They are two texts, since percent signs and entities may stand for what would end an address or a value.
+    The first form is without hidden characters and backslash escapes. If it has percent escapes or HTML entities, the
+    second form is without them too. Both are needed, since a decoded percent escape or entity can be a character that
+    wrongly ends an address or a value.
     """
     first = _decoded(_visible(text), _ESCAPES[:1])
     if any(mark in first and escape.search(first) for mark, escape in _ESCAPES[1:]):
@@ -69,7 +72,7 @@ def readings(text: str) -> tuple[str, ...]:
 
 
 def decoded(text: str) -> str:
-    """Return the text without escapes, and without what cannot be seen."""
+    """Return the text without escapes and without hidden characters."""
     return readings(text)[-1]
 
 
@@ -88,7 +91,10 @@ def _decoded(text: str, escapes: tuple[_Escape, ...]) -> str:
 
 
 class Places:
-    """Leads from places in what `readings` returns to the places of the text; `number` says in which of them."""
+    """A map from positions in a decoded text to positions in the original `text`.
+
+    `number` is the index of the decoded form in the tuple that `readings` returns.
+    """
 
     def __init__(self, text: str, number: int) -> None:
         patterns = [_HIDDEN_TEXT]
@@ -103,34 +109,38 @@ class Places:
         self.text = text
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return where the decoded characters from `start` to before `end`, at least one, stand in the text."""
+        """Return the span in the original text of the decoded characters from `start` to `end` (exclusive).
+
+        The decoded span must have at least one character.
+        """
         for level in reversed(self._levels):
             start, end = level.place(start)[0], level.place(end - 1)[1]
         return start, end
 
 
 class _Level:
-    """A text without one kind of escapes, with the places where they stood."""
+    """A text without one kind of escapes, and the positions where the escapes were."""
 
     def __init__(self, text: str, escape: re.Pattern[str]) -> None:
-        self._at: list[int] = []  # for each escape, where it stands in the decoded text, and its span in the text
+        # For each escape: its position and length in the decoded text, and its span in the original text.
+        self._at: list[int] = []
         self._lengths: list[int] = []
         self._spans: list[tuple[int, int]] = []
         pieces: list[str] = []
-        done = length = 0
-        for found in escape.finditer(text):
-            character = _character(found)
-            pieces += (text[done : found.start()], character)
-            length += found.start() - done
+        position = length = 0
+        for match in escape.finditer(text):
+            character = _character(match)
+            pieces += (text[position : match.start()], character)
+            length += match.start() - position
             self._at.append(length)
             self._lengths.append(len(character))
-            self._spans.append(found.span())
+            self._spans.append(match.span())
             length += len(character)
-            done = found.end()
-        self.text = "".join((*pieces, text[done:]))
+            position = match.end()
+        self.text = "".join((*pieces, text[position:]))
 
     def place(self, at: int) -> tuple[int, int]:
-        """Return the span in the text of the character at this place of the decoded text."""
+        """Return the span in the original text of the character at this position of the decoded text."""
         number = bisect_right(self._at, at) - 1
         if number < 0:
             return at, at + 1
@@ -142,20 +152,20 @@ class _Level:
 
 
 def unfinished(text: str) -> int:
-    """Return where an escape begins that the end of the text breaks off; the length of the text if none does."""
-    found = _UNFINISHED.search(text, max(0, len(text) - 1100))
-    return found.start() if found else len(text)
+    """Return the start of an escape that is incomplete at the end of the text, the text's length if there is none."""
+    match = _UNFINISHED.search(text, max(0, len(text) - 1100))
+    return match.start() if match else len(text)
 
 
 def _visible(text: str) -> str:
-    """Return the text without what cannot be seen."""
+    """Return the text without hidden characters."""
     if text.isascii() and text.replace("\n", " ").replace("\t", " ").isprintable():
         return text
     return _HIDDEN_TEXT.sub("", text)
 
 
 def _simply(text: str) -> str:
-    """Decode backslashes, with the speed of C: most texts with escapes have no others."""
+    """Decode simple backslash escapes with `str.replace`, which is fast; most texts have only such escapes."""
     while "\\\\" in text:
         text = text.replace("\\\\", "\\")
     for mark in "nrt\"'":
@@ -169,13 +179,13 @@ def _character(escape: re.Match[str]) -> str:
 
 @lru_cache(maxsize=10_000)
 def _meant(escape: str) -> str:
-    """Return the character that an escape stands for, "" for what cannot be seen."""
+    """Return the character that an escape stands for, "" for a hidden character."""
     match escape[0]:
         case "\\":
-            written = escape.lstrip("\\")
-            if written and written[0] in "uxU":
-                return chr(int(written[1:].strip("{}"), 16))
-            return _SIMPLE[written] if written else "\\"
+            body = escape.lstrip("\\")
+            if body and body[0] in "uxU":
+                return chr(int(body[1:].strip("{}"), 16))
+            return _SIMPLE[body] if body else "\\"
         case "%":
             return chr(int(escape[-2:], 16))
         case "&":

@@ -1,14 +1,18 @@
-"""The events of a turn in the order in which the loop emits them, the user's answers, and the fold into messages.
+"""The events of a turn, the user's answers (intents), and `Fold`, which turns events into messages.
 
-The order within a turn: `TurnStarted`, and `Working` while the model is loaded; for each step `StepStarted`, then for
-each part `PartStarted`, `PartDelta`..., `PartFinished`, then `StepFinished`; then the tools of the step
-(`ApprovalAsked`, `ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), all of them settled before the next
-`StepStarted`, and within them the calls that a tool makes itself, each after an `InnerCall`, the turn of an agent that
-it asks, each of whose events is told as an `InnerEvent`, and the cells that it proposes; at the end `VariablesChanged`,
-if tools changed the notebook, and one `TurnFinished`. `PromptAdded` and `Compacted` come between steps. `Compacted`
-also comes within a step, if its request did not fit. `ProposalSettled` comes when the user decides: listeners may hear
-it between two turns, and the log has it before the `TurnFinished` of the last turn then. A log without its deltas folds
-to the same messages.
+The loop emits the events of a turn in this order:
+
+1. `TurnStarted`, and `Working` while the model is loaded.
+2. For each step: `StepStarted`; for each part `PartStarted`, `PartDelta`..., `PartFinished`; then `StepFinished`.
+3. The tool calls of the step: `ApprovalAsked`, `ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`. Every
+   call has a result before the next `StepStarted`. While a tool runs, there may also be the calls that the tool makes
+   itself (each after an `InnerCall`), the events of an agent that it asks (each inside an `InnerEvent`), and the cells
+   that it proposes.
+4. At the end, `VariablesChanged` if tools changed the notebook, and one `TurnFinished`.
+
+`PromptAdded` and `Compacted` come between steps; `Compacted` also comes within a step if its request did not fit.
+`ProposalSettled` comes when the user decides. If that is between two turns, the log has it before the `TurnFinished` of
+the earlier turn. A log without its deltas folds to the same messages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,18 +48,19 @@ CellPlace = Literal["staged", "below", "shown"]
 ProposalFate = Literal["kept", "changed", "discarded"]
 
 SERVED = "mcp:"
-"""How the name of the model of a turn begins if a client of the served notebook makes its call."""
+"""Prefix of a turn's model name if a client of the served notebook makes the turn's call."""
 
 TRIES = 5
-"""Most attempts at one model request, the first one included, unless an agent says otherwise (LOOP-15)."""
+"""The usual maximum of attempts at one model request, the first one included; an agent can set another."""
 
 
 @value_class
 class PromptValue:
-    """What the prompt holds for a value that it names; `written` is how the prompt names it. Secrets are blanked.
+    """A value that a prompt names with `{...}` or `@...`, and the text that the model gets for it, secrets blanked.
 
-    `shown` is one line, `tokens` an estimate, `text` what the model gets, "" for an image, which the prompt holds. A
-    value of the kind "command" is a file of the project that the prompt was made of.
+    `written` is the name as it stands in the prompt, `shown` a description of the value in one line, `tokens` an
+    estimate of its size. `text` is the text for the model, "" for an image, which is a part of the prompt itself. A
+    value of the kind "command" is a command file of the project from which the prompt was made.
     """
 
     type: ClassVar[str] = "prompt_value"
@@ -67,7 +72,7 @@ class PromptValue:
 
     @property
     def in_place(self) -> bool:
-        """Whether its text stands in the prompt, for `{...}` or a command; other values have parts of their own."""
+        """Whether the text is inside the prompt's own text, as for `{...}` and commands, not in a part of its own."""
         return self.kind == "command" or (self.written.startswith("{") and bool(self.text))
 
 
@@ -75,8 +80,8 @@ class PromptValue:
 class TurnStarted:
     """A turn began with a prompt; `model` is the full name of the model.
 
-    `values` tell what `{...}` and `@...` in the prompt became. `agent` is the name of the agent, if it asks other
-    agents or is asked by one: that of its tool, or of the notebook's variable.
+    `values` has the value of each `{...}` and `@...` in the prompt. `agent` is the agent's name if it can ask other
+    agents or is asked by another agent: the name of its tool, or of the notebook variable.
     """
 
     type: ClassVar[str] = "turn_started"
@@ -87,13 +92,13 @@ class TurnStarted:
 
     @property
     def client(self) -> str:
-        """The client of the served notebook that makes the call of the turn, "" if a model answers a prompt."""
+        """The name of the client of the served notebook that makes the turn's call, "" if a model answers a prompt."""
         return self.model.removeprefix(SERVED) if self.model.startswith(SERVED) else ""
 
 
 @value_class
 class Working:
-    """The turn does something that no other event tells, until the next event: `text` says what."""
+    """The turn is busy with work that has no event of its own, until the next event; `text` describes the work."""
 
     type: ClassVar[str] = "working"
     text: str
@@ -101,7 +106,10 @@ class Working:
 
 @value_class
 class StepStarted:
-    """A model request is about to be sent; steps count from 1. `closing` marks the summary at the limit."""
+    """A model request is about to be sent; steps count from 1.
+
+    `closing` marks the last request of a turn that reached its limit of steps, which asks for a closing answer.
+    """
 
     type: ClassVar[str] = "step_started"
     step: int
@@ -111,7 +119,7 @@ class StepStarted:
 
 @value_class
 class PartStarted:
-    """A part of the answer begins; `index` is unique within the step, `name` is a tool call's tool."""
+    """A part of the answer begins; `index` is unique within the step. `name` is the tool's name if it is a call."""
 
     type: ClassVar[str] = "part_started"
     index: int
@@ -130,10 +138,10 @@ class PartDelta:
 
 @value_class
 class PartFinished:
-    """A part is complete; `part` holds all of it.
+    """A part of the answer is complete; `part` is the whole part.
 
-    A part that began as text may be finished as reasoning, which withdraws the text from the answer: the model has
-    closed a thought that it had not opened.
+    A part that began as text may finish as reasoning, if the model sent the end mark of a thought without its start
+    mark. The text is then withdrawn from the answer.
     """
 
     type: ClassVar[str] = "part_finished"
@@ -143,9 +151,9 @@ class PartFinished:
 
 @value_class
 class StepFinished:
-    """The model's response ended; `reason` is the provider's own word for why, `seconds` its duration.
+    """The model's response ended; `reason` is the provider's own word for the cause, `seconds` the duration.
 
-    `interrupted` marks a response that was cut off: its parts are what had arrived.
+    `interrupted` marks a response that was cut off: it has only the parts that had arrived.
     """
 
     type: ClassVar[str] = "step_finished"
@@ -160,7 +168,7 @@ class StepFinished:
 class StepRetried:
     """The request failed and is sent again after `delay` seconds; the parts since `StepStarted` are withdrawn.
 
-    `attempt` counts the tries that failed, of at most `tries`.
+    `attempt` is the number of tries that failed so far; `tries` is the maximum.
     """
 
     type: ClassVar[str] = "step_retried"
@@ -173,13 +181,13 @@ class StepRetried:
 
 @value_class
 class ApprovalAsked:
-    """A call waits for the user; answer with `Approve` or `Deny` of the same `id`.
+    """A tool call waits for the user's approval; answer with `Approve` or `Deny` of the same `id`.
 
-    `reason` says why the user is asked, if it is not the rule for the tool. `step` says that the call may run, and that
-    the turn is paused before it in step mode. `effects` says, line by line, what the call would do, if the tool can
-    tell: what a program would read and write, for example. `optional` are the JSON Schemas of the arguments that the
-    model left out, by name. The arguments of a `fixed` call cannot be changed. A `hosted` call is none: it asks whether
-    the provider may carry out the tool in this session.
+    `reason` says why the user is asked, if the cause is not the policy's rule for the tool. `step` marks a pause of
+    step mode before a call that is already allowed. `effects` describes, line by line, what the call would do, such as
+    the files that a program would write, if the tool can predict it. `optional` has the JSON Schemas of the arguments
+    that the model left out, by name. The arguments of a `fixed` call cannot be changed. A `hosted` approval is not
+    about one call: it asks whether the provider may run the tool on its servers in this session.
     """
 
     type: ClassVar[str] = "approval_asked"
@@ -196,9 +204,9 @@ class ApprovalAsked:
 
 @value_class
 class ApprovalGiven:
-    """A call was approved or denied; `always` means that later calls of the tool are not asked about.
+    """A call was approved or denied; `always` means that the user is not asked about later calls of the tool.
 
-    `arguments` are what the call runs with if the user changed them, else None.
+    `arguments` are the arguments that the call runs with if the user changed them, else None.
     """
 
     type: ClassVar[str] = "approval_given"
@@ -211,13 +219,14 @@ class ApprovalGiven:
 
 @value_class
 class QuestionAsked:
-    """A tool or the model asks the user something; answer with `Reply` of the same `id`.
+    """A tool or the model asks the user a question; answer with `Reply` of the same `id`.
 
-    `suggested` is an answer that the user may send as it is, or change. `step` says that the turn is paused before a
-    request, which `text` shows: `Approve` goes on, and a `Reply` replaces the prompt if `suggested` holds it.
-    `choices` are the answers that can be given, if there are no others. `plan` says that `suggested` is the lines of a
-    plan: a "new" one, or one as the user changed it that was "refused", as `text` says. `files` is all
-    of the text of files of the project that are to be approved: today's user answers that, and no recording.
+    `suggested` is an answer that the user can send unchanged or edit. `step` marks a pause of step mode before a
+    request, which `text` shows: `Approve` continues, and a `Reply` replaces the prompt if `suggested` is the prompt.
+    `choices` are the only possible answers; if it is empty, any text is. With `plan`, `suggested` is the lines of a
+    plan: "new" for a plan of the model, "refused" for the user's own version, which cannot be run for the reason in
+    `text`. `files` is the whole text of project files that the user has to approve; such a question is always put to
+    the user, and never answered from a recording.
     """
 
     type: ClassVar[str] = "question_asked"
@@ -241,10 +250,10 @@ class QuestionAnswered:
 
 @value_class
 class InnerCall:
-    """A running tool has made a call itself; `parent` is the id of the tool's own call.
+    """A running tool calls another tool; `parent` is the id of the running tool's own call.
 
-    The events of the call follow, as for a call of the model. Its result goes back to the tool and not to the model,
-    so its `ToolFinished` may hold only the beginning of it.
+    The events of the inner call follow, as for a call of the model. Its result goes back to the running tool and not to
+    the model, so its `ToolFinished` may hold only the beginning of the result.
     """
 
     type: ClassVar[str] = "inner_call"
@@ -254,7 +263,7 @@ class InnerCall:
 
 @value_class
 class ToolStarted:
-    """A call has begun to run."""
+    """A tool call has begun to run."""
 
     type: ClassVar[str] = "tool_started"
     call: ToolCall
@@ -274,11 +283,11 @@ class ToolProgress:
 
 @value_class
 class ToolFinished:
-    """A call has its result, from the tool or instead of it (denied, unknown, interrupted).
+    """A tool call has its result: from the tool, or made by the loop (the call was denied, unknown or interrupted).
 
-    `traceback` is that of an exception of the user's function, and `rich` the HTML of each part of the content, "" for
-    none, that is shown in its place: both are for the user, no model reads them. The HTML is not yet sanitised; that of
-    an image has nothing but the width at which it is shown.
+    `traceback` is the traceback of an exception in the user's function. `rich` has, for each part of the content, the
+    HTML that is shown to the user in its place, "" for none. Neither is sent to a model. The HTML is not yet sanitised;
+    for an image it contains only the width of the displayed image.
     """
 
     type: ClassVar[str] = "tool_finished"
@@ -290,7 +299,7 @@ class ToolFinished:
 
 @value_class
 class Sampled:
-    """A tool asked the model something outside the conversation; `usage` is the cost of the answer."""
+    """A tool or its server sent a request to the model, outside the conversation; `usage` is its cost."""
 
     type: ClassVar[str] = "sampled"
     call_id: str
@@ -300,7 +309,10 @@ class Sampled:
 
 @value_class
 class Routed:
-    """A planned turn goes one way: answer at once, ask the user back, or use tools; `usage` is the request's."""
+    """A turn with a plan chose its route: answer at once, ask the user a question, or use tools.
+
+    `usage` is the cost of the request that chose the route.
+    """
 
     type: ClassVar[str] = "routed"
     route: Route
@@ -309,7 +321,7 @@ class Routed:
 
 @value_class
 class Clarified:
-    """The user answered a question that the model asked back before it planned. Both join the history."""
+    """The user answered a question that the model asked before planning. Question and answer join the history."""
 
     type: ClassVar[str] = "clarified"
     question: str
@@ -318,10 +330,10 @@ class Clarified:
 
 @value_class
 class Task:
-    """One task of a plan: a call of a tool, and why it is made.
+    """One task of a plan: a tool call, and the reason for it.
 
-    A string "$ID" in `parameters` stands for a value from the result of the task of that id. `after` are the ids of
-    all tasks that must be done before.
+    A string "$ID" in `parameters` stands for a value from the result of the task with that id. `after` has the ids of
+    all tasks that must be done first.
     """
 
     type: ClassVar[str] = "task"
@@ -334,7 +346,7 @@ class Task:
 
 @value_class
 class TaskFinished:
-    """A task is over: done, failed, or skipped; `summary` says what came of it, or why it failed."""
+    """A task is over: done, failed, or skipped; `summary` is its outcome, or why it failed."""
 
     type: ClassVar[str] = "task_finished"
     id: str
@@ -345,9 +357,9 @@ class TaskFinished:
 
 @value_class
 class Planned:
-    """The turn has a plan from now on; a second plan replaces the first. `usage` is the cost of making it.
+    """The turn has a plan from now on; a second plan replaces the first. `usage` is the cost of making the plan.
 
-    A plan that is `resumed` goes on where it was cut off; `finished` are its tasks that are over.
+    A `resumed` plan of an earlier turn continues where it was cut off; `finished` has its tasks that are over.
     """
 
     type: ClassVar[str] = "planned"
@@ -359,7 +371,7 @@ class Planned:
 
 @value_class
 class PlanRejected:
-    """The model wrote a plan that cannot be run; `problem` is what the model is told."""
+    """The model wrote a plan that cannot be run; `problem` is the explanation that is sent to the model."""
 
     type: ClassVar[str] = "plan_rejected"
     problem: str
@@ -370,7 +382,7 @@ class PlanRejected:
 class TaskStarted:
     """A task is about to make its call, with these parameters; attempts count from 1.
 
-    `usage` is the cost of settling the parameters.
+    `usage` is the cost of the request that chose the parameters, if there was one.
     """
 
     type: ClassVar[str] = "task_started"
@@ -385,8 +397,8 @@ class TaskStarted:
 class TaskJudged:
     """The model judged the result of a task.
 
-    With `retry` the task is tried again, with `parameters` if they are given. `result` is what later tasks are told
-    of the result, `summary` what the user is told.
+    With `retry` the task is tried again, with new `parameters` unless they are None. `result` is the short form of the
+    result for later tasks, `summary` the one for the user.
     """
 
     type: ClassVar[str] = "task_judged"
@@ -402,7 +414,7 @@ class TaskJudged:
 
 @value_class
 class PromptAdded:
-    """The turn goes on with another prompt: from the `before_finish` hook, or to correct the form of the answer."""
+    """The turn continues with another prompt: from the `before_finish` hook, or to correct the form of the answer."""
 
     type: ClassVar[str] = "prompt_added"
     prompt: Message
@@ -418,13 +430,13 @@ class PromptEdited:
 
 @value_class
 class Compacted:
-    """From now on the model is sent less of the history; the history itself stays whole.
+    """Later requests send less of the history to the model; the history itself stays whole.
 
-    All positions count the messages of all turns from 0. `summary` replaces the messages before `covers`
-    and is sent at the head of message `prompt`, the prompt that the rest belongs to; an empty summary, with
-    `covers` 0, replaces nothing. The results of messages before `shrunk` are sent as previews. `before`
-    and `after` are estimates, in tokens, of the request without and with compaction; `usage` is the cost of
-    the summary.
+    All positions count the messages of all turns from 0. `summary` replaces the messages before position `covers`, and
+    is sent at the beginning of the message at `prompt`, the prompt of the turn that position `covers` is in. An empty
+    summary, with `covers` 0, replaces nothing. Tool results in messages before `shrunk` are sent as previews. `before`
+    and `after` are the estimated tokens of the request without and with compaction; `usage` is the cost of making the
+    summary.
     """
 
     type: ClassVar[str] = "compacted"
@@ -439,7 +451,10 @@ class Compacted:
 
 @value_class
 class VariableChange:
-    """One change of a variable of the notebook; `before` and `after` are its type and size, "" if it was not there."""
+    """One change of a notebook variable.
+
+    `before` and `after` describe its type and size, "" if the variable did not exist.
+    """
 
     type: ClassVar[str] = "variable_change"
     name: str
@@ -450,9 +465,10 @@ class VariableChange:
 
 @value_class
 class VariablesChanged:
-    """What the tools of the turn have changed in the notebook, once at the end of the turn.
+    """The changes that the turn's tools made in the notebook; emitted once, at the end of the turn.
 
-    `files` are those that a tool opened to write, `unwatched` variables of which is not known whether they changed.
+    `files` are the files that a tool opened for writing. `unwatched` are variables that may have changed, but that
+    could not be watched.
     """
 
     type: ClassVar[str] = "variables_changed"
@@ -463,11 +479,12 @@ class VariablesChanged:
 
 @value_class
 class CellProposed:
-    """A tool proposed to insert a cell, to change or to remove one; it is not run, and the user decides.
+    """A tool proposed to insert, change or remove a cell. The cell is not run, and the user decides.
 
-    `source` is the proposed text, `before` that of the cell which would be changed or removed. `cell` and `number` are
-    the id and the number of that cell, or of the cell below which one is inserted; "" and 0 if it is not known. The
-    proposal is `staged` in the notebook with buttons, a cell `below` the one that runs, or only `shown`, to be copied.
+    `source` is the proposed text, `before` the present text of the cell to change or remove. `cell` and `number` are
+    the id and number of that cell, or of the cell below which the new cell is inserted; "" and 0 if unknown. `place` is
+    "staged" if the notebook shows the proposal with buttons, "below" if it is a new cell below the running cell, and
+    "shown" if the text is only shown in the output, to be copied.
     """
 
     type: ClassVar[str] = "cell_proposed"
@@ -484,9 +501,9 @@ class CellProposed:
 
 @value_class
 class ProposalSettled:
-    """The user kept a proposed cell, kept it with changes, or discarded it; `id` is that of the proposal.
+    """The user kept a proposed cell, kept it with changes, or discarded it; `id` is the id of the `CellProposed`.
 
-    `source` is the text of the cell if the user changed it, `ran` says that it was run at once.
+    `source` is the text of the cell if the user changed it. `ran` says that the user ran the cell at once.
     """
 
     type: ClassVar[str] = "proposal_settled"
@@ -498,7 +515,7 @@ class ProposalSettled:
 
 @value_class
 class Notice:
-    """Something the user should know, in a sentence or two."""
+    """A message to the user, in a sentence or two."""
 
     type: ClassVar[str] = "notice"
     level: Level
@@ -509,11 +526,12 @@ class Notice:
 class RunResult:
     """The result of a turn.
 
-    `history_delta` holds the messages that the turn added, the prompt first; `events` ends before
-    `TurnFinished`; `seconds` is wall time without the time that the user took to answer; `error` says in a sentence
-    what failed, else it is empty. `value` is the validated value if the turn was asked for one, else None; `wrapped_in`
-    is the one property of the answer's JSON that holds it, if its type is no object. `trace` is the id of its trace, ""
-    if OpenTelemetry is not set up. `error_code` is the `code` of the error.
+    `history_delta` has the messages that the turn added, the prompt first; `events` ends before `TurnFinished`.
+    `seconds` is wall time without the time that the user took to answer. `error` says in a sentence what failed, ""
+    if nothing did, and `error_code` is the `code` of the error. `value` is the validated answer if the turn has an
+    `output` type, else None. Providers need a JSON object as an answer: if the type of `value` is not one,
+    `wrapped_in` is the name of the object's only property, which holds the value. `trace` is the id of the
+    OpenTelemetry trace, "" if OpenTelemetry is not set up.
     """
 
     type: ClassVar[str] = "run_result"
@@ -533,19 +551,19 @@ class RunResult:
 
     @property
     def changes(self) -> tuple[VariableChange, ...]:
-        """The variables of the notebook that the turn's tools made, changed or removed."""
-        found = (event.changes for event in self.events if isinstance(event, VariablesChanged))
-        return tuple(change for changes in found for change in changes)
+        """The notebook variables that the turn's tools created, changed or removed."""
+        all_changes = (event.changes for event in self.events if isinstance(event, VariablesChanged))
+        return tuple(change for changes in all_changes for change in changes)
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The pages that the answer cites, in the order of their numbers; each once."""
+        """The web pages that the answer cites, each once, in the order of their numbers."""
         texts = (part for message in self.history_delta for part in message.parts if isinstance(part, Text))
         return sources_of(citation for text in texts for citation in text.citations)
 
     @property
     def unsent(self) -> bool:
-        """Whether the turn ended before the model had finished anything: later requests leave its prompt out."""
+        """Whether the turn ended before the model finished a message: later requests then leave the prompt out."""
         alone = bool(self.history_delta) and all(message.role == "user" for message in self.history_delta)
         return alone and self.stop_reason != "answer"
 
@@ -565,10 +583,10 @@ class TurnFinished:
 
 @value_class
 class HistoryCut:
-    """Stands between turns: from now on the history is only the first `turns` turns of the session.
+    """Comes between turns: from now on the history is only the first `turns` turns of the session.
 
-    Without `step`, the turn that comes next replaces the others. With `cleared`, none are left. With a `step`, the last
-    change of the conversation is undone, or done again, and `turns` are there then, which may be more than before.
+    Without `step`, the next turn replaces the turns that were cut (an edit). With `cleared`, all turns were cut. With
+    `step`, the last change was undone or redone, and the history has `turns` turns, which may be more than before.
     """
 
     type: ClassVar[str] = "history_cut"
@@ -582,13 +600,13 @@ MapEnd = Literal["", "done", "stopped", "budget", "failed"]
 
 @value_class
 class MapProgress:
-    """How far a map has come: one prompt over many rows, each a turn of its own.
+    """The progress of a map: one prompt over many rows, each row a turn of its own.
 
-    `total` is None while it is not known. `answered` and `failed` count rows, `kept` those of them that were answered
-    before this run and are not asked again; `running` rows are being asked. `usage` is what the rows have cost so far,
-    the kept ones included, `projected` what all of them may cost in US dollars, None if that is not known. `rate` is in
-    rows a minute, `seconds` the time of this run so far, and `left` the seconds that may be left, None if that is not
-    known. `in_doubt` rows were asked and have no answer, which may have been paid all the same. `errors` are the first
+    `total` is the number of rows, None while it is unknown. `answered`, `failed` and `running` count rows; `kept` of
+    the answered rows have their answer from an earlier run. `in_doubt` counts rows whose request was sent but whose
+    answer was lost, and which may have been paid. `usage` is the cost of all rows so far, kept rows included;
+    `projected` is the estimated cost of all rows in US dollars, None if unknown. `rate` is in rows a minute, `seconds`
+    the duration of this run so far, `left` the estimated remaining seconds, None if unknown. `errors` has the first
     kinds of error, each with the number of its rows. `ended` says why the map is over, "" while it runs.
     """
 
@@ -650,15 +668,16 @@ TurnEvent = (
     | Notice
     | TurnFinished
 )
-"""An event of a turn itself."""
+"""An event of a turn, in contrast to an `InnerEvent`, which reports an event of an inner turn."""
 
 
 @value_class
 class InnerEvent:
-    """An event of the turn that an agent tool has begun; it is no event of the turn around it.
+    """An event of an inner turn: the turn of an agent that was called as a tool.
 
-    `path` has the ids of the calls that the inner turn is made within, the outermost first: a tool of an agent may be
-    an agent too. The result of the inner `TurnFinished` has no events and messages: they stand before it.
+    `path` has the ids of the tool calls around the inner turn, the outermost first: an agent that is a tool can call
+    another agent. The result of the inner `TurnFinished` has no events and messages, since the events before it have
+    them.
     """
 
     type: ClassVar[str] = "inner_event"
@@ -667,7 +686,7 @@ class InnerEvent:
 
     @property
     def usage(self) -> Usage:
-        """What the event says that was spent, which the turn around it has spent too."""
+        """The usage in the inner event, which counts for the outer turn too."""
         return getattr(self.event, "usage", Usage())
 
 
@@ -675,12 +694,12 @@ Event = TurnEvent | InnerEvent
 
 
 def innermost(event: Any) -> Any:
-    """Return the event of the turn itself that an event tells of: that of an inner turn without its path."""
+    """Return the event inside an `InnerEvent`; any other event is returned as it is."""
     return event.event if isinstance(event, InnerEvent) else event
 
 
 def within(call_id: str, event: Event) -> InnerEvent:
-    """Return an event of the turn that a call has begun, as the turn of the call tells it."""
+    """Return an event of an inner turn as an `InnerEvent` of the outer turn; `call_id` is the call between them."""
     if isinstance(event, InnerEvent):
         return replace(event, path=(call_id, *event.path))
     if isinstance(event, TurnFinished):
@@ -690,10 +709,10 @@ def within(call_id: str, event: Event) -> InnerEvent:
 
 @value_class
 class Approve:
-    """Let the call run; with `always`, later calls of the tool run too for the rest of the session.
+    """Let the call run; with `always`, later calls of the tool run without asking for the rest of the session.
 
-    In step mode it lets the turn go on, with `always` to its end.
-    `arguments` replace the arguments of the model. If they do not fit the tool, the user is asked again.
+    In step mode, the turn continues to the next pause, with `always` to its end without pauses. `arguments` replaces
+    the model's arguments. If they do not fit the tool, the user is asked again.
     """
 
     id: str
@@ -703,7 +722,7 @@ class Approve:
 
 @value_class
 class Deny:
-    """Do not let the call run; the model is told the reason."""
+    """Do not let the call run. The reason is sent to the model."""
 
     id: str
     reason: str = ""
@@ -726,14 +745,14 @@ Intent = Approve | Deny | Reply | Stop
 
 
 def is_delta(event: object) -> bool:
-    """Return whether an event only shows progress: the finishing event that follows it carries the whole."""
+    """Return whether an event only shows progress, so that it can be dropped: the event that ends it has everything."""
     return isinstance(innermost(event), (Working, PartStarted, PartDelta, ToolProgress))
 
 
 def without_deltas(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return the log of a turn: what the history, the journal and the exports hold of its events.
+    """Return the events without deltas, which is the log that the history, the journal and the exports use.
 
-    A tuple without deltas is returned itself, so that a log is held once, not copied by each reader.
+    A tuple that has no deltas is returned itself, not as a copy, so that readers share one log.
     """
     if isinstance(events, tuple) and not any(map(is_delta, events)):
         return events
@@ -745,7 +764,7 @@ NOT_RUN = "Interrupted before it was run."
 
 
 class Fold:
-    """Turns events into messages, event by event; `messages` grows as events are fed.
+    """A converter of events into messages; call `feed` with each event, and `messages` grows.
 
     The loop feeds its events while it runs, and a reader of a journal feeds a saved log: both get the same messages.
     """
@@ -760,7 +779,7 @@ class Fold:
         self._started: set[str] = set()
 
     def feed(self, event: Event) -> None:  # noqa: C901  (one arm for each event, in one place)
-        """Take one event in."""
+        """Process the next event."""
         match event:
             case PartDelta():
                 self._open[event.index][1].append(event.text)
@@ -794,24 +813,24 @@ class Fold:
 
     @property
     def unanswered(self) -> tuple[ToolCall, ...]:
-        """The calls of the last message that have no result yet."""
+        """The calls in the last assistant message that have no result yet."""
         return tuple(call for call in self._calls if call.id not in self._results)
 
     def has_call(self, call_id: str) -> bool:
-        """Return whether the open step already has a call of that id."""
+        """Return whether the running step already has a call with this id."""
         return any(isinstance(part, ToolCall) and part.id == call_id for part in self._parts.values())
 
     @property
     def free_index(self) -> int:
-        """An index that no part of the open step has."""
+        """A part index that is unused in the running step."""
         return 1 + max((*self._open, *self._parts), default=-1)
 
     def closing(self) -> Iterator[Event]:
-        """Yield, in order, the events that complete a log that was cut off here.
+        """Yield, in order, the events that complete a log that was cut off after the last event fed.
 
-        Half an answer is kept and marked as interrupted. A call is dropped if its arguments were still
-        coming, since nothing may run from half of them. Every other call without a result gets an
-        "interrupted" result, which tells whether the call was begun.
+        An incomplete answer is kept and marked as interrupted. A call whose arguments are incomplete is dropped, since
+        it must not run. Every other call without a result gets an "interrupted" result, which says whether the call
+        had started.
         """
         calls = self.unanswered
         if self._step is not None:
@@ -822,21 +841,21 @@ class Fold:
             yield ToolFinished(_interrupted(call, INTERRUPTED if call.id in self._started else NOT_RUN))
 
     def closing_parts(self) -> Iterator[PartFinished]:
-        """Yield the events that finish the open parts that are worth keeping."""
+        """Yield the events that finish the open parts of text and reasoning; other open parts are dropped."""
         for index, (kind, pieces) in sorted(self._open.items()):
             text = "".join(pieces)
             if text and kind in ("text", "reasoning"):
                 yield PartFinished(index, Text(text) if kind == "text" else Reasoning(text))
 
     def close(self) -> tuple[Event, ...]:
-        """Feed the events of `closing`, and return them."""
+        """Complete the log: feed the events of `closing`, and return them."""
         closing = tuple(self.closing())
         for event in closing:
             self.feed(event)
         return closing
 
     def _settle(self) -> None:
-        # A damaged log can go on without the results of its calls; providers refuse such a history.
+        # A damaged log may lack the results of some calls. Providers refuse a history with such calls.
         for call in self.unanswered:
             self._results[call.id] = _interrupted(call, INTERRUPTED)
         self._finish_tools()
@@ -869,9 +888,9 @@ def _interrupted(call: ToolCall, text: str) -> ToolResult:
 
 
 def fold(events: Iterable[Event]) -> tuple[Message, ...]:
-    """Return the messages of a log; a log that was cut off is completed first."""
-    folded = Fold()
+    """Return the messages of a log. A log that was cut off is completed first, see `Fold.closing`."""
+    state = Fold()
     for event in events:
-        folded.feed(event)
-    folded.close()
-    return tuple(folded.messages)
+        state.feed(event)
+    state.close()
+    return tuple(state.messages)

@@ -1,6 +1,6 @@
-"""The host: what a front end gives the core, as one protocol; `ScriptHost` is the default.
+"""The `Host` protocol: the services that a front end, such as Jupyter, offers to the core. `ScriptHost` is the default.
 
-Only protocols over events and messages stand here. A session and a run are passed through as they are.
+The protocols refer only to events and messages. Sessions and runs have the type `Any`, to avoid import cycles.
 """
 
 import sys
@@ -18,7 +18,7 @@ from agentmagic.text import counted
 NOWHERE = "The chat panel works in a notebook, in JupyterLab or Notebook 7. In code, use session.ask()."
 
 Output = tuple[Content, str]
-"""A part of a result, and the HTML that a user sees in its place, or ""."""
+"""A part of a result, and the HTML that the user sees in its place, "" for none."""
 
 
 class Person(Protocol):
@@ -29,39 +29,40 @@ class Person(Protocol):
         ...
 
     def ask(self, question: str) -> str:
-        """Return an answer that is typed hidden and kept nowhere, "" for none."""
+        """Ask the user, and return the answer, "" for none. What is typed is not shown and not saved."""
         ...
 
 
 class Capture(Protocol):
-    """Takes what the main thread prints, displays and plots from `start` to `stop`; it may be started again."""
+    """A capture of the main thread's prints, displays and plots from `start` to `stop`; it can be started again."""
 
     def start(self) -> None:
-        """Take the output from now on."""
+        """Capture the output from now on, so that the cell does not show it."""
         ...
 
     def stop(self) -> None:
-        """Leave the output to the cell again."""
+        """Stop capturing, so that output goes to the cell again."""
         ...
 
     def draw(self) -> None:
-        """Take the figures that were left open, and close them."""
+        """Capture the matplotlib figures that are still open, and close them."""
         ...
 
     def leave_out(self, value: Any, shown: Sequence[Content]) -> None:
-        """Drop the displays of figures that the tool returns as well; `shown` are the parts of the value it returns."""
+        """Drop captured figures that are also in the value that the tool returned; `shown` are the value's parts."""
         ...
 
     def parts(self) -> Sequence[Output]:
-        """Return what was taken so far, in order; in any thread."""
+        """Return the output captured so far, in order. Callable from any thread."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NotebookCell:
-    """A cell with its text and its outputs; `number` is its place in the notebook, or its number in the history.
+    """A cell of the notebook, with its text and its outputs.
 
-    `running` says that it is the cell that runs now. `id` is the cell's in the notebook, "" if it is not known.
+    `number` is its position in the notebook, or in the shell's history if the notebook file cannot be read. `running`
+    says that the cell is running now. `id` is the cell's id in the notebook file, "" if unknown.
     """
 
     number: int
@@ -73,93 +74,93 @@ class NotebookCell:
 
 
 class RunningNotebook(Protocol):
-    """The notebook of a kernel. The methods are called in the main thread."""
+    """The notebook whose kernel this process is. The methods are called in the main thread."""
 
     @property
     def namespace(self) -> MutableMapping[str, Any]:
-        """The variables of the notebook; also read in other threads."""
+        """The variables of the notebook. Other threads read this property too."""
         ...
 
     def run(self, code: str) -> None:
-        """Run a program as if it was typed in a cell, and display the value of its last expression.
-
-        Raises what the program raises.
-        """
+        """Run code as in a cell, and display the value of its last expression. Exceptions of the code are raised."""
         ...
 
     def stage(self, proposed: CellProposed) -> CellProposed:
-        """Have the front end show a proposed cell in the notebook if it can; return the proposal with its place."""
+        """Show a proposed cell in the notebook if the front end can; return the proposal with its `place` set."""
         ...
 
     def fate(self, proposed: CellProposed) -> ProposalSettled | None:
-        """Return what became of a proposed cell, if the cells tell; None if they do not, or the front end will."""
+        """Return the fate of a proposed cell if the notebook's cells show it.
+
+        Returns None if they do not show it, or if the front end will report it.
+        """
         ...
 
     def cells(self) -> tuple[Sequence[NotebookCell], str]:
-        """Return the cells, and a sentence on where they are from and how new they are."""
+        """Return the cells, and a sentence that says how they were read and whether they may be outdated."""
         ...
 
 
 class RunView(Protocol):
-    """Shows a run in the place where code began it; `attended` says whether the user can answer there."""
+    """The display of a run, below the code that started it; `attended` says whether the user can answer there."""
 
     attended: bool
 
     def begin(self, run: Any) -> None:
-        """Show a `Run` from now on."""
+        """Start to show a `Run`."""
         ...
 
     def finish(self) -> None:
-        """Show what is to stay after the run; called by the code that waits for the run."""
+        """Replace the live display by the final output; called by the code that waits for the run."""
         ...
 
 
 class MapView(Protocol):
-    """Shows a map in the place where it was begun."""
+    """The display of a map, below the code that started it."""
 
     def begin(self, run: Any) -> None:
-        """Show a `MapRun` from now on."""
+        """Start to show a `MapRun`."""
         ...
 
     def finish(self) -> None:
-        """Show what is to stay after the map; called by the code that waits for it."""
+        """Replace the live display by the final output; called by the code that waits for the map."""
         ...
 
 
 class ServedView(Protocol):
-    """Shows the calls of clients in the place where the notebook was served.
+    """The display of the calls of clients, in the output of the cell that serves the notebook.
 
-    `place` is the name of the notebook's file, "" if it is not known, and its folder. `attended` and `begin` are for
-    any thread but the engine's.
+    `place` is the name of the notebook's file, "" if unknown, and its folder. `attended` and `begin` can be used from
+    any thread except the engine's.
     """
 
     place: tuple[str, Path]
 
     @property
     def attended(self) -> bool:
-        """Whether the user can answer there now. A page is asked, and has two seconds to answer."""
+        """Whether the user can answer in this display now. The browser page is queried; this may take two seconds."""
         ...
 
     def show(self, *, recorded: bool) -> None:
-        """Show how clients join, or that `recorded` calls are played, and below it the calls from now on."""
+        """Show how clients connect, or that `recorded` calls are played; later calls appear below."""
         ...
 
     def begin(self, run: Any) -> None:
-        """Show the turn of a call, after the earlier ones."""
+        """Show the turn of a call, below the earlier calls."""
         ...
 
     def close(self, why: str) -> None:
-        """Leave what is to stay, and say why no more calls are shown there, "" if that needs no words."""
+        """Show the final output, with the reason why no more calls are shown there; "" shows no reason."""
         ...
 
 
 class Host(Protocol):
-    """What a front end gives the core; a part that it lacks is None.
+    """The services that a front end offers to the core; an attribute that it does not support is None.
 
-    `takes_tools` says that synchronous tools run in the main thread, as in a kernel. `wake` schedules a callback there,
-    for when no code blocks it. `person` answers questions that belong to no run. `cell` has the id of the running cell
-    and the number of its run: within one run, the second session of a name has a recording of its own. Sessions are
-    passed as they are.
+    `takes_tools` says that synchronous tools run in the main thread, as in a kernel. `wake` schedules a callback in the
+    main thread for the next time that no code blocks it. `person` answers questions that are not part of a run. `cell`
+    is the id of the running cell and the number of its run: if two sessions of the same name are made within one run,
+    the second gets a recording of its own.
     """
 
     takes_tools: bool
@@ -170,34 +171,34 @@ class Host(Protocol):
 
     @property
     def folder(self) -> Path:
-        """The folder of the notebook, or that of the process; in any thread but the engine's."""
+        """The notebook's folder, or else the working directory. Not for the engine's thread, since it may block."""
         return Path.cwd()
 
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture | None:
-        """Return what takes the output of one tool.
+        """Return a capture for the output of one tool call, or None if output is not captured.
 
         `on_lines` is called after each write, with a function that returns the last printed lines.
         """
         ...
 
     def view(self, session: Any) -> RunView | None:
-        """Return the view of a run that code of the user begins now."""
+        """Return a view for a run that the user's code starts now, or None."""
         ...
 
     def map_view(self, session: Any) -> MapView | None:
-        """Return the view of a map that code of the user begins now."""
+        """Return a view for a map that the user's code starts now, or None."""
         ...
 
     def serve_view(self, session: Any) -> ServedView | None:
-        """Return the view of the calls of clients of a session that is served now."""
+        """Return a view for the calls of clients of a session that is served from now on, or None."""
         ...
 
     def join(self, session: Any) -> None:
-        """Have a session use the recording of the host, before each of its turns."""
+        """Set the cassette of a session to the notebook's recording; called before each of its turns."""
         ...
 
     def tell_undone(self, session: Any, *, redo: bool) -> bool:
-        """Tell the user what an undo or redo by code came to; return whether the user was told."""
+        """Show the user the outcome of an undo or redo that code called; return whether it was shown."""
         ...
 
     def show_panel(self, session: Any) -> None:
@@ -206,7 +207,7 @@ class Host(Protocol):
 
 
 class ScriptMapView(MapView):
-    """Shows a map as a bar in the terminal of a script."""
+    """A display of a map as a progress bar in the terminal of a script."""
 
     def __init__(self) -> None:
         self._bar = TerminalBar(sys.stderr)
@@ -227,13 +228,13 @@ class ScriptMapView(MapView):
                 self._bar.write(f"{counted(number, 'row')}: {error}")
 
     def finish(self) -> None:
-        """Do nothing: the end of the map has closed the bar."""
+        """Do nothing: the bar was closed when the map ended."""
 
 
 class ScriptHost(Host):
-    """The host of a script: nothing is shown, no one is there, and what tools print goes where it always goes.
+    """The host of a script: runs are not shown, nobody answers questions, and the output of tools is not captured.
 
-    Only a map is shown, as a bar, if stderr is a terminal.
+    Only a map is shown, as a progress bar, if stderr is a terminal.
     """
 
     takes_tools = False
@@ -242,30 +243,30 @@ class ScriptHost(Host):
     notebook = None
 
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture | None:  # noqa: ARG002
-        """Return None: tools print as usual."""
+        """Return None: the output of tools is not captured."""
         return None
 
     def view(self, session: Any) -> RunView | None:  # noqa: ARG002
-        """Return None: a script waits for the result."""
+        """Return None: a script shows no runs."""
         return None
 
     def map_view(self, session: Any) -> MapView | None:  # noqa: ARG002
-        """Return a bar if there is a terminal."""
+        """Return a progress bar if stderr is a terminal."""
         return ScriptMapView() if sys.stderr is not None and sys.stderr.isatty() else None
 
     def serve_view(self, session: Any) -> ServedView | None:  # noqa: ARG002
-        """Return None: nothing is shown in a script, and no one is there."""
+        """Return None: a script shows no calls of clients."""
         return None
 
     def join(self, session: Any) -> None:
         """Do nothing: each session of a script names its own cassette."""
 
     def tell_undone(self, session: Any, *, redo: bool) -> bool:  # noqa: ARG002
-        """Return False: no one looks."""
+        """Return False: a script shows nothing, so the session logs the problems."""
         return False
 
     def show_panel(self, session: Any) -> None:
-        """Load the extension in an IPython shell where the user has not, which then shows the panel."""
+        """Load the extension if this is an IPython shell, and let its host show the panel; else raise UsageError."""
         shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
         if shell is None:
             raise UsageError(NOWHERE)
@@ -282,12 +283,12 @@ def installed() -> Host:
 
 
 def install(host: Host) -> Host:
-    """Make a host that of this process, and return the one before."""
+    """Set the host of this process, and return the previous host."""
     before, _installed[0] = _installed[0], host
     return before
 
 
 def begin_cell(cell: str = "") -> None:
-    """Begin the run of a cell: its sessions use the recordings that sessions of the last run used."""
+    """Count a new run of a cell, so that its sessions use the same recordings as those of the cell's last run."""
     host = installed()
     host.cell = (cell, host.cell[1] + 1)

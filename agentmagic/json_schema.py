@@ -1,4 +1,4 @@
-"""From a Python signature to a JSON Schema, and from arguments to what is wrong with them."""
+"""Makes JSON Schemas from the signatures of Python functions, and checks the arguments of tool calls."""
 
 import inspect
 import json
@@ -29,12 +29,13 @@ _EXAMPLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a function tells about itself.
+    """A function's description as a tool, read from its signature and docstring.
 
-    `parameters` is a JSON Schema; `model` validates and converts arguments; `context` names the parameter
-    that takes the tool context; `examples` are (question, arguments) pairs. `by_name` are the parameters that take
-    the name of a variable, with the classes that its value may have. `filled` are the parameters whose default stands
-    in a pydantic `Field`, where the function cannot read it.
+    `parameters` is a JSON Schema; `model` is a pydantic model that validates and converts arguments. `context` is the
+    name of the parameter for the `ToolContext`, if there is one. `examples` are (question, arguments) pairs. `by_name`
+    has the parameters for which the model gives the name of a notebook variable, each with the classes that the
+    variable's value may have. `filled` are the parameters with a default inside a pydantic `Field`, which Python does
+    not apply, so that it must be passed in each call.
     """
 
     name: str
@@ -48,44 +49,45 @@ class Signature:
 
 
 def read_signature(function: Callable[..., Any], context_type: type, *, variables: bool = False) -> Signature:
-    """Read a function's hints and docstring; the words of a hint or a `Field` count more than those of the docstring.
+    """Return the signature of a function, from its type hints and docstring.
 
-    With `variables`, a parameter of a class that JSON cannot carry takes the name of a variable.
-    Raises UsageError for a parameter that cannot be described to a model.
+    A description in a hint or a `Field` overrides the one in the docstring. With `variables`, the model gives the name
+    of a notebook variable for a parameter whose class JSON cannot represent. Raises UsageError for a parameter that
+    cannot be described to a model.
     """
     from docstring_parser import parse
 
-    called = name_of(function)
+    function_name = name_of(function)
     try:
         examples, prose = split_examples(_docstring(function))
     except ValueError as error:
-        message = f"The Example line of {called} does not end in JSON: {error}"
+        message = f"The Example line of {function_name} does not end in JSON: {error}"
         raise UsageError(message) from None
     doc = parse(prose)
-    told = {entry.arg_name: (entry.description or "").strip() for entry in doc.params}
+    descriptions = {entry.arg_name: (entry.description or "").strip() for entry in doc.params}
     hints, defaults, context = _hints(function, context_type)
     fields = {name: _field(hint, defaults[name]) for name, hint in hints.items()}
-    told |= {name: field.description for name, field in fields.items() if field.description}
-    filled = frozenset(name for name, field in fields.items() if not field.is_required())
+    descriptions |= {name: field.description for name, field in fields.items() if field.description}
+    with_default = frozenset(name for name, field in fields.items() if not field.is_required())
     by_name = {name: classes for name, hint in hints.items() if variables and (classes := _beyond_json(hint))}
     for name, classes in by_name.items():
         hints[name] = str | None if NoneType in get_args(hints[name]) else str
-        told[name] = f"{told.get(name, '')} The name of a variable that is {any_of(classes)}.".strip()
-        if name in filled:
+        descriptions[name] = f"{descriptions.get(name, '')} The name of a variable that is {any_of(classes)}.".strip()
+        if name in with_default:
             defaults[name] = fields[name].get_default(call_default_factory=True)
         elif _is_field(defaults[name]):
             defaults[name] = _REQUIRED
-    model, parameters = _arguments_model(called, hints, defaults, told)
+    model, parameters = _arguments_model(function_name, hints, defaults, descriptions)
     parameters.pop("description", None)
     _tidy(parameters)
     parameters.setdefault("properties", {})
     parameters["additionalProperties"] = False
     description = "\n".join(part.strip() for part in (doc.short_description, doc.long_description) if part)
-    return Signature(called, description, parameters, model, context, examples, by_name, filled)
+    return Signature(function_name, description, parameters, model, context, examples, by_name, with_default)
 
 
 def layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield a function. If it is a `functools.partial`, then also what it calls, from the outside in."""
+    """Yield the function and, if it is a `functools.partial`, each function inside it, from the outside in."""
     yield function
     while isinstance(function, partial):
         function = cast("partial[Any]", function).func
@@ -93,19 +95,26 @@ def layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def inside(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function or method that a call runs: inside `functools.partial`s; of an object, its `__call__`."""
+    """Return the function or method that a call finally runs.
+
+    It is the function inside all `functools.partial`s, or the `__call__` of an object.
+    """
     *_, last = layers(function)
     return last if hasattr(last, "__name__") else last.__call__
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function, of the one inside a `functools.partial`, or of the class of an object."""
+    """Return the name of a function, of the function inside a `functools.partial`, or of a callable object's class."""
     *_, last = layers(function)
     return next((one.__name__ for one in layers(function) if hasattr(one, "__name__")), type(last).__name__)
 
 
 def _docstring(function: Callable[..., Any]) -> str:
-    """Return the docstring of what `name_of` names; an object without one for its `__call__` has that of its class."""
+    """Return the docstring of a function, or of the function inside a `functools.partial`.
+
+    A partial with a docstring of its own has that. A callable object has the docstring of its `__call__`, else of its
+    class.
+    """
     for one in layers(function):
         if not isinstance(one, partial):
             own = inspect.getdoc(one) if hasattr(one, "__name__") else inside(one).__doc__ or inspect.getdoc(type(one))
@@ -116,7 +125,10 @@ def _docstring(function: Callable[..., Any]) -> str:
 
 
 def _flattened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a `functools.partial` without the attributes of `update_wrapper`, which hide what it binds."""
+    """Return a `functools.partial` without the attributes of `update_wrapper`.
+
+    Because of these attributes, `inspect.signature` would ignore the arguments that the partial binds.
+    """
     if not isinstance(function, partial):
         return function
     outer = cast("partial[Any]", function)
@@ -124,9 +136,9 @@ def _flattened(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def split_examples(text: str) -> tuple[tuple[tuple[str, dict[str, Any]], ...], str]:
-    """Return the `Example:` lines of a description, as questions and arguments, and the description without them.
+    """Return the (question, arguments) pairs of the `Example:` lines of a text, and the text without these lines.
 
-    Raises ValueError, with the arguments, for a line that does not end in JSON.
+    Raises ValueError, whose message is the text of the arguments, if they are not valid JSON.
     """
     examples: list[tuple[str, dict[str, Any]]] = []
     for match in _EXAMPLE.finditer(text):
@@ -139,11 +151,11 @@ def split_examples(text: str) -> tuple[tuple[tuple[str, dict[str, Any]], ...], s
 
 
 _REQUIRED = inspect.Parameter.empty
-"""The default of a parameter without one."""
+"""Marks a parameter without a default."""
 
 
 def _field(hint: Any, default: Any) -> "FieldInfo":
-    """Return what the hint of a parameter says, and its default if that is a `Field`; a plain one is not in it."""
+    """Return a parameter's hint and `Field` default as a pydantic field. A plain default is not included."""
     from pydantic.fields import FieldInfo
 
     if _is_field(default):
@@ -152,30 +164,31 @@ def _field(hint: Any, default: Any) -> "FieldInfo":
 
 
 def _is_field(default: object) -> bool:
-    """Return whether a default is a `Field` of pydantic or a `field` of a dataclass, and no value."""
+    """Return whether a default is a pydantic `Field` or a dataclass `field`, instead of a plain value."""
     from pydantic.fields import FieldInfo
 
     return isinstance(default, FieldInfo | DataclassField)
 
 
 def set_plain_defaults(function: Callable[..., Any]) -> None:
-    """Give a function the values of its `Field`s as defaults, so that a call without them gets 3 and not a `Field`.
+    """Replace each `Field` default of a function by its value, so that a direct call gets 3 and not a `Field(3)`.
 
-    Its signature shows the `Field`s as before. A default factory stays: one value for all calls would be shared.
+    The function's signature still shows the `Field`s. A `Field` with a default factory stays as it is: otherwise all
+    calls would share one value.
     """
     signature = inspect.signature(function)
-    given: tuple[Any, ...] = getattr(function, "__defaults__", None) or ()
-    named: dict[str, Any] = getattr(function, "__kwdefaults__", None) or {}
-    if not any(map(_is_field, (*given, *named.values()))):
+    positional: tuple[Any, ...] = getattr(function, "__defaults__", None) or ()
+    keyword_only: dict[str, Any] = getattr(function, "__kwdefaults__", None) or {}
+    if not any(map(_is_field, (*positional, *keyword_only.values()))):
         return
     target = cast("Any", function)
     target.__signature__ = signature
-    target.__defaults__ = tuple(map(_plain, given)) or None
-    target.__kwdefaults__ = {name: _plain(value) for name, value in named.items()} or None
+    target.__defaults__ = tuple(map(_plain, positional)) or None
+    target.__kwdefaults__ = {name: _plain(value) for name, value in keyword_only.items()} or None
 
 
 def _plain(default: Any) -> Any:
-    """Return the value in a `Field`, or the default itself if there is none in it."""
+    """Return the default value in a `Field`; a `Field` without one, or a plain default, is returned as it is."""
     from pydantic_core import PydanticUndefined
 
     value = default.default if _is_field(default) else default
@@ -183,9 +196,9 @@ def _plain(default: Any) -> Any:
 
 
 def _arguments_model(
-    function: str, hints: Mapping[str, Any], defaults: Mapping[str, Any], told: Mapping[str, str]
+    function: str, hints: Mapping[str, Any], defaults: Mapping[str, Any], descriptions: Mapping[str, str]
 ) -> "tuple[type[BaseModel], dict[str, Any]]":
-    """Return the model of a function's arguments and its JSON Schema."""
+    """Return a pydantic model of a function's arguments, and the model's JSON Schema."""
     from pydantic import ConfigDict, Field, create_model
     from pydantic.errors import PydanticUserError
     from pydantic.json_schema import PydanticJsonSchemaWarning
@@ -195,11 +208,11 @@ def _arguments_model(
         own = _field(hint, defaults[name])
         # An alias keeps names that pydantic reserves ("model_config", "_x", "json") usable.
         alias: dict[str, Any] = {} if own.alias or own.validation_alias else {"alias": name}
-        annotated = Annotated[hint, Field(description=told.get(name), **alias)]
-        fields[f"arg_{name}"] = annotated if defaults[name] is _REQUIRED else (annotated, defaults[name])
+        hint_with_field = Annotated[hint, Field(description=descriptions.get(name), **alias)]
+        fields[f"arg_{name}"] = hint_with_field if defaults[name] is _REQUIRED else (hint_with_field, defaults[name])
     try:
         model = create_model(function, __config__=ConfigDict(extra="forbid"), **fields)
-        with catch_warnings():  # a default that JSON cannot hold is left out
+        with catch_warnings():  # pydantic warns that it leaves out a default that JSON cannot represent
             simplefilter("ignore", PydanticJsonSchemaWarning)
             return model, model.model_json_schema(schema_generator=_untitled())
     except (PydanticUserError, TypeError) as error:
@@ -209,7 +222,7 @@ def _arguments_model(
 
 @lru_cache(maxsize=1)
 def _untitled() -> "type[GenerateJsonSchema]":
-    """Return a writer of schemas that makes up no titles from the names of fields."""
+    """Return a pydantic schema generator that adds no titles made from field names."""
     from pydantic.json_schema import GenerateJsonSchema
 
     class Untitled(GenerateJsonSchema):
@@ -232,34 +245,38 @@ def _refusal(function: str, misfits: Sequence[str], hints: Mapping[str, Any], er
 
 
 def _beyond_json(hint: Any) -> tuple[type, ...]:
-    """Return the classes of a hint if JSON can carry the values of none of them, else nothing."""
+    """Return the classes in a hint if none of them can be represented in JSON, else an empty tuple."""
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     classes = tuple(get_origin(part) or part for part in parts if part is not NoneType)
-    # Python's own types are too wide: for Callable or object, every function of the notebook would be offered.
-    named = (isinstance(one, type) and one.__module__ not in _TOO_WIDE and not _fits_json(one) for one in classes)
-    return classes if all(named) else ()
+    # Python's own types match too many variables: for Callable, every function of the notebook would be offered.
+    checks = (isinstance(one, type) and one.__module__ not in _TOO_WIDE and not _fits_json(one) for one in classes)
+    return classes if all(checks) else ()
 
 
 def any_of(classes: Iterable[type]) -> str:
-    """Return classes as a model and a user read them: "a pandas.DataFrame or a polars.DataFrame"."""
+    """Return classes as text for a model or a user: "a pandas.DataFrame or a polars.DataFrame"."""
     homes = ((one.__module__.partition(".")[0], one.__qualname__) for one in classes)
     names = [name if home == "__main__" else f"{home}.{name}" for home, name in homes]
     return " or ".join(f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}" for name in names)
 
 
 def with_names(signature: Signature, names: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], str | None]:
-    """Return the schema with the names that each parameter by name can take, and a required one without any."""
+    """Return the schema in which each parameter of `names` accepts only those variable names.
+
+    The second value is a required parameter for which there is no variable, else None. An optional parameter without a
+    variable is left out of the schema, or can only be null.
+    """
     schema = deepcopy(signature.parameters)
-    for parameter, found in names.items():
+    for parameter, variables in names.items():
         place = schema["properties"][parameter]
-        required = parameter in schema.get("required", ())
-        if not found and required and "anyOf" not in place:
+        is_required = parameter in schema.get("required", ())
+        if not variables and is_required and "anyOf" not in place:
             return schema, parameter
-        if not found and not required:
+        if not variables and not is_required:
             del schema["properties"][parameter]
-        elif found:
-            next(one for one in place.get("anyOf", (place,)) if one["type"] == "string")["enum"] = list(found)
+        elif variables:
+            next(one for one in place.get("anyOf", (place,)) if one["type"] == "string")["enum"] = list(variables)
         else:
             place["anyOf"] = [{"type": "null"}]
     return schema, None
@@ -272,63 +289,66 @@ def _fits_json(hint: Any) -> bool:
     try:
         TypeAdapter(hint).json_schema()
     except PydanticUserError as error:
-        return error.code == "typed-dict-version"  # JSON can carry it; the error tells what to import
+        return error.code == "typed-dict-version"  # JSON can represent it; the error message says what to import
     except TypeError:
         return False
     return True
 
 
 def _hints(function: Callable[..., Any], context_type: type) -> tuple[dict[str, Any], dict[str, Any], str | None]:
-    """Return hints and defaults of the parameters that a model fills in, and the name of the one for the context.
+    """Return the hints and the defaults of the parameters that a model fills in, and the name of the context parameter.
 
-    What a `functools.partial` binds is filled in already.
+    Parameters that a `functools.partial` binds by keyword are left out.
     """
-    called, plain = name_of(function), _flattened(function)
+    function_name, plain = name_of(function), _flattened(function)
     try:
-        known = {name: readable(hint) for name, hint in get_type_hints(inside(function), include_extras=True).items()}
+        all_hints = {
+            name: readable(hint) for name, hint in get_type_hints(inside(function), include_extras=True).items()
+        }
         parameters = dict(inspect.signature(plain).parameters)
     except NameError as error:
-        message = f"{called} cannot be a tool: its annotations name {error.name!r}, which is not defined."
+        message = f"{function_name} cannot be a tool: its annotations name {error.name!r}, which is not defined."
         raise UsageError(message) from None
-    except (TypeError, ValueError) as error:  # of a wrong hint, or of a function that does not tell its parameters
-        message = f"{called} cannot be a tool: {error} Write a function with type hints that calls it."
+    except (TypeError, ValueError) as error:  # an invalid hint, or a function whose signature cannot be read
+        message = f"{function_name} cannot be a tool: {error} Write a function with type hints that calls it."
         raise UsageError(message) from None
-    for bound in plain.keywords if isinstance(plain, partial) else ():
-        parameters.pop(bound, None)  # `**options` of the function may have taken it
-    hints = {name: known.get(name, Any) for name in parameters}
+    for keyword in plain.keywords if isinstance(plain, partial) else ():
+        parameters.pop(keyword, None)  # absent if the function accepts it through `**options`
+    hints = {name: all_hints.get(name, Any) for name in parameters}
     context = next((name for name, hint in reversed(hints.items()) if hint is context_type), None)
     hints = {name: hint for name, hint in hints.items() if hint is not context_type}
     for parameter in map(parameters.__getitem__, hints):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            message = f"{called} cannot be a tool: a model cannot fill in {parameter}. Use named parameters."
+            message = f"{function_name} cannot be a tool: a model cannot fill in {parameter}. Use named parameters."
             raise UsageError(message)
     return hints, {name: parameters[name].default for name in hints}, context
 
 
-def readable(hint: Any, known: dict[Any, Any] | None = None) -> Any:
-    """Return a hint as pydantic can read it, the hints inside it too.
+def readable(hint: Any, copies: dict[Any, Any] | None = None) -> Any:
+    """Return a type hint, and all hints inside it, in a form that pydantic accepts.
 
-    The words of `Annotated[str, "words"]` and of `Doc` become a description, and each `TypedDict` becomes one that
-    pydantic takes: before Python 3.12 it refuses those of `typing`. `known` are the `TypedDict`s that were met before.
-    Raises NameError if a `TypedDict` names what is not defined.
+    The text in `Annotated[str, "text"]` or in a `Doc` becomes a description. Each `TypedDict` is replaced by a copy,
+    because before Python 3.12 pydantic refuses the `TypedDict` of `typing`; `known` has the copies made so far. Raises
+    NameError if a `TypedDict` has a hint with an undefined name.
     """
     from pydantic import Field
     from typing_extensions import is_typeddict
 
-    known = {} if known is None else known
+    copies = {} if copies is None else copies
     origin, parts = get_origin(hint), get_args(hint)
     if is_typeddict(origin or hint):
-        return known[hint] if hint in known else _typed_dict(hint, known)
+        return copies[hint] if hint in copies else _typed_dict(hint, copies)
     if origin is None or origin is Literal:
         return hint
     if origin is not Annotated:
-        inner = tuple(readable(part, known) for part in parts)
-        changed = any(one is not part for one, part in zip(inner, parts, strict=True))
-        return _subscripted(Union if origin is UnionType else origin, inner) if changed else hint
-    words = [text for one in parts[1:] if (text := _words(one))]
+        inner = tuple(readable(part, copies) for part in parts)
+        is_changed = any(one is not part for one, part in zip(inner, parts, strict=True))
+        return _subscripted(Union if origin is UnionType else origin, inner) if is_changed else hint
+    texts = [text for one in parts[1:] if (text := _words(one))]
     others = [one for one in parts[1:] if not _words(one)]
-    described = (Field(description=" ".join(words)), *others) if words else others  # a `Field` after it says it better
-    return _subscripted(Annotated, (readable(parts[0], known), *described)) if described else readable(parts[0], known)
+    # The description comes first, so that a `Field` of the user overrides it.
+    metadata = (Field(description=" ".join(texts)), *others) if texts else others
+    return _subscripted(Annotated, (readable(parts[0], copies), *metadata)) if metadata else readable(parts[0], copies)
 
 
 def _subscripted(generic: Any, parts: tuple[Any, ...]) -> Any:
@@ -336,25 +356,25 @@ def _subscripted(generic: Any, parts: tuple[Any, ...]) -> Any:
 
 
 def _words(metadata: object) -> str:
-    """Return the words in the metadata of a hint: a text, or a `Doc`; "" for anything else."""
+    """Return the description in one metadata item of `Annotated`: a string or a `Doc`, "" for anything else."""
     text = metadata if isinstance(metadata, str) else getattr(metadata, "documentation", None)
     return text.strip() if isinstance(text, str) else ""
 
 
-def _typed_dict(hint: Any, known: dict[Any, Any]) -> Any:
-    """Return a `TypedDict` with the same keys, of the kind that pydantic takes on every Python."""
+def _typed_dict(hint: Any, copies: dict[Any, Any]) -> Any:
+    """Return a `TypedDict` of `typing_extensions` with the same keys, which pydantic accepts on every Python."""
     from typing_extensions import TypedDict
 
-    given = get_origin(hint) or hint
-    values: dict[Any, Any] = dict(zip(getattr(given, "__parameters__", ()), get_args(hint), strict=False))
-    made: Any = cast("Any", TypedDict)(given.__name__, {})
-    known[hint] = made  # before its keys are read, because one of them may lead back to it
+    original = get_origin(hint) or hint
+    values: dict[Any, Any] = dict(zip(getattr(original, "__parameters__", ()), get_args(hint), strict=False))
+    copy: Any = cast("Any", TypedDict)(original.__name__, {})
+    copies[hint] = copy  # stored before the keys are read, because a key's type may be this `TypedDict` again
     for name in _OF_TYPED_DICTS:
-        if hasattr(given, name):
-            setattr(made, name, getattr(given, name))
-    hints = get_type_hints(given, include_extras=True)
-    made.__annotations__ = {name: readable(_bound(one, values), known) for name, one in hints.items()}
-    return made
+        if hasattr(original, name):
+            setattr(copy, name, getattr(original, name))
+    hints = get_type_hints(original, include_extras=True)
+    copy.__annotations__ = {name: readable(_bound(one, values), copies) for name, one in hints.items()}
+    return copy
 
 
 _OF_TYPED_DICTS = (
@@ -375,9 +395,9 @@ _TOO_WIDE = ("builtins", "collections.abc", "typing")
 
 
 def _tidy(schema: dict[str, Any]) -> None:
-    """Drop the titles of classes, which pydantic makes of their names, and defaults that are no JSON."""
-    for described in (schema, *schema.get("$defs", {}).values()):
-        described.pop("title", None)
+    """Remove the titles that pydantic makes from class names, and the defaults that JSON cannot represent."""
+    for definition in (schema, *schema.get("$defs", {}).values()):
+        definition.pop("title", None)
     _drop_odd_defaults(schema)
 
 
@@ -390,9 +410,9 @@ def _drop_odd_defaults(schema: dict[str, Any]) -> None:
 
 
 def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert JSON arguments to what the function's hints ask for.
+    """Convert JSON arguments to the types of the function's hints.
 
-    Raises ToolError, in a sentence for the model, if they cannot be converted.
+    Raises ToolError, whose message is for the model, if they cannot be converted.
     """
     from pydantic import ValidationError
 
@@ -407,15 +427,15 @@ def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[st
 
 
 def problem(name: str, parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
-    """Return in a sentence how the arguments of a tool break its schema, or None if they fit."""
+    """Return a sentence on how the arguments of a tool call violate its schema, or None if they fit."""
     wrong = misfit(parameters, dict(arguments))
     return wrong and f"The arguments of {name} do not fit its schema: {wrong}."
 
 
 def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
-    """Return how and where JSON data breaks a schema, '"x" is not of type "integer" (at size)', or None if it fits.
+    """Return how JSON data violates a schema, such as '"x" is not of type "integer" (at size)', or None if it fits.
 
-    Nothing fits a schema that cannot be used, of a tool that other code made for example.
+    If the schema itself is invalid, as a tool of other code may have one, no data fits.
     """
     try:
         validator = _validator(json.dumps(schema, sort_keys=True))
@@ -432,7 +452,7 @@ def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
 
 
 def check_schema(name: str, parameters: Mapping[str, Any]) -> str | None:
-    """Return in a sentence why a schema cannot be used, or None if it can."""
+    """Return a sentence on why a tool's schema cannot be used, or None if it can."""
     try:
         _validator(json.dumps(parameters, sort_keys=True))
     except (ValueError, TypeError) as error:
@@ -446,7 +466,7 @@ def _first_line(error: Exception) -> str:
 
 @lru_cache(maxsize=1024)
 def compiles(pattern: str) -> bool:
-    """Return whether arguments can be checked against a regular expression; each is compiled once."""
+    """Return whether the schema library can use a regular expression. Results are cached."""
     try:
         _compiled(json.dumps({"pattern": pattern}))
     except ValueError:
@@ -460,9 +480,9 @@ def _validator(parameters: str) -> Any:
 
 
 def _compiled(parameters: str) -> Any:
-    """Compile a schema; nothing is fetched for a `$ref`.
+    """Compile a schema. A `$ref` to a URL is an error, since nothing is fetched.
 
-    A pattern may not backtrack for long, except in Pyodide, which has no wheel of `jsonschema-rs`.
+    The backtracking of patterns is limited, except in Pyodide, for which there is no wheel of `jsonschema-rs`.
     """
     schema = json.loads(parameters)
     if sys.platform == "emscripten":

@@ -88,33 +88,34 @@ def pack(
     student: bool = False,
     targets: Sequence[Target] = (),
 ) -> str:
-    """Gather wheels, notebooks and docs in a folder, and with `model` the weights of the local model.
+    """Collect wheels, notebooks and docs in a folder, and with `model` also the weights of the local model.
 
-    They are those of a clone, or by default what came with this agentmagic. Return what the wheels are for: each of the
-    `targets`, or machines of this kind. `install.py` in the folder installs them. For a `student` the lessons are
-    without solutions. Raises UsageError as `lessons.course` does, or if wheels cannot be fetched.
+    The notebooks and docs are those of the clone, by default those that were installed with agentmagic. The wheels are
+    for each of the `targets`, by default for machines like this one; returns a text that names these machines. The
+    script `install.py` in the folder installs the wheels. With `student`, the lessons have no solutions. Raises
+    UsageError as `lessons.course` does, or if wheels cannot be fetched.
     """
     source = lessons.course(clone)
     notebooks = source / "notebooks"
     without = {path.name: lessons.stripped(path) for path in (notebooks / "lessons").glob("*.ipynb") if student}
-    fetched = _fetched(source)
+    source_requirement = _fetched(source)
     folder.mkdir(parents=True, exist_ok=True)
-    made = gather(folder, fetched, f"agentmagic[{EXTRA}]", targets)
+    machines = gather(folder, source_requirement, f"agentmagic[{EXTRA}]", targets)
     shutil.copytree(notebooks, folder / "notebooks", ignore=lessons.LEFT_OUT, dirs_exist_ok=True)
-    lessons.copy_docs(source, folder)  # to which the notebooks link
+    lessons.copy_docs(source, folder)  # the notebooks link to the docs
     for name, text in without.items():
         (folder / "notebooks" / "lessons" / name).write_text(text, encoding="utf-8")
     if model:
         (folder / "models").mkdir(exist_ok=True)
         shutil.copyfile(downloads.fetch(), folder / "models" / downloads.FILE)
-    words = {"weights": ", the local model", "room": " and 1.1 GB for the local model"} if model else {}
-    readme = _README.format_map({"weights": "", "room": "", "made": made, "asking": _ASKING * model} | words)
+    model_texts = {"weights": ", the local model", "room": " and 1.1 GB for the local model"} if model else {}
+    readme = _README.format_map({"weights": "", "room": "", "made": machines, "asking": _ASKING * model} | model_texts)
     (folder / "README.md").write_text(readme, encoding="utf-8")
-    return made
+    return machines
 
 
 def _fetched(source: Path) -> str:
-    """Return what pip fetches for the notebooks of a folder: the clone, or the release that is installed here."""
+    """Return the requirement that pip fetches: the clone that `source` is, or else the release that is installed."""
     if lessons.is_clone(source):
         return f"{source.absolute()}[{EXTRA}]"
     version = own_version()
@@ -124,27 +125,30 @@ def _fetched(source: Path) -> str:
 
 
 def gather(folder: Path, fetched: str, requirement: str, targets: Sequence[Target] = ()) -> str:
-    """Fetch the wheels of what pip is to fetch, and write the script that installs a requirement of them.
+    """Fetch wheels into the folder, and write the script `install.py` that installs from them.
 
-    Return what the wheels are for. Raises UsageError if pip cannot fetch them.
+    `fetched` is the folder or requirement that pip fetches, `requirement` the one that the script installs. Returns a
+    text that names the machines for which the wheels are. Raises UsageError if pip cannot fetch them.
     """
     if targets:
         wheels.fetch(folder / "wheels", fetched, requirement, targets)
-        made = wheels.described(targets)
+        machines = wheels.described(targets)
     else:
         wheels.pip("wheel", "--wheel-dir", str(folder / "wheels"), fetched)
         newest = ".".join(map(str, sys.version_info[:3]))
-        made = f"Python {sys.version_info[0]}.{sys.version_info[1]} ({newest} or newer) on {sys.platform} {machine()}"
+        machines = (
+            f"Python {sys.version_info[0]}.{sys.version_info[1]} ({newest} or newer) on {sys.platform} {machine()}"
+        )
     here = (f"{sys.version_info[0]}.{sys.version_info[1]}", sys.platform, (machine().lower(),))
     serves = [one.serves for one in targets] or [here]
     (folder / "install.py").write_text(
-        _INSTALL.format(requirement=requirement, made=made, serves=serves), encoding="utf-8"
+        _INSTALL.format(requirement=requirement, made=machines, serves=serves), encoding="utf-8"
     )
-    return made
+    return machines
 
 
 def place(models: str) -> None:
-    """Copy the weights of a kit to where the local model is looked for, unless they are there."""
+    """Copy the weights of a kit to the cache folder of the local model, unless the weights are already found."""
     if downloads.find() is None:
         downloads.cache().mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(models) / downloads.FILE, downloads.cache() / downloads.FILE)

@@ -9,16 +9,16 @@ from typing import Any
 from agentmagic.errors import UsageError
 
 LEFT_OUT = shutil.ignore_patterns(".*", "*.out.ipynb", "__pycache__")
-"""What a run, or a person, has left in the folder of notebooks."""
+"""A filter for `shutil.copytree` that leaves out the outputs of runs, caches and hidden files."""
 _PACKED = Path(__file__).parent / "course"
-"""Where a wheel has `notebooks` and `docs`; pyproject.toml puts them there."""
+"""The folder in an installed wheel with `notebooks` and `docs`; pyproject.toml puts them into it."""
 _SOLUTION = "solution-"
 
 
 def course(clone: Path | None = None) -> Path:
-    """Return the folder with `notebooks` and `docs`: a clone, or by default what came with this agentmagic.
+    """Return the folder with `notebooks` and `docs`: the clone, or by default the folder installed with agentmagic.
 
-    Raises UsageError if `clone` is not one, or if agentmagic came without notebooks.
+    Raises UsageError if `clone` is not a clone of agentmagic, or if agentmagic was installed without notebooks.
     """
     for folder in [clone] if clone else [_PACKED, _PACKED.parents[1]]:
         if (folder == _PACKED or is_clone(folder)) and (folder / "notebooks").is_dir():
@@ -34,19 +34,19 @@ def is_clone(folder: Path) -> bool:
 
 
 def copy_docs(source: Path, folder: Path) -> None:
-    """Copy the docs of a course: the pages and their pictures, and not what builds a site of them."""
+    """Copy the pages and images of the docs to a folder, without the files that build the website."""
     for path in [*source.glob("docs/**/*.md"), *source.glob("docs/images/*")]:
-        copied = folder / path.relative_to(source)
-        copied.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copied)
+        target = folder / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
 
 
 def copy(folder: Path, clone: Path | None = None, *, student: bool = False) -> list[str]:
     """Copy the lessons, the walkthroughs and the docs to which they link; return the names of the lessons.
 
-    They are those of a clone, or by default those that came with this agentmagic. The walkthroughs are in a folder of
-    that name. For a `student` the solutions are left out, exercises stand as they begin, and no cell has an output.
-    Raises UsageError as `course` does, if the folder holds something, or if an exercise is solved in the clone.
+    They are copied from the clone, by default from the folder installed with agentmagic. The walkthroughs are put into
+    the subfolder `walkthroughs`. With `student`, the solutions and all outputs are left out. Raises UsageError as
+    `course` does, if the folder is not empty, or if an exercise is already solved in the clone.
     """
     source = course(clone)
     notebooks, lessons = source / "notebooks", source / "notebooks" / "lessons"
@@ -67,20 +67,20 @@ def copy(folder: Path, clone: Path | None = None, *, student: bool = False) -> l
 
 
 def _moved_links(page: str) -> str:
-    """Return a page of the docs with its links to notebooks as they lie in a copy."""
+    """Return a page of the docs with its links to notebooks changed to the folders of a copy."""
     page = re.sub(r"(\]\((\.\./)+)notebooks/lessons/", r"\1", page)
     return re.sub(r"(\]\((\.\./)+)notebooks/", r"\1walkthroughs/", page)
 
 
 def _but_walkthroughs(folder: str, names: list[str]) -> set[str]:
-    """Return what is left out where walkthroughs are copied: the lessons, too."""
+    """Return the names that are not copied with the walkthroughs: those of `LEFT_OUT`, and the lessons."""
     return LEFT_OUT(folder, names) | {"lessons"}
 
 
 def stripped(path: Path) -> str:
     """Return the text of a notebook without its solutions and outputs.
 
-    Raises UsageError if an exercise is as its solution has it: then someone has solved it in the notebook itself.
+    Raises UsageError if an exercise contains its solution: then somebody solved it in the original notebook.
     """
     notebook: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     cells: list[dict[str, Any]] = notebook["cells"]
@@ -101,5 +101,5 @@ def _text(path: Path, *, student: bool) -> str:
 
 
 def _number(path: Path) -> tuple[int, str]:
-    found = re.match(r"\d+", path.name)
-    return int(found[0]) if found else 0, path.name
+    match = re.match(r"\d+", path.name)
+    return int(match[0]) if match else 0, path.name

@@ -1,8 +1,9 @@
-"""What agentmagic logs: standard `logging` under "agentmagic", secrets blanked, the last records kept (SESSION-6).
+"""Logging with the standard `logging` under the logger "agentmagic", with secrets blanked.
 
-This module writes nothing: the handlers that the user configures decide where records go. In a notebook, `keep` holds
-the last records in memory for `%agent debug`. `logging.basicConfig()` does not make them appear in cells: the root's
-handlers then get our records from WARNING on, and those below if the user sets a level for the logger "agentmagic".
+This module prints nothing: the handlers that the user configures decide where records go. In a notebook, `keep` stores
+the last records in memory for `%agent debug`. `logging.basicConfig()` alone does not make all of them appear in cells:
+the root's handlers get agentmagic's records only from WARNING on, or from the level that the user sets for the logger
+"agentmagic".
 """
 
 import hashlib
@@ -21,25 +22,25 @@ from agentmagic.text import one_line, shown
 
 KEPT = 500
 LONGEST = 2_000
-"""Characters of a record that are kept."""
+"""Characters of a record that are stored."""
 EXCERPT = 200
-"""Characters of a text or of arguments in the line of an event."""
+"""Characters of a text or of arguments that are logged for an event."""
 
 SDKS = ("openai", "anthropic", "google_genai", "httpx2", "mcp", "acp")
 """The loggers of the SDKs. Their records are kept only if `keep` is called with `detailed`."""
 
 HELPERS = ("httpcore2", "markdown_it", "uvicorn")
-"""The loggers of further libraries that log, below WARNING, what they do for us."""
+"""The loggers of other libraries that agentmagic uses. Their records about its work are passed on only from WARNING."""
 
 _MILESTONES = (events.TurnStarted, events.StepRetried, events.Notice, events.TurnFinished)
 
 _INFO, _DEBUG = logging.INFO - 1, logging.DEBUG - 1
-"""The levels that `keep` sets, each one below a standard level: so a level that the user sets differs from them."""
+"""The levels that `keep` sets. They are 1 below the standard levels, to distinguish them from levels the user sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A record that was kept, its secrets blanked; `time` is in seconds since 1970."""
+    """A stored log record, with secrets blanked; `time` is in seconds since 1970."""
 
     time: float
     level: str
@@ -48,10 +49,10 @@ class LogEntry:
 
 
 class Redacting(logging.Filter):
-    """Blanks the secrets of a record before any handler sees it: its message, its exception and its stack."""
+    """A filter that blanks secrets in a record's message, exception and stack before any handler gets the record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Replace the message, the exception and the stack of a record by text without secrets."""
+        """Replace a record's message, exception and stack by text without secrets. Return True: all records pass."""
         record.msg = shown(_message(record))
         record.args = None
         if record.exc_info and not record.exc_text:
@@ -63,9 +64,10 @@ class Redacting(logging.Filter):
 
 
 class Tap(logging.Handler):
-    """Keeps log records at or above `level`, none if it is None; the root's handlers get ours from WARNING on.
+    """A handler that stores log records at or above `level`, or none if `level` is None.
 
-    The handlers of the logger itself receive what they did before.
+    It passes records on to the handlers of the parent loggers, agentmagic's own only from WARNING on. The handlers of
+    the logger itself get the same records as before.
     """
 
     def __init__(self, logger: logging.Logger, level: int | None, lines: "deque[LogEntry]") -> None:
@@ -81,7 +83,7 @@ class Tap(logging.Handler):
         logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record, and pass it on."""
+        """Store a record, and pass it to the handlers of the parent loggers."""
         if self.kept is not None:
             text = "\n".join(filter(None, (str(record.msg), record.exc_text, record.stack_info)))
             self._lines.append(LogEntry(record.created, record.levelname, record.name, text[:LONGEST]))
@@ -90,7 +92,7 @@ class Tap(logging.Handler):
             parent.callHandlers(record)
 
     def close(self) -> None:
-        """Give the logger its level and its handlers back."""
+        """Remove this handler, and restore the logger's level and propagation."""
         self._logger.removeHandler(self)
         if self._logger.level == self._set:
             self._logger.setLevel(self._before[0])
@@ -98,20 +100,26 @@ class Tap(logging.Handler):
         super().close()
 
     def _passing(self, parent: logging.Logger, record: logging.LogRecord) -> int:
-        """Return the level from which a record is passed on; the user may have set it before or after the tap."""
+        """Return the lowest level of records that are passed on.
+
+        It is the logger's level if the user set one, before or after this handler was added.
+        """
         own = self._before[0] if self._logger.level == self._set else self._logger.level
         return own or max(parent.getEffectiveLevel(), logging.WARNING if _is_ours(record) else logging.NOTSET)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether a record is about our work: our own, Markdown's, and those of the SDKs on our threads."""
+    """Return whether a record is about agentmagic's work.
+
+    These are records of agentmagic and of its Markdown library, and all records from agentmagic's threads.
+    """
     return record.name.startswith(("agentmagic", "markdown_it")) or (record.threadName or "").startswith("agentmagic")
 
 
 logger = logging.getLogger("agentmagic")
 logger.addFilter(Redacting())
 auditor = logging.getLogger("agentmagic.audit")
-"""Takes one line for each tool call; give it a handler to keep them."""
+"""The logger that gets one line for each tool call; add a handler to write the lines to a file."""
 auditor.addFilter(Redacting())
 
 _lines: "deque[LogEntry]" = deque(maxlen=KEPT)
@@ -119,7 +127,7 @@ _taps: list[Tap] = []
 
 
 def keep(*, detailed: bool = False) -> None:
-    """Keep the last KEPT records from INFO on; with `detailed`, those from DEBUG on and those of the SDKs too."""
+    """Start to store the last KEPT records: from INFO on, or with `detailed` from DEBUG on and also of the SDKs."""
     stop()
     _taps.append(Tap(logger, _DEBUG if detailed else _INFO, _lines))
     _taps.extend(Tap(logging.getLogger(name), _DEBUG if detailed else None, _lines) for name in SDKS)
@@ -127,40 +135,41 @@ def keep(*, detailed: bool = False) -> None:
 
 
 def stop() -> None:
-    """Keep no further records; those that were kept stay."""
+    """Stop storing records. Those already stored stay available."""
     while _taps:
         _taps.pop().close()
 
 
 def is_detailed() -> bool:
-    """Return whether records are kept from DEBUG on."""
+    """Return whether records are stored from DEBUG on."""
     return bool(_taps) and _taps[0].kept == _DEBUG
 
 
 def recent(number: int) -> list[LogEntry]:
-    """Return the last records that were kept, the oldest first."""
+    """Return the last `number` stored records, the oldest first."""
     return list(_lines)[-number:]
 
 
 def event(happened: Event) -> None:
-    """Log an event of a turn in one line, unless it is a delta; at INFO at most, since a screen shows it too.
+    """Log an event of a turn in one line, unless it is a delta.
 
-    An event of an inner turn is logged by that turn.
+    The level is INFO or DEBUG, never a warning, since the screen shows the event too. An `InnerEvent` is skipped,
+    because the inner turn logs its events itself.
     """
     if isinstance(happened, events.InnerEvent):
         return
-    raised = isinstance(happened, events.ToolFinished) and happened.traceback
-    level = logging.INFO if raised or isinstance(happened, _MILESTONES) else logging.DEBUG
+    is_failure = isinstance(happened, events.ToolFinished) and happened.traceback
+    level = logging.INFO if is_failure or isinstance(happened, _MILESTONES) else logging.DEBUG
     if logger.isEnabledFor(level) and not events.is_delta(happened):
         logger.log(level, "%s %s", happened.type, _words(happened))
 
 
 @dataclass(slots=True)
 class Audit:
-    """One tool call: who allowed or refused it, and how it ended.
+    """The audit entry of one tool call: who allowed or refused it, and how it ended.
 
-    `arguments` are those that the tool ran with; only their hash is written. `seconds` is how long the tool itself ran.
-    `caller` is the outside program that made the call, "" for the session's own model.
+    `arguments` are the arguments with which the tool ran; only their hash is logged. `seconds` is the run time of the
+    tool itself. `caller` is the outside program that made the call, "" for the session's own model.
     """
 
     server: str
@@ -173,7 +182,7 @@ class Audit:
 
 
 def audit(entry: Audit) -> None:
-    """Log a tool call in a line, at INFO, under "agentmagic.audit"."""
+    """Log a tool call in one line, at INFO, to the logger "agentmagic.audit"."""
     if auditor.isEnabledFor(logging.INFO):
         auditor.info(
             "%sserver=%s tool=%s arguments=%s decision=%s outcome=%s seconds=%.3f",
@@ -189,30 +198,30 @@ def audit(entry: Audit) -> None:
 
 def arguments_hash(arguments: Mapping[str, Any]) -> str:
     """Return the first 16 hexadecimal digits of the SHA-256 of arguments, written as JSON with sorted keys."""
-    written = json.dumps(dict(arguments), sort_keys=True, ensure_ascii=True, default=repr)
-    return hashlib.sha256(written.encode()).hexdigest()[:16]
+    text = json.dumps(dict(arguments), sort_keys=True, ensure_ascii=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _words(happened: Event) -> str:  # noqa: PLR0911  (one arm for each event with words of its own)
-    match happened:
+def _words(turn_event: Event) -> str:  # noqa: PLR0911  (one arm for each event with words of its own)
+    match turn_event:
         case events.TurnStarted():
-            return f"{happened.model}: {_short(happened.prompt.text)}"
+            return f"{turn_event.model}: {_short(turn_event.prompt.text)}"
         case events.StepRetried():
-            return f"{happened.attempt}, again in {happened.delay:.1f} s: {_short(happened.error)}"
+            return f"{turn_event.attempt}, again in {turn_event.delay:.1f} s: {_short(turn_event.error)}"
         case events.PartFinished():
-            return _part(happened.part)
+            return _part(turn_event.part)
         case events.ApprovalAsked() | events.ToolStarted():
-            return f"{happened.server}: {_part(happened.call)}"
+            return f"{turn_event.server}: {_part(turn_event.call)}"
         case events.ToolFinished():
-            end = f"{_part(happened.result)} after {happened.seconds:.3f} s"
-            return f"{end}\n{happened.traceback}" if happened.traceback else end
+            end = f"{_part(turn_event.result)} after {turn_event.seconds:.3f} s"
+            return f"{end}\n{turn_event.traceback}" if turn_event.traceback else end
         case events.PromptAdded():
-            return _short(happened.prompt.text)
+            return _short(turn_event.prompt.text)
         case events.TurnFinished(result):
             end = f"{result.stop_reason} after {result.seconds:.3f} s, {result.usage}"
             return f"{end}: {_short(result.error)}" if result.error else end
         case _:
-            return _short(", ".join(f"{field.name}: {getattr(happened, field.name)}" for field in fields(happened)))
+            return _short(", ".join(f"{field.name}: {getattr(turn_event, field.name)}" for field in fields(turn_event)))
 
 
 def _part(part: Part) -> str:
@@ -232,7 +241,7 @@ def _part(part: Part) -> str:
 
 
 def _short(text: str) -> str:
-    """Return a text as a short line. Secrets are blanked first: half of a key would not be recognized."""
+    """Return a text as a short line. Secrets are blanked before it is cut: half of a key would not be recognized."""
     return one_line(redact(text), EXCERPT)
 
 

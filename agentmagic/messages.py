@@ -1,9 +1,9 @@
-"""What a conversation is made of: values only.
+"""The frozen classes of a conversation: messages and their parts, tools, usage.
 
-A `Message` holds parts. The user and the assistant write `Text`, `Reasoning`, `Media`, `Resource` and
-`ToolCall` parts; a message of role "tool" holds the `ToolResult` parts that answer the calls of the
-assistant message before it, in the order of the calls. What a provider did itself within an answer stands in the
-message of the assistant, as a `HostedCall` and its `HostedResult`.
+A `Message` has parts. Messages of the user and the assistant have `Text`, `Reasoning`, `Media`, `Resource` and
+`ToolCall` parts. A message of role "tool" has the `ToolResult` parts for the calls of the assistant message before
+it, in the order of the calls. A call that the provider carried out itself within an answer is part of the assistant
+message, as a `HostedCall` and its `HostedResult`.
 """
 
 import re
@@ -22,33 +22,34 @@ ResultStatus = Literal["ok", "error", "denied", "interrupted", "timeout"]
 T = TypeVar("T")
 
 LONGEST_REPR = 2_000
-"""Characters of a `repr`, apart from the last text in it and the names of fields."""
+"""Characters of a `repr`, not counting the last text in it and the names of fields."""
 LONGEST_STRING = 400
-"""Characters of a text in a `repr`."""
+"""Characters of one text inside a `repr`."""
 FRAME = 20
-"""Characters that a `repr` counts for the frame of a value with others in it."""
+"""Characters that a `repr` counts for the brackets and the class name of a value that contains other values."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value_class(kind: type[T]) -> type[T]:
-    """Make a class a frozen dataclass with slots. A cell may show its `repr`, so `brief` writes it by default."""
+    """Decorate a class as a frozen dataclass with slots, whose `repr` is `brief` unless it has its own."""
     own = "__repr__" in vars(kind)
-    made = dataclass(frozen=True, slots=True)(kind)
+    frozen = dataclass(frozen=True, slots=True)(kind)
     if not own:
-        cast("Any", made).__repr__ = brief
-    return made
+        cast("Any", frozen).__repr__ = brief
+    return frozen
 
 
 def brief(value: object) -> str:
-    """Return the `repr` of a value in a few thousand characters at most, secrets blanked.
+    """Return the `repr` of a value, with a few thousand characters at most and secrets blanked.
 
-    A field without `repr` is left out while it has its default, so that outputs of before it came stay as they are.
+    A field with `repr=False` is shown only if it differs from its default. Fields that were added later are marked so,
+    to keep older recorded outputs the same.
     """
     return redact(_Brief().write(value))
 
 
 class _Brief:
-    """Writes one value as its `repr`, and leaves out what is beyond a number of characters."""
+    """A writer of one value's `repr`, which leaves out the rest after a number of characters."""
 
     def __init__(self) -> None:
         self._left = LONGEST_REPR
@@ -57,7 +58,7 @@ class _Brief:
         """Return the `repr` of a value, or of its beginning."""
         match value:
             case str():
-                text = redact(value[: 2 * LONGEST_STRING])  # blanked first: a part of a secret is not recognized
+                text = redact(value[: 2 * LONGEST_STRING])  # before it is cut: a part of a secret is not recognized
                 return self._counted(repr(clip(text, LONGEST_STRING)))
             case bytes():
                 return self._counted(repr(value[:LONGEST_STRING]) + "…" * (len(value) > LONGEST_STRING))
@@ -70,32 +71,32 @@ class _Brief:
                 pairs = cast("Mapping[Any, Any]", value).items()
                 return f"{{{self._joined(pairs, lambda item: f'{self.write(item[0])}: {self.write(item[1])}')}}}"
             case _ if is_dataclass(value) and not isinstance(value, type):
-                shown = (one for one in fields(value) if one.repr or getattr(value, one.name) != one.default)
-                inner = self._joined(shown, lambda one: f"{one.name}={self.write(getattr(value, one.name))}")
+                visible_fields = (one for one in fields(value) if one.repr or getattr(value, one.name) != one.default)
+                inner = self._joined(visible_fields, lambda one: f"{one.name}={self.write(getattr(value, one.name))}")
                 return f"{type(value).__qualname__}({inner})"
             case _:
                 return self._counted(clip(repr(value), LONGEST_STRING))
 
     def _joined(self, items: Iterable[T], write: Callable[[T], str]) -> str:
-        self._left -= FRAME  # a value that contains itself ends too
-        written: list[str] = []
+        self._left -= FRAME  # so that a value that contains itself also reaches the limit
+        texts: list[str] = []
         for item in items:
             if self._left < 0:
-                written.append("…")
+                texts.append("…")
                 break
-            written.append(write(item))
-        return ", ".join(written)
+            texts.append(write(item))
+        return ", ".join(texts)
 
-    def _counted(self, written: str) -> str:
-        self._left -= len(written)
-        return written
+    def _counted(self, text: str) -> str:
+        self._left -= len(text)
+        return text
 
 
 @value_class
 class ProviderData:
-    """Opaque data that goes back, unread, to the provider that made it.
+    """Opaque data of a provider, which later requests send back to the same provider unchanged.
 
-    `provider` is the registry name ("openai", "openai-chat", "gemini", ...); `data` is plain JSON.
+    `provider` is its name in the registry ("openai", "openai-chat", "gemini", ...); `data` is plain JSON.
     """
 
     type: ClassVar[str] = "provider_data"
@@ -105,9 +106,9 @@ class ProviderData:
 
 @value_class
 class Citation:
-    """What a span of a text rests on: a page on the web, and its own words, "" if they are not known.
+    """The source of a span of a text: a web page, and the quoted words of the page, "" if unknown.
 
-    `start` and `end` count characters of the text; the end is not a part of the span.
+    `start` and `end` count characters of the text; `end` is exclusive.
     """
 
     type: ClassVar[str] = "citation"
@@ -120,7 +121,7 @@ class Citation:
 
 @value_class
 class Source:
-    """A page that an answer rests on: its number in the answer, and words of it that the provider has quoted."""
+    """A web page that an answer cites: its number in the answer, and the words of the page that the provider quoted."""
 
     number: int
     url: str
@@ -130,9 +131,9 @@ class Source:
 
 @value_class
 class Text:
-    """Words of a user, a model or a tool; those whose `audience` is "assistant" are not shown to the user.
+    """Text of a user, a model or a tool. If `audience` is "assistant", the text is not shown to the user.
 
-    `citations` stand in the order of their ends.
+    `citations` are sorted by their ends.
     """
 
     type: ClassVar[str] = "text"
@@ -153,7 +154,10 @@ class Reasoning:
 
 @value_class
 class Media:
-    """An image, a sound or another blob, by its MIME type; one whose `audience` is "user" is not sent to a model."""
+    """An image, a sound or other binary data; `media_type` is the MIME type.
+
+    If `audience` is "user", it is not sent to a model.
+    """
 
     type: ClassVar[str] = "media"
     media_type: str
@@ -164,7 +168,7 @@ class Media:
 
 @value_class
 class Resource:
-    """Something that a server names by URI, with its text if the server sent one."""
+    """A resource of an MCP server, named by its URI, with its text if the server sent one."""
 
     type: ClassVar[str] = "resource"
     uri: str
@@ -175,7 +179,7 @@ class Resource:
 
 @value_class
 class ToolCall:
-    """A call the model asks for; arguments that were not a JSON object stand as `{"_raw": "..."}`."""
+    """A tool call that the model requested. If its arguments are not a JSON object, they are `{"_raw": "..."}`."""
 
     type: ClassVar[str] = "tool_call"
     id: str
@@ -186,12 +190,12 @@ class ToolCall:
 
 @value_class
 class ToolResult:
-    """What came of a call.
+    """The result of a tool call.
 
-    `done` is the message of a tool that ended the turn (`TaskComplete`, `Done`), else None.
-    `structured` is the JSON value of a result that has one beside its content. `server` is the alias of the
-    MCP server that wrote the content, "" if no server did. `in_doubt` says that the call may have run, wholly or in
-    part: the worker that it ran on was lost.
+    `done` is the message of a tool that ended the turn (`TaskComplete`, `Done`), else None. `structured` is a JSON
+    value that a tool returned in addition to the content. `server` is the alias of the MCP server that wrote the
+    content, "" if it is not from a server. `in_doubt` says that the worker process of the call was lost, so that the
+    call may have run in part or completely.
     """
 
     type: ClassVar[str] = "tool_result"
@@ -211,7 +215,7 @@ class ToolResult:
 
     @property
     def text(self) -> str:
-        """The words of the result, media named in brackets."""
+        """The text of the result, with media named in brackets."""
         return "\n".join(as_text(part) for part in self.content)
 
 
@@ -235,7 +239,10 @@ class HostedCall:
 
 @value_class
 class HostedResult:
-    """What came of a call that the provider carried out: pages as resources, words, images; untrusted as any result."""
+    """The result of a call that the provider carried out: pages as resources, text, images.
+
+    Like every tool result, it is untrusted.
+    """
 
     type: ClassVar[str] = "hosted_result"
     call_id: str
@@ -246,7 +253,7 @@ class HostedResult:
 
     @property
     def text(self) -> str:
-        """The words of the result, pages and media named in brackets."""
+        """The text of the result, with pages and media named in brackets."""
         return "\n".join(as_text(part) for part in self.content)
 
 
@@ -264,7 +271,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The message's words, without reasoning, calls and results."""
+        """The text of the message, without reasoning, calls and results."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
     @property
@@ -278,9 +285,9 @@ class Usage:
     """Tokens and cost of one or more requests.
 
     `cached_tokens` (read from a cache) and `cache_write_tokens` are part of `input_tokens`, `reasoning_tokens` part of
-    `output_tokens`, and `cache_write_1h_tokens` (cached for an hour) part of `cache_write_tokens`.
-    `searches` are those of the web that the provider made and bills. `cost` is in US dollars; None says that a price
-    was unknown, never that it was nothing.
+    `output_tokens`, and `cache_write_1h_tokens` (cached for an hour) part of `cache_write_tokens`. `searches` counts
+    the web searches that the provider made and bills. `cost` is in US dollars; None means that a price is unknown,
+    and 0 that the requests were free.
     """
 
     type: ClassVar[str] = "usage"
@@ -295,15 +302,15 @@ class Usage:
     searches: int = field(default=0, repr=False)
 
     def __add__(self, other: "Usage") -> "Usage":
-        """Add token by token; a sum with an unknown cost is unknown."""
-        known = self.cost is not None and other.cost is not None
+        """Return the sum of all counts. If either cost is unknown, the cost of the sum is unknown."""
+        is_known = self.cost is not None and other.cost is not None
         return Usage(
             self.input_tokens + other.input_tokens,
             self.cached_tokens + other.cached_tokens,
             self.output_tokens + other.output_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             self.requests + other.requests,
-            (self.cost or 0.0) + (other.cost or 0.0) if known else None,
+            (self.cost or 0.0) + (other.cost or 0.0) if is_known else None,
             self.cache_write_tokens + other.cache_write_tokens,
             self.cache_write_1h_tokens + other.cache_write_1h_tokens,
             self.searches + other.searches,
@@ -311,9 +318,9 @@ class Usage:
 
 
 NOTEBOOK = "notebook"
-"""The `server` of tools that belong to no MCP server."""
+"""The `server` of tools that are not from an MCP server."""
 ToolKey = tuple[str, str]
-"""A tool, as (server, name)."""
+"""The identity of a tool: (server, name)."""
 
 
 @value_class
@@ -326,10 +333,10 @@ class Example:
 
 @value_class
 class ToolDef:
-    """A tool as a model sees it: `parameters` is a JSON Schema of type object.
+    """A tool as it is described to a model: `parameters` is a JSON Schema of type object.
 
-    `server` says where the tool lives, for people: "notebook" or the user's alias of an MCP server. `own_name` is
-    its name on that server, if the model has to know it by another name.
+    `server` is the origin of the tool, shown to users: "notebook", or the user's alias of an MCP server. `own_name` is
+    the tool's name on that server, if the model is given another name.
     """
 
     name: str
@@ -341,15 +348,15 @@ class ToolDef:
 
 
 SEARCH, FETCH = "web_search", "web_fetch"
-"""The names of the tools of the web."""
+"""The names of the web tools."""
 
 
 @value_class
 class HostedTool:
-    """A tool that a provider carries out on its own servers, as an agent may have it.
+    """A tool that a provider carries out on its own servers.
 
-    `name` is "web_search" or "web_fetch". `domains` are the only ones that it may reach, all if there are none.
-    `max_uses` bounds its uses in one request, None for as many as the provider allows.
+    `name` is "web_search" or "web_fetch". If `domains` is not empty, the tool can reach only these domains. `max_uses`
+    limits its uses in one request, None for as many as the provider allows.
     """
 
     name: str
@@ -358,28 +365,29 @@ class HostedTool:
 
 
 def sources_of(citations: Iterable[Citation], known: Iterable[Source] = ()) -> tuple[Source, ...]:
-    """Return the pages of citations, each once, numbered in their order; a page that is `known` keeps its number."""
+    """Return the cited pages, each once, numbered in the order of citations; `known` pages keep their numbers."""
     numbers = {source.url: source.number for source in known}
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for one in citations:
         number = numbers.setdefault(one.url, len(numbers) + 1)
-        before = found.get(one.url, Source(number, one.url))
+        before = sources.get(one.url, Source(number, one.url))
         new = one.quote and one.quote not in before.quotes
         quotes = (*before.quotes, one.quote) if new else before.quotes
-        found[one.url] = replace(before, title=before.title or one.title, quotes=quotes)
-    return tuple(sorted(found.values(), key=lambda source: source.number))
+        sources[one.url] = replace(before, title=before.title or one.title, quotes=quotes)
+    return tuple(sorted(sources.values(), key=lambda source: source.number))
 
 
 def cited(part: Text) -> str:
-    """Return a text with its sources as Markdown links, for models and files that know no citations."""
+    """Return a text with its sources as Markdown links, for models and files that do not support citations."""
     pieces: list[str] = []
-    done = 0
+    position = 0
     for end, citations in groupby(sorted(part.citations, key=_end_of), key=_end_of):
-        linked = (one for one in citations if one.url not in part.text[one.start : end])  # some texts have the link
-        links = dict.fromkeys(f" [{_label(one)}](<{one.url}>)" for one in linked)
-        pieces += (part.text[done:end], *links)
-        done = end
-    return "".join((*pieces, part.text[done:]))
+        # Some texts already contain the link.
+        unlinked = (one for one in citations if one.url not in part.text[one.start : end])
+        links = dict.fromkeys(f" [{_label(one)}](<{one.url}>)" for one in unlinked)
+        pieces += (part.text[position:end], *links)
+        position = end
+    return "".join((*pieces, part.text[position:]))
 
 
 def _end_of(citation: Citation) -> int:
@@ -391,7 +399,7 @@ def _label(citation: Citation) -> str:
 
 
 def as_text(part: Content | HostedCall | HostedResult) -> str:
-    """Return a part in words, for models and screens that cannot take it as it is."""
+    """Return a part as text, for models and screens that do not support the part itself."""
     match part:
         case Text():
             return part.text
@@ -408,20 +416,20 @@ def as_text(part: Content | HostedCall | HostedResult) -> str:
 
 
 def user(*content: str | Content) -> Message:
-    """Make a user message of strings and parts."""
+    """Return a user message made of strings and parts."""
     return Message("user", parts_of(content))
 
 
 Prompt = str | Message | list[str | Content]
-"""What a prompt may be given as."""
+"""The types that a prompt can have."""
 LONGEST_PROMPT = 2_000_000
-"""Characters of a prompt; more fits no model's window, and would only be refused after a long upload."""
+"""Characters. A longer prompt does not fit any model's window, and would be refused only after a long upload."""
 
 
 def as_prompt(prompt: Prompt) -> Message:
-    """Return the user's message for a prompt in any of its forms.
+    """Return a prompt, which can have several types, as a user message.
 
-    Raises UsageError for one that no model could be asked.
+    Raises UsageError if the prompt is empty, too long, or has parts that a user message cannot have.
     """
     match prompt:
         case Message():
@@ -431,8 +439,10 @@ def as_prompt(prompt: Prompt) -> Message:
         case list():
             message = user(*prompt)
         case _:
-            words = f"A prompt cannot be {prompt!r:.80}. Give a string, a user message, or a list of strings and parts."
-            raise UsageError(words)
+            problem = (
+                f"A prompt cannot be {prompt!r:.80}. Give a string, a user message, or a list of strings and parts."
+            )
+            raise UsageError(problem)
     if not all(isinstance(cast("object", part), (Text, Media, Resource)) for part in message.parts):
         raise UsageError("The prompt holds something else than text, media and resources. Give strings and parts.")
     if message.role != "user":
@@ -448,6 +458,6 @@ def as_prompt(prompt: Prompt) -> Message:
 
 
 def parts_of(content: Iterable[str | Content]) -> tuple[Content, ...]:
-    """Make parts of strings; a lone surrogate in text, which no provider takes, is replaced."""
+    """Return the parts, with each string as a `Text`. Lone surrogates, which no provider accepts, are replaced."""
     parts = (Text(item) if isinstance(item, str) else item for item in content)
     return tuple(replace(part, text=encodable(part.text)) if isinstance(part, Text) else part for part in parts)

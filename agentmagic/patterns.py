@@ -1,4 +1,4 @@
-"""The patterns in which a class or an administrator names models, addresses and MCP servers."""
+"""The patterns with which the settings of a class or an administrator name models, addresses and MCP servers."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 IN_PROCESS = "in-process"
-"""What stands in `servers` for a server object of this process, which has neither a command nor an address."""
+"""The entry in the setting `servers` for a server object of this process, which has no command and no address."""
 
 _URL = re.compile(r"(https?://[^/?#@\\\s]+)([/?#][^\\\s]*)?", re.IGNORECASE)
-"""A URL whose host every client reads alike: it has no user and no backslash."""
+"""A URL without user and backslash, so that all HTTP clients agree on what its host is."""
 _ORIGIN = re.compile(r"\A[^:/?#]+://[^/?#]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPattern:
-    """The entry of an MCP server, or the pattern of the entries that a class allows.
+    """The entry of an MCP server, or a pattern of the entries that a class allows.
 
-    `address` is the command line or the URL, `cwd` the folder in which the program starts, "" for the kernel's.
-    `pairs` are the variables of a program, or the headers of requests, by name.
+    `address` is the command line or the URL; `cwd` is the folder in which the program starts, "" for the kernel's.
+    `pairs` are the environment variables of the program, or the headers of the HTTP requests, by name.
     """
 
     address: str
@@ -26,7 +26,7 @@ class EntryPattern:
     pairs: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     def allows(self, entry: "EntryPattern") -> bool:
-        """Return whether the whole of an entry fits this one."""
+        """Return whether all fields of an entry match this pattern."""
         return (
             is_address(entry.address, self.address)
             and fits_pattern(entry.cwd, self.cwd)
@@ -34,31 +34,34 @@ class EntryPattern:
         )
 
     def __str__(self) -> str:
-        # Without the values of variables and headers, which may be secrets.
+        # The values of variables and headers are left out, since they may be secrets.
         return ", ".join([self.address, *([f"cwd {self.cwd}"] if self.cwd else []), *self.pairs])
 
 
 def fits_pattern(text: str, pattern: str) -> bool:
-    """Return whether a text as a whole is what a pattern says, in which `*` stands for any characters."""
+    """Return whether the whole text matches a pattern, in which `*` stands for any characters."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
 
 
 def lowered(url: str) -> str:
-    """Return a URL with its scheme and host in lower case: clients ask the same server, however they are written."""
-    return _ORIGIN.sub(lambda found: found[0].lower(), url)
+    """Return a URL with its scheme and host in lower case, since their case does not matter."""
+    return _ORIGIN.sub(lambda match: match[0].lower(), url)
 
 
 def is_among(address: str | None, patterns: Iterable[str] | None) -> bool:
-    """Return whether patterns allow an address, None if it is not known; None for patterns allows any."""
+    """Return whether patterns allow an address.
+
+    If `patterns` is None, every address is allowed. An unknown address (None) is not allowed by any pattern.
+    """
     if patterns is None or address is None:
         return patterns is None
-    return any(is_address(address.rstrip("/"), allowed.rstrip("/")) for allowed in patterns)
+    return any(is_address(address.rstrip("/"), pattern.rstrip("/")) for pattern in patterns)
 
 
 def is_address(address: str, pattern: str) -> bool:
-    """Return whether a command line or a URL is what a pattern says; its `*` in a host stays within the host.
+    """Return whether a command line or a URL matches a pattern.
 
-    `*` alone is any of them.
+    A `*` in the host of a URL pattern matches only characters of the host. The pattern `*` alone matches everything.
     """
     if pattern == "*":
         return True

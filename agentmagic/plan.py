@@ -1,6 +1,6 @@
-"""The tasks of a plan and how far each has come, as a fold of the events of a planned turn.
+"""The tasks of a plan and the progress of each, computed from the events of a turn with a plan.
 
-The loop runs a plan by it, a screen shows it, and a plan that was cut off is resumed from it.
+The loop uses the `Checklist` to run a plan and to resume a plan that was cut off, and the display shows it.
 """
 
 import json
@@ -35,7 +35,7 @@ SETTLED_TASK: frozenset[TaskState] = frozenset({"done", "failed", "skipped"})
 
 @dataclass(slots=True)
 class TaskProgress:
-    """How far a task has come; `parameters` are those of its last or next attempt."""
+    """The progress of a task; `parameters` are the parameters of its last or next attempt."""
 
     task: Task
     parameters: Mapping[str, Any]
@@ -53,13 +53,13 @@ class TaskProgress:
 
     @property
     def told(self) -> str:
-        """What later tasks are told of the result."""
-        processed = self.judgements[-1].result if self.judgements else ""
-        return processed or (self.result.text if self.result else self.summary)
+        """The text that later tasks get as the result of this task."""
+        judged_text = self.judgements[-1].result if self.judgements else ""
+        return judged_text or (self.result.text if self.result else self.summary)
 
 
 class Checklist:
-    """The tasks of the last plan in a log, in their order; `rows` finds them by id."""
+    """The tasks of the last plan in a log; `rows` has them by id, in the order of the plan."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.rows: dict[str, TaskProgress] = {}
@@ -67,7 +67,7 @@ class Checklist:
             self.feed(event)
 
     def feed(self, event: Event) -> bool:
-        """Take one event in. Return whether it changed the list."""
+        """Process the next event. Return whether it changed the checklist."""
         match event:
             case Planned():
                 self._begin(event)
@@ -89,14 +89,14 @@ class Checklist:
             if row.state == "running" and not row.called:
                 row.state = "pending"
         for event in plan.finished:
-            if event.id in self.rows and event.id not in before:  # the log begins behind the turn that was cut off
+            if event.id in self.rows and event.id not in before:  # the log lacks the turn in which the task finished
                 _change(self.rows[event.id], event)
 
     def again(self) -> Planned:
-        """Return the plan as an event of the turn that resumes it."""
-        settled = (row for row in self.rows.values() if row.state in SETTLED_TASK)
-        finished = tuple(TaskFinished(row.task.id, row.state, row.summary) for row in settled)
-        return Planned(tuple(row.task for row in self.rows.values()), finished=finished, resumed=True)
+        """Return the event with which another turn resumes the plan."""
+        rows = (row for row in self.rows.values() if row.state in SETTLED_TASK)
+        finished_tasks = tuple(TaskFinished(row.task.id, row.state, row.summary) for row in rows)
+        return Planned(tuple(row.task for row in self.rows.values()), finished=finished_tasks, resumed=True)
 
     @property
     def open(self) -> bool:
@@ -105,19 +105,19 @@ class Checklist:
 
     @property
     def open_tasks(self) -> str:
-        """How many tasks are open, in words."""
+        """The number of open tasks as text: "2 open tasks"."""
         return counted(sum(row.state not in SETTLED_TASK for row in self.rows.values()), "open task")
 
     @property
     def in_the_way(self) -> str:
-        """Why a turn that neither resumes nor drops the open plan cannot begin, and what to do."""
+        """The message for a turn that cannot start because it neither resumes nor drops the open plan."""
         return (
             f"The last turn left a plan with {self.open_tasks}. Go on with it by %agent resume (resume=True in code), "
             "or drop it with %%agent --drop (drop=True)."
         )
 
     def ready(self) -> list[TaskProgress]:
-        """Return the tasks that can run now: they wait, and every task before them is done."""
+        """Return the pending tasks that can run now, since every task that must be done first is done."""
         return [
             row
             for row in self.rows.values()
@@ -125,14 +125,14 @@ class Checklist:
         ]
 
     def stuck(self) -> list[tuple[TaskProgress, TaskProgress]]:
-        """Return the tasks that can never run, each with the failed or skipped task before it."""
-        found: list[tuple[TaskProgress, TaskProgress]] = []
+        """Return the pending tasks that can never run, each with the failed or skipped task that it depends on."""
+        stuck_rows: list[tuple[TaskProgress, TaskProgress]] = []
         for row in self.rows.values():
             before = (self.rows[name] for name in row.task.after)
             cause = next((one for one in before if one.state in ("failed", "skipped")), None)
             if row.state == "pending" and cause is not None:
-                found.append((row, cause))
-        return found
+                stuck_rows.append((row, cause))
+        return stuck_rows
 
 
 def _change(row: TaskProgress, event: TaskStarted | TaskJudged | TaskFinished | ToolFinished) -> None:
@@ -153,11 +153,12 @@ def _change(row: TaskProgress, event: TaskStarted | TaskJudged | TaskFinished | 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """How a turn is planned.
+    """The options of a turn with a plan.
 
-    `judge` says which results the model judges: all, those that look odd, or none. With `confirm` the user sees the
-    plan, and may change it, before it runs. `left` is the plan that the last turn left open. With `resume` the turn
-    goes on with it; else the user is asked whether to. `new` says that the request gets a plan of its own.
+    `judge` says which results the model judges: all, those that look wrong ("odd"), or none. With `confirm`, the user
+    sees the plan and can change it before it runs. `left` is the plan that the last turn left unfinished. With
+    `resume`, the turn continues this plan; otherwise the user is asked whether to continue it. `new` says that the
+    request gets a new plan.
     """
 
     judge: Judging = "odd"
@@ -172,14 +173,16 @@ class PlanOptions:
 
 
 def open_plan(turns: Sequence[Sequence[Event]]) -> Checklist | None:
-    """Return the plan that the last of these turns left unfinished, or None."""
-    # A turn that ended before its first step, such as one that was refused because of the plan, does not count.
-    begun = (turn for turn in reversed(turns) if any(isinstance(event, Planned | StepStarted) for event in turn))
-    if not any(isinstance(event, Planned) for event in next(begun, ())):
+    """Return the plan that the last turn left unfinished, or None. `turns` are the events of each turn."""
+    # A turn that ended before its first step does not count: for example, it was refused because of an open plan.
+    started_turns = (
+        turn for turn in reversed(turns) if any(isinstance(event, Planned | StepStarted) for event in turn)
+    )
+    if not any(isinstance(event, Planned) for event in next(started_turns, ())):
         return None
     # An earlier turn may have begun the plan: its events hold the results of the tasks done there.
     checklist = Checklist(event for turn in turns for event in turn)
-    is_ours = all(row.task.tool for row in checklist.rows.values())  # an outside agent's tasks name no tools
+    is_ours = all(row.task.tool for row in checklist.rows.values())  # the tasks of an outside agent have no tools
     return checklist if checklist.open and is_ours else None
 
 
@@ -195,7 +198,10 @@ def written_plan(checklist: Checklist) -> str:
 
 
 def read_plan(text: str) -> list[dict[str, Any]]:
-    """Read what `written_plan` wrote, after a person changed it. Raises ValueError for a line that is no task."""
+    """Parse a plan in the form of `written_plan`, which the user may have edited.
+
+    Raises ValueError for a line that is not a task.
+    """
     tasks = [_read_line(line.strip()) for line in text.splitlines() if line.strip()]
     if not tasks:
         raise ValueError("It has no tasks.")

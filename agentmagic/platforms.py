@@ -1,4 +1,4 @@
-"""What Windows does otherwise than Linux and macOS: command lines, and files that are moved to a taken name."""
+"""Functions for which Windows differs from Linux and macOS: splitting command lines, and replacing files."""
 
 import re
 import shlex
@@ -9,41 +9,41 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 PATIENCE = 1.0
-"""Seconds for which Windows is asked again to replace a file that another program reads."""
+"""Seconds during which replacing a file is tried again on Windows, if another program is reading the file."""
 PAUSE = 0.01
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
 _PIECES = re.compile(r'(?P<slashes>\\*)"|(?P<gap>[ \t\r\n])|\\+|[^\\" \t\r\n]+')
-"""Quotes with the backslashes before them, gaps, and the rest."""
+"""A quote with the backslashes before it, a blank, or a run of other characters."""
 
 
 def split_command(text: str) -> list[str]:
-    """Split a command line into words as this system does, and take the quotes off.
+    """Split a command line into words by the rules of this system, and remove the quotes.
 
-    Raises ValueError for an open quote.
+    Raises ValueError if a quote is not closed.
     """
     return list(words_on_windows(text)) if sys.platform == "win32" else shlex.split(text)
 
 
 def words_on_windows(text: str) -> Iterator[str]:
-    r"""Yield words as programs of Windows find them (CommandLineToArgvW).
+    r"""Yield the words of a command line by the rules of Windows programs (CommandLineToArgvW).
 
-    Only `"` quotes. Backslashes belong to a path, as in `C:\tools\server.exe`, but before a `"` each two stand for one,
-    and one that is left makes the `"` a part of the word.
+    Only `"` is a quote. Backslashes are normal characters, as in `C:\tools\server.exe`, except before a `"`: there, two
+    backslashes stand for one, and a single remaining backslash makes the `"` a part of the word.
     """
     word: str | None = None
-    is_quoted = False
+    in_quotes = False
     for piece in _PIECES.finditer(text):
-        if piece["gap"] and not is_quoted:
+        if piece["gap"] and not in_quotes:
             if word is not None:
                 yield word
             word = None
         elif (slashes := piece["slashes"]) is not None:
             is_part = len(slashes) % 2 == 1
             word = (word or "") + "\\" * (len(slashes) // 2) + '"' * is_part
-            is_quoted ^= not is_part
+            in_quotes ^= not is_part
         else:
             word = (word or "") + piece[0]
-    if is_quoted:
+    if in_quotes:
         raise ValueError("No closing quotation")
     if word is not None:
         yield word
@@ -55,19 +55,20 @@ def join_command(words: Sequence[str]) -> str:
 
 
 def quote_word(word: str) -> str:
-    """Return a word of a command line, in quotes if it needs them."""
+    """Return a word for a command line, in quotes if it needs them."""
     return join_command([word])
 
 
-def move_over(written: Path, target: Path) -> None:
-    """Move a file to a name that another file may have, which it replaces. Raises OSError.
+def move_over(source: Path, target: Path) -> None:
+    """Move a file to `target`, replacing a file of that name. Raises OSError.
 
-    Windows refuses while a program has that file open. Ours read for milliseconds, so Windows is asked again.
+    Windows refuses this while a program has the target open. agentmagic opens such files only for milliseconds, so the
+    move is tried again for PATIENCE seconds.
     """
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            written.replace(target)
+            source.replace(target)
         except PermissionError:
             if sys.platform != "win32" or time.monotonic() > end:
                 raise

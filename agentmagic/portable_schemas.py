@@ -1,16 +1,17 @@
-r"""Checks JSON data against a schema in pure Python, where the compiled `jsonschema-rs` cannot be had: in Pyodide.
+r"""Checks JSON data against a schema in pure Python, for Pyodide, where the compiled `jsonschema-rs` does not exist.
 
-`jsonschema` decides. Its problems come in the order and in the words of `jsonschema-rs`, and callers show the first
-one, so that a recorded turn reads the same everywhere. This may differ from `jsonschema-rs`:
+The checks are made by `jsonschema`. Its errors are put into the order and the wording of `jsonschema-rs`, and callers
+show the first error, so that a recorded turn has the same text everywhere. There are these differences from
+`jsonschema-rs`:
 
-- Patterns are Python's, and may backtrack for long. A schema with `\p{L}` or `(?<name>a)` cannot be used; `\s` and
-  `(?i)` know ASCII only; `$` is the end of the text, with `(?m)` too.
-- Formats are checked as far as `jsonschema` can without further packages: `date` is, `uri` is not.
-- Data and references that nest too deeply for Python's stack are refused, and so is a `$ref` that leads to itself.
+- Patterns are Python's, and may backtrack for a long time. A schema with `\p{L}` or `(?<name>a)` cannot be used; `\s`
+  and `(?i)` know ASCII only; `$` is the end of the text, even with `(?m)`.
+- A format is checked only if `jsonschema` can check it without other packages: `date` is checked, `uri` is not.
+- Data and references that are nested too deeply for Python's stack are refused, and so is a `$ref` to itself.
 - A `$schema` below the root is not followed exactly.
-- `unevaluatedItems`, `unevaluatedProperties` and `items` with the value `false` have other words, and so do numbers
-  with an exponent and the reasons why a schema cannot be used.
-- Some rare pairs of problems come in another order: `required` and `dependentRequired` for example.
+- The messages differ for `unevaluatedItems`, `unevaluatedProperties` and `items` with the value `false`, for numbers
+  with an exponent, and for schemas that cannot be used.
+- Some rare pairs of errors come in another order, for example `required` and `dependentRequired`.
 """
 
 import json
@@ -25,20 +26,20 @@ from typing import Any, cast
 
 @dataclass(frozen=True, slots=True)
 class SchemaProblem:
-    """What is wrong, as `jsonschema_rs.ValidationError` has it; `instance_path` leads to the value."""
+    """An error with the attributes of `jsonschema_rs.ValidationError`; `instance_path` is the path to the value."""
 
     message: str
     instance_path: tuple[str | int, ...]
 
 
 class Checker:
-    """Checks data against one schema."""
+    """A validator of one schema, with the method of `jsonschema_rs` validators that agentmagic uses."""
 
     def __init__(self, validator: Any) -> None:
         self._validator = validator
 
     def iter_errors(self, value: Any) -> Iterator[SchemaProblem]:
-        """Yield what is wrong. Raises UnicodeEncodeError for a lone surrogate, which is no JSON."""
+        """Yield the errors in a value. Raises UnicodeEncodeError for a lone surrogate, which is not valid in JSON."""
         try:
             json.dumps(value, ensure_ascii=False).encode()
             for error in self._validator.iter_errors(value):
@@ -52,7 +53,10 @@ class Checker:
 
 
 def validator_for(schema: Any, retriever: Callable[[str], Any]) -> Checker:
-    """Return a checker. Raises ValueError if the schema is invalid, or if a `$ref` cannot be resolved."""
+    """Return a checker for a schema. Raises ValueError if it is invalid, or if one of its `$ref`s cannot be resolved.
+
+    `retriever` is called with the URI of a `$ref` outside the schema.
+    """
     from jsonschema.exceptions import SchemaError
     from referencing.exceptions import PointerToNowhere
 
@@ -75,14 +79,14 @@ def _validator(schema: Any, retriever: Callable[[str], Any]) -> Any:
 
     dialect = _dialect(schema)
     dialect.check_schema(schema)
-    if isinstance(schema, dict):  # below a `$schema`, `jsonschema` would go on with its own validator
+    if isinstance(schema, dict):  # if it met a `$schema`, `jsonschema` would switch to its own validator class
         schema = {key: value for key, value in cast("dict[str, Any]", schema).items() if key != "$schema"}
-    specifications = cast("Any", import_module("jsonschema_specifications"))  # it has no types
+    specifications = cast("Any", import_module("jsonschema_specifications"))  # the package has no type hints
     registry = specifications.REGISTRY.combine(Registry(retrieve=cast("Any", retriever)))
-    named = dialect.META_SCHEMA["$schema"]
-    old = named.startswith("http:")  # from 2019 on, the names begin with "https:", and a `format` is a remark
+    dialect_uri = dialect.META_SCHEMA["$schema"]
+    old = dialect_uri.startswith("http:")  # drafts from 2019 on begin with "https:"; in them, `format` is not checked
     validator = dialect(schema, registry=registry, format_checker=Draft7Validator.FORMAT_CHECKER if old else None)
-    as_resource = specification_with(named).create_resource
+    as_resource = specification_with(dialect_uri).create_resource
     _resolve(dialect, as_resource, validator._resolver, schema, set())  # noqa: SLF001  (there is no other way to it)
     return validator
 
@@ -91,18 +95,18 @@ def _dialect(schema: Any) -> Any:
     from jsonschema.validators import Draft3Validator, Draft202012Validator, validator_for
 
     unknown: Any = None
-    named = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
-    if not isinstance(named, str):  # the meta-schema refuses it, unless there is none
+    dialect_uri = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
+    if not isinstance(dialect_uri, str):  # no `$schema`, or an invalid one, which the meta-schema refuses later
         return _as_compiled(Draft202012Validator)
-    known: Any = cast("Any", validator_for)({"$schema": named}, default=unknown)
-    if known is None or known is Draft3Validator:
-        raise ValueError(f"Unknown meta-schema: {named!r}. Custom meta-schemas must be registered before use")
-    return _as_compiled(known)
+    dialect: Any = cast("Any", validator_for)({"$schema": dialect_uri}, default=unknown)
+    if dialect is None or dialect is Draft3Validator:
+        raise ValueError(f"Unknown meta-schema: {dialect_uri!r}. Custom meta-schemas must be registered before use")
+    return _as_compiled(dialect)
 
 
 @lru_cache
 def _as_compiled(dialect: Any) -> Any:
-    """Return a class of `jsonschema` that finds the problems of `jsonschema-rs`, in its order."""
+    """Return a `jsonschema` validator class that finds the same errors as `jsonschema-rs`, in the same order."""
     from jsonschema import validators
 
     def in_order(schema: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -112,33 +116,33 @@ def _as_compiled(dialect: Any) -> Any:
         is_type: Callable[[Any, str], bool] = dialect.TYPE_CHECKER.is_type
         return lambda _, value: is_type(value, name) and (isinstance(value, int) or math.isfinite(value))
 
-    known = {*dialect.VALIDATORS, "dependencies"}  # `jsonschema-rs` checks these in new drafts too
-    keywords = {keyword: check for keyword, check in _KEYWORDS.items() if keyword in known}
-    made: Any = cast("Any", validators).create(
+    supported = {*dialect.VALIDATORS, "dependencies"}  # `jsonschema-rs` checks "dependencies" in new drafts too
+    keywords = {keyword: check for keyword, check in _KEYWORDS.items() if keyword in supported}
+    validator_class: Any = cast("Any", validators).create(
         meta_schema=dialect.META_SCHEMA,
         validators={**dialect.VALIDATORS, **keywords},
         type_checker=dialect.TYPE_CHECKER.redefine_many({name: finite(name) for name in ("number", "integer")}),
         id_of=dialect.ID_OF,
         applicable_validators=in_order,
     )
-    return made
+    return validator_class
 
 
 def _applicable(dialect: Any, schema: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return the keywords that count, with their values: in the drafts before 2019, a `$ref` hides all others."""
+    """Return the keywords that apply, with their values. In drafts before 2019, a `$ref` disables all others."""
     return list(dialect._APPLICABLE_VALIDATORS(schema))  # noqa: SLF001  (`jsonschema` has no other way to it)
 
 
 def subschemas(keyword: str, value: Any) -> list[dict[str, Any]]:
-    """Return the schemas that stand in a keyword of a schema; `true` and `false` are left out."""
-    found: list[Any] = [value]
+    """Return the schemas inside the value of a schema's keyword, except `true` and `false`."""
+    candidates: list[Any] = [value]
     if keyword in _VALUES:
         return []
     if keyword in _NAMED:
-        found = list(value.values())
+        candidates = list(value.values())
     elif isinstance(value, list):
-        found = cast("list[Any]", value)
-    return [child for child in found if isinstance(child, dict)]
+        candidates = cast("list[Any]", value)
+    return [child for child in candidates if isinstance(child, dict)]
 
 
 _NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
@@ -146,14 +150,17 @@ _VALUES = ("default", "const", "enum", "examples")
 
 
 def _resolve(dialect: Any, as_resource: Any, resolver: Any, schema: Any, seen: set[int]) -> None:
-    """Resolve each reference that data can reach; `jsonschema` itself would fail only when data does."""
+    """Resolve each `$ref` that data can reach, to find invalid references early.
+
+    `jsonschema` itself would fail only when data reaches the `$ref`.
+    """
     if not isinstance(schema, dict) or id(cast("Any", schema)) in seen:
         return
     seen.add(id(cast("Any", schema)))
     for keyword, value in _applicable(dialect, cast("dict[str, Any]", schema)):
         if keyword in {"$ref", "$dynamicRef"}:
-            found = resolver.lookup(value)
-            _resolve(dialect, as_resource, found.resolver, found.contents, seen)
+            target = resolver.lookup(value)
+            _resolve(dialect, as_resource, target.resolver, target.contents, seen)
         elif keyword in dialect.VALIDATORS or (keyword in {"then", "else"} and "if" in schema):
             for child in subschemas(keyword, value):
                 _resolve(dialect, as_resource, resolver.in_subresource(as_resource(child)), child, seen)
@@ -170,14 +177,14 @@ _IN_ORDER = (
     *("allOf", "anyOf", "oneOf", "not", "if", "unevaluatedItems", "unevaluatedProperties", "$ref"),
 )
 _ORDER: Mapping[str, int] = {keyword: place for place, keyword in enumerate(_IN_ORDER)}
-"""The order in which `jsonschema-rs` checks the keywords of a schema, found by experiment with version 0.61."""
+"""The position of each keyword in the order of checks of `jsonschema-rs`, found by experiment with version 0.61."""
 
 
 def _place(keyword: str, schema: dict[str, Any]) -> float:
-    """Return where `jsonschema-rs` checks a keyword; it joins a few checks to others."""
+    """Return a keyword's position in the order of checks of `jsonschema-rs`, which combines a few checks."""
     if keyword == "required" and len(schema["required"]) == 1 and schema.get("additionalProperties") is False:
-        joined = "properties" in schema and "patternProperties" not in schema
-        return _ORDER["additionalProperties"] + 0.5 if joined else _ORDER["required"]
+        is_combined = "properties" in schema and "patternProperties" not in schema
+        return _ORDER["additionalProperties"] + 0.5 if is_combined else _ORDER["required"]
     if keyword == "type" and schema["type"] == "array" and isinstance(schema.get("items"), dict):
         return _ORDER["items"] - 0.5
     return _ORDER.get(keyword, len(_ORDER))
@@ -185,12 +192,12 @@ def _place(keyword: str, schema: dict[str, Any]) -> float:
 
 @lru_cache(maxsize=1024)
 def _pattern(pattern: str) -> re.Pattern[str]:
-    r"""Compile a pattern that means what it means in JavaScript: `$` is the end, and `\d` and `\w` are ASCII."""
-    return re.compile(_DOLLAR.sub(lambda found: r"\Z" if found[0] == "$" else found[0], pattern), re.ASCII)
+    r"""Compile a pattern with the meaning it has in JavaScript: `$` is the end, and `\d` and `\w` are ASCII."""
+    return re.compile(_DOLLAR.sub(lambda match: r"\Z" if match[0] == "$" else match[0], pattern), re.ASCII)
 
 
 _DOLLAR = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
-"""An escape, a class of characters, or a dollar in neither."""
+"""Matches an escape, a character class, or a dollar sign outside of both."""
 
 
 def _search(pattern: str, text: str) -> bool:
@@ -204,9 +211,9 @@ def _error(message: str) -> Any:
 
 
 def _below(validator: Any, value: Any, schema: Any, name: str) -> Iterator[Any]:
-    """Yield what is wrong with a property."""
+    """Yield the errors in a property of an object."""
     for error in validator.descend(value, schema, path=name):
-        if schema is False:  # `jsonschema` forgets the path
+        if schema is False:  # in this case `jsonschema` does not add the path
             error.path.appendleft(name)
         yield error
 
@@ -217,7 +224,7 @@ def _match(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[A
 
 
 def _multiple(validator: Any, unit: float, value: Any, _schema: Any) -> Iterator[Any]:
-    """Check in decimals as they are written: 0.3 is a multiple of 0.1."""
+    """Check `multipleOf` with exact decimal numbers, so that 0.3 is a multiple of 0.1."""
     from fractions import Fraction
 
     if validator.is_type(value, "number") and (Fraction(str(value)) / Fraction(str(unit))).denominator != 1:
@@ -230,11 +237,11 @@ def _required(validator: Any, names: list[str], value: Any, _schema: Any) -> Ite
 
 
 def _dependent(validator: Any, dependencies: dict[str, Any], value: Any, schema: Any) -> Iterator[Any]:
-    for owner, needed in dependencies.items() if validator.is_type(value, "object") else ():
-        if owner in value and isinstance(needed, list):
-            yield from _required(validator, cast("list[str]", needed), value, schema)
+    for owner, requirement in dependencies.items() if validator.is_type(value, "object") else ():
+        if owner in value and isinstance(requirement, list):
+            yield from _required(validator, cast("list[str]", requirement), value, schema)
         elif owner in value:
-            yield from validator.descend(value, needed)
+            yield from validator.descend(value, requirement)
 
 
 def _patterns(validator: Any, patterns: dict[str, Any], value: Any, schema: Any) -> Iterator[Any]:
@@ -251,23 +258,23 @@ def _properties(validator: Any, named: dict[str, Any], value: Any, schema: Any) 
 
 
 def _additional(validator: Any, additional: Any, value: Any, schema: Any) -> Iterator[Any]:
-    """Check all properties, of the other two keywords too, in the order of the data."""
+    """Check `additionalProperties`, and also `properties` and `patternProperties`, in the order of the data."""
     if not validator.is_type(value, "object") or additional is True:
         return
-    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    unexpected: list[str] = []
+    properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    extra_names: list[str] = []
     for name, one in value.items():
-        found = [named[name]] if name in named else []
-        found += [below for pattern, below in patterns.items() if _search(pattern, name)]
-        if not found and additional is False:
-            unexpected.append(name)
-        for below in found or ([] if additional is False else [additional]):
+        schemas = [properties[name]] if name in properties else []
+        schemas += [below for pattern, below in patterns.items() if _search(pattern, name)]
+        if not schemas and additional is False:
+            extra_names.append(name)
+        for below in schemas or ([] if additional is False else [additional]):
             yield from _below(validator, one, below, name)
-    if unexpected and "properties" not in schema and "patternProperties" not in schema:
-        yield _error(_denied(value[unexpected[0]]))
-    elif unexpected:
-        listed = ", ".join(f"'{name}'" for name in unexpected) + (" was" if len(unexpected) == 1 else " were")
-        yield _error(f"Additional properties are not allowed ({listed} unexpected)")
+    if extra_names and "properties" not in schema and "patternProperties" not in schema:
+        yield _error(_denied(value[extra_names[0]]))
+    elif extra_names:
+        names = ", ".join(f"'{name}'" for name in extra_names) + (" was" if len(extra_names) == 1 else " were")
+        yield _error(f"Additional properties are not allowed ({names} unexpected)")
 
 
 _KEYWORDS: Mapping[str, Callable[..., Iterator[Any]]] = {
@@ -287,10 +294,10 @@ _KEYWORDS: Mapping[str, Callable[..., Iterator[Any]]] = {
 
 
 def _message(error: Any) -> str:
-    """Return the message that `jsonschema-rs` has for an error of `jsonschema`."""
+    """Return the message with which `jsonschema-rs` reports an error of `jsonschema`."""
     if error.validator is None:  # the schema is False
         return _denied(error.instance)
-    if error.validator == "oneOf" and not error.context:  # `context` is what is wrong under each of the schemas
+    if error.validator == "oneOf" and not error.context:  # no errors under the schemas: more than one of them fits
         return _listed("valid under more than one", "oneOf", error.instance)
     write = _MESSAGES.get(error.validator)
     return error.message if write is None else write(error.validator_value, error.instance)
@@ -301,7 +308,7 @@ def _denied(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)  # NaN is no JSON
+    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)  # NaN is not valid JSON
     return json.dumps(finite, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -312,14 +319,14 @@ def _type(expected: str | list[str], value: Any) -> str:
 
 
 LISTED = 3
-"""So many values of an enumeration are written out; of more, two are, and the others are counted."""
+"""The maximum number of values of an enumeration in a message; if there are more, two and a count are shown."""
 
 
 def _enum(allowed: list[Any], value: Any) -> str:
-    written = [_json(one) for one in allowed]
-    if len(written) > LISTED:
-        written = [*written[: LISTED - 1], f"{len(written) - LISTED + 1} other candidates"]
-    *first, last = written or [""]
+    texts = [_json(one) for one in allowed]
+    if len(texts) > LISTED:
+        texts = [*texts[: LISTED - 1], f"{len(texts) - LISTED + 1} other candidates"]
+    *first, last = texts or [""]
     return f"{_json(value)} is not one of {', '.join(first)}{' or ' if first else ''}{last}"
 
 
@@ -336,7 +343,7 @@ def _none_of(keyword: str) -> Callable[[Any, Any], str]:
 
 
 def _size(verb: str, unit: str, units: str) -> Callable[[int, Any], str]:
-    return lambda bound, value: f"{_json(value)} {verb} {int(bound)} {unit if bound == 1 else units}"
+    return lambda limit, value: f"{_json(value)} {verb} {int(limit)} {unit if limit == 1 else units}"
 
 
 _MESSAGES: Mapping[str, Callable[[Any, Any], str]] = {

@@ -1,7 +1,7 @@
-"""Sessions on cassettes for tests with pytest: the fixture `agentmagic_session`, and the option `--agentmagic-replay`.
+"""The pytest plugin: the fixture `agentmagic_session`, whose turns are recorded, and the option `--agentmagic-replay`.
 
-A recorded turn that was not asked for fails its test, and with nbval the run. Nothing of agentmagic is loaded before a
-test asks for the fixture, or a notebook has left a turn out.
+A recorded turn that the test does not replay fails the test, and with nbval the whole run. No other module of
+agentmagic is imported before a test uses the fixture, or a notebook did not replay a turn.
 """
 
 import os
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 FOLDER = "cassettes"
 UNASKED = "AGENTMAGIC_UNASKED"
-"""The variable with the folder in which kernels keep the turns that no cell has asked for."""
+"""The environment variable with the folder in which kernels note the recorded turns that no cell has replayed."""
 
 _made = pytest.StashKey[str]()
 _left = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
+    """Add the option `--agentmagic-replay`."""
     group = parser.getgroup("agentmagic")
     group.addoption(
         "--agentmagic-replay",
@@ -41,35 +41,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name a folder to the kernels of nbval, unless the run has one already."""
+    """Set the variable UNASKED to a new folder for the kernels of nbval, unless it is set already."""
     if UNASKED not in os.environ and (config.getoption("nbval", False) or config.getoption("nbval_lax", False)):
         config.stash[_made] = os.environ[UNASKED] = tempfile.mkdtemp()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run in which a kernel was not asked for a recorded turn; kernels have ended by now."""
+    """Fail the run if a kernel did not replay a recorded turn. All kernels have ended by now."""
     folder = Path(session.config.stash.get(_made, os.devnull))
     if not list(folder.glob("*.txt")):
         return
     from agentmagic.replay.unasked import kept
 
-    session.config.stash[_left] = left = list(kept(folder))
-    if left and session.exitstatus == pytest.ExitCode.OK:
+    session.config.stash[_left] = unasked_turns = list(kept(folder))
+    if unasked_turns and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter", config: pytest.Config) -> None:
-    """Name the turns that no cell has asked for."""
-    left = config.stash.get(_left, None)
-    if left:
+    """Print the recorded turns that no cell has replayed."""
+    unasked_turns = config.stash.get(_left, None)
+    if unasked_turns:
         terminalreporter.section("recorded turns that were not asked for", red=True)
-        for line in left:
+        for line in unasked_turns:
             terminalreporter.line(line)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the folder."""
+    """Remove the folder and the variable that `pytest_configure` has made."""
     if folder := config.stash.get(_made, ""):
         os.environ.pop(UNASKED, None)
         shutil.rmtree(folder, ignore_errors=True)
@@ -79,33 +79,33 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def agentmagic_session(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Session]]":
     """Return a function that makes a session whose turns are replayed from the cassette of the test.
 
-    It takes an agent and the options of `Session`. The cassette is cassettes/MODULE/TEST.cassette.yaml beside the test;
-    --agentmagic-replay=record records it. The sessions are closed at the end of the test; a test that passed fails if
-    it has not asked for a recorded turn.
+    The function accepts an agent and the options of `Session`. The cassette is cassettes/MODULE/TEST.cassette.yaml
+    beside the test; --agentmagic-replay=record records it. The sessions are closed at the end of the test. A test that
+    has otherwise passed fails if it did not replay a recorded turn.
     """
     from agentmagic.host import begin_cell
     from agentmagic.replay import unasked
     from agentmagic.session import Session
 
     begin_cell()
-    failed = request.session.testsfailed
-    made: list[Session] = []
+    failures = request.session.testsfailed
+    sessions: list[Session] = []
     place: Path = request.path.parent / FOLDER / request.path.stem / _file_of(request.node.name)
 
     def session(agent: "Agent | str | Model | None" = None, **options: Any) -> "Session":
         mode: Any = request.config.getoption("--agentmagic-replay")
-        given: dict[str, Any] = {"cassette": place, "replay": mode, **options}
-        one = Session(agent, **given)
-        made.append(one)
+        arguments: dict[str, Any] = {"cassette": place, "replay": mode, **options}
+        one = Session(agent, **arguments)
+        sessions.append(one)
         return one
 
     yield session
-    for one in made:
+    for one in sessions:
         one.close()
-    told = "" if request.session.testsfailed > failed else unasked.summary(place)
+    problem = "" if request.session.testsfailed > failures else unasked.summary(place)
     unasked.forget(place)
-    if told:
-        pytest.fail(told, pytrace=False)
+    if problem:
+        pytest.fail(problem, pytrace=False)
 
 
 def _file_of(test: str) -> str:

@@ -1,4 +1,4 @@
-"""A turn under way, as its caller holds it. It can be used from any thread and any event loop."""
+"""The `Run` class: a turn under way. It can be used from any thread and any event loop."""
 
 import asyncio
 import threading
@@ -37,7 +37,10 @@ ABORT_POLL = 0.05
 """Seconds between two checks of an abort event."""
 
 TOGETHER = 0.002
-"""Seconds that an event may wait for further ones: waking the loop of another thread costs more than many events."""
+"""Seconds for which an event may wait, to wake iterators once for several events.
+
+To wake an event loop in another thread takes longer than to process many events.
+"""
 
 Play = Callable[[Channel], Awaitable[Outcome]]
 """Plays the turn through a channel and returns its outcome. It never raises."""
@@ -46,10 +49,10 @@ Play = Callable[[Channel], Awaitable[Outcome]]
 class Run:
     """A turn under way: await it, iterate over its events, cancel it, answer its questions.
 
-    It starts on the engine at once, in a copy of the caller's context. Iterating yields every event from the first
-    on, however late it begins, and any number of tasks may iterate. `session_listeners` are told after its own. An
-    approval or question at which a listener raises is denied. `started_by` stands in place of the calling code, whose
-    thread and event loop the tools are bound to.
+    The turn starts on the engine's thread at once, in a copy of the caller's context. Any number of tasks can iterate
+    over the run; each gets all events from the first, however late the iteration begins. `session_listeners` are called
+    after the run's own listeners. If a listener raises at an approval or a question, the run denies it. Tools are bound
+    to the thread and event loop of the calling code, or of `started_by`.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class Run:
 
     @property
     def timed_events(self) -> tuple[tuple[Event, float], ...]:
-        """The events so far, each with the time at which it came, in seconds since 1970."""
+        """The events so far, each with the time at which it was emitted, in seconds since 1970."""
         return tuple(zip(self._events, self._times, strict=False))
 
     @property
@@ -96,14 +99,14 @@ class Run:
         return bool(self._open)
 
     def cancel(self) -> None:
-        """End the turn, from any thread. What was finished is kept, and the result says "cancelled"."""
+        """Cancel the turn. The finished part is kept, and the result has stop_reason "cancelled". Thread-safe."""
         self._cancelled = True
         engine().loop.call_soon_threadsafe(self._cancel_task)
 
     def send(self, intent: Intent) -> None:
-        """Answer an approval or a question of this run, or stop it, from any thread.
+        """Answer an approval or a question of this run, or stop the run. Thread-safe.
 
-        Raises UsageError for an approval by code in a class in which a person approves.
+        Raises UsageError for an `Approve` if the settings of the class require that a person approves.
         """
         bounds = class_settings()
         if bounds.needs_person and isinstance(intent, Approve) and self._asks_permission(intent.id):
@@ -115,13 +118,13 @@ class Run:
         self.pass_on(intent)
 
     def _asks_permission(self, question: str) -> bool:
-        """Return whether a question is about a permission; a pause of step mode is not."""
-        told = map(innermost, self.events)
-        asked = (event for event in told if isinstance(event, ApprovalAsked) and event.id == question)
-        return any(not event.step for event in asked)
+        """Return whether the question with this id asks for approval of a call, and is not a pause of step mode."""
+        inner_events = map(innermost, self.events)
+        approvals = (event for event in inner_events if isinstance(event, ApprovalAsked) and event.id == question)
+        return any(not event.step for event in approvals)
 
     def pass_on(self, intent: Intent) -> None:
-        """Answer as `send` does, for a front end that passes on what a person clicked or typed."""
+        """Answer as `send` does, without its check, for a front end in which a person clicked or typed the answer."""
         if isinstance(intent, Stop):
             self.cancel()
         else:
@@ -129,22 +132,23 @@ class Run:
 
     @property
     def over(self) -> bool:
-        """Whether the log has its end, as it has shortly before the turn is `done`."""
+        """Whether the last event was emitted. Shortly afterwards, the turn is `done`."""
         return bool(self._events) and isinstance(self._events[-1], TurnFinished)
 
     def add(self, event: Event) -> None:
-        """Add what the user did to the log of a run that is not over, on the engine's thread."""
+        """Add an event to the log of a run that is not over. Call this on the engine's thread."""
         self._emit(event)
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Call a function on the engine's thread with every event, from the first on."""
+        """Call a function on the engine's thread with every event, including the events so far."""
         engine().loop.call_soon_threadsafe(self._listen, listener)
 
     def wait(self) -> RunResult:
-        """Wait for the result in synchronous code. The main thread runs the turn's synchronous tools meanwhile.
+        """Wait for the turn in synchronous code, and return its result.
 
-        Raises TurnTimeout or the error that ended the turn, each with the partial result as `.result`, and
-        KeyboardInterrupt if the user interrupted.
+        If called in the main thread, it runs the turn's synchronous tools while it waits. Raises TurnTimeout or the
+        error that ended the turn, each with the partial result as `.result`, and KeyboardInterrupt if the user
+        interrupted.
         """
         interrupted = threading.Event()
 
@@ -164,7 +168,7 @@ class Run:
         """Return the result of a turn that is over, or raise the error that ended it."""
         if not self.done:
             raise UsageError("The turn is not over. Await the run first.")
-        outcome = self.settled.result()  # raises if the engine could not play the turn at all
+        outcome = self.settled.result()  # raises if the turn failed because of a bug in agentmagic
         if outcome.error is not None:
             raise outcome.error
         return outcome.result
@@ -196,7 +200,7 @@ class Run:
             await asyncio.shield(asyncio.wrap_future(self.settled))
         except asyncio.CancelledError:
             self.cancel()
-            # The caller goes on when the turn is settled, so that its history is whole.
+            # Wait until the cancelled turn has ended, so that the caller finds a complete history.
             await asyncio.shield(asyncio.wrap_future(self.settled))
             raise
         finally:
@@ -215,13 +219,13 @@ class Run:
             self._cancel_task()
         try:
             self.settled.set_result(await play(Channel(self._events, self._emit, self._ask)))
-        except BaseException as error:  # else callers would wait for ever after a defect of ours
+        except BaseException as error:  # a bug in agentmagic: without an exception, callers would wait forever
             self.settled.set_exception(error)
             raise
         finally:
             if watcher is not None:
                 watcher.cancel()
-            for question in self._open.values():  # of tools that were left behind, whose threads wait for an answer
+            for question in self._open.values():  # tools that did not stop may still wait for an answer in threads
                 question.cancel()
             self._wake()
 
@@ -242,7 +246,7 @@ class Run:
             self._wake_for(event)
 
     def _wake_for(self, event: Event) -> None:
-        """Have all iterators woken: after this pass of the loop for a piece of an answer, soon for other events."""
+        """Schedule the waking of all iterators: as soon as possible for a `PartDelta`, else after TOGETHER seconds."""
         at_once, alarm = isinstance(innermost(event), PartDelta), self._alarm
         if alarm is not None and not (at_once and isinstance(alarm, asyncio.TimerHandle)):
             return
@@ -264,9 +268,9 @@ class Run:
             self._deny_unshown(event, self._listeners.tell(event, only=listener))
 
     def _deny_unshown(self, event: Event, errors: Sequence[Exception]) -> None:
-        """Deny an approval or question at which a listener failed: the user may not see it, and it would wait on."""
-        if errors and isinstance(asked := innermost(event), ApprovalAsked | QuestionAsked):
-            self.send(Deny(asked.id, f"it could not be shown: {words_of(errors[0])}"))
+        """Deny an approval or question at which a listener failed. Else the turn might wait for an unseen question."""
+        if errors and isinstance(question := innermost(event), ApprovalAsked | QuestionAsked):
+            self.send(Deny(question.id, f"it could not be shown: {words_of(errors[0])}"))
 
     async def _ask(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         if not self._attended or self.done:

@@ -1,7 +1,8 @@
 """The run of a notebook as a file that a student hands in: turns, calls, results, checks, exercises.
 
-It is documents of YAML, as a cassette is. Each ends with a digest of itself and of the digest before, so that a change,
-a missing document and a file that was cut are found. That finds damage, and not fraud: digests can be computed anew.
+Like a cassette, the file is a series of YAML documents. Each document ends with a digest of itself and of the digest
+before it. So the reader detects a changed document, a missing document, and a file that was cut off. The digests detect
+damage but not fraud, since anyone can compute them again.
 """
 
 import getpass
@@ -28,19 +29,19 @@ FORMAT = 1
 TITLE = "agentmagic run"
 _DIGEST = "digest: "
 LONGEST_TEXT = 4_000
-"""Characters that are written of a prompt, an answer or a result."""
+"""Characters of a prompt, an answer or a result that are written to the file."""
 LONGEST_NAME = 80
-"""Characters that are shown of a name that a file has."""
+"""Characters of a name in a file that are shown."""
 MOST_EXERCISES = 100
-"""Exercises that are shown of a file."""
+"""Exercises of a file that are shown."""
 
 
 def hand_in(target: Path, sessions: Mapping[str, Session], notebook: str, student: str = "") -> str:
-    """Write the run of a notebook to a file, secrets blanked, and return what is in it, in a sentence.
+    """Write the run of a notebook to a file, with secrets blanked, and return a summary in one sentence.
 
-    Without a `student`, the name is that of the user at the hub or on this machine.
+    By default, `student` is the user's name at JupyterHub or on this machine.
 
-    Raises UsageError if there is no turn, and OSError if the file cannot be written.
+    Raises UsageError if there are no turns, and OSError if the file cannot be written.
     """
     if not any(session.turns for session in sessions.values()):
         raise UsageError("There are no turns to hand in. Run the cells of the notebook first.")
@@ -50,24 +51,25 @@ def hand_in(target: Path, sessions: Mapping[str, Session], notebook: str, studen
 
 
 def _user() -> str:
-    """Return the name under which the user is logged in, "" if there is none."""
-    with suppress(OSError, KeyError, ImportError):  # a user without an entry, by version of Python
+    """Return the name with which the user is logged in, "" if it is unknown."""
+    with suppress(OSError, KeyError, ImportError):  # raised, depending on the Python version, for an unknown user
         return os.environ.get("JUPYTERHUB_USER") or getpass.getuser()
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
-    """A file that was handed in; `damage` says what is wrong with it, "" if it is whole."""
+    """A file that was handed in; `damage` says how it is damaged, "" if it is complete."""
 
     documents: tuple[Json, ...]
     damage: str
 
     @classmethod
     def read(cls, path: Path) -> "RunLog":
-        """Read a file. Raises UsageError if it cannot be read or is no run, CassetteError if it is no valid YAML."""
+        """Read a file. Raises UsageError if it cannot be read or is not a run, CassetteError if its YAML is invalid."""
         try:
-            text = path.read_text(encoding="utf-8-sig")  # with the ends of lines that mail programs change
+            # In text mode, which also undoes the changes of line ends that mail programs make.
+            text = path.read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} cannot be read: {error}.") from error
         pieces = text.split(f"\n{SEPARATOR}")
@@ -88,17 +90,17 @@ class RunLog:
 
     @property
     def summary(self) -> str:
-        """What was run, in a sentence."""
+        """The numbers of turns, calls and checks, in a sentence."""
         turns = [one for one in self.documents if "turn" in one]
         checks = [one for one in self.documents if "check" in one]
         calls = sum(len(one["calls"]) for one in turns if isinstance(one.get("calls"), list))
-        passed = sum(one.get("passed") is True for one in checks)
+        passes = sum(one.get("passed") is True for one in checks)
         counts = f"{counted(len(turns), 'turn')}, {counted(calls, 'call')}"
-        return f"{counts}, {counted(passed, 'check')} passed, {len(checks) - passed} failed."
+        return f"{counts}, {counted(passes, 'check')} passed, {len(checks) - passes} failed."
 
     @property
     def report(self) -> Iterator[str]:
-        """The lines for a teacher: student, notebook and what was run, then each exercise with its tries."""
+        """The lines for a teacher: student, notebook and summary, then each exercise with the number of tries."""
         head = self.documents[0]
         whose, notebook = (_name(head.get(key)) or f"no {key}" for key in ("student", "notebook"))
         yield f"{whose}, {notebook}: {self.summary}"
@@ -113,7 +115,7 @@ class RunLog:
 
 
 def _name(value: object) -> str:
-    """Return a name that stands in a file as it may be shown on one line."""
+    """Return a name from a file, made safe to be shown on one line; "" if it is not text."""
     return one_line(exact(value), LONGEST_NAME) if isinstance(value, str) else ""
 
 
@@ -152,9 +154,9 @@ def _turn(turn: Turn) -> Json:
     result, usage = turn.result, turn.usage
     steps = [event for event in turn.events if isinstance(event, StepFinished)]
     tasks = [f"{event.id}: {event.state}" for event in turn.events if isinstance(event, TaskFinished)]
-    started = next(event for event in turn.events if isinstance(event, TurnStarted))
+    start = next(event for event in turn.events if isinstance(event, TurnStarted))
     document: Json = {
-        "model": started.model,
+        "model": start.model,
         "prompt": _short(turn.prompt.text),
         "stopped": result.stop_reason if result else "",
         "steps": len(steps),
@@ -170,17 +172,19 @@ def _turn(turn: Turn) -> Json:
 
 
 def _calls(turn: Turn) -> Iterator[dict[str, Any]]:
-    """Yield the calls in the order in which they began: those that run side by side end in any order."""
-    begun = {event.call.id: (place, event) for place, event in enumerate(turn.events) if isinstance(event, ToolStarted)}
-    ended = [(place, event) for place, event in enumerate(turn.events) if isinstance(event, ToolFinished)]
-    ended.sort(key=lambda one: begun.get(one[1].result.call_id, one)[0])
-    for _, event in ended:
+    """Yield the calls in the order in which they began. Parallel calls may end in another order."""
+    starts = {
+        event.call.id: (place, event) for place, event in enumerate(turn.events) if isinstance(event, ToolStarted)
+    }
+    ends = [(place, event) for place, event in enumerate(turn.events) if isinstance(event, ToolFinished)]
+    ends.sort(key=lambda one: starts.get(one[1].result.call_id, one)[0])
+    for _, event in ends:
         result = event.result
-        _, start = begun.get(result.call_id, (0, None))
-        given = {"arguments": dict(start.call.arguments)} if start and start.call.arguments else {}
+        _, start = starts.get(result.call_id, (0, None))
+        arguments = {"arguments": dict(start.call.arguments)} if start and start.call.arguments else {}
         seconds = {"seconds": round(event.seconds, 3)} if event.seconds else {}
-        yield {"name": result.name, **given, "status": result.status, **seconds, "result": _short(result.text)}
+        yield {"name": result.name, **arguments, "status": result.status, **seconds, "result": _short(result.text)}
 
 
 def _short(text: str) -> str:
-    return cut(redact(text), LONGEST_TEXT)  # blanked first: a part of a secret is not recognized
+    return cut(redact(text), LONGEST_TEXT)  # blanked before it is cut: a part of a secret is not recognized

@@ -1,8 +1,9 @@
-"""The shapes of secrets: one table of how keys, tokens and passwords of known services and protocols are written.
+"""The shapes of secrets: a table of patterns for keys, tokens and passwords of known services and protocols.
 
-Which kinds exist was read in the lists of gitleaks (https://github.com/gitleaks/gitleaks, MIT) and of detect-secrets
-(https://github.com/Yelp/detect-secrets, Apache-2.0); the patterns are our own. In each row of the table, a literal is
-looked for first, and a pattern is matched only where the literal stands, so that a text without secrets costs little.
+The kinds of secrets are from the lists of gitleaks (https://github.com/gitleaks/gitleaks, MIT) and detect-secrets
+(https://github.com/Yelp/detect-secrets, Apache-2.0); the patterns are agentmagic's own. For each row of the table, a
+literal is searched first, and the pattern is matched only at the literal, so that texts without secrets take little
+time.
 """
 
 import re
@@ -12,32 +13,32 @@ from dataclasses import dataclass
 from functools import cached_property
 
 LONGEST_VALUE = 2_000
-"""Characters of a value beside its name that are blanked."""
+"""The most characters of a value that are blanked after a name, as in `password=...`."""
 LONGEST_WORD = 15
-"""Letters of a plain word, about; what is longer and has no other character can be a password made of letters."""
+"""About the most letters of a plain word. A longer word that has only letters can be a password."""
 KEY = "[A-Za-z0-9_-]"
-"""Characters of a word of base64url. No key begins in the middle of one: the opaque data of a provider may hold
-"-sk-" by chance, and must go back to the provider as it came."""
+"""A character of a base64url word. A key never begins in the middle of such a word: opaque data of a provider may
+contain "-sk-" by chance, and must be sent back to the provider unchanged."""
 
 _LETTERS = "[A-Za-z0-9]"
 _DOTTED = "[A-Za-z0-9._-]"
 _HEX = "[0-9a-f]"
 _TOKEN = "[A-Za-z0-9._~+/=-]"  # noqa: S105  (characters of a token)
 _MIXED = rf"(?={KEY}*(?:[A-Za-z]\d|\d[A-Za-z]|{_LETTERS}{{20}}))"
-"""What must be true of a key that may hold hyphens: otherwise "sk-learn-compatible-estimators" would be a key."""
+"""A lookahead for keys that can contain hyphens. Without it, "sk-learn-compatible-estimators" would be a key."""
 
 Judge = Callable[[re.Match[str]], bool]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A row of the table.
+    """A row of the table: one kind of secret.
 
-    `starts` are the literals: of a key as they are, else in lower case. Where one stands, the pattern `source` is
-    matched. Its last group, or the whole match if it has none, is the secret if `judge` agrees. The pattern `beginning`
-    matches, up to the end of a text, what may yet become a match. `example` is a secret in pieces, so that no scanner
-    of keys takes this file for a leak. `key` says that the secret is one long word, so that it is looked for among long
-    words only.
+    `starts` are the literals that are searched, in lower case unless `key` is set. At a literal, the pattern `source`
+    is matched. Its last group, or the whole match if it has no group, is the secret, unless `judge` returns False. The
+    pattern `beginning` matches the end of a growing text that may become a match. `example` is a secret in pieces, so
+    that secret scanners do not report this file. `key` says that the secret is one long word, so that only long words
+    are searched.
     """
 
     name: str
@@ -50,20 +51,20 @@ class Shape:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """What the secret stands in; compiled when its literal is first found, since all patterns take 30 ms."""
+        """The compiled `source`. It is compiled at the first use, since to compile all patterns takes 30 ms."""
         return re.compile(self.source)
 
     @cached_property
     def growing(self) -> re.Pattern[str]:
-        """The end of a text that may yet become a match."""
+        """The compiled `beginning`, which matches only at the end of a text."""
         return re.compile(rf"(?:{self.beginning})\Z")
 
     def span(self, match: re.Match[str]) -> tuple[int, int] | None:
-        """Return the span of the secret in a match of `pattern`, or None if it is none."""
+        """Return the span of the secret in a match of `pattern`, or None if `judge` says that it is not a secret."""
         return None if self.judge and not self.judge(match) else match.span(match.lastgroup or 0)
 
 
-# -- which values beside names are secrets ---------------------------------------------------------------------
+# -- judging whether a value beside a name is a secret ---------------------------------------------------------
 
 PLAIN = re.compile(
     rf"[a-z]{{1,{LONGEST_WORD}}}|[A-Z][a-z]{{1,{LONGEST_WORD}}}|[A-Z]{{1,{LONGEST_WORD}}}"  # a word
@@ -71,7 +72,7 @@ PLAIN = re.compile(
     r"|(?:\.{1,2}|~|[A-Za-z]:)?[/\\].*|\w+://.*|\$\{.*\}|<.*>",  # a path, an address, a placeholder
     re.DOTALL,
 )
-"""A value that is no secret, whatever its name is."""
+"""Matches a value that is not a secret, whatever its name is."""
 _PLACEHOLDER = re.compile(
     r"[\[{<$*%]|.*[{}]|\w+\?$|(?:x|X|\.|\*)+$|(?:my|your|the|some|new|old|test|example|dummy|fake)[-_ ]"
     r"|(?:pass(?:w(?:or)?d|phrase)?|pwd?|secret|token|(?:api_?)?key|value|arg|field|column|col)_?\d{0,3}$"
@@ -88,11 +89,11 @@ _NO_SECRET_TOKEN = re.compile(
     r"[-_]?(?:page)?[-_]?\Z",
     re.IGNORECASE,
 )
-"""Words before "token" that make it one of a list's next page, or one of a language model's."""
+"""Matches a word before "token" that gives it another meaning: a page token of a list, or a language model's token."""
 
 
 def is_random(value: str) -> bool:
-    """Return whether a value looks random: its kinds of characters change all the time."""
+    """Return whether a value looks random: upper case, lower case and digits alternate often."""
     return len(value) >= _LEAST_RANDOM and len(_SWITCH.findall(value)) * 3 >= len(value)
 
 
@@ -104,7 +105,7 @@ def _value(match: re.Match[str]) -> str:
 
 
 def _is_opaque(value: str) -> bool:
-    """Return whether a value looks random, or a word of it has six characters and letters and digits side by side."""
+    """Return whether a value looks random, or has a word of six or more characters in which letters meet digits."""
     return bool(_MIXED_WORD.search(value)) or is_random(value)
 
 
@@ -151,7 +152,7 @@ _JOINT = (
     rf"""(?:["']?{_SPACE}(?::=|=>|[:=]){_SPACE}[bru]?|(?:(?<=-key)|(?<=-token))["'],\s?(?=["'])"""
     rf"|>(?=[^<>\s]{{4,{LONGEST_VALUE}}}</[\w:.-]{{0,50}}(?:passw|phrase|pwd|key|secret|token))|{_COMMAND})"
 )
-"""What stands between a name and its value: in code and files, in a list of headers, in XML, in a command."""
+"""The text between a name and its value: in code and files, in a list of headers, in XML, in a command."""
 _VALUE = (
     rf"""(?:(?P<quote>["'`])(?P<quoted>(?:(?!(?P=quote))[^\n]){{4,{LONGEST_VALUE}}})"""
     rf"|(?P<bare>{_BARE}{{4,{LONGEST_VALUE}}}))"
@@ -161,20 +162,23 @@ _LINE = (
     rf"""(?:(?P<quote>["']){_SCHEME}(?P<quoted>(?:(?!(?P=quote))[^\n]){{4,4000}})"""
     rf"""|{_SCHEME}(?P<bare>[\w!#$%&*+.^|~-]{{1,100}}=[^\n"'<]{{1,4000}}|[^\s"'<]{{4,4000}}))"""
 )
-"""The value of a header: one word or pairs behind the name of a scheme, or all to the quote that ends it in code."""
+"""The value of a header: in code all characters up to the closing quote, else a word or pairs after a scheme's name."""
 
 
 def _special(  # noqa: PLR0913  (the columns of the table)
     name: str, starts: str, pattern: str, growing: str, example: tuple[str, ...], judge: Judge | None = None
 ) -> Shape:
-    """Return a row with patterns of its own, in which upper and lower case are one."""
+    """Return a row with the given patterns, which ignore case."""
     return Shape(name, tuple(starts.split("|")), f"(?i:{pattern})", f"(?i:{growing})", example, judge)
 
 
 def _key(  # noqa: PLR0913  (the columns of the table)
     name: str, starts: str, kind: str, least: int, must: str = "", example: tuple[str, ...] = _LONG
 ) -> Shape:
-    """Return the row of keys that begin with one of these words, with `least` characters of a kind behind it."""
+    """Return the row for keys that begin with one of the words in `starts`.
+
+    At least `least` characters that match the pattern `kind` follow. `must` is a lookahead that stands between them.
+    """
     words = tuple(starts.split())
     either = "|".join(map(re.escape, words))
     pattern = rf"(?<!{KEY})(?:{either}){must}{kind}{{{least},}}"
@@ -182,7 +186,7 @@ def _key(  # noqa: PLR0913  (the columns of the table)
 
 
 def _beside(name: str, starts: str, names: str, judge: Judge, example: tuple[str, ...]) -> Shape:
-    """Return the row of the values that stand beside a name, behind a colon, an equals sign or a tag."""
+    """Return the row for values after a name and a colon, an equals sign or an XML tag."""
     growing = (
         rf"""(?:{names})(?:["']?{_SPACE}(?::=|=>|[:=,>]){_SPACE}|{_COMMAND})(?:[bru]?["'`][^\n"'`]*|{_BARE}*)"""
         rf"""|(?:{names})["']?{_SPACE}"""
@@ -191,9 +195,9 @@ def _beside(name: str, starts: str, names: str, judge: Judge, example: tuple[str
 
 
 def _header(name: str, start: str, names: str, judge: Judge, example: tuple[str, ...]) -> Shape:
-    """Return the row of a header whose whole value is a secret."""
+    """Return the row for an HTTP header whose whole value is a secret."""
     joint = rf"""(?:["']?{_SPACE}[:=]{_SPACE}|["'],\s?(?=["']))"""
-    pair = rf"""(?:(?<=["'])|(?<=["']set-)|(?!(?:{names})["'],))"""  # as the items of a list, the name is in quotes too
+    pair = rf"""(?:(?<=["'])|(?<=["']set-)|(?!(?:{names})["'],))"""  # in a list, the name is in quotes too
     return _special(name, start, f"{pair}(?:{names}){joint}{_LINE}", rf"(?:{names})(?:{joint}[^\n]*)?", example, judge)
 
 
@@ -206,10 +210,10 @@ ADDRESS = re.compile(
     r"(?i:://[^\s/:@]{0,200}:(?P<secret>(?![\[{<$*]|&lt;|%(?![0-9A-F]{2})|(?:pass(?:word|wd)?|pwd|secret)@)"
     r"[^\s/\"'`<>]{1,500}(?=@)))"
 )
-"""The password in an address, of a database for example; placeholders are none."""
+"""The password in an address, of a database for example. Placeholders do not match."""
 
 SHAPES: tuple[Shape, ...] = (
-    # -- of protocols and files --
+    # -- secrets of protocols and files --
     _special(
         "private key",
         "-----begin ",
@@ -273,7 +277,7 @@ SHAPES: tuple[Shape, ...] = (
         rf"(?<=\d{{8}}):AA{KEY}*",
         ("98765432:AA", *_LONG),
     ),
-    # -- beside their names --
+    # -- values beside their names --
     _beside(
         "password",
         "passw|passphrase|pwd",
@@ -293,7 +297,7 @@ SHAPES: tuple[Shape, ...] = (
     _beside(
         "signature", "sig", r"(?<=[?&;, -])sig(?:nature)?(?==)", _is_token, ("?sv=2024&sig=", "Zx81kLmN", "q7Rt5Vw3%3D")
     ),
-    # -- keys of services: what they begin with, and which characters follow, how many at least --
+    # -- keys of services: name, first characters, pattern of the characters that follow, their least number --
     _special(
         "JSON web token",
         "eyj",
@@ -356,4 +360,4 @@ SHAPES: tuple[Shape, ...] = (
     _key("Dropbox", "sl.", KEY, 60, _MIXED, (*_LONG, *_LONG)),
     _key("Alibaba Cloud", "LTAI", _LETTERS, 16, "", ("a1b2c3d4e5", "f6g7h8i9")),
 )
-"""The table."""
+"""The table of all shapes."""

@@ -1,15 +1,15 @@
 """Secrets: text that is never shown, logged or saved. One registry for the whole process.
 
-A secret is known by its value or by its shape, and `redact` puts `[redacted]` in its place, also where escapes, colours
-or invisible characters stand within it or beside it, and where it is written in base64 or in hexadecimal digits.
+A secret is recognized by its value or by its shape, and `redact` replaces it by `[redacted]`. It is also recognized if
+escapes, colour codes or invisible characters stand in it or beside it, and if it is written in base64 or hexadecimal.
 
-- Certain values: those given to `register_secret`, those of variables with an exact name (`register_names`), and those
-  of variables that are named like a secret and look random.
-- Likely values: the others of variables that are named like a secret. Such a name can be a coincidence (`SORT_KEY`).
+- Certain values: values passed to `register_secret`; values of variables with a registered name (`register_names`); and
+  values that look random of variables with a name such as `API_KEY`.
+- Likely values: other values of variables with such a name, which can be a coincidence (`SORT_KEY`).
 - Shapes: keys of known services, tokens in headers, passwords beside their names; see `secret_shapes`.
 
-Likely values are blanked where people read: screens, logs, errors, exports. A journal keeps them, because a model reads
-the journal again after a reload, and a wrong guess must not damage what it reads.
+Likely values are blanked in everything that people read: screens, logs, errors, exports. They are not blanked in a
+journal: after a reload, the journal is sent to the model again, and a wrong guess must not damage the conversation.
 """
 
 import binascii
@@ -31,43 +31,46 @@ BLANK = "[redacted]"
 SHORTEST = 8
 """Characters of the shortest value that is blanked: blanking "abc" would ruin every text."""
 LONGEST_HELD = 4_000
-"""Characters at the end of a growing text in which the beginning of a shape is looked for."""
+"""Characters at the end of a growing text that are searched for the beginning of a shape."""
 TELLING_NOTHING = 3
-"""Characters of a secret that may be seen."""
+"""Characters of a secret that may be visible, since so few reveal nothing."""
 LEAST_OF_A_PART = 12
-"""Characters of the beginning of a value that are blanked at the end of a text, and of a word that is held back."""
+"""Least characters of a value's beginning that are blanked if the value is cut off.
+
+It is also the least length of an encoded word at the end of a growing text that is held back.
+"""
 CONTEXT = 60
-"""Characters before a text that decide what a secret is in it: the name of a value, an escape."""
+"""Characters before a position that can decide whether the text after it is a secret: a name, an escape."""
 
 _SHORTEST_WORD = 12
-"""Characters of the shortest word that is looked into: a value of `SHORTEST` characters in base64."""
+"""Characters of the shortest word that is examined: the length of a value of `SHORTEST` characters in base64."""
 _BEFORE_WORD = 8
-"""Characters before a long word in which a key may begin, such as "hvs."."""
+"""Characters before a long word that may be the beginning of a key, such as "hvs."."""
 _SHORTEST_ENCODED = 24
-"""Characters of the shortest word of base64 or hexadecimal digits in which shapes are looked for."""
+"""Characters of the shortest word that is decoded from base64 or hexadecimal and searched for shapes."""
 
 _WORDS = bytes(
     65 if chr(number).isascii() and (chr(number).isalnum() or chr(number) in "+/_=-") else 32 for number in range(256)
 )
-"""Makes an A of each character of a long word, and a blank of each other one."""
+"""A translation table that replaces each character of a word by "A", and each other character by a blank."""
 _LONG = b"A" * _SHORTEST_WORD
 
 _KEYS = {start: shape for shape in SHAPES if shape.key for start in shape.starts}
 _NAMED = [(start, shape) for shape in SHAPES if not shape.key for start in shape.starts]
 _HEADS: dict[bytes, list[str]] = {}
-"""The literals of keys, by their first two characters."""
+"""The literals with which keys begin, by their first two characters."""
 for _start in _KEYS:
     _HEADS.setdefault(_start[:2].encode(), []).append(_start)
 _KEY_WORDS = bytes(number if re.match(KEY, chr(number)) else 32 for number in range(256))
-"""Makes a blank of each character that is not of a key."""
+"""A translation table that replaces each character that cannot be in a key by a blank."""
 _BEGINNINGS = {start[:end] for start in _KEYS for end in range(1, len(start))}
 _NAMED_BEGINNINGS = {start[:end] for start, _ in _NAMED for end in range(1, len(start))}
 _LONGEST_START = max(map(len, _BEGINNINGS | _NAMED_BEGINNINGS))
 
 _MOST_PARTS = 1000
-"""Beginnings of one value in one text that may be a value cut off."""
+"""The maximum number of occurrences of a value's beginning that are examined in one text."""
 _CUT = re.compile(r"\Z|…|\.\.\.|\s*[\[(]")
-"""What stands where a text was cut off: nothing, dots, or a note."""
+"""Matches where a text was cut off: at the end, at dots, or at a note in brackets."""
 
 Span = tuple[int, int]
 
@@ -75,15 +78,16 @@ _NAME = re.compile(
     r"key|(?:access|api|auth|refresh)?token|secrets?|(?:access|private|secret)key|.*(?:apikey|passw(?:or)?d)"
     r"|pass(?:phrase|code)|pwd|credentials?|authorization|cookie"
 )
-"""Words of the names of secrets."""
+"""Matches a word that, in the name of a variable, says that the value is a secret."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 class _Registry:
-    """The values that were registered; any thread may add one.
+    """The registered values. Any thread can add values.
 
-    The keys of `values` and of `encoded` say whether only the certain values are meant. `encoded` are the values in
-    base64 and in hexadecimal digits. `beginnings` are those of all values, of fewer than `LEAST_OF_A_PART` characters.
+    `values` and `encoded` have the certain values under the key True, and all values under the key False. `encoded`
+    has the values in base64 and hexadecimal. `beginnings` are the beginnings of all values, each of fewer than
+    `LEAST_OF_A_PART` characters.
     """
 
     def __init__(self) -> None:
@@ -93,7 +97,7 @@ class _Registry:
         self.beginnings: set[str] = set()
 
     def add(self, value: str, *, certain: bool) -> None:
-        with self._lock:  # else a thread could put older values in the place of newer ones
+        with self._lock:  # so that no thread overwrites the values that another thread has just added
             if value in self.values[certain]:
                 return
             for only in (True, False) if certain else (False,):
@@ -107,7 +111,7 @@ _names: set[str] = set()
 
 
 def register_secret(value: str) -> None:
-    """Blank this text wherever agentmagic shows, logs or saves something, from now on and until the process ends.
+    """Blank this text wherever agentmagic shows, logs or saves it, until the process ends.
 
     Raises UsageError for a value of fewer than 8 characters.
     """
@@ -119,15 +123,15 @@ def register_secret(value: str) -> None:
 
 
 def register_names(names: Iterable[str]) -> None:
-    """Take variables of exactly these names for secrets, even if no word of a name says so."""
+    """Treat the values of variables with exactly these names as secrets, whatever the names are."""
     _names.update(names)
 
 
 def learn(name: str, value: str, *, certain: bool = False) -> None:
-    """Register the value of a variable, header or option, if the name says that it is a secret or it is `certain`.
+    """Register the value of a variable, header or option as a secret, if its name says so or it is `certain`.
 
-    Short values, plain words, numbers, paths and addresses are left alone. The password in an address is learnt
-    under any name. The last word of "Bearer ..." is learnt too.
+    Short values, plain words, numbers, paths and addresses are not registered. The password in an address is registered
+    under any name. Of a value with several words, such as "Bearer ...", the last word is registered too.
     """
     for address in ADDRESS.finditer(value) if "://" in value else ():
         learn("password", address["secret"])
@@ -140,7 +144,7 @@ def learn(name: str, value: str, *, certain: bool = False) -> None:
 
 
 def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that neither are named like a secret nor hold one."""
+    """Return the variables whose name does not suggest a secret and whose value has no secret."""
     return {
         name: value
         for name, value in variables.items()
@@ -150,21 +154,21 @@ def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
 
 @lru_cache(maxsize=1000)
 def is_secret_name(name: str) -> bool:
-    """Return whether a word of the name of a variable, header or option names a secret."""
+    """Return whether a name of a variable, header or option has a word such as "key" or "password"."""
     return any(_NAME.fullmatch(word.lower()) for word in _WORD.findall(name))
 
 
 @lru_cache(maxsize=1000)
 def may_name(name: str) -> bool:
-    """Return whether a value beside this name may be a secret, by one of the names in the table of shapes."""
+    """Return whether the value beside this name may be a secret, because the name contains one in `SHAPES`."""
     return any(literal in name.lower() for literal, _ in _NAMED)
 
 
 def redact(text: str, *, stored: bool = False, name: str = "", start: int = 0) -> str:
     """Return the text with every secret blanked; with `stored`, likely values stay.
 
-    A value that is cut off is blanked too, if at least half of it is there. `name` is the key of JSON beside which the
-    text stands, if any. What stands before `start` is looked at, and left out.
+    A value that is cut off is blanked too if at least half of it is there. `name` is the JSON key of the text, if there
+    is one. The text before `start` is used to recognize secrets, but is not returned.
     """
     spans = _spans(text, stored=stored)
     if may_name(name) and len(text) <= LONGEST_VALUE:
@@ -172,23 +176,24 @@ def redact(text: str, *, stored: bool = False, name: str = "", start: int = 0) -
     if not spans:
         return text[start:] if start else text
     pieces: list[str] = []
-    done = start
+    position = start
     for begin, end in _merged(spans):
-        if end > done:
-            pieces += (text[done:begin], BLANK)
-            done = end
-    return "".join((*pieces, text[done:]))
+        if end > position:
+            pieces += (text[position:begin], BLANK)
+            position = end
+    return "".join((*pieces, text[position:]))
 
 
 def holds_secret(data: bytes) -> bool:
-    """Return whether a value that certainly is a secret stands in some bytes, as UTF-8; shapes are not looked for."""
+    """Return whether the data contains a certain value, encoded as UTF-8. Shapes are not checked."""
     return any(value.encode("utf-8", "replace") in data for value in _registry.values[True])
 
 
 def held(text: str, start: int = 0) -> int:
-    """Return where the end of a growing text begins that may yet become a secret; the length of the text if none may.
+    """Return the position from which a growing text must be held back, since its end may become a secret.
 
-    Nothing before `start` is held, but what stands there may be the name of a value.
+    It is the length of the text if nothing needs to be held back, and never before `start`. The text before `start` is
+    used only to recognize a secret after it, for example by its name.
     """
     first = max(start, len(text) - LONGEST_HELD)
     before = max(0, first - CONTEXT)
@@ -197,33 +202,36 @@ def held(text: str, start: int = 0) -> int:
     for number, view in enumerate(readings(tail)):
         if (at := _growing(view)) < len(view):
             end = min(end, at if view == tail else Places(tail, number).span(at, at + 1)[0])
-    end = unfinished(tail[:end]) if end < len(tail) else end  # no escape is cut apart
+    end = unfinished(tail[:end]) if end < len(tail) else end  # do not cut within an escape
     return max(first, before + end)
 
 
 def settled(text: str, start: int = 0) -> str:
-    """Return a growing text without an end that may yet become a secret; an end of a few characters tells nothing."""
+    """Return a growing text without an end that may become a secret.
+
+    An end of at most TELLING_NOTHING characters is not cut off, since so few characters reveal nothing.
+    """
     end = held(text, start)
     return text[:end] if len(text) - end > TELLING_NOTHING else text
 
 
-# -- where secrets stand in a text ---------------------------------------------------------------------------
+# -- finding secrets in a text -------------------------------------------------------------------------------
 
 
 def _spans(text: str, *, stored: bool) -> list[Span]:
-    """Return where secrets stand in the text, as a reader decodes it."""
+    """Return the spans of secrets in the text, also of secrets that are written with escapes."""
     views = readings(text)
     spans = [] if views[0] == text else _known(text, stored=stored)
     for number, view in enumerate(views):
-        if (found := _found(view, stored=stored)) and view != text:
+        if (view_spans := _found(view, stored=stored)) and view != text:
             place = Places(text, number).span
-            found = [place(*span) for span in found]
-        spans += found
+            view_spans = [place(*span) for span in view_spans]
+        spans += view_spans
     return spans
 
 
 def _merged(spans: list[Span]) -> Iterator[Span]:
-    """Yield spans in their order, with those that overlap made one."""
+    """Yield the spans in order, with overlapping spans merged into one."""
     spans.sort()
     start, end = spans[0]
     for other, last in spans:
@@ -235,9 +243,9 @@ def _merged(spans: list[Span]) -> Iterator[Span]:
 
 
 def _found(text: str, *, stored: bool, inner: bool = False) -> list[Span]:
-    """Return where secrets stand in the text as it is; with `inner`, no encoded words are looked into."""
+    """Return the spans of secrets in the text without decoding escapes; with `inner`, encoded words are not decoded."""
     spans = _known(text, stored=stored)
-    plain = text.encode("ascii", "replace")  # character by character, so places in it are places in the text
+    plain = text.encode("ascii", "replace")  # one byte for each character, so positions in both are the same
     lower = plain.lower().decode()
     for literal, shape in _NAMED:
         if literal in lower:
@@ -245,24 +253,24 @@ def _found(text: str, *, stored: bool, inner: bool = False) -> list[Span]:
     words = _long_words(plain)
     if not words:
         return spans
-    joined = b"\n".join([plain[start - _BEFORE_WORD if start > _BEFORE_WORD else 0 : end] for start, end in words])
-    for literal in _key_starts(joined):
+    long_text = b"\n".join([plain[start - _BEFORE_WORD if start > _BEFORE_WORD else 0 : end] for start, end in words])
+    for literal in _key_starts(long_text):
         spans += _shaped(text, _KEYS[literal], partial(text.find, literal))
     if not inner:
-        seen = joined.decode()
-        spans += [span for value in _registry.encoded[stored] if value in seen for span in _all(text, value)]
+        decoded_text = long_text.decode()
+        spans += [span for value in _registry.encoded[stored] if value in decoded_text for span in _all(text, value)]
         spans += [span for span in words if span[1] - span[0] >= _SHORTEST_ENCODED and _hides(text[slice(*span)])]
     return spans
 
 
 def _key_starts(words: bytes) -> set[str]:
-    """Return the literals of the table that keys in these words begin with, and perhaps others."""
+    """Return the literals of `SHAPES` with which a key in these words may begin."""
     firsts = {word[:2] for word in words.translate(_KEY_WORDS).split()} & _HEADS.keys()
     return {literal for first in firsts for literal in _HEADS[first] if literal.encode() in words}
 
 
 def _known(text: str, *, stored: bool) -> list[Span]:
-    """Return where known values stand, and where a text is cut off behind at least half of one."""
+    """Return the spans of registered values, and of values that are cut off after at least half of their length."""
     spans: list[Span] = []
     for value in _registry.values[stored]:
         head = value[:LEAST_OF_A_PART]
@@ -284,23 +292,24 @@ def _all(text: str, value: str) -> Iterator[Span]:
 
 
 def _shaped(text: str, shape: Shape, find: Callable[[int], int]) -> Iterator[Span]:
-    """Yield where secrets of a row stand; `find` returns where its literal stands next."""
-    at, match, refused = find(0), shape.pattern.match, 0
+    """Yield the spans of secrets of one shape; `find` returns the next position of the shape's literal, or -1."""
+    at, match, skipped_length = find(0), shape.pattern.match, 0
     while at >= 0:
-        found = match(text, at)
+        hit = match(text, at)
         end = at + 1
-        if found and (span := shape.span(found)):
+        if hit and (span := shape.span(hit)):
             yield span
             end = span[1]
-        elif found:
-            refused += found.end() - at
-            # A value that is none may hold another name; but a text full of them is read only so often.
-            end = at + 1 if refused < len(text) else found.end()
+        elif hit:
+            skipped_length += hit.end() - at
+            # A match that is not a secret may contain the name of another value, so the search continues inside it.
+            # If the skipped matches are longer than the text, it continues after the match, to bound the time.
+            end = at + 1 if skipped_length < len(text) else hit.end()
         at = find(end)
 
 
 def _long_words(plain: bytes) -> list[Span]:
-    """Return the spans of words that are long enough for a key."""
+    """Return the spans of words that are long enough to be a key."""
     find = (plain.translate(_WORDS) + b" ").find
     words: list[Span] = []
     start = find(_LONG)
@@ -312,16 +321,16 @@ def _long_words(plain: bytes) -> list[Span]:
 
 
 def _hides(word: str) -> bool:
-    """Return whether a word is a text with a secret in it, in base64 or in hexadecimal digits, or such a value."""
+    """Return whether a word, decoded from base64 or hexadecimal, is a text that contains a secret."""
     word = word.strip("=").rpartition("=")[2].replace("-", "+").replace("_", "/")
-    for decode, filled in (
+    for decode, padded in (
         (binascii.a2b_base64, f"{word[: len(word) - (len(word) % 4 == 1)]}=="),
         (binascii.a2b_hex, word),
     ):
         try:
-            if not decode(word[:_SHORTEST_ENCODED]).isascii():  # most words, and all data that is no text
+            if not decode(word[:_SHORTEST_ENCODED]).isascii():  # a quick check that excludes most words
                 continue
-            text = decode(filled).decode()
+            text = decode(padded).decode()
         except ValueError:
             continue
         if _found(text, stored=True, inner=True):
@@ -330,7 +339,7 @@ def _hides(word: str) -> bool:
 
 
 def _spans_beside(name: str, text: str) -> Iterator[Span]:
-    """Yield where secrets stand in a text that is the value of a name."""
+    """Yield the spans of secrets in a text that is the value of this name."""
     mark = "'" if '"' in text else '"'
     before = f"{mark}{name}{mark}: {mark}"
     for start, end in _found(f"{before}{text}{mark}", stored=True, inner=True):
@@ -342,16 +351,16 @@ def _spans_beside(name: str, text: str) -> Iterator[Span]:
 
 
 def _growing(text: str) -> int:
-    """Return where the end of a text begins that may yet become a secret; the length of the text if none may."""
+    """Return the start of the text's end that may become a secret; the length of the text if there is none."""
     plain = text.encode("ascii", "replace")
     lower = plain.lower().decode()
     word = max(text.rfind(" "), text.rfind("\n")) + 1
     ends = [len(text), _begun(text)]
     ends += [_grows(text, shape, partial(lower.find, literal), 0) for literal, shape in _NAMED if literal in lower]
     ends += [_grows(text, _KEYS[literal], partial(text.find, literal), word) for literal in _key_starts(plain[word:])]
-    encoded = len(plain.translate(_WORDS).rstrip(b"A"))
-    if len(text) - encoded >= LEAST_OF_A_PART:
-        ends.append(encoded)
+    word_start = len(plain.translate(_WORDS).rstrip(b"A"))
+    if len(text) - word_start >= LEAST_OF_A_PART:
+        ends.append(word_start)
     for value in _registry.values[False]:
         if (head := value[:LEAST_OF_A_PART]) in text:
             ends += [at for at, _ in _all(text, head) if value.startswith(text[at:])]
@@ -359,7 +368,10 @@ def _growing(text: str) -> int:
 
 
 def _grows(text: str, shape: Shape, find: Callable[[int], int], start: int) -> int:
-    """Return where the text may become a secret of this row, or its length; `find` is that of `_shaped`."""
+    """Return the start of a possible secret of this shape at the end of the text, or the text's length.
+
+    `find` is as for `_shaped`.
+    """
     at = find(start)
     while at >= 0 and not shape.growing.match(text, at):
         at = find(at + 1)
@@ -367,7 +379,7 @@ def _grows(text: str, shape: Shape, find: Callable[[int], int], start: int) -> i
 
 
 def _begun(text: str) -> int:
-    """Return where the end of the text is the beginning of a literal of the table or of a value, or its length."""
+    """Return where the text's end may be the beginning of a literal or of a registered value, or the text's length."""
     for at in range(max(0, len(text) - _LONGEST_START), len(text)):
         end = text[at:]
         if end in _registry.beginnings or end.lower() in _NAMED_BEGINNINGS:
@@ -381,29 +393,32 @@ def _begun(text: str) -> int:
 
 
 def _spellings(value: str) -> Iterator[str]:
-    """Yield a value as it is, as it is decoded, and as it is written where escapes beyond ASCII stay."""
+    """Yield the value, its decoded form, and its escaped forms in JSON, `repr`, URLs and bytes.
+
+    The escaped forms are needed because `escapes` does not decode characters beyond ASCII.
+    """
     yield value
     yield decoded(value)
-    for written in (json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="", errors="replace")):
-        yield written
-        yield decoded(written)
+    for spelling in (json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="", errors="replace")):
+        yield spelling
+        yield decoded(spelling)
     yield quote_plus(value, errors="replace")
     yield repr(value.encode("utf-8", "replace"))[2:-1]
 
 
 def _encodings(value: str) -> Iterator[str]:
-    """Yield a value in hexadecimal digits and in base64, as it stands there behind any other text.
+    """Yield the value in hexadecimal and in base64, also as a part of a longer text that is encoded.
 
-    Base64 writes three bytes as four characters, so there are three spellings. Characters that depend on what
-    stands beside the value are left out.
+    Base64 encodes three bytes as four characters, so there are three spellings, one for each offset of the value.
+    Characters that depend on the bytes beside the value are left out.
     """
     data = value.encode("utf-8", "replace")
     yield data.hex()
     yield data.hex().upper()
     for before in range(3):
-        written = b64encode(bytes(before) + data).decode()[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
-        yield written
-        yield written.translate(str.maketrans("+/", "-_"))
+        spelling = b64encode(bytes(before) + data).decode()[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
+        yield spelling
+        yield spelling.translate(str.maketrans("+/", "-_"))
 
 
 def _is_plain(value: str) -> bool:

@@ -1,12 +1,12 @@
-"""Values to one line of JSON and back, and the lines of a journal.
+"""Converts messages and events to lines of JSON and back, and reads and writes the lines of a journal.
 
-A value is written as an object with its `type` and the fields that are not at their default, bytes as
-`{"$bytes": base64}`. A `RunResult` is written without its events and messages, which are the log around it
-(`decode_log` restores them), and its `value` as JSON, if it has a JSON form of moderate size.
+A value becomes an object with its `type` and the fields that differ from their defaults; bytes become
+`{"$bytes": base64}`. A `RunResult` is written without its events and messages, because the lines before it have them
+(`decode_log` restores them). Its `value` is written as JSON, if it has a JSON form of moderate size.
 
-A journal is a file of such lines: a header, then one line for each event without deltas; `HistoryCut` and `InDoubt`
-stand between turns. The lines hold no secrets. A journal that is read may have been written by anyone: a line
-that does not have the shape of a record is no record, and fields that this version does not know are ignored.
+A journal is a file of such lines: a header, then one line for each event without deltas, with `HistoryCut` and
+`InDoubt` between turns. Secrets are blanked in the lines. Anyone may have written a journal that is read, so a line
+without the shape of a record is skipped, and unknown fields are ignored.
 """
 
 import base64
@@ -43,25 +43,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 VERSION = 1
-"""The version of the format; it grows when an older reader would misread."""
+"""The version of the format. It is raised when older versions of agentmagic would misread new files."""
 
 LONGEST_LINE = 64 * 2**20
-"""Bytes; a longer line is not read, and not written."""
+"""Bytes. A longer line is neither read nor written."""
 LONGEST_HEADER = 10_000
-"""Bytes."""
+"""Bytes of the first line of a journal."""
 DEEPEST = 100
-"""Levels of JSON; a deeper line is not read, and not written: it could exhaust the stack of any code that walks it."""
+"""Levels of nested JSON. A deeper line is neither read nor written, since recursive code could exhaust the stack."""
 LONGEST_TEXT = 2 * 2**20
-"""Characters of all texts of a record; the rest is cut off."""
+"""Characters of all texts of a record together; the rest is cut off."""
 LARGEST_MEDIA = 8 * 2**20
-"""Bytes of all media of a record; media beyond that are only named."""
+"""Bytes of all media of a record together; media beyond this limit are replaced by their names."""
 LARGEST_VALUE = 2**19
-"""Approximate characters of a foreign JSON value; a larger one is left out."""
+"""Approximate characters of a JSON value from a model, tool or provider; a larger value is left out."""
 _LARGEST_NUMBER = 2**63
 _LONGEST_INT = 10_000
-"""Bits; Python refuses to write and read integers of more than 4,300 digits."""
+"""Bits of an integer. Python refuses to read and write integers of more than 4,300 digits, about 14,000 bits."""
 _TOKEN = 64
-"""Characters that stand for the time and space of one JSON value beside its text."""
+"""Characters that are counted for each JSON value in addition to its text, for the time and memory it needs."""
 
 _BEGINNING = b'{"type":"journal"'
 _TEXTS = ("text", "done", "summary", "answer")
@@ -69,15 +69,16 @@ _TEXTS = ("text", "done", "summary", "answer")
 _DERIVED = ("history_delta", "events")
 """Fields of a RunResult that are not written, and are empty when it is read."""
 _OPEN = (events.StopReason, events.Level, events.TaskState, messages.ResultStatus)
-"""Words that a file of a newer version may have more of: those of ours are not all that is read."""
+"""Literal types to which newer versions may add words, so that other words than the present ones are accepted."""
 _WORD = "^[a-z_]{1,40}$"
 
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """The conversation was resumed: `tools` are the tools whose last call may have run in part, or wholly.
+    """The conversation was resumed after its process had died; written to the journal between turns.
 
-    The resumed session does not know of turns whose beginning could not be read; from here on they do not count.
+    `tools` are the tools whose last call may have run in part or completely. Turns whose beginning could not be read
+    are not part of the resumed session, and readers ignore them from here on.
     """
 
     type: ClassVar[str] = "in_doubt"
@@ -89,17 +90,17 @@ Record = Event | HistoryCut | InDoubt
 
 @cache
 def kinds() -> dict[str, Any]:
-    """Return every class of values and events by its `type`."""
+    """Return all classes of messages, parts and events by their `type`."""
     values = [*vars(messages).values(), *vars(events).values()]
-    named = ((getattr(value, "type", None), value) for value in values if is_dataclass(value))
-    return {name: kind for name, kind in named if isinstance(name, str)}
+    types = ((getattr(value, "type", None), value) for value in values if is_dataclass(value))
+    return {name: kind for name, kind in types if isinstance(name, str)}
 
 
 # -- values ----------------------------------------------------------------------------------------
 
 
 def encode(value: Any) -> str:
-    """Write a message, part or event as one line of JSON."""
+    """Return a message, part or event as one line of JSON."""
     return json.dumps(to_json(value), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -117,9 +118,9 @@ def same_json(one: Any, other: Any) -> bool:
 
 
 def own(call: ToolCall) -> ToolCall:
-    """Return a call with a copy of its arguments, plain JSON that nothing else can change.
+    """Return a call with a copy of its arguments as plain JSON data, which no other code can change.
 
-    Raises ToolError for arguments that are no JSON, or are nested deeper than a journal keeps.
+    Raises ToolError for arguments that JSON cannot represent, or that are nested deeper than a journal allows.
     """
     try:
         arguments = _plain(dict(call.arguments))
@@ -131,11 +132,14 @@ def own(call: ToolCall) -> ToolCall:
 
 
 class _NoJson(Exception):
-    """A value is no JSON; the message says what it is."""
+    """Raised for a value that JSON cannot represent; the message describes the value."""
 
 
 def _plain(value: Any, levels: int = DEEPEST - 10) -> Any:
-    """Return a copy of JSON data, in the exact types of JSON: a subclass could change with every look at it."""
+    """Return a copy of JSON data in the exact built-in types, since a subclass could return new values at each access.
+
+    Raises _NoJson if there are more than `levels` levels, or if a value is not JSON data.
+    """
     if not levels:
         raise _NoJson("they are nested too deep")
     match value:
@@ -148,7 +152,7 @@ def _plain(value: Any, levels: int = DEEPEST - 10) -> Any:
         case float():
             return float.__float__(value)
         case Mapping():
-            items = dict(cast("Mapping[Any, Any]", value)).items()  # taken at once: another thread may change it
+            items = dict(cast("Mapping[Any, Any]", value)).items()  # copied at once: another thread may change it
             return {_key(key): _plain(item, levels - 1) for key, item in items}
         case list() | tuple():
             return [_plain(item, levels - 1) for item in tuple(cast("Sequence[Any]", value))]
@@ -163,10 +167,7 @@ def _key(key: object) -> str:
 
 
 def decode(line: str) -> Any:
-    """Read what `encode` wrote.
-
-    Raises UsageError for anything else.
-    """
+    """Return the value of a line that `encode` wrote. Raises UsageError for any other line."""
     try:
         return from_json(json.loads(line))
     except (ValueError, RecursionError) as error:
@@ -189,19 +190,19 @@ def decode_log(lines: Iterable[str]) -> list[Event]:
 
 
 def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: value, name: str = "") -> Any:
-    """Turn a value into plain JSON data.
+    """Convert a value to plain JSON data.
 
-    `leaf` may change each text and number, and each key of JSON that a model, tool or provider wrote; it is given the
-    key beside which a value of such JSON stands, or "". Bytes stay as they are, since base64 can look like a key.
-    Citations keep their places in a text that it changes.
+    `leaf` is called with each text and number, and with each key in JSON from a model, tool or provider; its result
+    is used instead. Its second argument is the key of a value in such JSON, else "". It is not called for bytes, since
+    base64 can look like a secret. If `leaf` changes a text, the positions of its citations are adapted.
     """
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
-    if (named := _fields_of(cast("type[Any]", type(value)))) is not None:
+    if (field_defaults := _fields_of(cast("type[Any]", type(value)))) is not None:
         value = _with_places(value, leaf) if isinstance(value, Text) and value.citations else value
         data: dict[str, Any] = {"type": value.type}
         is_result = isinstance(value, RunResult)
-        for field, default in named:
+        for field, default in field_defaults:
             content = getattr(value, field)
             if is_result and field == "value":
                 content = json_form(content)
@@ -217,23 +218,23 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
 
 
 def _with_places(part: Text, leaf: Callable[[Any, str], Any]) -> Text:
-    """Return a text with the places of its citations as they are in what `leaf` makes of it."""
-    changed = leaf(part.text, "")
-    if changed == part.text:
+    """Return a text part in which the positions of the citations are those in the text after `leaf` has changed it."""
+    new_text = leaf(part.text, "")
+    if new_text == part.text:
         return part
     ends = [place for one in part.citations for place in (one.start, one.end)]
-    places = iter(moved(ends, part.text, changed, lambda text: leaf(text, "")))
+    places = iter(moved(ends, part.text, new_text, lambda text: leaf(text, "")))
     return replace(part, citations=tuple(replace(one, start=next(places), end=next(places)) for one in part.citations))
 
 
 @cache
 def _fields_of(kind: type[Any]) -> tuple[tuple[str, Any], ...] | None:
-    """Return the names and defaults of the fields of a data class, None for another class."""
+    """Return the names and defaults of a dataclass's fields, None for a class that is not a dataclass."""
     return tuple((field.name, field.default) for field in fields(kind)) if is_dataclass(kind) else None
 
 
 def json_form(value: Any) -> Any:
-    """Return the JSON of the value of an answer, None if it has none or is too large."""
+    """Return the value of an answer as JSON data, None if JSON cannot represent it or it is too large."""
     if value is None:
         return None
     from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -246,7 +247,7 @@ def json_form(value: Any) -> Any:
 
 
 def from_json(data: Any) -> Any:
-    """Return the value that `to_json` turned into this data. Raises ValueError for data of no value."""
+    """Return the value that `to_json` converted to this data. Raises ValueError for any other data."""
     return _values().validate_python(data)
 
 
@@ -255,22 +256,22 @@ def from_json(data: Any) -> Any:
 
 @cache
 def _values() -> "SchemaValidator":
-    """Return the decoder of every value, which checks and builds the whole value in one pass.
+    """Return the decoder for all classes, which checks the data and builds the value in one pass.
 
-    It is built at the first use: pydantic is slow to import, and the schema takes some milliseconds.
+    It is made at the first use, because pydantic is slow to import, and to build the schema takes some milliseconds.
     """
     return decoder(*kinds().values(), InDoubt)
 
 
 def decoder(*classes: Any) -> "SchemaValidator":
-    """Return the decoder of values of some classes, told apart by their `type`; nothing is converted in them."""
+    """Return a decoder for values of these classes, which the "type" distinguishes. Field values are not converted."""
     from pydantic_core import SchemaValidator
 
     return SchemaValidator(_tagged(*classes))
 
 
 def _tagged(*classes: Any) -> "CoreSchema":
-    """Return the schema of an object that is a value of one of the classes, told apart by its "type"."""
+    """Return the schema of an object of one of these classes, which its "type" distinguishes."""
     from pydantic_core import core_schema
 
     return core_schema.tagged_union_schema({kind.type: _dataclass(kind) for kind in classes}, discriminator="type")
@@ -281,24 +282,24 @@ def _dataclass(kind: type[Any]) -> "CoreSchema":
     from pydantic_core import core_schema
 
     hints = get_type_hints(kind)
-    checked: list[core_schema.DataclassField] = []
+    field_schemas: list[core_schema.DataclassField] = []
     for field in fields(kind):
         default = field.default
-        if kind is RunResult and field.name in _DERIVED:  # the file has no say in these
+        if kind is RunResult and field.name in _DERIVED:  # values in the file are ignored
             default = ()
-            schema = core_schema.no_info_plain_validator_function(lambda _written: ())
+            schema = core_schema.no_info_plain_validator_function(lambda _data: ())
         else:
             schema = _schema(hints[field.name])
         if default is not MISSING:
             schema = core_schema.with_default_schema(schema, default=default)
-        checked.append(core_schema.dataclass_field(field.name, schema))
-    arguments = core_schema.dataclass_args_schema(kind.__name__, checked)
+        field_schemas.append(core_schema.dataclass_field(field.name, schema))
+    arguments = core_schema.dataclass_args_schema(kind.__name__, field_schemas)
     return core_schema.dataclass_schema(kind, arguments, [field.name for field in fields(kind)], slots=True)
 
 
 @cache
 def _schema(hint: Any) -> "CoreSchema":  # noqa: PLR0911  (one return for each kind of hint)
-    """Return the schema of a field's type: nothing is converted, and our numbers are finite and never negative."""
+    """Return the schema of a field's type. Values are not converted, and numbers must be finite and not negative."""
     from pydantic_core import core_schema
 
     plain: dict[Any, CoreSchema] = {
@@ -324,7 +325,7 @@ def _schema(hint: Any) -> "CoreSchema":  # noqa: PLR0911  (one return for each k
         return core_schema.tuple_variable_schema(_schema(inner[0]))
     if origin is tuple:
         return core_schema.tuple_positional_schema([_schema(item) for item in inner])
-    if origin is Mapping:  # foreign JSON, which stays as it is
+    if origin is Mapping:  # JSON of a model, tool or provider, which is not checked
         return core_schema.is_instance_schema(dict)
     return _tagged(hint)
 
@@ -346,19 +347,19 @@ def header() -> bytes:
 
 
 def own_version() -> str:
-    """Return the version of agentmagic that writes a file."""
+    """Return the version of this agentmagic, "unknown" if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version("agentmagic")
-    except PackageNotFoundError:  # run from its source
+    except PackageNotFoundError:  # agentmagic runs from a source folder
         return "unknown"
 
 
 def begins_journal(path: Path, line: bytes) -> bool:
-    """Return whether a first line is a journal's; an empty line, or one that was cut off, is not.
+    """Return whether a file's first line is the header of a journal, False if it is empty or was cut off.
 
-    Raises JournalError, which names `path`, for a line of anything else, and for a newer format.
+    Raises JournalError, which names `path`, if the file is not a journal, or has a newer format.
     """
     if not line.endswith(b"\n") and _BEGINNING.startswith(line[: len(_BEGINNING)]):
         return False
@@ -380,9 +381,9 @@ def begins_journal(path: Path, line: bytes) -> bool:
 
 
 def encode_record(record: Any) -> bytes:
-    """Write a record as one line with every secret in it blanked.
+    """Return a record as one line, with secrets blanked.
 
-    Raises ValueError, with the reason, if the record cannot be written; a record from `fitting` nearly always can.
+    Raises ValueError, with the reason, if the record cannot be written. This is rare for a record from `fitting`.
     """
     try:
         data = to_json(record, _stored)
@@ -399,27 +400,27 @@ def encode_record(record: Any) -> bytes:
 
 
 _STAMP = re.compile(rb',"time":(\d{1,12})(,"replayed":true)?\}\n?$')
-"""What stands behind the fields of the line that begins a turn, which a record does not have."""
+"""Matches the stamp at the end of the line that begins a turn: time and replay mark, which are not fields."""
 
 
 def stamped(line: bytes, seconds: int, *, replayed: bool) -> bytes:
-    """Return the line of a record with the time at which it was written, in seconds since 1970."""
+    """Return the line of a record with a stamp added: the time in seconds since 1970, and whether it is a replay."""
     mark = b',"replayed":true' if replayed else b""
     return line[:-2] + b',"time":%d' % seconds + mark + b"}\n"
 
 
 def stamp_of(line: bytes) -> tuple[int | None, bool]:
-    """Return the time at which a line was written, None if it does not say so, and whether its turn was replayed."""
-    found = _STAMP.search(line, max(0, len(line) - 60))
-    return (None, False) if found is None else (int(found[1]), found[2] is not None)
+    """Return the time in the stamp of a line, None if it has no stamp, and whether the turn was replayed."""
+    match = _STAMP.search(line, max(0, len(line) - 60))
+    return (None, False) if match is None else (int(match[1]), match[2] is not None)
 
 
 def decode_record(line: bytes) -> Record | None:
-    """Read a line, or return None if it is not one whole record."""
+    """Return the record in a line of a journal, or None if the line is not a complete record."""
     values = _values()
     try:
         data = json.loads(line.decode())
-        # To walk a line takes longer than to decode it. Few lines have enough brackets to be too deep.
+        # To check the depth takes longer than to decode the line, so lines with few brackets are not checked.
         if line.count(b"{") + line.count(b"[") > DEEPEST and not is_shallow(data):
             return None
         record = values.validate_python(data)
@@ -427,8 +428,8 @@ def decode_record(line: bytes) -> Record | None:
         return None
     if not isinstance(record, Record) or is_delta(record):
         return None
-    told = innermost(record)
-    if isinstance(told, (TurnStarted, PromptAdded)) and told.prompt.role != "user":
+    inner = innermost(record)
+    if isinstance(inner, (TurnStarted, PromptAdded)) and inner.prompt.role != "user":
         return None
     if isinstance(record, InnerEvent) and not record.path:
         return None
@@ -436,7 +437,7 @@ def decode_record(line: bytes) -> Record | None:
 
 
 def is_shallow(data: Any, levels: int = DEEPEST) -> bool:
-    """Return whether JSON data is nested no deeper than these levels, so that it can be walked."""
+    """Return whether JSON data has at most these levels, so that recursive code can process it."""
     match data:
         case dict():
             inner = cast("Iterable[Any]", data.values())
@@ -459,20 +460,20 @@ def _stored(value: Any, name: str) -> Any:
     return redact(value, stored=True, name=name) if isinstance(value, str) else value
 
 
-# -- what is too large for a line ------------------------------------------------------------------
+# -- shrinking records that are too large ----------------------------------------------------------
 
 
 def fitting(record: T) -> tuple[T, tuple[str, ...]]:
-    """Return the record with notes in place of what is too large for a file, and a description of each such part.
+    """Return the record with each part that is too large replaced by a note, and descriptions of these parts.
 
-    The returned record takes milliseconds to write. Values that could not be written at all are left out too.
+    The returned record takes only milliseconds to write. Values that JSON cannot represent are replaced too.
     """
     fit = _Fit()
     return fit.value(record), tuple(fit.lost)
 
 
 class _Fit:
-    """Makes one record fit to be written; the budgets are those of the whole record."""
+    """Shrinks one record so that it can be written; the limits count for all parts of the record together."""
 
     def __init__(self) -> None:
         self.lost: list[str] = []
@@ -480,21 +481,21 @@ class _Fit:
         self._media = LARGEST_MEDIA
 
     def value(self, value: Any) -> Any:
-        """Return a value of ours, or a smaller one in its place."""
+        """Return a message, part or event, or a smaller copy of it."""
         match value:
             case Media():
                 return self._media_or_name(value)
             case ProviderData():
                 return value if self._is_light(value.data, f"data of {value.provider}") else None
-            case RunResult():  # its other fields are small, or are not written
+            case RunResult():  # its other fields are small or are not written
                 return replace(value, final_text=self._cut(value.final_text))
             case tuple():
                 return tuple(map(self.value, cast("tuple[Any, ...]", value)))
             case _ if (fields_of := _fields_of(cast("type[Any]", type(value)))) is not None:
-                named = [(name, getattr(value, name)) for name, _default in fields_of]
-                fit = [(name, content, self._field(name, content)) for name, content in named]
-                changed = {name: fitted for name, content, fitted in fit if fitted is not content}
-                return replace(value, **changed) if changed else value
+                contents = [(name, getattr(value, name)) for name, _default in fields_of]
+                fit = [(name, content, self._field(name, content)) for name, content in contents]
+                changes = {name: smaller for name, content, smaller in fit if smaller is not content}
+                return replace(value, **changes) if changes else value
             case _:
                 return value
 
@@ -508,11 +509,11 @@ class _Fit:
         return self.value(value)
 
     def _cut(self, text: str) -> str:
-        left, self._text = self._text, max(self._text - len(text), 0)
-        if len(text) > left:
-            text = redact(text, stored=True)  # a part of a secret would not be recognized
+        room, self._text = self._text, max(self._text - len(text), 0)
+        if len(text) > room:
+            text = redact(text, stored=True)  # before it is cut: a part of a secret would not be recognized
             self.lost.append(f"a text of {len(text):,} characters")
-        return cut(text, left, "\n[{over:,} more characters were too many to be saved]")
+        return cut(text, room, "\n[{over:,} more characters were too many to be saved]")
 
     def _media_or_name(self, media: Media) -> Media | Text:
         if len(media.data) <= self._media:
@@ -529,9 +530,10 @@ class _Fit:
 
 
 def _weight(value: Any, levels: int = DEEPEST - 10, most: int = LARGEST_VALUE) -> int:
-    """Return about how many characters a JSON value takes; more than `most` if it is too deep, or is not JSON.
+    """Return the approximate size of a JSON value in characters.
 
-    The value may be huge or contain itself, so counting stops as soon as the weight exceeds `most`.
+    The result exceeds LARGEST_VALUE if the value is too deep or is not JSON. The value may be huge or contain itself,
+    so counting stops as soon as the size exceeds `most`.
     """
     match value:
         case None | bool() | float():

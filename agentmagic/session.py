@@ -1,4 +1,4 @@
-"""A conversation: its history, its connections, its totals."""
+"""The `Session` class: one conversation, with its history, open connections, totals, undo, maps and serving."""
 
 import asyncio
 import threading
@@ -92,28 +92,31 @@ if TYPE_CHECKING:
 
 
 COMPACT = "(compact)"
-"""Stands for the prompt of the turn that a compaction between two turns is made for; no model is sent it."""
+"""Placeholder prompt for a compaction between two turns. It is never sent to a model."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
 CLIENT_FACTS = ModelInfo("", None, KINDS, priced=True)
-"""What is known of a client: it takes all, and costs nothing. One value: for another one, a view is made anew."""
+"""Model facts for a client of the served notebook: it accepts every kind of input, and costs nothing.
+
+It must stay one object: a `RequestView` is rebuilt when its model facts are a different object.
+"""
 
 
 class Session:
     """One conversation of an agent: its history, its open connections, its totals.
 
-    `messages` are an earlier conversation to go on from, of any provider; invalid ones are repaired. With a `path`,
-    every event is saved to that file as it happens; if the file exists, it is kept under another name
-    (`Session.load` goes on from it). `max_cost` (US dollars) and `max_tokens` are caps on the whole session, beside
-    those of its agent on each turn. `in_doubt` names, by server and tool, the tools that were running when an
-    earlier process was killed: the user is asked before such a tool runs again. `undone` says what the last undo or
-    redo came to. `traffic` has what the models of the last turns were sent, for the inspector. `cassette` is the file
-    of a recording, and `replay` says how it is used: "record", "replay", "auto", "replay-model", "replay-tools", or
-    "live", which does not use it. `name` is what traces and the bill call the session; a notebook gives it that of its
-    variable. A `timed` replay takes as long as the recording did. `namespace` has the variables
-    that the tools of the session change: in a notebook its own, in a script those of `__main__`, if it is left out.
-    `name` is the notebook's variable that holds the session, "" in a script.
+    `messages` is an earlier conversation to continue, with any provider; an invalid history is repaired. With a
+    `path`, every event is saved to that file as it happens; an existing file at that path is kept under another name
+    (use `Session.load` to continue it). `max_cost` (US dollars) and `max_tokens` are caps on the whole session, in
+    addition to the agent's caps on each turn. `in_doubt` names, by server and tool, the tools that were running when
+    an earlier process was killed: the user is asked before any of them runs again. `undone` is the outcome of the last
+    undo or redo. `traffic` has the requests that were sent to models in the last turns, for the inspector.
+    `cassette` is the file of a recording, and `replay` says how the file is used: "record", "replay", "auto",
+    "replay-model", "replay-tools", or "live", which does not use it. A `timed` replay takes as long as the recording
+    did. `namespace` holds the variables that the session's tools change; by default the notebook's variables, in a
+    script those of `__main__`. `name` is the notebook variable that holds the session, "" in a script; traces and the
+    bill name the session by it.
 
-    Turns never interleave: starting one while another is running raises SessionBusy. Use the session as an async
+    Turns never interleave: starting a turn while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
     """
 
@@ -132,7 +135,7 @@ class Session:
     ) -> None:
         check_limit("max_cost", max_cost, "US dollars")
         check_limit("max_tokens", max_tokens, "a number of tokens")
-        class_settings()  # read now: a file that is wrong is reported where the session is made
+        class_settings()  # read now, so that an error in the file is reported where the session is made
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
         self.max_cost = max_cost
         self.max_tokens = max_tokens
@@ -146,7 +149,7 @@ class Session:
         self._unreachable: set[str] = set()
         journal = None if path is None else self._journal(path)
         self.history = History.of_messages(self._repaired(messages), journal=journal)
-        self._spent = self.history.usage  # also of turns that are undone later: caps count what was paid
+        self._spent = self.history.usage  # never reduced by undo: the caps count all that was paid
         self._view = RequestView()
         self.traffic = Traffic()
         self._facts: ModelInfo | None = None
@@ -161,9 +164,9 @@ class Session:
         self._map: MapRun | None = None
         self._serving: Serving | None = None
         self._strayed: Turn | None = None
-        """The turn that a replay broke off before its answer; the next turn takes its place."""
+        """The last turn, if a replay mismatch ended it before its answer; the next turn replaces it."""
         self._dropped: Turn | None = None
-        """The turn that left a plan which the user gave up."""
+        """The turn that left an open plan which the user then dropped."""
         self._listeners = Listeners[Event | HistoryCut]()
         self._map_listeners = Listeners[MapProgress]()
         self._starting = threading.RLock()
@@ -172,15 +175,15 @@ class Session:
 
     def _repaired(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return a history that every provider accepts, and queue a warning for each repair."""
-        mended, notes = repair(messages)
+        repaired_messages, notes = repair(messages)
         self._warn(notes)
-        return mended
+        return repaired_messages
 
     @classmethod
     def load(cls, path: str | Path, agent: Agent | str | Model | None = None, **options: Any) -> Self:
-        """Go on with the conversation saved at `path`, with this agent; takes the options of `Session`.
+        """Return a session that continues the conversation saved at `path`, with this agent.
 
-        Raises JournalError if there is no file that can be read.
+        Accepts the options of `Session`. Raises JournalError if the file is missing or cannot be read.
         """
         session = cls(agent, **options)
         session.restore(path)
@@ -199,22 +202,22 @@ class Session:
 
     @property
     def last(self) -> RunResult | None:
-        """The result of the last turn, or None without one; the calls of clients are not counted."""
+        """The result of the last turn, or None if there is no turn. Calls of clients do not count as turns here."""
         return next((turn.result for turn in reversed(self.turns) if not _is_served(turn)), None)
 
     @property
     def answer(self) -> str:
-        """The text of the last answer, "" without one."""
+        """The text of the last answer, "" if there is no answer."""
         return self.last.final_text if self.last else ""
 
     @property
     def value(self) -> Any:
-        """The value of the last answer, if its turn was asked for one, else None."""
+        """The validated value of the last answer if its turn had an `output` type, else None."""
         return self.last.value if self.last else None
 
     @property
     def agent(self) -> Agent:
-        """The recipe; another one can be assigned, for the turns that begin from then on."""
+        """The agent that answers. Assign another agent to use it for all later turns."""
         return self._agent
 
     @agent.setter
@@ -225,7 +228,7 @@ class Session:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The history that the next request begins with, unless it has to be compacted.
+        """The history that the next request begins with, unless the history must be compacted.
 
         The prompt of a turn that ended without any answer is left out; `turns` has it.
         """
@@ -238,18 +241,18 @@ class Session:
 
     @property
     def usage(self) -> Usage:
-        """Requests, tokens and cost of every turn of the session, without undone ones."""
+        """Requests, tokens and cost of all turns of the session, except undone turns."""
         return self.history.usage
 
     @property
     def tools(self) -> tuple[ToolDef, ...]:
-        """The tools as the last turn or `connect` saw them; before, those that need no server."""
+        """The tools as of the last turn or `connect`; before the first of them, only the tools that need no server."""
         own = (*self.agent.own_tools(), *self.agent.agent_tools)
         return self._listed or tuple(tool.definition for tool in own)
 
     @property
     def tool_calls(self) -> int:
-        """How many tool calls were settled."""
+        """How many tool calls have a result."""
         return self.history.tool_calls
 
     @property
@@ -260,12 +263,12 @@ class Session:
     @property
     def running(self) -> Run | None:
         """The running turn, or None."""
-        with self._starting:  # another thread may hear a new turn's first event before `_run` is set
+        with self._starting:  # a listener in another thread may get a turn's first event before `_run` is set
             return self._run if self._run is not None and not self._run.done else None
 
     @property
     def running_map(self) -> MapRun | None:
-        """The map that runs, or None; of several the last."""
+        """The map that was started last, if it is still running, else None."""
         return None if self._map is None or self._map.done else self._map
 
     # -- proposed cells ------------------------------------------------------------------------
@@ -277,9 +280,10 @@ class Session:
         return open_proposals((*self.history.proposals, *(running.events if running else ())))
 
     def settle(self, proposal: str, fate: ProposalFate, source: str = "", *, ran: bool = False) -> bool:
-        """Note what became of a proposed cell, by its id; the model is told when the next turn begins. Thread-safe.
+        """Record what the user did with the proposed cell of this id; the next prompt reports it to the model.
 
-        `source` is the text of a cell that was changed. Returns False if there is no such open proposal.
+        `source` is the cell's text if the user changed it; `ran` says that the cell was run. Returns False if no open
+        proposal has this id. Thread-safe.
         """
         with self._starting:
             is_open = any(one.id == proposal for one in self.proposals)
@@ -287,40 +291,45 @@ class Session:
                 self._settle(ProposalSettled(proposal, fate, source, ran))
             return is_open
 
-    def _settle(self, settled: ProposalSettled) -> None:
-        """Add what the user decided to the running turn, or else to the last one."""
+    def _settle(self, decision: ProposalSettled) -> None:
+        """Add the user's decision on a proposed cell to the running turn, or to the last turn if none runs."""
         with self._starting:
             run, loop = self.running, engine().loop
             if run is not None:
-                loop.call_soon_threadsafe(self._settle_in, run, settled)
+                loop.call_soon_threadsafe(self._settle_in, run, decision)
                 return
-            self.history.record(settled)
-            self.history.amend(settled)
-        loop.call_soon_threadsafe(self._listeners.tell, settled)
+            self.history.record(decision)
+            self.history.amend(decision)
+        loop.call_soon_threadsafe(self._listeners.tell, decision)
 
-    def _settle_in(self, run: Run, settled: ProposalSettled) -> None:
-        if run.over:  # its log has its end, and the history takes the turn in next
-            run.settled.add_done_callback(lambda _: self._settle(settled))
+    def _settle_in(self, run: Run, decision: ProposalSettled) -> None:
+        if run.over:  # the log of the run is closed: wait until the history has the turn, and change it there
+            run.settled.add_done_callback(lambda _: self._settle(decision))
             return
-        self.history.record(settled)
-        run.add(settled)
+        self.history.record(decision)
+        run.add(decision)
 
     def _told(self, prompt: Message, keep: int | None) -> Message:
-        """Return a prompt that also tells the model what became of proposed cells since the last sent turn began."""
+        """Return the prompt with a report for the model on proposed cells that the user has kept or discarded.
+
+        The report covers decisions since the start of the last turn that was sent to the model. `keep` is the number of
+        turns that stay if an earlier turn is edited, else None.
+        """
         if keep is None:
-            for settled in looked_up(self.proposals):
-                self._settle(settled)
+            for decision in looked_up(self.proposals):
+                self._settle(decision)
         turns = self.turns[:keep]
-        sent = next((place for place in reversed(range(len(turns))) if not turns[place].unsent), 0)
-        # All events are read only if there is something to tell: a turn must not take longer the more came before it.
-        since = [event for turn in turns[sent:] for event in turn.events]
+        last_sent = next((place for place in reversed(range(len(turns))) if not turns[place].unsent), 0)
+        # `told` reads the generator over all events only if there is something to report. If it always did, starting a
+        # turn would take longer with each turn of the history.
+        since = [event for turn in turns[last_sent:] for event in turn.events]
         return told(prompt, (event for turn in turns for event in turn.events), since)
 
     # -- turns ---------------------------------------------------------------------------------
 
     @spelled_out(TurnOptions, TurnSettings)
     def start(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> Run:
-        """Begin a turn and return its run at once; `TurnOptions` has the options.
+        """Start a turn and return its run at once; `TurnOptions` describes the options.
 
         Raises SessionBusy while a turn is running, and UsageError for an invalid prompt or model.
         """
@@ -328,9 +337,9 @@ class Session:
 
     @spelled_out(TurnOptions, TurnSettings)
     def ask(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> RunResult:
-        """Run a turn and wait for its result; for synchronous code, in a cell and in a script.
+        """Run a turn and return its result; for synchronous code, in a cell or a script.
 
-        Takes the options of `start` and raises what `Run.wait` raises.
+        Accepts the options of `start`, and raises the errors of `start` and `Run.wait`.
         """
         engine().refuse_own_thread()
         with engine().main.held():
@@ -338,17 +347,18 @@ class Session:
 
     @spelled_out(TurnOptions, TurnSettings)
     def preview(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> Preview:
-        """Return what a turn would send first, with estimated tokens by part; nothing is called, and nothing is kept.
+        """Return the first request that a turn would send, with the estimated tokens of each part.
 
-        No server is connected for it. Takes the options of `start`, and raises UsageError for an invalid prompt.
+        Nothing is sent or saved, and no server is connected. Accepts the options of `start`. Raises UsageError for an
+        invalid prompt.
         """
         return self.preview_of(prompt, TurnSettings.of(options))
 
     @spelled_out(TurnOptions, TurnSettings)
     def edit(self, turn: int, prompt: Prompt | None = None, **options: Unpack[TurnOptions]) -> Run:
-        """Begin a turn again, with another prompt or the same one; that turn and later ones are forgotten.
+        """Start a turn again, with a new prompt or with its own; this turn and all later turns are forgotten.
 
-        `turn` is an index of `turns`, -1 for the last. Takes the options of `start` and raises what it raises.
+        `turn` is an index into `turns`, -1 for the last turn. Accepts the options of `start`, and raises its errors.
         """
         return self.begin(prompt, TurnSettings.of(options), turn)
 
@@ -356,10 +366,10 @@ class Session:
 
     @spelled_out(MapOptions, MapSettings)
     def map(self, rows: object, prompt: Prompt, **options: Unpack[MapOptions]) -> MapResult:
-        """Ask each of many rows the same, and wait for the result; for synchronous code, in a cell and in a script.
+        """Send one prompt for each of many rows, and return the results; for synchronous code, in a cell or a script.
 
-        Takes the options of `start_map` and raises what `MapRun.wait` raises. After an interrupt, `last_map` has the
-        rows until there.
+        Accepts the options of `start_map`, and raises the errors of `start_map` and `MapRun.wait`. After an interrupt,
+        `last_map` has the rows that were finished.
         """
         engine().refuse_own_thread()
         with engine().main.held():
@@ -367,12 +377,12 @@ class Session:
 
     @spelled_out(MapOptions, MapSettings)
     def start_map(self, rows: object, prompt: Prompt, **options: Unpack[MapOptions]) -> MapRun:
-        """Begin to ask each of many rows the same, and return the run at once; `MapOptions` has the options.
+        """Start to send one prompt for each of many rows, and return the run at once.
 
-        `rows` are a frame of pandas or polars, a list of dicts or of values, or an iterable of them. `{column}` in the
-        prompt is the row's value, `{row}` the whole row; other names in braces are the notebook's, evaluated once. Each
-        row is a turn that begins from the session as it is now, and leaves it alone. No one is asked in a row: calls
-        that would be asked about are denied.
+        `MapOptions` describes the options. `rows` is a pandas or polars data frame, or an iterable of dicts or of
+        values. In the prompt, `{column}` is the row's value and `{row}` the whole row; other names in braces are
+        variables of the notebook, evaluated once. Each row is a turn that begins from the session's present history
+        and does not change it. The user is never asked during a map: a call that needs approval is denied.
 
         Raises UsageError for rows, a prompt or options that cannot be used, and SessionBusy while a turn is running.
         """
@@ -380,7 +390,7 @@ class Session:
 
     @property
     def last_map(self) -> MapResult | None:
-        """What the last map has come to, also if it was interrupted or runs on; None without one."""
+        """The results of the last map so far, also if it was interrupted or is still running; None if there is none."""
         return None if self._map is None else self._map.so_far()
 
     def begin_map(
@@ -392,20 +402,19 @@ class Session:
         toolsets: Sequence[Toolset] | None = None,
         view: MapView | None = None,
     ) -> MapRun:
-        """Begin a map as `start_map` does, for a front end.
+        """Start a map as `start_map` does, for a front end.
 
-        `toolsets` are the sources of tools in place of the recipe's. `view` shows the map; without one, that of the
-        host does.
+        `toolsets` replaces the agent's sources of tools. `view` shows the map; by default, the host's view shows it.
         """
-        given = rows_of(rows)
+        row_source = rows_of(rows)
         self._play_served()
         with self._starting:
             self._refuse_while_busy()
             installed().join(self)
             learn_secrets()
             recipe = chosen.recipe(self.agent)
-            if is_outside(asked := model_override() or recipe.model):
-                name = shown_name(str(asked))
+            if is_outside(model := model_override() or recipe.model):
+                name = shown_name(str(model))
                 raise UsageError(f"{name} is an agent with a loop of its own, which runs no map. Choose a model: -m.")
             tape = self.deck.map(
                 as_prompt(prompt),
@@ -415,7 +424,7 @@ class Session:
                 cleared=self.cleared > 0,
                 mode=chosen.replay,
             )
-            turn, prompts = self._draft_of_map(given, prompt, recipe, toolsets, tape)
+            turn, prompts = self._draft_of_map(row_source, prompt, recipe, toolsets, tape)
             turn = replace(
                 turn,
                 history=self.history.fork(),
@@ -430,7 +439,7 @@ class Session:
             within = self._connections.with_loop
             caps = self._caps(turn.model.name, paid=tape is None or tape.mode not in PLAYED)
             notices += tuple(filter(None, (cap.warning() for cap in caps)))
-            work = MapWork(turn, given, prompts, chosen, caps, within, self._count, notices, tape, self._count)
+            work = MapWork(turn, row_source, prompts, chosen, caps, within, self._count, notices, tape, self._count)
             view = view or installed().map_view(self)
             run = self._map = MapRun(work)
         run.listen(lambda progress: void(self._map_listeners.tell(progress)))
@@ -447,12 +456,12 @@ class Session:
         toolsets: Sequence[Toolset] | None,
         tape: MapTape | None = None,
     ) -> tuple[TurnContext, RowPrompts]:
-        """Return what each row's turn is made of, and the prompts of the rows."""
+        """Return the context that the turns of all rows share, and the prompts of the rows."""
         sources = self.toolsets(recipe) if toolsets is None else toolsets
         if tape is not None:
             sources = tape.toolsets(sources)
         turn = self._draft(recipe, sources, ROW, None if tape is None else tape.model)
-        # A row may be a long document: its values are sent whole, as far as the model's window goes.
+        # A row may be a long document: its values are sent whole, up to the size of the model's window.
         room = min(turn.facts.window or LONGEST_PROMPT, LONGEST_PROMPT // CHARACTERS)
         attacher = Attacher(lambda: turn.facts, schema_only(), room)
         return turn, RowPrompts(prompt, rows, self._watcher.namespace, attacher)
@@ -460,9 +469,9 @@ class Session:
     def preview_of_map(
         self, rows: object, prompt: Prompt, chosen: MapSettings, toolsets: Sequence[Toolset] | None = None
     ) -> tuple[Preview, Sequence[PromptValue]]:
-        """Return what the first row would send first, and what its values became, for a front end.
+        """Return the first request of the first row, and the values that were filled into its prompt, for a front end.
 
-        Raises UsageError if there is no row, or if the first one cannot be asked.
+        Raises UsageError if there are no rows, or if no prompt can be made for the first row.
         """
         turn, prompts = self._draft_of_map(rows_of(rows), prompt, chosen.recipe(self.agent), toolsets)
         first = next(prompts.read(), None)
@@ -471,34 +480,37 @@ class Session:
         return engine().call(preview(replace(turn, prompt=first.prompt))), first.values
 
     def _caps(self, model: str, *, paid: bool = True) -> tuple[Budget, ...]:
-        """Return the caps on all that the session, and that the kernel of a class, spends; on days and months too.
+        """Return the budgets that outlast a turn: of the session, of a class's kernel, of the day and the month.
 
-        The latter bound neither a model that costs nothing nor a turn that is not `paid`, since it is replayed.
+        The budgets of day and month do not bound a model that costs nothing. They are left out if the turn is not
+        `paid` because it is replayed.
         """
         session = _budget("session", self.max_cost, self.max_tokens, self._spent)
         kernel = replace(_budget("kernel", None, None), live=lambda: ledger().here)
         return session, kernel, *(period_budgets(model) if paid else ())
 
     def _account(self) -> Account:
-        """Return what pays for the requests of the session."""
+        """Return the account to which the session's requests are charged in the ledger."""
         return Account(self.name, self._conversation)
 
     def _count(self, usage: Usage) -> None:
-        """Count what was spent, or was spent when it was recorded, towards the caps of the session."""
+        """Count this usage towards the session's caps. A replayed turn counts with its recorded usage."""
         self._spent += usage
 
     # -- serving -------------------------------------------------------------------------------
 
     def serve(self, *, tools: bool = False) -> Serving:
-        """Serve the notebook and this conversation over MCP to programs of this user; return what ends that.
+        """Serve the notebook and this conversation over MCP to other programs of this user.
 
-        A client looks at variables, cells and outputs, runs code and proposes cells. With `tools` it may call those of
-        the session too; a second call of `serve` says anew whether they may. Each call is a turn of this session,
-        decided by its policy; the user is asked on a card, and a call for which no one is there is denied. In a replay,
-        the recorded calls are played, each at its place among the turns, and nothing is served.
+        Serving ends when `stop()` of the returned object is called, or when the kernel ends.
 
-        Raises MissingExtra without the package `mcp`, UsageError in the mode replay-tools and if a machine or a class
-        does not allow it, and what a replay raises.
+        A client can read variables, cells and outputs, run code and propose cells. With `tools` it can also call the
+        session's tools; call `serve` again to change that. Each call is a turn of this session, decided by the
+        session's policy. The user is asked on a card in the notebook; if the user is not there, the call is denied. In
+        a replay, nothing is served: the recorded calls are played, each at its place among the turns.
+
+        Raises MissingExtra without the package `mcp`, UsageError in the mode replay-tools or if the machine's policy or
+        the class does not allow serving, and the errors of a replay.
         """
         class_settings().check_switch("serve", "The notebook is not served")
         installed().join(self)
@@ -526,13 +538,13 @@ class Session:
 
     @property
     def serving(self) -> Serving | None:
-        """What `serve` has returned, None if it was not called or is over."""
+        """The object that `serve` returned, or None if the notebook is not being served."""
         return None if self._serving is None or self._serving.ended else self._serving
 
     def _begin_served(self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool) -> Run:
-        """Begin a turn whose calls a client makes. Raises SessionBusy, and UsageError."""
+        """Start a turn whose tool calls come from a client. Raises SessionBusy and UsageError."""
         approvals = driver.approvals
-        if not driver.recorded:  # an "always" outlives the serving in which it was said
+        if not driver.recorded:  # an "always" of the user stays valid when serving is stopped and started again
             approvals = self._client_approvals.setdefault(driver.model.name, approvals)
         approvals.in_doubt = self.in_doubt
         driver = replace(driver, approvals=approvals)
@@ -548,11 +560,11 @@ class Session:
             output=None,
             on_limit="stop",
         )
-        chosen = TurnSettings(agent=recipe, driver=driver, toolsets=toolsets, attended=attended)
-        return self._start(user(prompt), chosen, None)
+        settings = TurnSettings(agent=recipe, driver=driver, toolsets=toolsets, attended=attended)
+        return self._start(user(prompt), settings, None)
 
     def _next_served(self) -> tuple[str, ToolCall | None] | None:
-        """Return the prompt and the call of the client's turn that a replay plays next, None if that is another one."""
+        """Return the prompt and the call of the recorded turn that is next, None if the next turn is not a client's."""
         installed().join(self)
         with self._starting:
             if self.running or self._changing:
@@ -560,19 +572,19 @@ class Session:
             return self.deck.next_served(len(self.turns), cleared=self.cleared > 0)
 
     def _is_on_tape(self) -> bool:
-        """Return whether the turns come from a tape alone, and none is recorded anew."""
+        """Return whether all turns are played from a recording, and none is recorded."""
         installed().join(self)
         return self.deck.mode in PLAYED
 
     # -- tools, model and listeners ------------------------------------------------------------
 
     def call(self, name: str, /, **arguments: Any) -> ToolResult:
-        """Carry out one tool of the session, without a model and without a turn; nothing is kept.
+        """Run one tool of the session without a model; the call is not part of a turn and is not saved.
 
-        A policy and `AGENTMAGIC_PERMISSION` hold as for every call, and its line is in the audit. A call that would
-        be asked about runs: the user has written it. A denied one has a result that says why.
+        The policy and `AGENTMAGIC_PERMISSION` apply as to every call, and the audit log gets a line. A call that needs
+        approval runs without asking, since the user wrote it. The result of a denied call gives the reason.
 
-        Raises UsageError if there is no such tool, and ServerError if its server is gone.
+        Raises UsageError if there is no tool of that name, and ServerError if its server is gone.
         """
         engine().refuse_own_thread()
         with engine().main.held():
@@ -583,9 +595,9 @@ class Session:
             return result.result()
 
     async def aconnect(self) -> tuple[ToolDef, ...]:
-        """Connect the servers and return the tools that the next turn would have, from any event loop.
+        """Connect the servers and return the tools that the next turn would have; callable from any event loop.
 
-        A server that cannot be reached leaves a notice.
+        For each server that cannot be reached, a warning is shown when the next turn begins.
         """
         listing = engine().submit(list_sources(self.toolsets()))
         tools, problems = await asyncio.wrap_future(listing)
@@ -598,39 +610,39 @@ class Session:
         return engine().call(self.aconnect())
 
     def model(self, agent: Agent | None = None) -> Model:
-        """Return the model a turn would use: `AGENTMAGIC_MODEL` before the recipe's before the default.
+        """Return the model that a turn would use: that of `AGENTMAGIC_MODEL`, else the agent's, else the default.
 
-        Raises UnknownModel, MissingExtra, and AuthenticationMissing if none is chosen and no key is set.
+        Raises UnknownModel, MissingExtra, and AuthenticationMissing if no model is chosen and no key is set.
         """
         return self._connections.model(agent or self.agent)
 
     def listen(self, listener: Callable[[Event | HistoryCut], None]) -> Callable[[], None]:
-        """Call a function with the events of the session from now on. Returns a function that removes the listener.
+        """Call a function with each later event of the session. Returns a function that removes the listener.
 
-        Events of turns, with deltas, come on the engine's thread. A `HistoryCut` comes on any thread, after turns
-        were forgotten or a saved conversation was loaded: `events` is then another log.
+        The function gets the events of turns, deltas included, on the engine's thread. It gets a `HistoryCut` on any
+        thread, after turns were forgotten or a saved conversation was loaded; `events` has then changed.
         """
         return self._listeners.add(listener)
 
     def listen_to_maps(self, listener: Callable[[MapProgress], None]) -> Callable[[], None]:
-        """Call a function on the engine's thread with the progress of the session's maps from now on.
+        """Call a function on the engine's thread with each later progress report of the session's maps.
 
         Returns a function that removes the listener.
         """
         return self._map_listeners.add(listener)
 
     def add_toolset(self, toolset: Toolset) -> None:
-        """Offer the tools of a source in every later turn. The caller closes the source."""
+        """Offer the tools of this toolset in every later turn. The caller must close the toolset."""
         self._extra.append(toolset)
 
     def remove_toolset(self, toolset: Toolset) -> None:
-        """Offer the tools of a source no more, if it was added."""
+        """Stop offering the tools of this toolset. Do nothing if it was not added."""
         self._extra = [one for one in self._extra if one is not toolset]
 
     def toolsets(self, agent: Agent | None = None) -> tuple[Toolset, ...]:
-        """Return the sources of tools of a turn: the recipe's, its servers, and added ones.
+        """Return a turn's sources of tools: the agent's tools and servers, and the toolsets that were added.
 
-        Raises ConfigError for a file of servers that cannot be read.
+        Raises ConfigError for a server configuration file that cannot be read.
         """
         recipe = agent or self.agent
         own = inner_toolsets(recipe, self._connections, self._agent_approvals, self.in_doubt)
@@ -639,16 +651,17 @@ class Session:
     # -- the history ---------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Forget the conversation, until `undo` brings it back; connections, approvals and the recipe stay."""
+        """Forget the conversation; `undo` restores it. Connections, approvals and the agent stay."""
         with self._between_turns():
             self.history.clear()
         self._tell_cut()
 
     def compact(self) -> Compacted | None:
-        """Have the model summarise older turns now, not only when its window is nearly full; the history stays whole.
+        """Let the model summarise older turns now, instead of when its window is nearly full.
 
-        Return what it came to, None if nothing can be gained. Raises SessionBusy while a turn runs, and UsageError if a
-        budget is used up, or if a cassette is in use.
+        The history stays whole; only later requests become shorter. Returns the compaction, or None if it would not
+        make requests shorter. Raises SessionBusy while a turn runs, and UsageError if a budget is used up or a
+        cassette is in use.
         """
         if self.deck.mode != "live":
             raise UsageError(
@@ -660,52 +673,52 @@ class Session:
             turn = replace(draft, view=self._view, account=self._account(), project=project)
             turn = replace(turn, budgets=self._caps(turn.model.name))
             try:
-                compacted = engine().call(self._connections.with_loop(compact(turn)))
+                compaction = engine().call(self._connections.with_loop(compact(turn)))
             except BudgetExhausted as spent:
                 raise UsageError(str(spent)) from None
-            if compacted is None:
+            if compaction is None:
                 return None
-            self.history.record(compacted)
-            self.history.amend(compacted)
-            self._spent += compacted.usage
+            self.history.record(compaction)
+            self.history.amend(compaction)
+            self._spent += compaction.usage
         self._tell_cut()
-        return compacted
+        return compaction
 
     @property
     def context_tokens(self) -> int:
-        """About how many tokens the next request takes beside its prompt: as the provider counted them last."""
+        """About how many tokens the next request takes without its prompt, from the provider's last count."""
         run = self.running
         logs = chain([run.events] if run is not None else [], (turn.events for turn in reversed(self.turns)))
         sizes = (_size_of(event) for log in logs for event in reversed(log))
         return next(filter(None, sizes), 0) or sum(map(tokens_of_message, self.messages))
 
     def undo(self) -> Message | None:
-        """Undo the last turn, edit or clear, and what its tools did to the variables of the notebook.
+        """Undo the last turn, edit or clear, and restore the notebook variables that its tools changed.
 
-        Return the prompt of the turn that is forgotten; None if cleared turns come back, or nothing can be undone.
-        `undone` has what became of the variables, which a notebook prints. Call it where the notebook's code runs, in
-        its main thread.
+        Returns the prompt of the turn that is forgotten, or None if a clear was undone or there is nothing to undo.
+        `undone` says which variables were restored; a notebook prints it. Call this in the kernel's main thread, where
+        the notebook's code runs.
         """
         return self._told_step(redo=False)
 
     def redo(self) -> Message | None:
-        """Redo what was undone last; return the prompt of the turn that comes back, or None."""
+        """Redo the change that was undone last. Return the prompt of the turn that is restored, or None."""
         return self._told_step(redo=True)
 
     def _told_step(self, *, redo: bool) -> Message | None:
-        """Undo or redo, and say what it came to: nothing else shows it to the code that calls this."""
+        """Undo or redo, and report the outcome to the user: by the host, else by logging what was not restored."""
         outcome = self.step_back(redo=redo)
-        told = installed().tell_undone(self, redo=redo)
+        is_shown = installed().tell_undone(self, redo=redo)
         if outcome is None:
             return None
-        for words in () if told else outcome.problems:
-            logger.warning(words)
+        for problem in () if is_shown else outcome.problems:
+            logger.warning(problem)
         return outcome.prompt
 
     def step_back(self, *, redo: bool = False) -> Undone | None:
-        """Undo or redo a change of the history, with the variables that go with it, for a caller that shows it.
+        """Undo or redo a change of the history and of its variables, for a caller that shows the outcome itself.
 
-        Return what it came to, None if there is nothing to undo or redo.
+        Returns the outcome, or None if there is nothing to undo or redo.
         """
         with self._between_turns(calls=False):
             prompt = self.history.redo() if redo else self.history.undo()
@@ -723,55 +736,57 @@ class Session:
         return self.undone
 
     def _has_call_before_look(self) -> bool:
-        """Return whether a client has only looked in the turn that was undone, and the turn before is a call too.
+        """Return whether undo should go one turn further back.
 
-        Clients look at what their program has done, and the user wants that undone. A denied call has run no tool.
+        This is so if a client only read the notebook in the turn that was just undone, and the turn before is also a
+        call of a client. A client often reads the result of its own change, and the user wants to undo the change. A
+        denied call counts as reading, since it ran no tool.
         """
         changes = self.history.changes
-        moved, before = changes.moved, changes.done[-1:]
-        if moved is None or moved.kind != "turn" or moved.variables or any(one.kind != "turn" for one in before):
+        change, before = changes.moved, changes.done[-1:]
+        if change is None or change.kind != "turn" or change.variables or any(one.kind != "turn" for one in before):
             return False
-        looked = _is_served(moved.after[-1]) and {*LOOKS, READER}.issuperset(moved.after[-1].tools)
-        return looked and bool(self.turns) and _is_served(self.turns[-1])
+        only_read = _is_served(change.after[-1]) and {*LOOKS, READER}.issuperset(change.after[-1].tools)
+        return only_read and bool(self.turns) and _is_served(self.turns[-1])
 
     @property
     def open_plan(self) -> Checklist | None:
-        """The plan that the last turn left open, if the user has not dropped it."""
+        """The plan that the last turn left unfinished, or None if there is none or the user has dropped it."""
         return open_plan(self._plans())
 
     def drop_plan(self) -> None:
-        """Give up the plan that the last turn left open: the next turn does not ask whether to resume it."""
+        """Drop the plan that the last turn left unfinished, so that the next turn does not ask whether to resume it."""
         self._dropped = self.turns[-1] if self.turns else None
 
     def _plans(self, keep: int | None = None) -> list[tuple[Event, ...]]:
-        """Return the events of the first `keep` turns, or of all, without the turns whose plan was dropped.
+        """Return the events of the first `keep` turns, by default all, that come after a dropped plan.
 
-        The calls of clients are left out: they have no plan, and give none up.
+        Calls of clients are left out: they neither have a plan nor end one.
         """
         turns = self.turns[:keep]
-        dropped = next((place for place, turn in enumerate(turns, 1) if turn is self._dropped), 0)
-        return [turn.events for turn in turns[dropped:] if not _is_served(turn)]
+        start = next((place for place, turn in enumerate(turns, 1) if turn is self._dropped), 0)
+        return [turn.events for turn in turns[start:] if not _is_served(turn)]
 
     @property
     def cleared(self) -> int:
-        """How many turns were forgotten by a clear that is the last change."""
+        """How many turns the last change forgot, if that change was a clear, else 0."""
         last = self.history.changes.done[-1:]
         return len(last[0].before) if last and last[0].kind == "clear" else 0
 
     def fork(self, turns: int | None = None) -> "Session":
-        """Return a new session that begins with the first `turns` turns of this one, by default all.
+        """Return a new session that begins with the first `turns` turns of this session, by default all.
 
-        It has the same agent and caps, which those turns count towards. It makes its own connections, and is kept
-        in memory only.
+        The new session has the same agent and caps, and the copied turns count towards its caps. It opens its own
+        connections, and is not saved to a file.
         """
-        forked = Session(self.agent, max_cost=self.max_cost, max_tokens=self.max_tokens)
-        forked._watcher = Watcher(self._watcher.given)
-        forked.history = self.history.fork(turns)
-        forked._dropped = self._dropped
-        forked._spent = forked.history.usage
-        forked.in_doubt.update(self.in_doubt)
-        forked._extra = list(self._extra)
-        return forked
+        copy = Session(self.agent, max_cost=self.max_cost, max_tokens=self.max_tokens)
+        copy._watcher = Watcher(self._watcher.given)
+        copy.history = self.history.fork(turns)
+        copy._dropped = self._dropped
+        copy._spent = copy.history.usage
+        copy.in_doubt.update(self.in_doubt)
+        copy._extra = list(self._extra)
+        return copy
 
     def __deepcopy__(self, _memo: object) -> "Session":
         return self.fork()  # connections and locks cannot be copied
@@ -779,25 +794,25 @@ class Session:
     __copy__ = fork
 
     def chat(self) -> None:
-        """Show the chat panel in this cell: the conversation, live, with a box for the next prompt.
+        """Show the chat panel in this cell: the conversation, updated live, with a box for the next prompt.
 
-        A second call moves the same panel. In nbconvert and papermill it leaves the conversation so far, in a
-        terminal it says where panels work. Raises UsageError in a script.
+        A second call moves the same panel to its cell. In nbconvert and papermill, the output is the conversation so
+        far; in a terminal, a sentence says where panels work. Raises UsageError in a script.
         """
         installed().show_panel(self)
 
     def search(self, words: str) -> list[Match]:
-        """Return where words occur in prompts, answers, calls and results, ignoring case."""
+        """Return the places where a text occurs in prompts, answers, calls and results, ignoring case."""
         return self.history.search(words)
 
     def take_notices(self) -> tuple[Notice, ...]:
-        """Remove and return the notices that the next turn would begin with, for a caller that shows them earlier."""
+        """Remove and return the notices queued for the next turn, for a caller that shows them earlier."""
         notices = tuple(self._notices)
         self._notices.clear()
         return notices
 
     def save(self, path: str | Path) -> None:
-        """Save the conversation to a new file, and go on saving there if it was kept in memory only.
+        """Save the conversation to a new file. If it had no file before, later turns are saved there too.
 
         Raises UsageError if the file exists or cannot be written.
         """
@@ -807,15 +822,15 @@ class Session:
             self.history.save(self._journal(path), self.in_doubt)
 
     def save_from_now(self, path: str | Path) -> None:
-        """Go on as if the session had been made with this `path`, if it was kept in memory only."""
+        """Save the turns so far and all later events to this file, unless the session has a file already."""
         with self._between_turns(calls=False):
             self.history.keep_in(self._journal(path))
 
     def restore(self, path: str | Path | None = None) -> None:
-        """Load the conversation saved at `path`, by default the session's own, and go on saving there.
+        """Load the conversation saved at `path`, by default the session's own file, and save later turns there.
 
-        Raises JournalError if there is no file that can be read, and UsageError if an unsaved conversation would be
-        lost.
+        Raises JournalError if the file is missing or cannot be read, and UsageError if an unsaved conversation would
+        be lost.
         """
         place = self.path if path is None else Path(path)
         if place is None:
@@ -828,20 +843,23 @@ class Session:
                 )
             self.history.close()
             journal = self._journal(place)
-            saved = journal.resume()
-            self.history = History.of_saved(saved, journal)
+            journal_content = journal.resume()
+            self.history = History.of_saved(journal_content, journal)
             self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
             self._client_approvals.clear()
             self._agent_approvals.clear()
-            self.in_doubt.update(saved.in_doubt)
-            self._spent = saved.spent
-            self._warn(saved.problems)
+            self.in_doubt.update(journal_content.in_doubt)
+            self._spent = journal_content.spent
+            self._warn(journal_content.problems)
         self._tell_cut()
 
     # -- closing -----------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """End the serving and the running turn, close models and servers, from any event loop; safe to call twice."""
+        """Stop serving, cancel the running turn or map, and close models and servers.
+
+        Callable from any event loop, and more than once.
+        """
         if self._serving is not None:
             await asyncio.wrap_future(engine().submit(self._serving.aclose()))
         if (run := self.running) is not None:
@@ -872,13 +890,13 @@ class Session:
     def __repr__(self) -> str:
         model = self.agent.model if isinstance(self.agent.model, str) else getattr(self.agent.model, "name", "default")
         state = ", running" if self.running else ""
-        held = f"{counted(len(self.turns), 'turn')}, {counted(len(self.messages), 'message')}"
-        return f"<Session {clip(str(model or 'default model'), 100)}: {held}{state}>"
+        counts = f"{counted(len(self.turns), 'turn')}, {counted(len(self.messages), 'message')}"
+        return f"<Session {clip(str(model or 'default model'), 100)}: {counts}{state}>"
 
-    # -- what front ends begin and play --------------------------------------------------------
+    # -- turns for front ends ------------------------------------------------------------------
 
     def preview_of(self, prompt: Prompt, chosen: TurnSettings) -> Preview:
-        """Return what `preview` returns, for a front end."""
+        """Return the preview of a turn as `preview` does, for a front end."""
         recipe = chosen.recipe(self.agent)
         project = _project(recipe, chosen)
         sources = with_skills(self._sources(recipe, chosen), project)
@@ -887,23 +905,26 @@ class Session:
     def _draft(
         self, recipe: Agent, sources: Sequence[Toolset], prompt: Prompt, model: Model | None = None
     ) -> TurnContext:
-        """Return what a turn would need that does not begin."""
+        """Return the context of a turn that is only previewed or compacted, not run."""
         model = self.model(recipe) if model is None else model
         learn_secrets()
         facts = self._facts_of(model)
         return TurnContext(recipe, model, sources, as_prompt(prompt), history=self.history, facts=facts)
 
     def _facts_of(self, model: Model) -> "ModelInfo":
-        """Return what is known of a model: the same object as before, since the view is made anew for another one."""
+        """Return the facts about a model.
+
+        Equal facts are returned as the same object as before, because a `RequestView` is rebuilt for a new object.
+        """
         facts = info(model.name, address_of(model))
         if self._facts is None or self._facts != facts:
             self._facts = facts
         return self._facts
 
     def begin(self, prompt: Prompt | None, chosen: TurnSettings, turn: int | None = None) -> Run:
-        """Begin a turn as `start` does, or with `turn` as `edit` does, for a front end.
+        """Start a turn as `start` does, or as `edit` does if `turn` is given, for a front end.
 
-        Nothing is changed if the settings are invalid.
+        If the settings are invalid, an error is raised before anything changes.
         """
         keep = None if turn is None else self._place(turn)
         if keep is not None and not prompt:
@@ -921,10 +942,10 @@ class Session:
             view.begin(run)
         return run
 
-    def _start(self, message: Message, chosen: TurnSettings, keep: int | None) -> Run:
-        """Begin a turn after the first `keep` turns, or after all."""
-        recipe, driver = chosen.recipe(self.agent), chosen.driver
-        sources = self._sources(recipe, chosen)
+    def _start(self, message: Message, settings: TurnSettings, keep: int | None) -> Run:
+        """Start a turn after the first `keep` turns, by default after all turns."""
+        recipe, driver = settings.recipe(self.agent), settings.driver
+        sources = self._sources(recipe, settings)
         outside = self._outside_turn(recipe) if driver is None else None
         run: PlayTurn = run_turn if outside is None else outside.run
         real: Callable[[], Model] = partial(self.model, recipe) if outside is None else outside.model
@@ -935,7 +956,7 @@ class Session:
             if keep is None and self.turns and self.turns[-1] is self._strayed:
                 keep = len(self.turns) - 1
             message = self._told(message, keep)
-            plan = chosen.planning(self._plans(keep)) if driver is None else None
+            plan = settings.planning(self._plans(keep)) if driver is None else None
             installed().join(self)
             tape = self.deck.turn(
                 message,
@@ -943,13 +964,13 @@ class Session:
                 real,
                 turns=len(self.turns[:keep]),
                 cleared=self.cleared > 0,
-                mode=chosen.replay,
-                values=tuple(chosen.values),
+                mode=settings.replay,
+                values=tuple(settings.values),
                 notices=self._notices,
                 served=driver is not None,
                 recorded=driver is None or driver.recorded,
             )
-            project = _project(recipe, chosen, recorded=None if tape is None else tape.project)
+            project = _project(recipe, settings, recorded=None if tape is None else tape.project)
             sources = with_skills(sources, project)
             if tape is not None:
                 message, sources = tape.told(message), tape.toolsets(sources)
@@ -958,28 +979,29 @@ class Session:
                 outside.on_tape(tape)
             is_paid = tape is None or tape.mode not in PLAYED
             model = real() if tape is None else tape.model
-            turn = self._context(recipe, model, sources, message, chosen, is_paid=is_paid)
+            turn = self._context(recipe, model, sources, message, settings, is_paid=is_paid)
             turn = replace(turn, plan=plan, project=project)
             play = partial(self._play, turn, keep, run if driver is None else driver.asks_in(run), is_paid)
             self._run = Run(
                 play,
                 self._listeners,
-                attended=bool(chosen.attended),
-                abort=chosen.abort,
-                started_by=None if driver is None else caller.get(),  # the cell that serves, and no thread of the pool
+                attended=bool(settings.attended),
+                abort=settings.abort,
+                # The tools are bound to the cell that called `serve`, not to the pool thread that runs this call.
+                started_by=None if driver is None else caller.get(),
             )
         return self._run
 
     def _outside_turn(self, recipe: Agent) -> "OutsideTurn | None":
-        """Return the turn of an outside agent, None if a model is asked."""
-        if not is_outside(asked := model_override() or recipe.model):
+        """Return the object that runs a turn with an outside agent, or None if the turn uses a model."""
+        if not is_outside(model := model_override() or recipe.model):
             return None
         from agentmagic.acp.turn import OutsideTurn
 
-        return OutsideTurn(str(asked), partial(self.model, recipe))
+        return OutsideTurn(str(model), partial(self.model, recipe))
 
     def _place(self, turn: int) -> int:
-        """Return the place of a turn from its index, which may count from the end. Raises UsageError."""
+        """Return a turn's index from 0, for an index that may be negative. Raises UsageError if it is out of range."""
         if not -len(self.turns) <= turn < len(self.turns):
             raise UsageError(f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0.")
         return turn % len(self.turns)
@@ -990,21 +1012,21 @@ class Session:
         model: Model,
         sources: Sequence[Toolset],
         prompt: Message,
-        chosen: TurnSettings,
+        settings: TurnSettings,
         *,
         is_paid: bool,
     ) -> TurnContext:
-        """Return what a turn needs, and queue the notices that it begins with."""
-        driver = chosen.driver
+        """Return the context of a turn, and queue the notices that the turn begins with."""
+        driver = settings.driver
         facts = self._facts_of(model) if driver is None else CLIENT_FACTS
-        budgets = (  # before the notices are queued: a turn that is refused for its budget leaves none behind
+        budgets = (  # made before the notices are queued: a turn refused because of its budget must queue none
             (_budget("turn", recipe.max_cost, recipe.max_tokens), *self._caps(model.name, paid=is_paid))
             if driver is None
             else ()  # a call of a client costs nothing
         )
         infos = (*overrides(None if driver else model.name), *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in infos)
-        self._warn((*chosen.notices, *((UNATTENDED,) if chosen.step and not chosen.attended else ())))
+        self._warn((*settings.notices, *((UNATTENDED,) if settings.step and not settings.attended else ())))
         return TurnContext(
             recipe,
             model,
@@ -1016,8 +1038,8 @@ class Session:
             view=self._view if driver is None else driver.view,
             budgets=budgets,
             notices=self._notices,
-            step=chosen.step and bool(chosen.attended),
-            values=tuple(chosen.values),
+            step=settings.step and bool(settings.attended),
+            values=tuple(settings.values),
             noted=self._noted,
             unreachable=self._unreachable,
             watcher=self._watcher,
@@ -1027,9 +1049,9 @@ class Session:
             inner_budgets=() if driver is None else self._caps(model.name, paid=is_paid),
         )
 
-    def _sources(self, recipe: Agent, chosen: TurnSettings) -> Sequence[Toolset]:
-        """Return the sources of tools of a turn."""
-        return self.toolsets(recipe) if chosen.toolsets is None else tuple(chosen.toolsets)
+    def _sources(self, recipe: Agent, settings: TurnSettings) -> Sequence[Toolset]:
+        """Return a turn's sources of tools: those of its settings, else the agent's and the session's."""
+        return self.toolsets(recipe) if settings.toolsets is None else tuple(settings.toolsets)
 
     async def _play(
         self, turn: TurnContext, keep: int | None, run: PlayTurn, is_paid: bool, channel: Channel
@@ -1042,8 +1064,8 @@ class Session:
             journal.replays, journal.was_replayed = not is_paid, partial(is_played, turn.model)
         outcome = await self._connections.with_loop(run(turn, channel))
         self.history.add(channel.events, outcome.result.history_delta)
-        strayed = isinstance(outcome.error, ReplayMismatch) and not outcome.result.final_text
-        self._strayed = self.turns[-1] if strayed else None
+        is_mismatch = isinstance(outcome.error, ReplayMismatch) and not outcome.result.final_text
+        self._strayed = self.turns[-1] if is_mismatch else None
         self.traffic.keep(self.turns[-1], turn.traffic)
         self.history.changes.keep(outcome.changes)
         self._count(outcome.result.usage)
@@ -1052,9 +1074,10 @@ class Session:
 
     @contextmanager
     def _between_turns(self, *, calls: bool = True) -> Generator[None]:
-        """Keep turns from beginning in the block, which changes or reads the history. Raises SessionBusy.
+        """Let no turn start while the block changes or reads the history. Raises SessionBusy while a turn runs.
 
-        In a replay, `calls` of clients that come next are played first; what was undone is not on the tape.
+        In a replay with `calls`, recorded calls of clients that come next are played first. Undo and redo pass False,
+        because they are not part of a recording.
         """
         if calls:
             self._play_served()
@@ -1067,7 +1090,7 @@ class Session:
             self._changing = False
 
     def _play_served(self) -> None:
-        """In a replay, play the calls of clients that came before what begins now."""
+        """In a replay, play the recorded calls of clients that come before the operation that starts now."""
         if self._serving is not None:
             self._serving.play_recorded()
 
@@ -1076,8 +1099,8 @@ class Session:
         if run is not None and _is_served(run):
             raise SessionBusy("A call of a client is under way. Decide about its card, or wait for it, and try again.")
         if run is not None or self._changing:
-            what = "The history is being changed" if self._changing else "A turn is running"
-            raise SessionBusy(f"{what}. Wait for it, or cancel it, and try again.")
+            state = "The history is being changed" if self._changing else "A turn is running"
+            raise SessionBusy(f"{state}. Wait for it, or cancel it, and try again.")
 
     def _warn(self, warnings: Iterable[str]) -> None:
         """Queue warnings for the next turn."""
@@ -1088,32 +1111,32 @@ class Session:
 
     def _journal(self, path: str | Path) -> Journal:
         class_settings().check_switch("save", "The conversation is not saved")
-        notices = self._notices  # not the session itself, which the journal would keep alive
+        notices = self._notices  # the closure must not refer to the session, or the journal would keep it alive
         return Journal(Path(path), tell=lambda words: notices.append(Notice("warning", words)))
 
 
-def _project(recipe: Agent, chosen: TurnSettings, *, recorded: Collection[str] | None = None) -> Project:
-    """Return the project of a turn. A client brings its own rules, and so does an outside agent."""
-    is_ours = chosen.driver is None and not is_outside(model_override() or recipe.model)
-    asks = bool(chosen.attended)
+def _project(recipe: Agent, settings: TurnSettings, *, recorded: Collection[str] | None = None) -> Project:
+    """Return the project files that a turn uses. Clients and outside agents have their own rules, so they get none."""
+    is_ours = settings.driver is None and not is_outside(model_override() or recipe.model)
+    asks = bool(settings.attended)
     project = project_here(rules=recipe.rules and is_ours, asks=asks, recorded=recorded)
-    return project if chosen.skills else project.without_skills()
+    return project if settings.skills else project.without_skills()
 
 
 def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
-    """Return the prompt of a turn, and what described the values that it names."""
-    begun = turn.events[0]
-    return turn.prompt, begun.values if isinstance(begun, TurnStarted) else ()
+    """Return the prompt of a turn, and the records of the values that the prompt names."""
+    start = turn.events[0]
+    return turn.prompt, start.values if isinstance(start, TurnStarted) else ()
 
 
 def _is_served(turn: Turn | Run) -> bool:
-    """Return whether a turn is a call of a client of the served notebook."""
-    begun = next(iter(turn.events), None)
-    return isinstance(begun, TurnStarted) and begun.client != ""
+    """Return whether a client of the served notebook made the turn."""
+    start = next(iter(turn.events), None)
+    return isinstance(start, TurnStarted) and start.client != ""
 
 
 def _size_of(event: Event) -> int:
-    """Return how many tokens an event says that the conversation takes, 0 if it says nothing of that."""
+    """Return the size of the conversation in tokens according to an event, 0 if the event has no size."""
     match event:
         case Compacted():
             return event.after
@@ -1124,11 +1147,14 @@ def _size_of(event: Event) -> int:
 
 
 def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usage = Usage()) -> Budget:  # noqa: B008
-    """Return a budget within that of the class. Raises UsageError if it is wider."""
+    """Return a budget whose missing limits are those of the class. Raises UsageError if a limit exceeds the class's.
+
+    `of` names the budget: "turn", "session" or "kernel". `before` is the usage that already counts towards it.
+    """
     bounds, prefix = class_settings(), "" if of == "turn" else "session_"
     cost = bounds.capped("max_cost", max_cost, session=bool(prefix))
     tokens = bounds.capped("max_tokens", max_tokens, session=bool(prefix))
-    asked = {"max_cost": max_cost, "max_tokens": max_tokens}
-    caps = [f"{prefix}{name}" for name, own in asked.items() if own is None]
-    bound = " and ".join(bounds.words(name) for name in caps if getattr(bounds, name) is not None)
-    return Budget(of, cost, None if tokens is None else int(tokens), before, bound)
+    limits = {"max_cost": max_cost, "max_tokens": max_tokens}
+    caps = [f"{prefix}{name}" for name, own in limits.items() if own is None]
+    class_limits = " and ".join(bounds.words(name) for name in caps if getattr(bounds, name) is not None)
+    return Budget(of, cost, None if tokens is None else int(tokens), before, class_limits)

@@ -1,6 +1,6 @@
-"""Settings from the environment: the model to use, permission, keys, secrets and base URLs.
+"""Settings from environment variables, `.env`, `pyproject.toml` and the keyring: model, permission, keys, secrets.
 
-Nothing is read at import. A variable that is set but empty counts as unset.
+Nothing is read when the module is imported. A variable that is set but empty counts as unset.
 """
 
 import os
@@ -34,7 +34,7 @@ _typed: dict[str, str] = {}
 
 
 def variable(name: str) -> str | None:
-    """Return an environment variable, or None if it is unset or empty."""
+    """Return the value of an environment variable, or None if it is unset or empty."""
     return os.environ.get(name) or None
 
 
@@ -43,19 +43,19 @@ def _is_off(name: str) -> bool:
 
 
 def model_override() -> str | None:
-    """Return the model that `AGENTMAGIC_MODEL` puts in place of every other, if any."""
+    """Return the model in `AGENTMAGIC_MODEL`, which replaces every other choice, or None."""
     return variable(MODEL)
 
 
 def hints() -> bool:
-    """Return whether a line below a cell's error names `%agent fix`: `AGENTMAGIC_HINTS` is not off."""
+    """Return whether to suggest `%agent fix` below an error of a cell: True unless `AGENTMAGIC_HINTS` is "off"."""
     return not _is_off(HINTS)
 
 
 def permission_override() -> Permission | None:
     """Return the value of `AGENTMAGIC_PERMISSION`.
 
-    Raises UsageError if it is none of allow, ask and deny.
+    Raises UsageError if the value is not allow, ask or deny.
     """
     value = variable(PERMISSION)
     if value is None:
@@ -66,9 +66,9 @@ def permission_override() -> Permission | None:
 
 
 def replay_override() -> Replay | None:
-    """Return the mode that `AGENTMAGIC_REPLAY`, or the class, puts in place of every other, if any.
+    """Return the replay mode that `AGENTMAGIC_REPLAY` or the class sets, which replaces every other choice, or None.
 
-    Raises UsageError if it is no mode, or not that of the class.
+    Raises UsageError if the variable is not a mode, or not the mode that the class requires.
     """
     bounds = class_settings()
     value = variable(REPLAY)
@@ -81,50 +81,53 @@ def replay_override() -> Replay | None:
 
 
 def shows_runs() -> bool:
-    """Return whether a run that code begins in a cell is shown there: `AGENTMAGIC_VIEW` is not off."""
+    """Return whether to show a run that code starts in a cell: True unless `AGENTMAGIC_VIEW` is "off"."""
     return not _is_off(VIEW)
 
 
 def schema_only() -> bool:
-    """Return whether prompts send only the names and types of values: by bounds, the variable or `pyproject.toml`."""
+    """Return whether prompts send only the names and types of values, not the values.
+
+    The class, the variable `AGENTMAGIC_SCHEMA_ONLY` and `pyproject.toml` can set this, in that order.
+    """
     if class_settings().schema_only:
         return True
-    if (written := variable(SCHEMA_ONLY)) is not None:
-        return written.lower() not in ("0", "false", "no", "off")
+    if (value := variable(SCHEMA_ONLY)) is not None:
+        return value.lower() not in ("0", "false", "no", "off")
     return _project().get("schema-only") is True
 
 
 def overrides(model: str | None) -> list[str]:
-    """Return a sentence for each variable that replaces a choice of the cell or of the code.
+    """Return a sentence for each environment variable that overrides a choice of the cell or of the code.
 
-    `model` is the model that is asked, None if no variable chooses it. Raises UsageError if a variable has an invalid
-    value.
+    `model` is the name of the turn's model, None to leave out the sentence about the model. Raises UsageError if a
+    variable has an invalid value.
     """
-    said: list[str] = []
+    sentences: list[str] = []
     if model is not None and model_override():
-        said.append(f"{MODEL} is set: {model} is asked in this turn.")
+        sentences.append(f"{MODEL} is set: {model} is asked in this turn.")
     bounds = class_settings()
     if (permission := permission_override()) == "allow" and bounds.permission:
         whose, words = bounds.whose("permission"), bounds.words("permission")
-        said.append(f"{PERMISSION}=allow is set, and {whose} does not allow it: {words}.")
+        sentences.append(f"{PERMISSION}=allow is set, and {whose} does not allow it: {words}.")
     elif permission:
-        said.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
+        sentences.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
     mode = replay_override() if variable(REPLAY) else None
-    if mode not in (None, "replay"):  # the output of a replay is the recorded one
-        said.append(f"{REPLAY}={mode} is set, and holds for this turn.")
-    return said
+    if mode not in (None, "replay"):  # no sentence in a replay, whose output must be the recorded output
+        sentences.append(f"{REPLAY}={mode} is set, and holds for this turn.")
+    return sentences
 
 
 def _read(path: Path, reader: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the content of a file, read again after each change; {} if the file is missing or cannot be read."""
+    """Return the content of a file, {} if it is missing or cannot be read. It is cached until the file changes."""
     try:
         return _parsed(path, reader, path.stat().st_mtime_ns)
-    except (OSError, ValueError):  # no such file, no text, or no TOML
+    except (OSError, ValueError):  # no such file, not text, or invalid TOML
         return {}
 
 
 @lru_cache(maxsize=8)
-def _parsed(path: Path, reader: Callable[[Path], Mapping[str, Any]], _modified: int) -> Mapping[str, Any]:
+def _parsed(path: Path, reader: Callable[[Path], Mapping[str, Any]], _time: int) -> Mapping[str, Any]:
     return reader(path)
 
 
@@ -139,7 +142,7 @@ def _from_dotenv(name: str) -> str | None:
 
 
 def _project() -> Mapping[str, Any]:
-    """Return the table `tool.agentmagic` of the nearest `pyproject.toml`, in this folder or above it."""
+    """Return the table `tool.agentmagic` of the nearest `pyproject.toml`, in the working directory or above it."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (path := folder / "pyproject.toml").is_file():
@@ -156,15 +159,15 @@ def _project_table(path: Path) -> Mapping[str, Any]:
 
 
 def _secret_names() -> Iterator[str]:
-    """Yield the names of variables that the user calls secrets, in `AGENTMAGIC_SECRETS` and in `pyproject.toml`."""
+    """Yield the names of variables that `AGENTMAGIC_SECRETS` and `pyproject.toml` list as secrets."""
     yield from (variable(SECRETS) or "").replace(",", " ").split()
-    named: Any = _project().get("secrets", ())
-    if isinstance(named, list):
-        yield from (name for name in cast("list[Any]", named) if isinstance(name, str))
+    names: Any = _project().get("secrets", ())
+    if isinstance(names, list):
+        yield from (name for name in cast("list[Any]", names) if isinstance(name, str))
 
 
 def learn_secrets() -> None:
-    """Blank the secrets of the environment and of `.env` from now on, used or not: a tool may print any of them."""
+    """Register all secrets of the environment, of `.env` and of typed keys, since a tool may print any of them."""
     secrets.register_names(_secret_names())
     for place in (os.environ, _typed, _dotenv()):
         for name, value in place.items():
@@ -181,10 +184,11 @@ def _from_keyring(name: str) -> str | None:
 
 
 def key_place(names: Sequence[str], *, keyring: bool = True) -> tuple[str, str] | None:
-    """Return a key and where it was found: in the environment, typed, in `.env` or in the OS keyring, in that order.
+    """Return an API key and the place where it was found, or None.
 
-    Every place is asked for every name before the next place; the keyring may ask the user. A key that is found is
-    never written by agentmagic again.
+    The places are the environment, the keys that the user typed, `.env` and the system keyring, in this order. In each
+    place, all names are looked up before the next place. The keyring may ask the user for a password. The key is
+    registered as a secret, so that agentmagic never shows or saves it.
     """
     secrets.register_names(names)
     places: dict[str, Callable[[str], str | None]] = {
@@ -203,18 +207,18 @@ def key_place(names: Sequence[str], *, keyring: bool = True) -> tuple[str, str] 
 
 
 def find_key(names: Sequence[str], *, keyring: bool = True) -> str | None:
-    """Return a key, looked for as `key_place` does."""
-    found = key_place(names, keyring=keyring)
-    return found and found[0]
+    """Return the first API key that is set under one of the names, in the order of `key_place`, or None."""
+    key = key_place(names, keyring=keyring)
+    return key and key[0]
 
 
 def type_key(name: str, key: str) -> None:
-    """Keep a key that a person typed, in memory, for as long as the process lives."""
+    """Store a key that the user typed, in memory only, until the process ends."""
     _typed[name] = key.strip()
 
 
 def keyring_problem() -> str:
-    """Return why the system's keyring can keep no key, "" if it can."""
+    """Return why keys cannot be stored in the system keyring, "" if they can."""
     if (bounds := class_settings()).keyring is False:
         return f"The system keyring is not used: {bounds.whose('keyring')} has {bounds.words('keyring')}."
     try:
@@ -229,7 +233,7 @@ def keyring_problem() -> str:
 
 
 def keep_key(name: str, key: str) -> None:
-    """Put a key into the system's keyring, where `find_key` finds it. Raises UsageError if the keyring refuses it."""
+    """Store a key in the system keyring, for `find_key`. Raises UsageError if the keyring refuses it."""
     class_settings().check_switch("keyring", "The key is not kept")
     try:
         import_module("keyring").set_password(KEYRING_SERVICE, name, key)
@@ -241,7 +245,7 @@ def keep_key(name: str, key: str) -> None:
 
 
 def require_key(provider: str, names: Sequence[str]) -> str:
-    """Return the key of a provider, or raise AuthenticationMissing with what to do."""
+    """Return the key of a provider. Raises AuthenticationMissing, which says how to set a key, if there is none."""
     if key := find_key(names):
         return key
     message = (
@@ -251,28 +255,28 @@ def require_key(provider: str, names: Sequence[str]) -> str:
     raise AuthenticationMissing(message, names)
 
 
-def path_of(written: str | os.PathLike[str]) -> Path:
-    """Return a path that a user wrote, with its `~` filled in; the file need not exist.
+def path_of(text: str | os.PathLike[str]) -> Path:
+    """Return a path that a user wrote, with `~` replaced by the home folder; the file need not exist.
 
-    Raises UsageError for an empty path, and for one that the system cannot look up: the name is too long or
-    has a NUL in it, its user is unknown, or a folder on the way cannot be entered.
+    Raises UsageError for an empty path, and for a path that the system cannot look up: the name is too long or
+    contains a NUL, the user after `~` is unknown, or there is no permission to enter a folder.
     """
-    if not os.fspath(written):
+    if not os.fspath(text):
         raise UsageError("The name of the file is empty. Write its name, or its path.")
     try:
-        path = Path(written).expanduser()
+        path = Path(text).expanduser()
         with suppress(FileNotFoundError, NotADirectoryError):
             path.stat()
-    except (OSError, RuntimeError, ValueError) as error:  # of the look-up, of an unknown user, of a NUL
+    except (OSError, RuntimeError, ValueError) as error:  # in order: failed look-up, unknown user, NUL in the name
         why = error.strerror if isinstance(error, OSError) else error
-        name = cut_middle(repr(os.fspath(written)), 80, lambda _start, _end: "…")
+        name = cut_middle(repr(os.fspath(text)), 80, lambda _start, _end: "…")
         raise UsageError(f"{name} cannot be used as a path: {str(why).rstrip('.')}. Write another one.") from error
     return path
 
 
-def file_of(written: str | os.PathLike[str]) -> Path:
-    """Return the path of a file to write; raises UsageError for a folder too."""
-    path = path_of(written)
+def file_of(text: str | os.PathLike[str]) -> Path:
+    """Return the path of a file to write. Raises UsageError as `path_of` does, and for a path that is a folder."""
+    path = path_of(text)
     if path.is_dir():
         raise UsageError(f"{path} is a folder. Name a file, in that folder or elsewhere.")
     return path

@@ -1,4 +1,4 @@
-"""How far a map has come, as a bar in a terminal."""
+"""A progress bar for a map in a terminal."""
 
 from typing import Any, TextIO
 
@@ -6,30 +6,30 @@ from agentmagic.events import MapProgress
 from agentmagic.text import one_line, shown
 
 LONGEST_LINE = 300
-"""Characters of a notice or an error in one line."""
+"""Characters of a notice or an error that are printed."""
 
 
 class TerminalBar:
-    """Draws a map in the last line of a terminal; notices stand above it."""
+    """A progress bar in the last line of a terminal, with notices above it."""
 
     def __init__(self, stream: TextIO) -> None:
-        from tqdm import tqdm  # takes a while to load
+        from tqdm import tqdm  # imported here because the import is slow
 
         self._bar: Any = tqdm(file=stream, unit="row", mininterval=0, dynamic_ncols=True)
         self._notices = 0
 
     def show(self, progress: MapProgress) -> None:
-        """Draw the bar anew."""
+        """Draw the bar again, and print new notices above it."""
         for notice in progress.notices[self._notices :]:
             self.write(notice)
         self._notices = len(progress.notices)
         self._bar.total, self._bar.n = progress.total, progress.done
-        self._bar.initial = progress.kept  # which the rate does not count
+        self._bar.initial = progress.kept  # the rate does not count rows of earlier runs
         self._bar.set_postfix_str(_figures(progress), refresh=False)
         self._bar.refresh()
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Stop drawing; the bar stays in the terminal."""
         self._bar.close()
 
     def write(self, line: str) -> None:
@@ -39,8 +39,8 @@ class TerminalBar:
 
 def _figures(progress: MapProgress) -> str:
     cost, projected = progress.usage.cost, progress.projected
-    told = [f"{progress.failed:,} failed"] if progress.failed else []
+    parts = [f"{progress.failed:,} failed"] if progress.failed else []
     if cost:
         of = f" of about ${projected:,.4f}" if projected and not progress.ended else ""
-        told.append(f"${cost:,.4f}{of}")
-    return ", ".join(told)
+        parts.append(f"${cost:,.4f}{of}")
+    return ", ".join(parts)

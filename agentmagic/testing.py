@@ -1,4 +1,4 @@
-"""Doubles and helpers for tests of agents, ours and yours.
+"""Test doubles and helpers for tests of agents, checks of turns, and exercises in notebooks.
 
     model = Stalled("Half an ans")
     run = Session(Agent(model)).start("a question")
@@ -7,7 +7,7 @@
 
     check(session).called("weather", city="Oslo").steps(max=3).answered(r"17")
 
-The model that plays a script is `agentmagic.ScriptedModel`.
+For a model that gives prepared answers, see `agentmagic.ScriptedModel`.
 """
 
 import asyncio
@@ -60,15 +60,15 @@ T = TypeVar("T")
 PATIENCE = 10.0
 """Seconds that a test waits for an event before it fails."""
 TRIES_A_HINT = 2
-"""Tries of an exercise after which its next hint is given."""
+"""Failed attempts at an exercise after which the next hint is shown."""
 LONGEST_SHOWN = 200
-"""Characters of an answer, and of a call, in the message of a failed check."""
+"""Characters of an answer or a call in the message of a failed check."""
 
 
 class Stalled:
     """A model that streams a text and then never ends its answer.
 
-    `stalled` is set when the text is out, `closed` when its stream was closed.
+    `stalled` is set when the whole text was sent, `closed` when the stream was closed.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -89,7 +89,7 @@ class Stalled:
             self.closed.set()
 
     async def aclose(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing, since this model has no connection."""
 
 
 class Faulty:
@@ -106,7 +106,7 @@ class Faulty:
         self._answer = answer
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Fail with the next error, or answer if none is left."""
+        """Raise the next error, or answer if there are no more errors."""
         self.requests.append(request)
         error = self._errors.pop(0) if self._errors else None
         words = self._answer if error is None else self._text
@@ -119,26 +119,26 @@ class Faulty:
         yield ModelFinished(Usage(), "stop")
 
     async def aclose(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing, since this model has no connection."""
 
 
 class Recorder:
-    """A listener that keeps the events of a run, and lets other threads wait for one: `run.listen(Recorder())`."""
+    """A listener that stores the events of a run, and lets other threads wait for them: `run.listen(Recorder())`."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self._changed = threading.Condition()
 
     def __call__(self, event: Event) -> None:
-        """Keep an event."""
+        """Store an event, and wake the waiting threads."""
         with self._changed:
             self.events.append(event)
             self._changed.notify_all()
 
     def wait_for(self, kind: str, timeout: float = PATIENCE) -> Any:
-        """Return the first event of a type, "tool_started" for example, and wait for it if need be.
+        """Return the first event of a type, such as "tool_started", and wait for the event if there is none yet.
 
-        Blocks the calling thread. Raises TimeoutError if none comes in `timeout` seconds.
+        Blocks the calling thread. Raises TimeoutError if no such event comes within `timeout` seconds.
         """
 
         def first() -> Event | None:
@@ -153,9 +153,9 @@ class Recorder:
 
 
 def run(session: Session, prompt: str, **options: Any) -> RunResult:
-    """Run a turn and return its result, also if the turn failed or ran out of time.
+    """Run a turn and return its result, even if the turn failed or timed out.
 
-    Takes the options of `Session.start`.
+    Accepts the options of `Session.start`.
     """
     try:
         return session.ask(prompt, **options)
@@ -166,7 +166,7 @@ def run(session: Session, prompt: str, **options: Any) -> RunResult:
 
 
 class CheckFailed(AssertionError):
-    """A turn did not do what was checked, for which there may be a hint; a cell shows the message alone."""
+    """Raised when a check of a turn fails. `hint` may help the user; a cell shows the message without a traceback."""
 
     def __init__(self, words: str, hint: str = "") -> None:
         super().__init__(redact(f"{words} Hint: {hint}" if hint else words))
@@ -179,7 +179,7 @@ class CheckFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One check that was made: what was checked or failed, and the prompt of the turn."""
+    """The record of one check: `words` describes the check or its failure, `prompt` is the prompt of the turn."""
 
     words: str
     passed: bool
@@ -187,13 +187,13 @@ class Checked:
 
 
 CHECKED: deque[Checked] = deque(maxlen=1_000)
-"""The checks of this process, for the run that is handed in; the last ones."""
+"""The last checks of this process, for the file that a student hands in."""
 
 
 class Check:
-    """What a turn is checked for. Each method returns the check itself, or raises CheckFailed, an AssertionError.
+    """Checks of one turn. Each method returns the object itself, or raises CheckFailed, an AssertionError.
 
-    The message says what the turn did instead. A `hint` is added to the messages of the checks after it.
+    The message says what the turn did instead. A `hint` is added to the messages of all checks after it.
     """
 
     def __init__(self, result: RunResult) -> None:
@@ -206,52 +206,52 @@ class Check:
         self._failures = {result.call_id: result.text for result in results if result.is_error}
 
     def hint(self, text: str) -> Self:
-        """End the message of each check after this one with a hint."""
+        """Add a hint to the end of the message of each later check that fails."""
         self._hint = text
         return self
 
     def called(self, name: str, /, **arguments: Any) -> Self:
-        """Check that a tool was run, with these arguments among others, and did not fail.
+        """Check that a tool ran with at least these arguments, and did not fail.
 
-        An argument is a value that is equal, a compiled pattern that is found in the text of the value, or `...` for
+        Each argument is a value to be equal to, a compiled pattern to be found in the text of the value, or `...` for
         any value.
         """
-        called = [call for call in self._ran if call.name == name]
-        alike = [call for call in called if not _unlike(arguments, call.arguments)]
+        calls = [call for call in self._ran if call.name == name]
+        alike = [call for call in calls if not _unlike(arguments, call.arguments)]
         if any(call.id not in self._failures for call in alike):
             return self._pass(f"called {name}")
         if alike:
             return self._fail(f"{_written(alike[-1])} failed. {one_line(self._failures[alike[-1].id], LONGEST_SHOWN)}")
-        if called:
-            closest = min(called, key=lambda call: len(_unlike(arguments, call.arguments)))
-            wanted = ", ".join(f"{one}={_shown(arguments[one])}" for one in _unlike(arguments, closest.arguments))
-            return self._fail(f"{name} was not called with {wanted}. The closest call was {_written(closest)}.")
+        if calls:
+            closest = min(calls, key=lambda call: len(_unlike(arguments, call.arguments)))
+            expected = ", ".join(f"{one}={_shown(arguments[one])}" for one in _unlike(arguments, closest.arguments))
+            return self._fail(f"{name} was not called with {expected}. The closest call was {_written(closest)}.")
         return self._fail(f"{name} was not called{self._instead(name)}")
 
     def not_called(self, name: str, /) -> Self:
-        """Check that a tool was not run."""
+        """Check that a tool did not run."""
         call = next((call for call in self._ran if call.name == name), None)
         return self._pass(f"did not call {name}") if call is None else self._fail(f"{_written(call)} was called.")
 
     def in_order(self, *names: str) -> Self:
-        """Check that these tools were run one after another; others may come between them."""
-        left = iter(ran := [call.name for call in self._ran])
-        missing = next((name for name in names if name not in left), None)
+        """Check that these tools ran in this order; other tools may have run between them."""
+        remaining = iter(ran := [call.name for call in self._ran])
+        missing = next((name for name in names if name not in remaining), None)
         if missing is None:
             return self._pass(f"called {', then '.join(names)}")
         return self._fail(f"{missing} was not called in the order {', '.join(names)}. The order was: {listed(ran)}.")
 
     def steps(self, *, max: int) -> Self:  # noqa: A002  (the word that reads best)
-        """Check that the turn took no more steps."""
-        taken = self._result.iterations_used
+        """Check that the turn took at most `max` steps."""
+        steps = self._result.iterations_used
         return (
-            self._pass(f"{taken} steps")
-            if taken <= max
-            else self._fail(f"The turn took {taken} steps, more than {max}.")
+            self._pass(f"{steps} steps")
+            if steps <= max
+            else self._fail(f"The turn took {steps} steps, more than {max}.")
         )
 
     def cost(self, *, max: float) -> Self:  # noqa: A002
-        """Check that the turn cost no more, in US dollars. A cost that is unknown fails."""
+        """Check that the turn cost at most `max` US dollars. The check fails if the cost is unknown."""
         cost = self._result.usage.cost
         if cost is None:
             return self._fail("The cost of the turn is unknown. Register the model's price with register_model.")
@@ -266,18 +266,18 @@ class Check:
         if re.search(pattern, self._result.final_text):
             return self._pass("answered")
         text = pattern if isinstance(pattern, str) else pattern.pattern
-        said = _shown(self._result.final_text) if self._result.final_text else f"empty. {self._result.error}".rstrip()
-        return self._fail(f"The answer does not match {text!r}. It is {said}")
+        answer = _shown(self._result.final_text) if self._result.final_text else f"empty. {self._result.error}".rstrip()
+        return self._fail(f"The answer does not match {text!r}. It is {answer}")
 
     def __repr__(self) -> str:
         return f"<Check passed: {', '.join(self._passed)}>" if self._passed else "<Check of a turn>"
 
     def _instead(self, name: str) -> str:
-        """Return how a message goes on about a tool that was not run."""
-        if refused := next((call for call in self._asked if call.name == name), None):
-            why = self._failures.get(refused.id, "")
+        """Return the end of the message about a tool that did not run: what the model did instead."""
+        if attempt := next((call for call in self._asked if call.name == name), None):
+            why = self._failures.get(attempt.id, "")
             return (
-                f": the model asked for {_written(refused)}, which did not run. {one_line(why, LONGEST_SHOWN)}".rstrip()
+                f": the model asked for {_written(attempt)}, which did not run. {one_line(why, LONGEST_SHOWN)}".rstrip()
             )
         if not self._asked:
             return f": no tool was. The answer was {_shown(self._result.final_text)}"
@@ -291,8 +291,8 @@ class Check:
         return self
 
     def _keep(self, words: str, *, passed: bool) -> None:
-        started = next((event for event in self._result.events if isinstance(event, TurnStarted)), None)
-        CHECKED.append(Checked(words, passed, started.prompt.text if started else ""))
+        start = next((event for event in self._result.events if isinstance(event, TurnStarted)), None)
+        CHECKED.append(Checked(words, passed, start.prompt.text if start else ""))
 
     def _fail(self, words: str) -> Self:
         __tracebackhide__ = True
@@ -301,9 +301,10 @@ class Check:
 
 
 def check(run: RunResult | Run | Session) -> Check:
-    """Return a check of a turn: of a result, of a run, which is waited for, or of the last turn of a session.
+    """Return a `Check` of a turn.
 
-    Raises UsageError if there is no turn to check.
+    `run` is the turn's result, or a run, or a session, of which the running turn or else the last turn is checked. The
+    function waits for a turn that is not over. Raises UsageError if the session has no turn.
     """
     if isinstance(run, Session):
         run = run.running or _last_result(run)
@@ -318,7 +319,7 @@ def check(run: RunResult | Run | Session) -> Check:
 
 
 class Exercise:
-    """An exercise of a notebook: its hints, the tries until its check has passed, and whether it has."""
+    """An exercise of a notebook: its hints, the number of tries until its check passed, and whether it has passed."""
 
     def __init__(self, name: str, hints: Sequence[str]) -> None:
         self.name = name
@@ -328,7 +329,7 @@ class Exercise:
 
     @contextmanager
     def attempt(self) -> Generator[None]:
-        """Count a try, and print whether its check has passed: no exception leaves it."""
+        """Count a try, run the block (the check), and print whether it passed. No exception leaves the block."""
         self.tries += not self.passed
         try:
             yield
@@ -339,14 +340,17 @@ class Exercise:
             sys.stdout.write(f"Solved: exercise {self.name}, at try {self.tries}.\n")
 
     def _refusal(self, error: Exception) -> str:
-        """Return what is wrong, and a hint: that of the failed check first, and from the third try on the others."""
+        """Return why the check failed, with a hint.
+
+        It is the failed check's own hint first; each TRIES_A_HINT tries later, it is the next of the exercise's hints.
+        """
         if isinstance(error, CheckFailed):
             words, nudge = error.words, error.hint
         elif isinstance(error, AssertionError):
             words, nudge = str(error) or "The check is not content.", ""
         else:
-            raised = f"{type(error).__name__}: {one_line(str(error), LONGEST_SHOWN)}"
-            words = f"The check has tried your code, which raised {raised}"
+            exception = f"{type(error).__name__}: {one_line(str(error), LONGEST_SHOWN)}"
+            words = f"The check has tried your code, which raised {exception}"
             nudge = "The check tries other inputs than the exercise does. Try some yourself, in a new cell."
         ladder = [hint for hint in (nudge, *self.hints) if hint]
         hint = ladder[min((self.tries - 1) // TRIES_A_HINT, len(ladder) - 1)] if ladder else ""
@@ -354,37 +358,37 @@ class Exercise:
 
 
 EXERCISES: dict[str, Exercise] = {}
-"""The exercises of this process by name, for the run that is handed in."""
+"""The exercises of this process by name, for the file that a student hands in."""
 
 
 def exercise(name: str, *hints: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
-    """Make the check of an exercise of a function that raises AssertionError for what is wrong.
+    """Return a decorator that makes a function the check of an exercise. The function raises AssertionError to fail.
 
-    The check prints "Solved:", or "Not yet:" with what is wrong and a hint, and raises nothing, so that Run All goes
-    on. A failed check's own hint comes first; after each two tries more the next one of `hints` takes its place. The
-    function may be asynchronous: the check is awaited then.
+    The check prints "Solved:", or "Not yet:" with the error and a hint. It raises nothing, so that Run All continues.
+    The first hint is that of the failed check itself; after every two more tries, the next one of `hints` replaces it.
+    If the function is asynchronous, the check must be awaited.
     """
 
-    def made(function: Callable[P, T]) -> Callable[P, T | None]:
+    def decorate(function: Callable[P, T]) -> Callable[P, T | None]:
         one = EXERCISES[name] = Exercise(name, hints)
 
         @wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> T | None:
+        def run_check(*args: P.args, **kwargs: P.kwargs) -> T | None:
             with one.attempt():
                 return function(*args, **kwargs)
 
         @wraps(function)
-        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+        async def run_async_check(*args: P.args, **kwargs: P.kwargs) -> Any:
             with one.attempt():
                 return await cast("Any", function(*args, **kwargs))
 
-        return cast("Callable[P, T | None]", awaited) if inspect.iscoroutinefunction(function) else checked
+        return cast("Callable[P, T | None]", run_async_check) if inspect.iscoroutinefunction(function) else run_check
 
-    return made
+    return decorate
 
 
 def expect(holds: object, words: str, hint: str = "") -> None:
-    """Raise CheckFailed with these words and this hint unless something holds."""
+    """Raise CheckFailed with this message and hint if `holds` is false."""
     if not holds:
         raise CheckFailed(words, hint)
 
@@ -394,19 +398,19 @@ def _last_result(session: Session) -> RunResult:
     if last is None or last.result is None:
         message = "The session has no turn that could be checked. Ask something first."
         raise UsageError(message)
-    # The result of a turn that was loaded from a file is without its events.
+    # The result of a turn that was loaded from a file has no events and messages, so the turn's are added.
     return replace(last.result, events=last.events, history_delta=last.messages)
 
 
-def _unlike(wanted: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
-    """Return the names of the arguments that are not as they are wanted."""
-    return [name for name, value in wanted.items() if name not in arguments or not _fits(value, arguments[name])]
+def _unlike(expected: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
+    """Return the names of the wanted arguments that are missing or have another value."""
+    return [name for name, value in expected.items() if name not in arguments or not _fits(value, arguments[name])]
 
 
-def _fits(wanted: Any, value: Any) -> bool:
-    if isinstance(wanted, re.Pattern):
-        return bool(cast("re.Pattern[str]", wanted).search(str(value)))
-    return wanted is ... or wanted == value
+def _fits(expected: Any, value: Any) -> bool:
+    if isinstance(expected, re.Pattern):
+        return bool(cast("re.Pattern[str]", expected).search(str(value)))
+    return expected is ... or expected == value
 
 
 def _written(call: ToolCall) -> str:
@@ -428,7 +432,7 @@ _PARTS: dict[Role, tuple[type[Part], ...]] = {
 
 
 def invalid_history(messages: Sequence[Message]) -> str | None:
-    """Return in a sentence why a provider would refuse a history, or None."""
+    """Return a sentence on why a provider would refuse a history, or None if it is valid."""
     if messages and messages[0].role != "user":
         return f"The history begins with a message of role {messages[0].role}, not with the user's."
     for number, message in enumerate(messages):

@@ -1,8 +1,8 @@
-"""Text from anywhere, made fit to be shown and read: cleaned, escaped, put on one line, cut.
+"""Makes text from any source safe to show: cleans it, escapes it, puts it on one line, cuts it.
 
-The characters that cannot be seen, or that reorder or overwrite others, are those of `escapes`. `clean` drops them,
-which suits text that is read: HTML, terminals, views, logs, and what servers say to models. `reveal` writes their
-escapes in their place, which suits text that a person is to judge: approvals and commands.
+Hidden characters are characters that cannot be seen, or that reorder or overwrite others; `escapes.HIDDEN` lists them.
+`clean` removes them, for text that is only read: HTML, terminals, views, logs, and texts of servers for models.
+`reveal` replaces them by escapes, for text that the user has to judge: approvals and commands.
 """
 
 import json
@@ -20,38 +20,38 @@ from agentmagic.escapes import HIDDEN, SUSPECT, TERMINAL
 from agentmagic.secrets import CONTEXT, held, may_name, redact
 
 DEEPEST = 50
-"""Levels of a JSON value that are shown."""
+"""Levels of a nested JSON value that are shown."""
 
 _JOINER = "[\u200c\u200d]"
-# One joiner between letters belongs to scripts and emoji; beside ASCII, and in a row, joiners only hide.
+# A single joiner between letters is needed in some scripts and in emoji. Several joiners in a row, or a joiner beside
+# ASCII, only serve to hide something.
 _JOINERS = rf"{_JOINER}(?:{_JOINER}+|(?=[\x00-\x7f]|$)|(?<=[\x00-\x7f]{_JOINER})|(?<=^{_JOINER}))"
-_DROPPED = re.compile(
-    rf"\x1b(?:{TERMINAL})|[{HIDDEN}]+|\r(?!\n)|{_JOINERS}"
-)  # after a lone \r, a terminal overwrites the line
+# A lone \r is dropped, because a terminal would overwrite the line after it.
+_DROPPED = re.compile(rf"\x1b(?:{TERMINAL})|[{HIDDEN}]+|\r(?!\n)|{_JOINERS}")
 _REVEALED = re.compile(rf"[{HIDDEN}\r]|{_JOINERS}")
 
 _PIECE = 100_000
-"""Characters that are cleaned at once: a pattern holds the GIL, and 5 million took a second."""
+"""Characters that are cleaned at once. A regex holds the GIL, and 5 million characters took a second."""
 LONGEST_ADDRESS = 2_000
-"""Characters of an address to which a reader is led; browsers take more."""
+"""Characters of an address that can be a link; browsers accept more."""
 _URL_MARKS = "%/:?#[]@!$&'()*+,;=~"
-"""Characters of an address that are not letters or digits and stay as they are."""
+"""Characters of an address other than letters and digits that are not percent-encoded."""
 _HOST = re.compile(r"([a-zA-Z]+://)(\[[^\]/]*\]|[^/?#:@]+)(.*)", re.DOTALL)
 MOST_MOVED = 250_000
-"""Characters that are changed once more to find where places in a text have moved to."""
+"""The most characters that `moved` changes again to find the new positions; it bounds the time."""
 _LONGEST_ESCAPE = 1000
-"""Characters of a terminal escape that are kept together."""
+"""Characters of a terminal escape that are not cut into two pieces."""
 
 
 def clean(text: str) -> str:
-    """Return the text without terminal escapes and without the characters of the table."""
+    """Return the text without terminal escapes and hidden characters."""
     if (text.isascii() and text.replace("\n", " ").isprintable()) or not SUSPECT.search(text):
         return text
     return "".join(_DROPPED.sub("", piece) for piece in _pieces(text))
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut a text, before an escape rather than in it."""
+    """Yield the text in pieces of at most _PIECE characters, cut before a terminal escape rather than inside it."""
     at = 0
     while at < len(text):
         end = at + _PIECE
@@ -62,9 +62,9 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def reveal(text: str, *, strictly: bool = False) -> str:
-    """Return the text with the characters of the table as escapes.
+    r"""Return the text with each hidden character replaced by an escape such as `\u200b`.
 
-    With `strictly` line breaks, tabs and unusual spaces are escaped too: the text stays on one line.
+    With `strictly`, line breaks, tabs and unusual spaces are escaped too, so that the text stays on one line.
     """
     text = _REVEALED.sub(lambda hidden: hidden[0].encode("unicode_escape").decode(), text)
     if strictly and not text.isprintable():
@@ -73,37 +73,38 @@ def reveal(text: str, *, strictly: bool = False) -> str:
 
 
 def shown(text: str) -> str:
-    """Return text from anywhere as a person may read it: secrets blanked, and clean."""
+    """Return text from any source safe to be read: with secrets blanked and without hidden characters."""
     return clean(redact(text))
 
 
 def moved(places: Sequence[int], text: str, changed: str, change: Callable[[str], str]) -> list[int]:
-    """Return where places in a text stand in `changed`, which `change` makes of it: it blanks secrets, or cleans.
+    """Return the positions in `changed` that correspond to positions in `text`.
 
-    A place inside of what is blanked is the begin of the blank. If the changes are many and the text is long, places
-    between them are its end.
+    `changed` is the result of `change(text)`, which blanks secrets or removes hidden characters. A position inside a
+    secret becomes the start of the blank. If the text is long and has many positions between changes, some of these
+    positions become the end of `changed`, to bound the time.
     """
     if text.startswith(changed):
         return [max(0, min(place, len(changed))) for place in places]
     same = _same_start(text, changed)
     behind = len(text) - min(_same_start(text[::-1], changed[::-1]), len(text) - same, len(changed) - same)
-    left = MOST_MOVED
+    remaining = MOST_MOVED
 
     def one(place: int) -> int:
-        nonlocal left
+        nonlocal remaining
         place = max(0, min(place, len(text)))
         if place <= same:
             return place
         if place >= behind:
             return place + len(changed) - len(text)
-        left -= place
-        return _same_start(change(text[:place]), changed) if left >= 0 else len(changed)
+        remaining -= place
+        return _same_start(change(text[:place]), changed) if remaining >= 0 else len(changed)
 
     return list(map(one, places))
 
 
 def _same_start(one: str, other: str) -> int:
-    """Return how many characters two texts begin with alike."""
+    """Return the length of the common beginning of two texts."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -112,32 +113,35 @@ def _same_start(one: str, other: str) -> int:
 
 
 def exact(text: str) -> str:
-    """Return text from anywhere as a person should judge it: secrets blanked, and nothing hidden.
+    """Return text from any source for a user who has to judge it: secrets blanked, hidden characters as escapes.
 
-    A line ends in a line feed alone, since a box of a page keeps no other line end.
+    Each line ends with a line feed only, because a text box in a browser keeps no other line end.
     """
     return reveal(redact(text).replace("\r\n", "\n"))
 
 
 class ShownStream:
-    """Makes a text that comes in pieces fit to be shown.
+    """A filter that makes a text safe to show while it arrives in pieces.
 
-    The end of the text waits for the next piece if it may be the beginning of a secret, or if the next piece may
-    change what `clean` makes of it.
+    The end of the text is held back until the next piece if it may be the beginning of a secret or of a terminal
+    escape.
     """
 
     def __init__(self) -> None:
         self._text = ""
         self._before = 0
-        """Characters of the text that were shown: what is a secret, or hidden, depends on those before it."""
+        """The number of characters in `_text` that were shown already.
+
+        They are kept as context, which decides whether the next characters are a secret or hidden.
+        """
 
     def feed(self, piece: str) -> str:
-        """Take the next piece, and return what can be shown now."""
+        """Add the next piece, and return the text that can be shown now."""
         self._text += piece
         return self._take(held(self._text, self._before))
 
     def finish(self) -> str:
-        """Return what is left."""
+        """Return the rest of the text."""
         return self._take(len(self._text))
 
     def _take(self, end: int) -> str:
@@ -152,9 +156,10 @@ class ShownStream:
 
 
 def in_json(value: Any, change: Callable[[str], str] = shown, depth: int = DEEPEST, name: str = "") -> Any:
-    """Return a JSON value with its strings and keys changed, and its secrets blanked.
+    """Return a JSON value with `change` applied to its strings and keys, by default to make them safe to show.
 
-    `name` is the key beside which the value stands. What is nested deeper than `depth` becomes an ellipsis.
+    Values beside the name of a secret are blanked first. `name` is the key of the value. Values nested deeper than
+    `depth` levels become an ellipsis.
     """
     if depth == 0:
         return "…"
@@ -171,13 +176,13 @@ def in_json(value: Any, change: Callable[[str], str] = shown, depth: int = DEEPE
 
 
 def written_json(value: Any) -> str:
-    """Return a value as JSON on one line, for people and models; what JSON does not know becomes its `str`."""
+    """Return a value as JSON on one line, for users and models. Objects that JSON cannot represent become strings."""
     whole = dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else value
     return json.dumps(whole, ensure_ascii=False, default=str)
 
 
 def encodable(text: str) -> str:
-    """Return the text with each lone surrogate, which no encoding of Unicode can write, replaced by U+FFFD."""
+    """Return the text with each lone surrogate, which UTF-8 cannot encode, replaced by U+FFFD."""
     if text.isascii():
         return text
     try:
@@ -199,7 +204,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def about_seconds(seconds: float) -> str:
-    """Return about how long something takes, in whole seconds, minutes or hours."""
+    """Return an approximate duration as text: "5 s", "12 min" or "1.5 h"."""
     if seconds < 90:  # noqa: PLR2004  (a minute and a half is told in seconds, an hour and a half in minutes)
         return f"{max(1, round(seconds))} s"
     minutes = seconds / 60
@@ -207,45 +212,47 @@ def about_seconds(seconds: float) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """Return the text clean and on one line of at most `most` characters, with an ellipsis if it is cut."""
+    """Return the text on one line of at most `most` characters, without hidden characters; "…" marks a cut."""
     line = " ".join(clean(text[: 4 * most]).split())
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1].rstrip()}…"
 
 
 def listed(names: Collection[str], most: int = 20) -> str:
-    """Return names as a list, "none" if there are none; a list that is cut says so: "a, b (2 of 36)"."""
-    shown = ", ".join(islice(names, most)) or "none"
-    return f"{shown} ({most} of {len(names)})" if len(names) > most else shown
+    """Return names separated by commas, "none" if there are none. A list that is cut looks like "a, b (2 of 36)"."""
+    text = ", ".join(islice(names, most)) or "none"
+    return f"{text} ({most} of {len(names)})" if len(names) > most else text
 
 
 def clip(text: str, most: int, mark: str = "…") -> str:
-    """Return at most `most` characters of a text, with the mark at the end if it is cut."""
+    """Return the text, cut to at most `most` characters, with the mark at the end if it was cut."""
     return text if len(text) <= most else text[: max(most - len(mark), 0)] + mark[:most]
 
 
 def cut(text: str, most: int, note: str = "… (the first {most:,} of {whole:,} characters)") -> str:
     """Return the text, or its first `most` characters with a note.
 
-    The note may name `most`, `whole` and `over`: the characters kept, of the whole text, and left out.
+    The note can contain `{most}`, `{whole}` and `{over}`: the numbers of characters kept, in the whole text, and left
+    out.
     """
     whole = len(text)
     return text if whole <= most else text[:most] + note.format(most=most, whole=whole, over=whole - most)
 
 
 def cut_apart(text: str, most: int) -> tuple[str, str]:
-    """Return the first `most` characters of a text, and a sentence on what is left out, "" if nothing is."""
+    """Return the first `most` characters of a text, and a sentence about the cut, "" if the text was not cut."""
     note = f"The first {most:,} of {len(text):,} characters. The whole result is in session.messages."
     return text[:most], note if len(text) > most else ""
 
 
 def cut_middle(text: str, most: int, note: Callable[[int, int], str]) -> str:
-    """Return at most `most` characters of a text, its middle left out.
+    """Return the text with its middle left out, so that it has at most `most` characters.
 
-    `note` is given the two positions between which the text is left out, and returns what stands there instead.
+    `note` is called with the two positions between which text is left out, and returns the text to show instead.
     """
     if len(text) <= most:
         return text
-    longest = max(len(note(0, len(text))), len(note(len(text), len(text))))  # a note tells positions or an amount
+    # The note may contain positions or their difference, so its longest form is at one of these two calls.
+    longest = max(len(note(0, len(text))), len(note(len(text), len(text))))
     room = most - longest
     if room < 0:
         return clip(text, most)
@@ -255,7 +262,7 @@ def cut_middle(text: str, most: int, note: Callable[[int, int], str]) -> str:
 
 
 def address_problem(url: str, most: int, *, https: bool = False) -> str | None:
-    """Return why an address is not shown to a person, or None; it may have `most` characters at most."""
+    """Return why an address must not be shown to the user, or None; an address over `most` characters is refused."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -269,20 +276,20 @@ def address_problem(url: str, most: int, *, https: bool = False) -> str | None:
 
 
 def web_address(url: object) -> str:
-    """Return an address in ASCII, its host with IDNA, "" for one to which a reader should not be led.
+    """Return a web address in ASCII, with an IDNA host, or "" if it must not become a link.
 
-    It has nothing hidden, and no letter in it looks like another.
+    So it has no hidden characters, and no letters that only look like others.
     """
     if not isinstance(url, str) or len(url) > LONGEST_ADDRESS or SUSPECT.search(url) or not url.isprintable():
         return ""
-    found = _HOST.match(url.strip())
-    host = _idna(found[2]) if found else ""
-    written = f"{found[1]}{host}{quote(found[3], safe=_URL_MARKS, errors='replace')}" if found and host else ""
-    return "" if address_problem(written, LONGEST_ADDRESS) else written
+    match = _HOST.match(url.strip())
+    host = _idna(match[2]) if match else ""
+    address = f"{match[1]}{host}{quote(match[3], safe=_URL_MARKS, errors='replace')}" if match and host else ""
+    return "" if address_problem(address, LONGEST_ADDRESS) else address
 
 
 def _idna(host: str) -> str:
-    """Return a host as the name that is looked up, "" for one that cannot be."""
+    """Return the ASCII (IDNA) form of a host name, "" if it is invalid."""
     if host.isascii():
         return "" if "%" in host else host
     labels = unicodedata.normalize("NFKC", host).lower().replace("\u3002", ".").split(".")
@@ -292,7 +299,7 @@ def _idna(host: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an address is one of this machine."""
+    """Return whether an address is on this machine."""
     with suppress(ValueError):
         host = (urlsplit(url).hostname or "").rstrip(".")
         if host == "localhost" or host.endswith(".localhost"):
@@ -305,42 +312,42 @@ def is_loopback(url: str) -> bool:
 # -- misspelt names --------------------------------------------------------------------------------
 
 _WEIGHED = 8
-"""Names of much the same letters that are compared keystroke by keystroke."""
+"""The number of similar names for which `close_names` computes the edit distance, which is slow."""
 
 
 def close_names(word: str, known: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
-    """Return up to `n` names that a misspelt word may mean, the likeliest first; upper and lower case count the same.
+    """Return up to `n` known names that a misspelt word may mean, the most likely first, ignoring case.
 
-    `cutoff` is the least share of letters in common, as in `difflib`. The first of these names is the one that the
-    fewest slips of the hand make the word: a letter too many, too few or wrong, or two letters swapped.
+    `cutoff` is the least similarity, as in `difflib`. The names are sorted by the number of typing errors that turn the
+    name into the word: a letter too many, too few or wrong, or two letters swapped.
     """
-    folded: dict[str, str] = {}
+    names_by_key: dict[str, str] = {}
     for name in known:
-        folded.setdefault(name.casefold(), name)
-    written = word.casefold()
-    close = get_close_matches(written, folded, n=max(n, _WEIGHED), cutoff=cutoff)
+        names_by_key.setdefault(name.casefold(), name)
+    key = word.casefold()
+    close = get_close_matches(key, names_by_key, n=max(n, _WEIGHED), cutoff=cutoff)
 
     def unlike(name: str) -> tuple[int, int, int]:
-        return _slips(written, name), _slips(word, folded[name]), abs(len(written) - len(name))
+        return _slips(key, name), _slips(word, names_by_key[name]), abs(len(key) - len(name))
 
-    return [folded[name] for name in sorted(close, key=unlike)[:n]]
+    return [names_by_key[name] for name in sorted(close, key=unlike)[:n]]
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6, form: str = "{}") -> str:
-    """Return the question " Did you mean NAME?" about a name that is not known, "" if no known one is close."""
+    """Return " Did you mean NAME?" for an unknown name, "" if no known name is similar. `form` formats NAME."""
     close = close_names(word, known, cutoff=cutoff)
     return f" Did you mean {form.format(close[0])}?" if close else ""
 
 
 def _slips(one: str, other: str) -> int:
-    """Return the distance of two texts in slips of the hand (optimal string alignment)."""
+    """Return the number of typing errors between two texts (the optimal string alignment distance)."""
     before: list[int] = []
     last = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
         row = [i]
-        for j, wanted in enumerate(other, 1):
-            row.append(min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != wanted)))
-            if i > 1 and j > 1 and (letter, wanted) == (other[j - 2], one[i - 2]):
+        for j, other_letter in enumerate(other, 1):
+            row.append(min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != other_letter)))
+            if i > 1 and j > 1 and (letter, other_letter) == (other[j - 2], one[i - 2]):
                 row[j] = min(row[j], before[j - 2] + 1)
         before, last = last, row
     return last[-1]

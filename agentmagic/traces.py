@@ -1,7 +1,7 @@
-"""Spans of OpenTelemetry for turns, model requests and tool calls, by its GenAI conventions; no metrics.
+"""OpenTelemetry spans for turns, model requests and tool calls, by the GenAI conventions. There are no metrics.
 
 Nothing is traced, and OpenTelemetry is not imported, before the user has set a tracer provider in this process. Each
-span is the current one while its work runs, so that the spans of tools, of HTTP clients and of MCP nest under it.
+span is the current span while its work runs, so that spans of tools, HTTP clients and MCP become its children.
 """
 
 import asyncio
@@ -33,30 +33,31 @@ T = TypeVar("T")
 CONVENTIONS = "0.1.0"
 """The version of the conventions (open-telemetry/semantic-conventions-genai, status Development)."""
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""OpenTelemetry's own variable: whether messages, arguments and results are in the spans."""
+"""The environment variable of OpenTelemetry that decides whether spans have messages, arguments and results."""
 _WANTED = ("true", "1", "span_only", "span_and_event")
 _PROVIDER = "OTEL_PYTHON_TRACER_PROVIDER"
-"""OpenTelemetry's variable that names a tracer provider, which its API loads at the first use."""
+"""The environment variable of OpenTelemetry with the name of a tracer provider, which is loaded at the first use."""
 
 FLUSH = 2.0
-"""Seconds that the end of a cell waits for the exporters."""
+"""Seconds to wait for the exporters at the end of a cell."""
 LONGEST_TEXT = 10_000
 """Characters of a text, an argument or a result in a span."""
 MOST_MESSAGES = 50
-"""Messages of a request that are in its span: the last ones."""
+"""The most messages of a request that are exported in its span: the last ones."""
 LONGEST_ERROR = 500
 """Characters of an error, or of the description of a tool, in a span."""
 
 _NAMED_BY = {"invoke_agent": "agent.name", "chat": "request.model", "execute_tool": "tool.name"}
-"""The attribute that stands behind the operation in the name of a span."""
+"""The attribute that follows the operation in the name of a span."""
 _PROVIDERS = {"gemini": "gcp.gemini", "openai-chat": "openai"}
-"""What the conventions call a provider whose name is another one here."""
+"""The names of providers in the conventions, where they differ from agentmagic's names."""
 
 
 class TraceSpan:
-    """A span under way, or nothing if nothing is traced.
+    """A span under way; `inner` is the OpenTelemetry span, None if nothing is traced.
 
-    One that is not `kept` is never ended, so nothing of it is exported: what comes from a cassette has no spans.
+    A span that is not `kept` is never ended, so that it is not exported. This is used for work replayed from a
+    cassette.
     """
 
     def __init__(self, span: "Span | None" = None, *, kept: bool = True) -> None:
@@ -82,7 +83,7 @@ class TraceSpan:
             self.inner.set_attributes({f"gen_ai.{name}": value for name, value in attributes.items() if value})
 
     def count(self, usage: Usage) -> None:
-        """Set the tokens."""
+        """Set the attributes for token counts."""
         if usage.input_tokens or usage.output_tokens:
             self.set(
                 {
@@ -95,26 +96,27 @@ class TraceSpan:
             )
 
     def fail(self, kind: str, words: str = "") -> None:
-        """Set the status to an error of a class, such as a status of HTTP or the name of an exception.
+        """Set the status to an error; `kind` is an HTTP status or the name of an exception, for example.
 
-        The words are content: an error may hold an answer or an argument.
+        The message `words` is exported only if the span may have content, since it may contain an answer or an
+        argument.
         """
         if self.inner is not None:
             from opentelemetry.trace import Status, StatusCode
 
             self.inner.set_attribute("error.type", kind)
-            told = clip(redact(words), LONGEST_ERROR) if self.takes_content else ""
-            self.inner.set_status(Status(StatusCode.ERROR, told or None))
+            description = clip(redact(words), LONGEST_ERROR) if self.takes_content else ""
+            self.inner.set_status(Status(StatusCode.ERROR, description or None))
 
     def drop(self) -> None:
-        """Export nothing of the span."""
-        self.kept = self.inner is None  # `NOTHING` is shared
+        """Do not export the span."""
+        self.kept = self.inner is None  # `NOTHING` stays unchanged, since all untraced work shares it
 
     def end(self) -> None:
         """End the span, if it is kept."""
         if self.inner is not None and self.kept:
             _unflushed.set()
-            with suppress(Exception):  # of a processor of the user
+            with suppress(Exception):  # raised by a span processor of the user
                 self.inner.end()
 
 
@@ -129,11 +131,14 @@ _UNTRACED: Spanning = nullcontext(NOTHING)
 
 
 def invoke_agent(name: str, model: str, conversation: str, *, on_tape: bool = False) -> Spanning:
-    """Open the span of a turn; one `on_tape` is kept only if a request was sent in it, or a call carried out."""
+    """Open the span of a turn.
+
+    The span of a turn with a recording (`on_tape`) is exported only if a request was really sent or a tool really ran.
+    """
     if _tracer() is None:
         return _UNTRACED
-    provider, _, asked = model.partition(":")
-    attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": asked}
+    provider, _, model_name = model.partition(":")
+    attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": model_name}
     attributes |= {"agent.name": name, "conversation.id": conversation}
     return _spanning("invoke_agent", attributes, kept=not on_tape)
 
@@ -141,12 +146,12 @@ def invoke_agent(name: str, model: str, conversation: str, *, on_tape: bool = Fa
 def chat(
     model: str, instructions: str, messages: Sequence[Message], tools: Sequence[ToolDef], settings: Mapping[str, Any]
 ) -> Spanning:
-    """Open the span of a model request, with the `settings` of its sampling by the names of the conventions."""
+    """Open the span of a model request; `settings` are its sampling settings, with the names of the conventions."""
     if _tracer() is None:
         return _UNTRACED
-    provider, _, asked = model.partition(":")
-    given = {f"request.{name}": value for name, value in settings.items()}
-    attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": asked, **given}
+    provider, _, model_name = model.partition(":")
+    sampling = {f"request.{name}": value for name, value in settings.items()}
+    attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": model_name, **sampling}
 
     def content() -> dict[str, Any]:
         return {
@@ -163,26 +168,26 @@ def chat(
 
 
 def answered(span: TraceSpan, parts: Iterable[Part], usage: Usage, reason: str, model: str) -> None:
-    """Note on the span of a request what came back; `model` is the one that answered, as the provider names it."""
+    """Add the answer to the span of a request; `model` is the provider's name of the model that answered."""
     if span.inner is None:
         return
     span.set({"response.finish_reasons": [reason] if reason else None, "response.model": model})
     span.count(usage)
     if span.takes_content:
-        said_back = {"role": "assistant", "parts": list(map(_part, parts)), "finish_reason": reason or "stop"}
-        span.set({"output.messages": _json([said_back])})
+        message = {"role": "assistant", "parts": list(map(_part, parts)), "finish_reason": reason or "stop"}
+        span.set({"output.messages": _json([message])})
 
 
 def turn_ended(span: TraceSpan, result: RunResult, error: BaseException | None) -> None:
-    """Note on the span of a turn what it came to."""
+    """Add the result of a turn to its span."""
     if span.inner is None:
         return
     span.count(result.usage)
     if error is not None or result.stop_reason in ("cancelled", "budget"):
         span.fail(result.stop_reason if error is None else kind_of_error(error), result.error)
     if span.takes_content and result.history_delta:
-        asked, *rest = result.history_delta
-        span.set({"input.messages": _json([_message(asked)]), "output.messages": _json(list(map(_message, rest)))})
+        prompt, *rest = result.history_delta
+        span.set({"input.messages": _json([_message(prompt)]), "output.messages": _json(list(map(_message, rest)))})
 
 
 def execute_tool(definition: ToolDef, call: ToolCall) -> Spanning:
@@ -196,7 +201,7 @@ def execute_tool(definition: ToolDef, call: ToolCall) -> Spanning:
 
 
 def carried_out(span: TraceSpan, result: ToolResult, error: BaseException | None) -> None:
-    """Note on the span of a call how it ended; `error` is what the tool raised, if it did."""
+    """Add the result of a tool call to its span; `error` is the exception that the tool raised, or None."""
     if result.is_error:
         kind = "tool_error" if result.status == "error" else result.status
         span.fail(kind if error is None else type(error).__name__, result.text)
@@ -205,20 +210,20 @@ def carried_out(span: TraceSpan, result: ToolResult, error: BaseException | None
 
 
 def kind_of_error(error: BaseException) -> str:
-    """Return the class of an error: the status that a server answered with, or the name of the exception."""
+    """Return the kind of an error for `error.type`: the HTTP status of a server, or the name of the exception."""
     status = getattr(error, "status", None)
     return type(error).__name__ if status is None else str(int(status))
 
 
 def drop() -> None:
-    """Export nothing of the current span of ours: its work was played from a cassette."""
+    """Do not export agentmagic's current span, because its work was replayed from a cassette."""
     _current.get().drop()
 
 
 def carried(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that has the span that is current now, in whatever thread it is called.
+    """Return a function that runs with the present span as its current span, in whichever thread it is called.
 
-    The function itself, if nothing is traced. Other context variables stay those of the thread.
+    If nothing is traced, the function itself is returned. Other context variables stay those of the thread.
     """
     if _tracer() is None:
         return function
@@ -233,7 +238,7 @@ def carried(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def carried_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return a coroutine function that has the span that is current now, in whatever task it is awaited."""
+    """Return a coroutine function that runs with the present span as its current span, in whichever task it runs."""
     if _tracer() is None:
         return function
     current = _Current()
@@ -247,8 +252,9 @@ def carried_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[
 
 
 def flush(seconds: float = FLUSH) -> None:
-    """Have the exporters send the spans that have ended, and wait so many seconds at most."""
-    if not _unflushed.is_set() or (_flushing and _flushing[0].is_alive()):  # one that hangs is given no more threads
+    """Let the exporters send the spans that have ended, and wait at most this number of seconds."""
+    # If an exporter still hangs in the thread of an earlier call, no other thread is started.
+    if not _unflushed.is_set() or (_flushing and _flushing[0].is_alive()):
         return
     _unflushed.clear()
     provider: Any = import_module("opentelemetry.trace").get_tracer_provider()
@@ -262,7 +268,7 @@ def flush(seconds: float = FLUSH) -> None:
         except Exception as error:  # noqa: BLE001  (of an exporter of the user)
             logger.warning("the spans of OpenTelemetry were not sent: %s", said(error))
 
-    # In a thread: exporters do not all keep to the time that they are given.
+    # Sent in a thread, because some exporters ignore the timeout.
     _flushing[:] = [threading.Thread(target=send, name="agentmagic-traces", daemon=True)]
     _flushing[0].start()
     _flushing[0].join(seconds)
@@ -272,12 +278,13 @@ def flush(seconds: float = FLUSH) -> None:
 
 
 def _tracer() -> "Tracer | None":
-    """Return the tracer, or None if the user has set up none."""
+    """Return the tracer, or None if the user has not set a tracer provider."""
     module: Any = sys.modules.get("opentelemetry.trace")
     if module is None and os.environ.get(_PROVIDER):
         with suppress(ImportError):
             module = import_module("opentelemetry.trace")
-    if module is None or not hasattr(module, "get_tracer_provider"):  # another thread may be importing it
+    # If the function is missing, another thread is just importing the module.
+    if module is None or not hasattr(module, "get_tracer_provider"):
         return None
     provider, unset = module.get_tracer_provider(), (module.ProxyTracerProvider, module.NoOpTracerProvider)
     return None if isinstance(provider, unset) else _tracer_of(provider)
@@ -290,7 +297,10 @@ def _tracer_of(provider: Any) -> "Tracer":
 
 
 class _Current:
-    """What is current where this is made: the span, which may be another library's, and ours around it."""
+    """The spans that are current when this object is made.
+
+    These are the current OpenTelemetry span, which may be another library's, and agentmagic's innermost span.
+    """
 
     def __init__(self) -> None:
         from opentelemetry.trace import get_current_span
@@ -299,7 +309,7 @@ class _Current:
 
     @contextmanager
     def attached(self) -> Generator[None]:
-        """Make it current in the block."""
+        """Make these spans current in the block."""
         with _attached(self._ours, self._span):
             yield
 
@@ -326,15 +336,15 @@ def _spanning(
     remote: bool = False,
     kept: bool = True,
 ) -> Generator[TraceSpan]:
-    """Open a span that is current in the block; what is raised in the block is its error."""
+    """Open a span that is current in the block. An exception in the block becomes the error of the span."""
     tracer = _tracer()
     if tracer is None:
         yield NOTHING
         return
     outer = _current.get()
     conversation = attributes.get("conversation.id") or outer.conversation
-    given = {"operation.name": operation, "conversation.id": conversation, **attributes}
-    span = _started(tracer, f"{operation} {attributes[_NAMED_BY[operation]]}".rstrip(), given, remote=remote)
+    all_attributes = {"operation.name": operation, "conversation.id": conversation, **attributes}
+    span = _started(tracer, f"{operation} {attributes[_NAMED_BY[operation]]}".rstrip(), all_attributes, remote=remote)
     span.kept, span.conversation = kept, conversation
     try:
         if span.inner is None:
@@ -345,8 +355,8 @@ def _spanning(
         with _attached(span, span.inner):
             yield span
     except BaseException as error:
-        cancelled = isinstance(error, asyncio.CancelledError)
-        span.fail("cancelled" if cancelled else kind_of_error(error), "" if cancelled else said(error))
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        span.fail("cancelled" if is_cancelled else kind_of_error(error), "" if is_cancelled else said(error))
         raise
     finally:
         outer.kept = outer.kept or span.kept
@@ -354,13 +364,13 @@ def _spanning(
 
 
 def _started(tracer: "Tracer", name: str, attributes: Mapping[str, Any], *, remote: bool) -> TraceSpan:
-    """Start a span; a processor of the user that fails has none started, and no turn fails for it."""
+    """Start a span. If a span processor of the user raises, log a warning and return an empty span."""
     from opentelemetry.trace import SpanKind
 
     kind = SpanKind.CLIENT if remote else SpanKind.INTERNAL
-    given = {f"gen_ai.{key}": value for key, value in attributes.items() if value}
+    own_attributes = {f"gen_ai.{key}": value for key, value in attributes.items() if value}
     try:
-        return TraceSpan(tracer.start_span(name, kind=kind, attributes=given))
+        return TraceSpan(tracer.start_span(name, kind=kind, attributes=own_attributes))
     except Exception as error:  # noqa: BLE001  (see above)
         logger.warning("a span of OpenTelemetry could not be started: %s", said(error))
         return TraceSpan()
@@ -370,7 +380,7 @@ def _started(tracer: "Tracer", name: str, attributes: Mapping[str, Any], *, remo
 
 
 def _json(value: Any) -> str:
-    """Return content as JSON, secrets blanked and long texts cut."""
+    """Return content as JSON text, with secrets blanked and long texts cut."""
     return json.dumps(in_json(value, lambda text: cut(shown(text), LONGEST_TEXT)), ensure_ascii=False, default=repr)
 
 
@@ -379,7 +389,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _part(part: Part) -> dict[str, Any]:
-    """Return a part as the conventions write it; media are named, and not sent."""
+    """Return a part in the form of the conventions. Media are named, but their data is left out."""
     match part:
         case Reasoning():
             return {"type": "reasoning", "content": part.text}

@@ -1,8 +1,8 @@
-"""Wheels for other Pythons and platforms than this one: which there are in a folder, and which are missing.
+"""Fetches wheels for other Python versions and platforms than the present one.
 
-pip can fetch wheels for another machine, but it judges the conditions of requirements ("; sys_platform == 'win32'") by
-the machine on which it runs. So the requirements are followed here once more, as the other machine would, and what is
-missing is fetched by name.
+pip can fetch wheels for another machine, but it evaluates the markers of requirements ("; sys_platform == 'win32'") for
+the machine on which it runs. So this module evaluates the requirements again for the other machine, and fetches the
+missing wheels by name.
 """
 
 import re
@@ -19,12 +19,12 @@ from zipfile import ZipFile
 from agentmagic.errors import MissingExtra, UsageError
 
 ROUNDS = 20
-"""How often what is missing is fetched, and what that needs in turn: the depth of the requirements."""
+"""The maximum number of rounds. Each round fetches the wheels that the last round's wheels require."""
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A kind of machine: its names in `sys`, `platform` and `os`, those of its processor, the tags of its wheels."""
+    """A kind of machine: `sys.platform`, `platform.system()`, `os.name`, names of its processor, tags of its wheels."""
 
     sys_platform: str
     system: str
@@ -52,12 +52,12 @@ PLATFORMS = {
     ),
     "windows": Platform("win32", "Windows", "nt", ("amd64", "x86_64"), ("win_amd64",)),
 }
-"""The machines that a kit can serve, by the name of `--platform`."""
+"""The kinds of machines for which a kit can be made, by the value of `--platform`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A Python, such as "3.12", on a platform of the table."""
+    """A Python version, such as "3.12", on a platform of `PLATFORMS`."""
 
     python: str
     platform: str
@@ -68,13 +68,13 @@ class Target:
 
     @property
     def serves(self) -> tuple[str, str, tuple[str, ...]]:
-        """What `install.py` compares: the Python, `sys.platform`, and the names of the processor."""
+        """The values that `install.py` compares: Python version, `sys.platform`, and names of the processor."""
         kind = PLATFORMS[self.platform]
         return self.python, kind.sys_platform, kind.machines
 
     @property
     def environment(self) -> dict[str, str]:
-        """The values that the conditions of requirements are judged by."""
+        """The values with which the markers of requirements are evaluated."""
         kind = PLATFORMS[self.platform]
         names = {"sys_platform": kind.sys_platform, "platform_system": kind.system, "os_name": kind.os_name}
         python = {"python_version": self.python, "python_full_version": f"{self.python}.99"}
@@ -84,7 +84,7 @@ class Target:
 
     @property
     def options(self) -> list[str]:
-        """The options by which pip fetches for this machine."""
+        """The options with which pip fetches wheels for this target."""
         tags = (word for tag in PLATFORMS[self.platform].tags for word in ("--platform", tag))
         return ["--only-binary=:all:", "--python-version", self.python, "--implementation", "cp", *tags]
 
@@ -93,9 +93,11 @@ class Target:
 
 
 def targets_of(pythons: Sequence[str], platforms: Sequence[str]) -> list[Target]:
-    """Return each Python on each platform; what is not named is that of this machine. Nothing named gives none.
+    """Return a target for each Python version on each platform.
 
-    Raises UsageError for an invalid name, or if this machine is of no kind in the table.
+    If only one of the two lists is empty, this machine's Python or platform is used for it. If both are empty, there
+    are no targets. Raises UsageError for an invalid name, or if this machine's platform is needed and is not in
+    `PLATFORMS`.
     """
     if not pythons and not platforms:
         return []
@@ -119,7 +121,7 @@ def _named(platforms: Sequence[str]) -> list[str]:
 
 
 def described(targets: Iterable[Target]) -> str:
-    """Return the machines in words: "Python 3.12 and 3.13 on linux, Python 3.12 and 3.13 on windows"."""
+    """Return the targets as text: "Python 3.12 and 3.13 on linux, Python 3.12 and 3.13 on windows"."""
     by_platform: dict[str, list[str]] = {}
     for target in targets:
         by_platform.setdefault(target.platform, []).append(target.python)
@@ -127,31 +129,35 @@ def described(targets: Iterable[Target]) -> str:
 
 
 def pip(command: str, *arguments: str) -> None:
-    """Run a command of pip. Raises UsageError if it fails; pip says why."""
+    """Run a command of pip. Raises UsageError if it fails; pip prints the reason."""
     if subprocess.run([sys.executable, "-m", "pip", command, "--quiet", *arguments], check=False).returncode:  # noqa: S603
         raise UsageError("pip could not fetch the wheels; its words are above. Check the network, and run this again.")
 
 
 def fetch(folder: Path, fetched: str, requirement: str, targets: Sequence[Target]) -> None:
-    """Fetch the wheels of a requirement for each target into a folder.
+    """Fetch the wheels that a requirement needs on each target into a folder.
 
-    `fetched` is what pip fetches or builds for it: a folder, or its name. Raises UsageError if one cannot be had.
+    `fetched` is the source folder or the requirement from which pip builds or fetches the first wheel. Raises
+    UsageError if a wheel cannot be fetched.
     """
     pip("wheel", "--no-deps", "--wheel-dir", str(folder), fetched)
     for target in targets:
         for _ in range(ROUNDS):
-            if not (left := list(missing(folder, requirement, target))):
+            if not (still_missing := list(missing(folder, requirement, target))):
                 break
             where = ["--dest", str(folder), "--find-links", str(folder)]
-            pip("download", "--no-deps", *target.options, *where, *left)
-        if left := list(missing(folder, requirement, target)):
-            raise UsageError(f"For {target}, there is no wheel of {', '.join(left)}. Leave this target out.")
+            pip("download", "--no-deps", *target.options, *where, *still_missing)
+        if still_missing := list(missing(folder, requirement, target)):
+            raise UsageError(f"For {target}, there is no wheel of {', '.join(still_missing)}. Leave this target out.")
 
 
 def missing(folder: Path, requirement: str, target: Target) -> Iterator[str]:
-    """Yield the requirements that no wheel of a folder meets on the target: those of the wheels there, too."""
+    """Yield the requirements for which the folder has no wheel that fits the target.
+
+    Requirements of the wheels that are found are checked too.
+    """
     modules = _Packaging()
-    held = [wheel for wheel in map(modules.wheel, folder.glob("*.whl")) if wheel.fits(target)]
+    wheels = [wheel for wheel in map(modules.wheel, folder.glob("*.whl")) if wheel.fits(target)]
     queue, seen = [modules.requirement(requirement)], set[str]()
     while queue:
         one = queue.pop()
@@ -159,23 +165,23 @@ def missing(folder: Path, requirement: str, target: Target) -> Iterator[str]:
             continue
         seen.add(str(one))
         name = modules.name(one.name)
-        found = [
-            wheel for wheel in held if wheel.name == name and one.specifier.contains(wheel.version, prereleases=True)
+        matches = [
+            wheel for wheel in wheels if wheel.name == name and one.specifier.contains(wheel.version, prereleases=True)
         ]
-        if not found:
+        if not matches:
             yield f"{one.name}{one.specifier}"
             continue
-        newest = max(found, key=lambda wheel: wheel.version)
-        for needed in map(modules.requirement, newest.requires):
+        newest = max(matches, key=lambda wheel: wheel.version)
+        for dependency in map(modules.requirement, newest.requires):
             extras = one.extras or {""}
-            if needed.marker is None or any(
-                needed.marker.evaluate(target.environment | {"extra": extra}) for extra in extras
+            if dependency.marker is None or any(
+                dependency.marker.evaluate(target.environment | {"extra": extra}) for extra in extras
             ):
-                queue.append(needed)
+                queue.append(dependency)
 
 
 class _Wheel:
-    """A wheel in a folder: its name and version, and what it requires."""
+    """A wheel file: its name, version, tags and requirements."""
 
     def __init__(self, path: Path, utils: Any) -> None:
         self.name, self.version, _, self.tags = utils.parse_wheel_filename(path.name)
@@ -189,22 +195,22 @@ class _Wheel:
 
 
 def _fits(tag: str, target: Target) -> bool:
-    """Return whether a machine can use a wheel of a tag, such as cp39-abi3-win_amd64."""
+    """Return whether the target can use a wheel with this tag, such as cp39-abi3-win_amd64."""
     interpreter, abi, platform = tag.split("-", 2)
     if platform != "any" and platform not in PLATFORMS[target.platform].tags:
         return False
     minor = int(target.python.partition(".")[2])
-    found = re.fullmatch(r"(cp|py)(\d)(\d*)", interpreter)
-    if found is None or found[2] != "3":
+    match = re.fullmatch(r"(cp|py)(\d)(\d*)", interpreter)
+    if match is None or match[2] != "3":
         return False
-    of = int(found[3] or 0)
-    if found[1] == "cp" and abi != "abi3":
+    of = int(match[3] or 0)
+    if match[1] == "cp" and abi != "abi3":
         return of == minor and abi in (f"cp3{minor}", "none")
     return of <= minor and abi in ("abi3", "none")
 
 
 class _Packaging:
-    """The parts of the library `packaging` that are used here, which Jupyter brings along."""
+    """The functions of the library `packaging` that this module uses. Jupyter installs the library."""
 
     def __init__(self) -> None:
         try:
@@ -215,5 +221,5 @@ class _Packaging:
         self.name: Any = self._utils.canonicalize_name
 
     def wheel(self, path: Path) -> _Wheel:
-        """Read a wheel."""
+        """Return the wheel in a file."""
         return _Wheel(path, self._utils)
