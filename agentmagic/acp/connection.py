@@ -1,6 +1,6 @@
-"""The connection to an outside agent: its session, one prompt at a time, and what it reports, in order.
+"""The connection to an outside agent: it opens a session, sends one prompt at a time, and passes updates on in order.
 
-Files and terminals are not lent: requests for them are refused. What is not valid in the protocol is dropped.
+The agent gets no access to files or terminals through us: such requests are refused. Invalid updates are dropped.
 """
 
 import asyncio
@@ -27,12 +27,15 @@ T = TypeVar("T", bound="BaseModel")
 Json = dict[str, Any]
 
 PROTOCOL = 1
-"""The version of the protocol."""
+"""The version of the Agent Client Protocol that agentmagic speaks."""
 
 
 @dataclass(slots=True)
 class PermissionRequest:
-    """The agent asks whether a call may run; `answer` takes the id of the option that was chosen, None for none."""
+    """An agent's request for permission to run a call.
+
+    `answer` is the future for the id of the chosen option, or for None to cancel the request.
+    """
 
     call: "ToolCallUpdate"
     options: "Sequence[PermissionOption]"
@@ -40,19 +43,19 @@ class PermissionRequest:
 
 
 class _PacedTransport:
-    """The messages of a process, no more than `PER_SECOND`: the agent has to wait, because its pipe is not read."""
+    """Message transport that reads at most `PER_SECOND` messages a second; a faster agent blocks on its full pipe."""
 
     def __init__(self, process: AgentProcess) -> None:
         self._process = process
         self._second, self._count = 0.0, 0
 
     async def send(self, message: Json) -> None:
-        """Send a message. An agent that has gone is noticed by the end of its output."""
+        """Send a message. If the agent has exited, do nothing: `receive` then returns None."""
         with suppress(ConnectionError):
             await self._process.send(message)
 
     async def receive(self) -> Json | None:
-        """Return the next message, or None when there are no more."""
+        """Return the next message, or None at the end of the output. Messages nested too deep are skipped."""
         while True:
             await self._keep_pace()
             message = await self._process.receive()
@@ -67,7 +70,7 @@ class _PacedTransport:
         if self._count > bounds.PER_SECOND:
             await asyncio.sleep(self._second + 1.0 - now)
         elif self._count % 50 == 0:
-            await asyncio.sleep(0)  # a flood must not keep the engine's loop from its other work
+            await asyncio.sleep(0)  # let other tasks of the engine's loop run during a flood of messages
 
     async def close(self) -> None:
         """End the process."""
@@ -76,10 +79,11 @@ class _PacedTransport:
 
 @dataclass(slots=True)
 class AgentConnection:
-    """A running agent that has introduced itself. Its methods are called on the engine.
+    """The connection to one agent process. Its methods are called on the engine thread.
 
-    `hear` is called with the updates and the permission requests of the session, in the order in which they come; None
-    drops them.
+    `hear` is called with the updates and the permission requests of the session, in the order in which they arrive.
+    While it is None, updates are dropped and permission requests are cancelled. `can`: what the agent supports.
+    `over`: whether the connection has ended.
     """
 
     agent: OutsideAgent
@@ -93,7 +97,10 @@ class AgentConnection:
     _asking: int = 0
 
     async def start(self, folder: Path) -> None:
-        """Start the agent in a folder. Raises MissingExtra, and ProviderError if it does not answer as an agent."""
+        """Start the agent in a folder, and exchange protocol versions and capabilities.
+
+        Raises MissingExtra, and ProviderError if the program does not answer as an agent.
+        """
         self._process = await start_agent(self.agent, folder)
         from acp.connection import Connection
         from acp.schema import (
@@ -118,9 +125,9 @@ class AgentConnection:
         self.can = answer.agent_capabilities
 
     async def open(self, folder: Path, servers: Sequence[Any], resume: str = "") -> bool:
-        """Open a session in a folder, with MCP servers. Return whether it is the one to `resume`.
+        """Open a session in a folder, with MCP servers. Return whether the session `resume` was resumed.
 
-        An agent that cannot resume it, or no longer has it, opens a new one.
+        If the agent cannot resume sessions, or no longer has this one, it opens a new session.
         """
         from acp.schema import NewSessionRequest, NewSessionResponse
 
@@ -133,7 +140,7 @@ class AgentConnection:
         return False
 
     async def _have_it_ask(self, modes: "SessionModeState | None") -> None:
-        """Put the session into the mode in which the agent asks before it acts. Raises ProviderError if it refuses."""
+        """Switch the session to the mode in which the agent asks before it acts. Raises ProviderError if it refuses."""
         from acp.schema import SetSessionModeRequest, SetSessionModeResponse
 
         wanted = self.agent.asks_in
@@ -150,7 +157,7 @@ class AgentConnection:
         sessions = can.session_capabilities if can is not None else None
         fields: Json = {"cwd": str(folder), "mcp_servers": list(servers), "session_id": session}
         what = "go on with its session"
-        self._loading = True  # an agent that loads a session tells it from the beginning, which is known here
+        self._loading = True  # while it loads a session, the agent sends all old updates again: drop them
         try:
             if sessions is not None and sessions.resume is not None:
                 request = ResumeSessionRequest(**fields)
@@ -163,7 +170,7 @@ class AgentConnection:
         except AuthenticationFailed:
             raise
         except ProviderError:
-            return False  # the agent no longer has it
+            return False  # the agent no longer has this session
         finally:
             self._loading = False
         self.session = session
@@ -179,11 +186,11 @@ class AgentConnection:
 
     async def cancel(self) -> None:
         """Ask the agent to end its turn."""
-        with suppress(OSError, RuntimeError):  # it has gone
+        with suppress(OSError, RuntimeError):  # the agent has exited
             await self._connection.send_notification("session/cancel", {"sessionId": self.session})
 
     async def aclose(self) -> None:
-        """End the process; may be called twice."""
+        """End the process; can be called twice."""
         self.hear, self.over = None, True
         if hasattr(self, "_process"):
             await self._process.aclose()

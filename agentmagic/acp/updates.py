@@ -1,9 +1,10 @@
-"""What an outside agent reports, made the parts of steps, its calls with their results, its plan and its cost.
+"""Translates the updates of an outside agent into steps, calls with their results, plans and costs.
 
-Everything here is pure: an update goes in, and what it means comes out, in order.
+The functions here do no I/O: each turns an update into the events and news that it stands for, in order.
 
-An agent tells its whole turn as one stream. A step of ours ends where a call that it has announced begins: with the
-call's permission, its first result, or the next text. What comes behind belongs to the next step.
+An agent reports its whole turn as one stream, which is divided into steps. A step ends when a call that was announced
+in it begins: at the call's permission request, its first progress or result, or the next text. Later updates belong to
+the next step.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
     from acp import schema
 
 GOES_ON = "calls"
-"""The reason of a step behind which the agent goes on."""
+"""The finish reason of a step after which the agent continues its turn."""
 DONE = ("completed", "failed")
 SERVER = "agentmagic"
-"""The name of the MCP server with our tools, as the agent knows it."""
+"""The name under which the agent sees the MCP server with our tools."""
 _NOWHERE = Path()
 PlanStatus = Literal["pending", "in_progress", "completed"]
 
 
 @dataclass(frozen=True, slots=True)
 class LateCall:
-    """The agent has begun a call while calls of an earlier step run, most likely inside `parent`."""
+    """A call that began while calls of an earlier step were running, most likely inside the call `parent`."""
 
     call: ToolCall
     parent: str
@@ -41,7 +42,7 @@ class LateCall:
 
 @dataclass(frozen=True, slots=True)
 class CallNews:
-    """A call is under way, with what it says of itself, or is over, with its result."""
+    """The progress text of a running call, or the result of a finished one."""
 
     call_id: str
     words: str = ""
@@ -57,7 +58,7 @@ class PlanNews:
 
 @dataclass(frozen=True, slots=True)
 class CostNews:
-    """What the agent's session has cost so far, in US dollars."""
+    """The cost of the agent's session so far, in US dollars."""
 
     dollars: float
 
@@ -67,7 +68,11 @@ News = ModelEvent | LateCall | CallNews | PlanNews | CostNews
 
 @dataclass(slots=True)
 class Reported:
-    """A call as the agent has reported it so far; `tool` is the name of our tool that it calls, "" for another."""
+    """A call, as reported by the agent so far.
+
+    `tool` is the name of our tool, "" for an action of the agent itself. `is_over`: it has its result. `is_made`: our
+    tool was called over MCP.
+    """
 
     id: str
     title: str = ""
@@ -81,7 +86,7 @@ class Reported:
     is_made: bool = False
 
     def take(self, update: Any) -> None:
-        """Take in what an update tells; what it leaves out stays."""
+        """Merge an update; fields that are missing in it keep their values."""
         self.title = update.title or self.title
         self.kind = update.kind or self.kind
         self.raw = update.raw_input if update.raw_input is not None else self.raw
@@ -90,11 +95,11 @@ class Reported:
 
     @property
     def name(self) -> str:
-        """The name of the call: that of our tool, or the kind of what the agent does."""
+        """The name of our tool, or the kind of the agent's own action."""
         return self.tool or self.kind
 
     def call(self) -> ToolCall:
-        """Return the call: named for one of our tools, or for the kind of what the agent does."""
+        """Return the call, named after our tool or after the kind of the agent's own action."""
         if self.tool:
             given = _arguments_of(self.raw, self.tool)
             return ToolCall(self.id, self.tool, given)
@@ -111,7 +116,7 @@ class Reported:
         return ToolCall(self.id, self.kind, arguments)
 
     def result(self, status: str) -> ToolResult:
-        """Return what came of the call, its diffs as text; `structured` names the files that it changed."""
+        """Return the result of the call, with diffs as text; `structured` names the files that the call changed."""
         parts = [part for one in self.content for part in _content(one, self.folder)]
         if not parts and self.output is not None:
             parts = [Text(self.output if isinstance(self.output, str) else written_json(self.output))]
@@ -124,9 +129,9 @@ class Reported:
 class UpdateReader:
     """Reads the updates of one prompt.
 
-    `tools` are the names of our tools, which the agent may call. `fresh` returns an id for a call of ours from the
-    agent's, which may have used it before. Paths are told as they are in the `folder`. Raises ProviderError for an
-    agent that says too much.
+    `tools`: the names of our tools that the agent can call. `fresh`: returns a call id that is unique in the
+    conversation, from the agent's id. Paths inside `folder` are shown relative to it. Raises ProviderError if the agent
+    sends more than the limits allow.
     """
 
     def __init__(
@@ -136,9 +141,9 @@ class UpdateReader:
         self._tools = tools
         self._fresh = fresh
         self._folder = folder
-        self._calls: dict[str, Reported] = {}  # by the agent's ids
-        self._announced: list[tuple[int, Reported]] = []  # calls of the open step, with the index of their parts
-        self._known: set[str] = set()  # the agent's ids of calls of our tools that it made before it reported them
+        self._calls: dict[str, Reported] = {}  # by the agent's id of the call
+        self._announced: list[tuple[int, Reported]] = []  # calls of the open step, with their part indexes
+        self._known: set[str] = set()  # the agent's ids of calls that came over MCP before their report
         self._unmatched: list[ToolCall] = []
         self._running: list[Reported] = []
         self._index = 0
@@ -148,11 +153,11 @@ class UpdateReader:
 
     @property
     def waits(self) -> bool:
-        """Whether calls are announced that are not under way yet."""
+        """Whether calls were announced that have not begun yet."""
         return bool(self._announced)
 
     def feed(self, update: "schema.SessionNotification") -> Iterator[News]:
-        """Yield what an update means; nothing for commands, modes, titles, and what the user has said."""
+        """Yield the events and news of an update; none for commands, modes, titles and the user's messages."""
         given: Any = update.update
         match given.session_update:
             case "agent_message_chunk":
@@ -171,7 +176,7 @@ class UpdateReader:
                 pass
 
     def call(self, update: Any) -> Iterator[News]:
-        """Yield what an update of a call means, or the call that a permission is asked for."""
+        """Yield the events and news of a call's update, or of the call in a permission request."""
         key, status = update.tool_call_id[: bounds.ID], getattr(update, "status", None)
         reported = self._calls.get(key)
         if key in self._known or (reported is not None and reported.is_over):
@@ -196,11 +201,11 @@ class UpdateReader:
             yield CallNews(reported.id, _progress(reported))
 
     def reported(self, call_id: str) -> "Reported | None":
-        """Return a call by the agent's id, None for one that has been told of in another way."""
+        """Return a call by the agent's id; None if unknown, or if the call came over MCP before its report."""
         return None if call_id in self._known else self._calls.get(call_id[: bounds.ID])
 
     def tool_call(self, name: str, arguments: Mapping[str, Any]) -> "Reported | None":
-        """Return the reported call that a call of our tool is, None if the agent has not reported it."""
+        """Find the report of a call of our tool, and mark it as made. None if the agent has not reported the call."""
         open_calls = [one for one in self._calls.values() if one.tool == name and not (one.is_over or one.is_made)]
         same = [one for one in open_calls if one.call().arguments == arguments]
         found = next(iter((*same, *open_calls)), None)
@@ -209,7 +214,7 @@ class UpdateReader:
         return found
 
     def tell(self, call: ToolCall) -> Iterator[News]:
-        """Yield the announcement of a call of our tool that the agent has not reported, or reports later."""
+        """Yield the announcement of a call of our tool that the agent has not reported yet."""
         reported = self._new(call.id)
         reported.tool, reported.raw, reported.is_made = call.name, dict(call.arguments), True
         self._unmatched.append(call)
@@ -217,18 +222,18 @@ class UpdateReader:
         yield from self.close(reported)
 
     def end(self, reported: "Reported") -> None:
-        """Note that a call has its result; what the agent reports of it from now on is known."""
+        """Mark a call as finished; later updates about it are ignored."""
         reported.is_over = True
         if reported in self._running:
             self._running.remove(reported)
 
     def close(self, reported: "Reported | None" = None) -> Iterator[News]:
-        """End the step if this call, or any, is announced in it."""
+        """End the step if this call was announced in it; without an argument, if any call was."""
         if self._announced and (reported is None or self._is_announced(reported)):
             yield from self._end(ModelFinished(Usage(), GOES_ON))
 
     def finish(self, reason: str, usage: Usage) -> Iterator[News]:
-        """End the last step: the agent's turn is over. Calls without a result get one."""
+        """End the last step, because the agent's turn is over. Calls without a result get one that says so."""
         left = [*self._running, *(one for _, one in self._announced)]
         yield from self._end(ModelFinished(usage, reason, cut=reason == "max_tokens"))
         for reported in left:
@@ -282,7 +287,9 @@ class UpdateReader:
 
     def _announce(self, reported: "Reported") -> Iterator[News]:
         parent = next((one for one in reversed(self._running) if not one.tool), None)
-        if parent is not None:  # else it waits for the next step: a call of our tool needs no other one to end
+        # A call inside a running one must begin now, because the running one may need it to end. Calls of our tools
+        # need no other call to end, so a call beside them waits for the next step.
+        if parent is not None:
             self._running.append(reported)
             yield LateCall(reported.call(), parent.id)
             return
@@ -292,7 +299,7 @@ class UpdateReader:
         self._index += 1
 
     def _tool_of(self, reported: "Reported", update: Any) -> str:
-        """Return the name of our tool that a call is of, "" for one of the agent's own."""
+        """Return the name of our tool that the agent calls, "" for an action of its own."""
         raw, meta = _object(reported.raw), _object(update.field_meta)
         named = [str(one["toolName"]) for one in map(_object, meta.values()) if "toolName" in one]
         said = [reported.title, *named, *(str(raw.get(key, "")) for key in ("tool", "name", "tool_name"))]
@@ -303,7 +310,7 @@ class UpdateReader:
         return ""
 
     def _is_known(self, reported: "Reported") -> bool:
-        """Return whether the call of our tool was made before the agent reported it; note that it is the same."""
+        """Return whether this call of our tool came over MCP before its report; if so, match the two."""
         arguments = reported.call().arguments
         same = [one for one in self._unmatched if one.name == reported.tool]
         found = next((one for one in same if one.arguments == arguments), same[0] if same and not arguments else None)
@@ -319,7 +326,7 @@ class UpdateReader:
 
 
 def changed_files(result: ToolResult) -> list[str]:
-    """Return the files that a call of the agent's own has changed, as its diffs tell."""
+    """Return the files that an action of the agent changed, according to its diffs."""
     files = None if result.is_error else _object(result.structured).get("files")
     found = cast("list[Any]", files) if isinstance(files, list) else []
     return [path for path in found if isinstance(path, str)]
@@ -352,7 +359,7 @@ def _arguments_of(raw: Any, tool: str) -> dict[str, Any]:
 
 
 def _block(block: Any) -> Content:
-    """Return a content block of the protocol as a part of ours."""
+    """Return a content block of the protocol as one of our message parts."""
     match block.type:
         case "text":
             return Text(encodable(block.text))
@@ -373,7 +380,7 @@ def _content(item: Any, folder: Path) -> list[Content]:
             return [_block(item.content)]
         case "diff":
             return [Text(_diff(item, folder))]
-        case _:  # terminals are not lent
+        case _:  # a terminal: agents get no terminals from us
             return []
 
 
@@ -416,14 +423,14 @@ def _size(item: Any) -> int:
 
 
 def _progress(reported: "Reported") -> str:
-    """Return the last line of what a running call has come to."""
+    """Return the last line of a running call's output, or its title if it has none."""
     texts = [one.content.text for one in reported.content if one.type == "content" and one.content.type == "text"]
     last = texts[-1].strip().rpartition("\n")[2] if texts else reported.title
     return one_line(clean(last), bounds.TITLE)
 
 
 def usage_of(response: "schema.PromptResponse", dollars: float | None) -> Usage:
-    """Return what a prompt has used, as far as the agent reports it; `dollars` is None if its cost is unknown."""
+    """Return the usage of a prompt, as far as the agent reports it; `dollars` is None if the cost is unknown."""
     told = response.usage
     if told is None:
         return Usage(requests=1, cost=dollars)
