@@ -291,9 +291,8 @@ def end_problem(agent: OutsideAgent, status: int | None, tail: "Tail") -> str:
     if old := node_problem(agent):
         return old
     code = "" if status is None else f" with exit status {status}"
-    words = one_line(tail.gist(lines=2), LAST_WORDS).rstrip(
-        "."
-    )  # two lines, as the last line of Node.js is only its version
+    # Two lines, because the last line that Node.js prints is only its version.
+    words = one_line(tail.gist(lines=2), LAST_WORDS).rstrip(".")
     return f"{agent.model} ended{code}{words and ': '}{words}. {trial(agent)}"
 
 

@@ -1,4 +1,4 @@
-"""The answers of a bridge that has no kernel: an MCP server without tools that says what to do."""
+"""The answers of a bridge without a kernel: it acts as an MCP server without tools, and says what the user can do."""
 
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +22,7 @@ _LISTS = {
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
 }
-# What the kernel will have: a client asks for nothing that the first answer does not name.
+# The capabilities of a later kernel: a client never uses a capability that the first answer did not name.
 _CAPABILITIES: dict[str, Any] = {
     "logging": {},
     "tools": {"listChanged": True},
@@ -41,7 +41,7 @@ def handshake(params: Mapping[str, Any], reason: str) -> dict[str, Any]:
 
 
 def with_changes(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result of `initialize` with what the bridge itself sends: log messages, and that tools changed."""
+    """Return the result of `initialize` with the bridge's own capabilities: log messages and changes of the tools."""
     logging: dict[str, Any] = {}
     capabilities = {"logging": logging, **_mapping(result.get("capabilities"))}
     tools = _mapping(capabilities.get("tools")) | {"listChanged": True}
@@ -49,7 +49,7 @@ def with_changes(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer(request: Envelope, reason: str) -> Envelope:
-    """Return what answers a request; of a subscription, that it is open."""
+    """Return the answer to a request; for a subscription, the notification that it is open."""
     number = cast("RequestId", request.id)
     complete = {"resultType": "complete"} if request.version else {}
     uncached = complete | {"ttlMs": 0, "cacheScope": "private"} if request.version else {}
@@ -77,7 +77,7 @@ def _introduction(reason: str) -> dict[str, Any]:
 def _server() -> dict[str, str]:
     try:
         return {"name": "agentmagic", "version": version("agentmagic")}
-    except PackageNotFoundError:  # run from its source
+    except PackageNotFoundError:  # run from source, not installed
         return {"name": "agentmagic", "version": ""}
 
 
