@@ -160,9 +160,9 @@ def outside_agent(model: str) -> OutsideAgent:
     If the command starts the program or the package of a known agent, the other fields are taken from that row.
     Raises UnknownModel.
     """
-    written = model.strip().removeprefix(PREFIX).strip()
+    name = model.strip().removeprefix(PREFIX).strip()
     try:
-        words = split_command(written)
+        words = split_command(name)
     except ValueError as error:
         raise UnknownModel(
             f"The command of {PREFIX} cannot be read: {str(error).lower()}. Close its quotes, or write a name: "
@@ -170,16 +170,16 @@ def outside_agent(model: str) -> OutsideAgent:
         ) from None
     if not words:
         raise UnknownModel(f"{PREFIX} names no agent. Write {PREFIX}NAME with one of {', '.join(KNOWN)}, or a command.")
-    if (row := KNOWN.get(written)) is not None:
+    if (row := KNOWN.get(name)) is not None:
         return row
     if words[0].startswith("~"):
         words[0] = str(Path(words[0]).expanduser())
     command, args, program = words[0], tuple(words[1:]), _program(words)
     row = next((row for row in KNOWN.values() if _is_of(program, row)), None)
     if row is None:
-        return OutsideAgent(written, command, args)
+        return OutsideAgent(name, command, args)
     login = join_command(program) + row.login.removeprefix(row.command)
-    return replace(row, name=written, command=command, args=args, login=login)
+    return replace(row, name=name, command=command, args=args, login=login)
 
 
 def _program(words: Sequence[str]) -> Sequence[str]:
@@ -219,11 +219,11 @@ def problem_of(agent: OutsideAgent) -> str:
     if _locate(agent.command):
         return ""
     if not agent.install:
-        shown = redact(one_line(agent.command, SHOWN))
+        program = redact(one_line(agent.command, SHOWN))
         hint = did_you_mean(agent.name, KNOWN, form=f"{PREFIX}{{}}")
         return (
-            f"There is no program {shown!r} on the PATH of this kernel.{hint} Install it, or write the whole path: "
-            f"{PREFIX}/path/to/{PurePath(shown).name}"
+            f"There is no program {program!r} on the PATH of this kernel.{hint} Install it, or write the whole path: "
+            f"{PREFIX}/path/to/{PurePath(program).name}"
         )
     if agent.package and _locate("npm") is None:
         version = f" {agent.node} or newer" if agent.node else ""
@@ -245,11 +245,11 @@ def node_problem(agent: OutsideAgent) -> str:
     """
     if not agent.node:
         return ""
-    found = _node_version()
-    if found is None or _major(found) >= agent.node:
+    version = _node_version()
+    if version is None or _major(version) >= agent.node:
         return ""
     return (
-        f"{agent.model} needs Node.js {agent.node} or newer, and {found or 'none'} was found on the PATH of this "
+        f"{agent.model} needs Node.js {agent.node} or newer, and {version or 'none'} was found on the PATH of this "
         f"kernel. Install it from https://nodejs.org, and then the agent: {agent.install}"
     )
 
@@ -259,13 +259,13 @@ def _node_version() -> str | None:
     if (node := shutil.which("node")) is None:
         return ""
     try:
-        done = subprocess.run(  # noqa: S603  (the program of the PATH that the agent is run by)
+        process = subprocess.run(  # noqa: S603  (the program of the PATH that the agent is run by)
             [node, "--version"], capture_output=True, text=True, timeout=NODE_SECONDS, check=False
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = done.stdout.strip()
-    return found if re.fullmatch(r"v\d+(\.\d+)*", found, re.ASCII) else None
+    version = process.stdout.strip()
+    return version if re.fullmatch(r"v\d+(\.\d+)*", version, re.ASCII) else None
 
 
 def _major(version: str) -> int:
@@ -276,8 +276,8 @@ def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
     """Return a message that the user must log in; `methods` are the agent's names of its login methods."""
     if agent.login:
         return f"{agent.model} is not logged in. Log in once, in a terminal: {agent.login}"
-    named = ", ".join(redact(one_line(one, _LABEL)) for one in methods[:_METHODS])
-    ways = f" ({named})" if named else ""
+    names = ", ".join(redact(one_line(one, _LABEL)) for one in methods[:_METHODS])
+    ways = f" ({names})" if names else ""
     return (
         f"{agent.model} is not logged in{ways}. Log in once with its own command, in a terminal: "
         f"{redact(one_line(join_command(_program((agent.command, *agent.args))), SHOWN))}"
@@ -292,16 +292,16 @@ def end_problem(agent: OutsideAgent, status: int | None, tail: "Tail") -> str:
         return old
     code = "" if status is None else f" with exit status {status}"
     # Two lines, because the last line that Node.js prints is only its version.
-    words = one_line(tail.gist(lines=2), LAST_WORDS).rstrip(".")
-    return f"{agent.model} ended{code}{words and ': '}{words}. {trial(agent)}"
+    last_output = one_line(tail.gist(lines=2), LAST_WORDS).rstrip(".")
+    return f"{agent.model} ended{code}{last_output and ': '}{last_output}. {trial(agent)}"
 
 
-def silence_problem(agent: OutsideAgent, what: str, seconds: float) -> str:
-    """Return a message that an agent did not do something in time; `what` completes "did not ..."."""
-    words = f"{agent.model} did not {what} within {seconds:g} s."
+def silence_problem(agent: OutsideAgent, action: str, seconds: float) -> str:
+    """Return a message that an agent did not do something in time; `action` completes "did not ..."."""
+    message = f"{agent.model} did not {action} within {seconds:g} s."
     if _is_fetched(agent):
-        return f"{words} {agent.command} may still be fetching it. {_install_once(agent)}"
-    return f"{words} {trial(agent)}"
+        return f"{message} {agent.command} may still be fetching it. {_install_once(agent)}"
+    return f"{message} {trial(agent)}"
 
 
 def _install_once(agent: OutsideAgent) -> str:

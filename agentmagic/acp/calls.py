@@ -85,16 +85,16 @@ class OutsideCalls:
         """Return the state of a call that the turn now carries out; None if the agent is not running."""
         if self.reader is None:
             return None
-        for place, (late, live) in enumerate(self._unclaimed):
+        for index, (late, live) in enumerate(self._unclaimed):
             if late.name == call.name and same_json(dict(late.arguments), dict(call.arguments)):
-                del self._unclaimed[place]
+                del self._unclaimed[index]
                 return live
         return self._of(call.id)
 
-    def ask(self, reported: Reported, request: PermissionRequest) -> None:
+    def ask(self, report: Reported, request: PermissionRequest) -> None:
         """Store the agent's permission request for a call."""
-        live = self._of(reported.id)
-        live.reported = reported
+        live = self._of(report.id)
+        live.reported = report
         live.requests.append(request)
         live.changed.set()
 
@@ -123,16 +123,16 @@ class OutsideCalls:
             return failure(call, str(error))
         desk = DeskCall(name, call.arguments, asyncio.get_running_loop().create_future())
         try:
-            if (reported := reader.tool_call(name, call.arguments)) is None:
+            if (report := reader.tool_call(name, call.arguments)) is None:
                 live = self._of(call.id)
                 live.desk = desk
                 tell(reader.tell(call))
                 live.reported = reader.reported(call.id)
             else:
-                live = self._of(reported.id)
-                live.desk, live.reported = desk, reported
+                live = self._of(report.id)
+                live.desk, live.reported = desk, report
                 live.changed.set()
-                tell(reader.close(reported))
+                tell(reader.close(report))
         except ProviderError as error:
             return failure(call, str(error))
         return await desk.answer
@@ -212,22 +212,22 @@ class OutsideExecutor(ToolExecutor):
         if live is None or live.desk is None:
             return await self._follow(call, live, depth)
         desk = live.desk
-        made = replace(call, name=desk.name, arguments=desk.arguments)
-        task = asyncio.ensure_future(super()._call(made, depth))
+        desk_call = replace(call, name=desk.name, arguments=desk.arguments)
+        task = asyncio.ensure_future(super()._call(desk_call, depth))
         desk.answer.add_done_callback(lambda answer: void(answer.cancelled() and task.cancel()))
         try:
-            ended = await task
+            outcome = await task
         except asyncio.CancelledError:
             if being_cancelled():
                 raise
-            ended = Ended(failure(made, GIVEN_UP.format(self.server), "interrupted"))
-            if made.id not in self._settled:
-                self.emit(ToolFinished(ended.result))
+            outcome = Ended(failure(desk_call, GIVEN_UP.format(self.server), "interrupted"))
+            if desk_call.id not in self._settled:
+                self.emit(ToolFinished(outcome.result))
         finally:
             self.calls.done(live)
         if not desk.answer.done():
-            desk.answer.set_result(ended.result)
-        return ended
+            desk.answer.set_result(outcome.result)
+        return outcome
 
     async def _follow(self, call: ToolCall, live: LiveCall | None, depth: int) -> Ended:
         """Follow one call that the agent runs itself: decide on its permission request, and wait for its result."""
@@ -280,13 +280,13 @@ class OutsideExecutor(ToolExecutor):
 
     async def _wait(self, tool: Tool, call: ToolCall, live: LiveCall, context: ToolContext) -> ToolResult:
         """Report the progress of a call and start the calls inside it, until the agent sends its result."""
-        made: list[asyncio.Task[Any]] = []
+        inner_calls: list[asyncio.Task[Any]] = []
         await asyncio.sleep(0)  # let all calls of the step begin before one ends, as in a replay
         try:
             while True:
                 while live.late:
                     late = live.late.popleft()
-                    made.append(asyncio.create_task(context.call_tool(late.name, late.arguments)))
+                    inner_calls.append(asyncio.create_task(context.call_tool(late.name, late.arguments)))
                 if live.result is not None:
                     break
                 if live.requests:
@@ -295,9 +295,9 @@ class OutsideExecutor(ToolExecutor):
                     context.progress(0.0, None, live.words)
                     live.words = ""
                 await live.news()
-            await asyncio.gather(*made, return_exceptions=True)
+            await asyncio.gather(*inner_calls, return_exceptions=True)
         finally:
-            for task in made:
+            for task in inner_calls:
                 task.cancel()
         return replace(live.result, call_id=call.id, name=call.name)
 
@@ -308,10 +308,10 @@ class OutsideExecutor(ToolExecutor):
 def _option(options: "Sequence[PermissionOption]", permit: Granted | Refused, *, code: bool) -> str | None:
     """Return the id of the option that expresses the decision, None if the agent offers no such option."""
     if isinstance(permit, Refused):
-        wanted = ("reject_once", "reject_always")
+        kinds = ("reject_once", "reject_always")
     elif permit.how.startswith("approved always") and not code:  # for code, the user approved only this program
-        wanted = ("allow_always", "allow_once")
+        kinds = ("allow_always", "allow_once")
     else:
-        wanted = ("allow_once", "allow_always") if not code else ("allow_once",)
-    found = {one.kind: one.option_id for one in reversed(options)}
-    return next((found[kind] for kind in wanted if kind in found), None)
+        kinds = ("allow_once", "allow_always") if not code else ("allow_once",)
+    option_ids = {one.kind: one.option_id for one in reversed(options)}
+    return next((option_ids[kind] for kind in kinds if kind in option_ids), None)

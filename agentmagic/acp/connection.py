@@ -120,8 +120,8 @@ class AgentConnection:
         )
         answer = await self._ask("initialize", "introduce itself", request, InitializeResponse, START_SECONDS)
         if answer.protocol_version != PROTOCOL:
-            words = f"{self.agent.model} speaks version {answer.protocol_version} of the Agent Client Protocol, and "
-            raise ProviderError(f"{words}agentmagic speaks {PROTOCOL}. Update the older of the two.")
+            message = f"{self.agent.model} speaks version {answer.protocol_version} of the Agent Client Protocol, and "
+            raise ProviderError(f"{message}agentmagic speaks {PROTOCOL}. Update the older of the two.")
         self.can = answer.agent_capabilities
 
     async def open(self, folder: Path, servers: Sequence[Any], resume: str = "") -> bool:
@@ -143,12 +143,12 @@ class AgentConnection:
         """Switch the session to the mode in which the agent asks before it acts. Raises ProviderError if it refuses."""
         from acp.schema import SetSessionModeRequest, SetSessionModeResponse
 
-        wanted = self.agent.asks_in
-        if modes is None or wanted not in {mode.id for mode in modes.available_modes} - {modes.current_mode_id}:
+        asking_mode = self.agent.asks_in
+        if modes is None or asking_mode not in {mode.id for mode in modes.available_modes} - {modes.current_mode_id}:
             return
-        request = SetSessionModeRequest(mode_id=wanted, session_id=self.session)
-        what = f"take the mode {wanted}, in which it asks before it acts"
-        await self._ask("session/set_mode", what, request, SetSessionModeResponse, bounds.OPENING)
+        request = SetSessionModeRequest(mode_id=asking_mode, session_id=self.session)
+        action = f"take the mode {asking_mode}, in which it asks before it acts"
+        await self._ask("session/set_mode", action, request, SetSessionModeResponse, bounds.OPENING)
 
     async def _resume(self, folder: Path, servers: Sequence[Any], session: str) -> bool:
         from acp.schema import LoadSessionRequest, LoadSessionResponse, ResumeSessionRequest, ResumeSessionResponse
@@ -156,15 +156,15 @@ class AgentConnection:
         can = self.can
         sessions = can.session_capabilities if can is not None else None
         fields: Json = {"cwd": str(folder), "mcp_servers": list(servers), "session_id": session}
-        what = "go on with its session"
+        action = "go on with its session"
         self._loading = True  # while it loads a session, the agent sends all old updates again: drop them
         try:
             if sessions is not None and sessions.resume is not None:
                 request = ResumeSessionRequest(**fields)
-                answer = await self._ask("session/resume", what, request, ResumeSessionResponse, bounds.OPENING)
+                answer = await self._ask("session/resume", action, request, ResumeSessionResponse, bounds.OPENING)
             elif can is not None and can.load_session:
                 request = LoadSessionRequest(**fields)
-                answer = await self._ask("session/load", what, request, LoadSessionResponse, bounds.OPENING)
+                answer = await self._ask("session/load", action, request, LoadSessionResponse, bounds.OPENING)
             else:
                 return False
         except AuthenticationFailed:
@@ -199,15 +199,17 @@ class AgentConnection:
 
     # -- what is sent, and what comes ----------------------------------------------------------
 
-    async def _ask(self, method: str, what: str, params: "BaseModel", kind: type[T], seconds: float | None = None) -> T:
-        sent = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+    async def _ask(
+        self, method: str, action: str, params: "BaseModel", kind: type[T], seconds: float | None = None
+    ) -> T:
+        parameters = params.model_dump(mode="json", by_alias=True, exclude_none=True)
 
         async def answer() -> T:
-            given = await self._connection.send_request(method, sent)
-            return kind.model_validate({} if given is None else given)
+            result = await self._connection.send_request(method, parameters)
+            return kind.model_validate({} if result is None else result)
 
         try:
-            return await self._process.answered(what, answer(), seconds)
+            return await self._process.answered(action, answer(), seconds)
         except ProviderError as error:
             self.over = self.over or isinstance(error, ConnectionError)
             raise
@@ -240,17 +242,17 @@ class AgentConnection:
         from acp.schema import RequestPermissionRequest
 
         try:
-            asked = RequestPermissionRequest.model_validate(params)
+            request = RequestPermissionRequest.model_validate(params)
         except (ValueError, RecursionError):
             raise RequestError(-32602, "The request is not valid in the protocol.") from None
-        if self.hear is None or asked.session_id != self.session or self._asking >= bounds.OPEN_REQUESTS:
+        if self.hear is None or request.session_id != self.session or self._asking >= bounds.OPEN_REQUESTS:
             return {"outcome": {"outcome": "cancelled"}}
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._asking += 1
         try:
-            self.hear(PermissionRequest(asked.tool_call, asked.options[: bounds.OPTIONS], answer))
-            chosen = await answer
+            self.hear(PermissionRequest(request.tool_call, request.options[: bounds.OPTIONS], answer))
+            option = await answer
         finally:
             self._asking -= 1
-        outcome = {"outcome": "cancelled"} if chosen is None else {"outcome": "selected", "optionId": chosen}
+        outcome = {"outcome": "cancelled"} if option is None else {"outcome": "selected", "optionId": option}
         return {"outcome": outcome}

@@ -202,28 +202,28 @@ class OutsideModel:
         assert connection is not None  # noqa: S101  (of `prepare`)
         *before, prompt = request.messages
         unseen = await self._open(connection, before, turn)
-        told, self._told = self._told, request.instructions
-        words = f"{INSTRUCTIONS}\n\n{self._told}" if self._told and self._told != told else ""
-        blocks = [*text_block(words, earlier(unseen)), *blocks_of(prompt.parts, connection.can)]
+        previous, self._told = self._told, request.instructions
+        instructions = f"{INSTRUCTIONS}\n\n{self._told}" if self._told and self._told != previous else ""
+        blocks = [*text_block(instructions, earlier(unseen)), *blocks_of(prompt.parts, connection.can)]
         tools = [tool.name for tool in request.tools]
         reader = UpdateReader(self.name, tools, turn.fresh, self._folder)
-        made = self._prompt = _RunningPrompt(reader, asyncio.Queue())
-        turn.calls.reader = made.reader
+        running = self._prompt = _RunningPrompt(reader, asyncio.Queue())
+        turn.calls.reader = running.reader
         turn.calls.tell = self._tell
         self._before, self._costs = self._total, False
         connection.hear = self._hear
-        made.task = asyncio.create_task(self._ask(connection, made, blocks))
+        running.task = asyncio.create_task(self._ask(connection, running, blocks))
         self._known = request.messages
 
     async def _open(
         self, connection: AgentConnection, before: Sequence[Message], turn: FollowingTurn
     ) -> Sequence[Message]:
         """Open or resume the agent's session. Return the messages before the prompt that the agent has not seen."""
-        session, known = (self._session, self._known) if self._session else turn.session
-        goes_on = session and tuple(before[: len(known)]) == tuple(known)
+        session, seen = (self._session, self._known) if self._session else turn.session
+        goes_on = session and tuple(before[: len(seen)]) == tuple(seen)
         self._desk.serve(turn.tools, turn.calls)
         if connection.session and goes_on and (self._serves or not turn.tools):
-            return before[len(known) :]
+            return before[len(seen) :]
         servers = await self._desk.servers(connection.can) if turn.tools else ()
         if turn.tools and not servers:
             turn.warn(f"{self.name} takes no MCP servers over HTTP, so it has none of the tools of this turn.")
@@ -234,7 +234,7 @@ class OutsideModel:
         elif not self._session:  # the cost so far is unknown: it was reported to an earlier kernel
             self._total = None
         self._session = connection.session
-        return before[len(known) :] if resumed else before
+        return before[len(seen) :] if resumed else before
 
     async def _ask(self, connection: AgentConnection, prompt: _RunningPrompt, blocks: Sequence[Any]) -> None:
         try:
@@ -273,14 +273,14 @@ class OutsideModel:
     def _permission(self, prompt: _RunningPrompt, request: PermissionRequest) -> None:
         turn, reader = self.turn, prompt.reader
         self._pass(prompt, reader.call(request.call))
-        reported = reader.reported(request.call.tool_call_id)
-        if turn is None or reported is None or reported.tool:
+        report = reader.reported(request.call.tool_call_id)
+        if turn is None or report is None or report.tool:
             # Permission for our own tools is decided when they are called over MCP.
             kinds = {one.kind: one.option_id for one in request.options}
             request.answer.set_result(kinds.get("allow_once") or kinds.get("allow_always"))
             return
-        self._pass(prompt, reader.close(reported))
-        turn.calls.ask(reported, request)
+        self._pass(prompt, reader.close(report))
+        turn.calls.ask(report, request)
 
     def _tell(self, news: Iterable[News]) -> None:
         if self._prompt is not None:

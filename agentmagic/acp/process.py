@@ -58,8 +58,8 @@ def environment_for(agent: OutsideAgent, variables: Mapping[str, str]) -> dict[s
     Proxy addresses stay, although they can contain a password: without them the agent may have no network.
     """
     settings.learn_secrets()
-    kept = {name: variables[name] for name in (*stdio.NETWORK, *agent.own) if name in variables}
-    return secrets.without_secrets(variables) | kept
+    extra = {name: variables[name] for name in (*stdio.NETWORK, *agent.own) if name in variables}
+    return secrets.without_secrets(variables) | extra
 
 
 async def start_agent(agent: OutsideAgent, folder: Path) -> "AgentProcess":
@@ -74,8 +74,8 @@ async def start_agent(agent: OutsideAgent, folder: Path) -> "AgentProcess":
     try:
         process, mark = await stdio.start(program)
     except (OSError, ValueError) as error:
-        why = secrets.redact(one_line(str(error), agents.SHOWN)).rstrip(".")
-        raise Unavailable(f"{agent.model} cannot be started: {why}. {agents.trial(agent)}") from error
+        reason = secrets.redact(one_line(str(error), agents.SHOWN)).rstrip(".")
+        raise Unavailable(f"{agent.model} cannot be started: {reason}. {agents.trial(agent)}") from error
     return AgentProcess(agent, process, mark)
 
 
@@ -160,8 +160,8 @@ class AgentProcess:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
             raise ConnectionError("The agent has gone.") from error
 
-    async def answered(self, what: str, request: Awaitable[T], seconds: float | None = None) -> T:
-        """Wait up to `seconds` for the answer to a request, and return it. `what` completes "did not ..." in errors.
+    async def answered(self, action: str, request: Awaitable[T], seconds: float | None = None) -> T:
+        """Wait up to `seconds` for the answer to a request, and return it. `action` completes "did not ..." in errors.
 
         Raises AuthenticationFailed if the user has to log in first, Unavailable if the agent exited or did not answer
         in time, and ProviderError if it answered with another error.
@@ -175,27 +175,27 @@ class AgentProcess:
         except TimeoutError:
             if seconds is None or not limit.expired():
                 raise
-            raise Unavailable(agents.silence_problem(self.agent, what, seconds)) from None
+            raise Unavailable(agents.silence_problem(self.agent, action, seconds)) from None
         except RequestError as error:
-            raise self._refusal(what, error) from error
+            raise self._refusal(action, error) from error
         except (ConnectionError, pydantic.ValidationError) as error:
-            raise await self._end(what, error) from error
+            raise await self._end(action, error) from error
 
-    def _refusal(self, what: str, error: Any) -> ProviderError:
+    def _refusal(self, action: str, error: Any) -> ProviderError:
         if error.code == AUTH_REQUIRED:
             return AuthenticationFailed(agents.login_problem(self.agent, _methods(error.data)))
-        words = secrets.redact(one_line(str(error), limits.ERROR)).rstrip(".")
-        return ProviderError(f"{self.agent.model} did not {what}: {words or 'it gave no reason'}.")
+        reason = secrets.redact(one_line(str(error), limits.ERROR)).rstrip(".")
+        return ProviderError(f"{self.agent.model} did not {action}: {reason or 'it gave no reason'}.")
 
-    async def _end(self, what: str, error: Exception) -> ProviderError:
+    async def _end(self, action: str, error: Exception) -> ProviderError:
         if isinstance(error, pydantic.ValidationError):
-            return ProviderError(f"{self.agent.model} did not {what} in a form that is of the Agent Client Protocol.")
+            return ProviderError(f"{self.agent.model} did not {action} in a form that is of the Agent Client Protocol.")
         with suppress(TimeoutError):  # wait for its exit status and last output
             async with asyncio.timeout(limits.EXIT_SECONDS):
                 await self._process.wait()
                 await asyncio.wait((self._draining,), timeout=limits.LAST_OUTPUT_SECONDS)
-        words = await asyncio.to_thread(agents.end_problem, self.agent, self._process.returncode, self._tail)
-        return Unavailable(words)
+        message = await asyncio.to_thread(agents.end_problem, self.agent, self._process.returncode, self._tail)
+        return Unavailable(message)
 
     async def close(self) -> None:
         """Call `aclose`; the acp library calls it by this name."""
@@ -227,7 +227,7 @@ def _methods(data: Any) -> list[str]:
     """Return the names of the login methods in the data of an error."""
     match data:
         case {"authMethods": [*methods]}:
-            named = (cast("dict[str, Any]", one).get("name") for one in methods if isinstance(one, dict))
-            return [name for name in named if isinstance(name, str)]
+            names = (cast("dict[str, Any]", one).get("name") for one in methods if isinstance(one, dict))
+            return [name for name in names if isinstance(name, str)]
         case _:
             return []

@@ -77,9 +77,9 @@ class OutsideTurn:
 
     def model(self) -> OutsideModel:
         """Create the model of the agent, and attach it to this turn."""
-        made = self._make()
-        assert isinstance(made, OutsideModel)  # noqa: S101  (of the provider's row)
-        self.agent = made
+        model = self._make()
+        assert isinstance(model, OutsideModel)  # noqa: S101  (of the provider's row)
+        self.agent = model
         self.agent.turn = self.loop
         return self.agent
 
@@ -127,27 +127,27 @@ class _OutsideSteps(Steps):
         await asyncio.sleep(0)
         began = time.monotonic()
         with turn.traffic.exchange(request, self.number) as exchange:
-            heard = await await_with_grace(stream_once(self._model, request, exchange.parts, self._emit))
-            finished = exchange.finished = replace(heard, usage=self._counted(heard))
-        self.usage += finished.usage
-        if finished.usage.requests:
-            self._pay(finished.usage)
-        self.charged = self.charged if finished.reason == GOES_ON else 0.0
-        self._emit(StepFinished(self.number, finished.usage, finished.reason, time.monotonic() - began))
+            answer = await await_with_grace(stream_once(self._model, request, exchange.parts, self._emit))
+            step_end = exchange.finished = replace(answer, usage=self._counted(answer))
+        self.usage += step_end.usage
+        if step_end.usage.requests:
+            self._pay(step_end.usage)
+        self.charged = self.charged if step_end.reason == GOES_ON else 0.0
+        self._emit(StepFinished(self.number, step_end.usage, step_end.reason, time.monotonic() - began))
         self._call_ids.update(call.id for call in self._fold.unanswered)
-        return finished
+        return step_end
 
     def keep(self, dollars: float) -> None:
         """Raise BudgetExhausted if a budget does not allow the cost of the running prompt, in US dollars."""
         for budget in self._turn.budgets:
-            used = self.usage if budget.live is None else budget.live()
+            usage = self.usage if budget.live is None else budget.live()
             before = replace(budget.before, cost=budget.before.cost or 0.0)  # an unknown cost counts as 0
-            used = replace(used, cost=(used.cost or 0.0) + dollars)
-            words = replace(budget, before=before, live=None).exhausted(used)
-            if not words and isinstance(budget, PeriodBudget):  # its ledger lacks this prompt's cost
-                words = budget.refusal(used, dollars, 0)
-            if words:
-                raise BudgetExhausted(words)
+            usage = replace(usage, cost=(usage.cost or 0.0) + dollars)
+            message = replace(budget, before=before, live=None).exhausted(usage)
+            if not message and isinstance(budget, PeriodBudget):  # its ledger lacks this prompt's cost
+                message = budget.refusal(usage, dollars, 0)
+            if message:
+                raise BudgetExhausted(message)
 
     def settle(self) -> None:
         """Add the reported cost of an unfinished prompt to the usage."""
@@ -160,9 +160,9 @@ class _OutsideSteps(Steps):
         if not is_played(self._model):
             self._turn.account.pay(self._model.name, usage)
 
-    def _counted(self, finished: ModelFinished) -> Usage:
+    def _counted(self, step_end: ModelFinished) -> Usage:
         """Return the usage of a step: zero except for the last step, with which the agent reports the whole."""
-        return Usage() if finished.reason == GOES_ON else counted(self._model, finished.usage)
+        return Usage() if step_end.reason == GOES_ON else counted(self._model, step_end.usage)
 
 
 @dataclass
@@ -208,8 +208,8 @@ class _OutsideLoop(TurnLoop):
         self._task = asyncio.current_task()
         try:
             while True:
-                finished = await self._step()
-                if finished.reason != GOES_ON and not await self._asks_again(finished):
+                step_end = await self._step()
+                if step_end.reason != GOES_ON and not await self._asks_again(step_end):
                     return "answer"
         except asyncio.CancelledError:
             if self._broke is None:
@@ -220,14 +220,14 @@ class _OutsideLoop(TurnLoop):
             self._own.settle()
             self._end_plan()
 
-    async def _asks_again(self, finished: ModelFinished) -> bool:
+    async def _asks_again(self, step_end: ModelFinished) -> bool:
         """Return whether the agent must be sent another prompt, now that it has ended its turn."""
         name = self.turn.model.name
-        if finished.reason == "cancelled":
+        if step_end.reason == "cancelled":
             raise ProviderError(f"{name} ended its turn as if it had been stopped. Ask again.")
-        if finished.reason == "refusal":
+        if step_end.reason == "refusal":
             self.warn(f"{name} refused to go on with this prompt.")
-        if finished.reason == "max_turn_requests":
+        if step_end.reason == "max_turn_requests":
             self.warn(f"{name} has reached its own limit of steps. Ask it to go on.")
         if self.fold.messages[-1].role != "assistant":  # no text came after the agent's last calls
             if self.turn.agent.output_schema is None:
@@ -237,20 +237,20 @@ class _OutsideLoop(TurnLoop):
             self.repairs += 1
             self.emit(PromptAdded(user(CONCLUDE)))
             return True
-        return await self.goes_on(finished)
+        return await self.goes_on(step_end)
 
     async def _step(self) -> ModelFinished:
         """Take one step, and carry out its calls."""
         self._in_step = True
         try:
-            finished = await self.steps.take("auto")
+            step_end = await self.steps.take("auto")
         finally:
             self._in_step = False
         self._tell_plans(settled=False)
         if calls := self.fold.unanswered:
             await self.executor.carry_out(calls)
         self._tell_plans(settled=True)
-        return finished
+        return step_end
 
     def _refuse(self) -> None:
         """Raise UsageError for options that need our own loop, and warn if max_iterations is set."""
@@ -260,8 +260,10 @@ class _OutsideLoop(TurnLoop):
         if self.turn.step:
             raise UsageError(f"{name} takes its own steps, which cannot be paused. Leave out step (--step).")
         if agent.tool_choice != "auto":
-            words = f"{name} chooses its tools itself. Leave out tool_choice={agent.tool_choice!r}, or choose a model."
-            raise UsageError(words)
+            message = (
+                f"{name} chooses its tools itself. Leave out tool_choice={agent.tool_choice!r}, or choose a model."
+            )
+            raise UsageError(message)
         if agent.max_iterations != MAX_ITERATIONS:
             self.warn(f"{name} counts its own steps, so max_iterations is not kept. --timeout bounds the turn.")
 
@@ -363,11 +365,11 @@ class _OutsideLoop(TurnLoop):
 
 def last_session(history: History, name: str) -> tuple[str, Sequence[Message]]:
     """Return the id of an agent's last session in a conversation, "" if none, and the messages that it has seen."""
-    for place in reversed(range(len(history.turns))):
-        events = history.turns[place].events
+    for index in reversed(range(len(history.turns))):
+        events = history.turns[index].events
         marks = [session_in(event.part) for event in events if isinstance(event, PartFinished)]
         if any(marks) and any(isinstance(event, TurnStarted) and event.model == name for event in events):
-            turns = history.turns[: place + 1]
-            known = [message for turn in turns if not turn.unsent for message in turn.messages]
-            return next(filter(None, reversed(marks))), known
+            turns = history.turns[: index + 1]
+            messages = [message for turn in turns if not turn.unsent for message in turn.messages]
+            return next(filter(None, reversed(marks))), messages
     return "", ()

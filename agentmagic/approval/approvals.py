@@ -158,8 +158,8 @@ class Granted:
         if not self.edited:
             return result
         arguments = written_json(self.call.arguments)
-        words = f"The user changed the arguments of this call to {arguments} and it ran with those."
-        return replace(result, content=(Text(words, audience="assistant"), *result.content))
+        notice = f"The user changed the arguments of this call to {arguments} and it ran with those."
+        return replace(result, content=(Text(notice, audience="assistant"), *result.content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +177,10 @@ class Refused:
 
     def result(self, call: ToolCall) -> ToolResult:
         """Return the refusal as the result of the call."""
-        refused = failure(call, self.words, self.status)
+        refusal = failure(call, self.words, self.status)
         if not self.by_user:
-            return refused
-        return replace(refused, content=(Text(refused.text, audience="assistant"),))
+            return refusal
+        return replace(refusal, content=(Text(refusal.text, audience="assistant"),))
 
 
 @dataclass(slots=True)
@@ -268,9 +268,9 @@ class Gate:
         if override == "deny":
             return Decision("deny", OVERRIDDEN)
         bounds = class_settings()
-        bound = bounds.bound(asks=asks or tool.server != NOTEBOOK, code=code, web=web)
-        why = "" if bound is None else bounds.why_bound(bound, code=code, web=web)
-        if bound == "deny":
+        class_verdict = bounds.bound(asks=asks or tool.server != NOTEBOOK, code=code, web=web)
+        why = "" if class_verdict is None else bounds.why_bound(class_verdict, code=code, web=web)
+        if class_verdict == "deny":
             return Decision("deny", why, default=False)
         if voices is None:
             voices = self.policy.strictest(tool, arguments, code=code)
@@ -278,7 +278,7 @@ class Gate:
         voices = voices or self._usual(asks=asks, code=code)
         if voices[0].verdict == "deny":
             return Decision("deny", voices[0].why, default=default)
-        if bound == "ask":
+        if class_verdict == "ask":
             voices = tuple(one if one.verdict == "ask" else replace(one, verdict="ask", why=why) for one in voices)
         each = "" if web else why  # web access is approved once a session, in a class, too
         if code:
@@ -298,8 +298,8 @@ class Gate:
         if no := self.approvals.denial(tool):
             return Decision("deny", no)
         change = "" if code else self.approvals.change(tool)  # code's definition lists other tools, which change
-        changed = f"{CHANGED}\n{change}" if change else ""
-        why = " ".join(filter(None, (doubt, *dict.fromkeys(one.why for one in asking), changed)))
+        notice = f"{CHANGED}\n{change}" if change else ""
+        why = " ".join(filter(None, (doubt, *dict.fromkeys(one.why for one in asking), notice)))
         return Decision("ask", why, questions, each=each)
 
     async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
@@ -307,14 +307,14 @@ class Gate:
 
         The rules and the hook of the policy run only once.
         """
-        said = await self._hook(tool, call)
-        voices = await self._voices(tool, call.arguments, said) or self._level_voice(tool, call)
+        hook_verdict = await self._hook(tool, call)
+        voices = await self._voices(tool, call.arguments, hook_verdict) or self._level_voice(tool, call)
         if self.around is not None and (limits := await self.around.limits(tool, call)):
             voices = strictest((*(voices or self._usual(asks=tool.ask, code=tool.code)), *limits))
-        bound = tool.lasting or tool.definition
+        definition = tool.lasting or tool.definition
         return partial(
             self.decide,
-            bound,
+            definition,
             call.arguments,
             asks=tool.ask,
             code=tool.code,
@@ -337,14 +337,16 @@ class Gate:
         """Return the default's verdict on a call that no rule and no hook decides."""
         # AGENTMAGIC_PERMISSION replaces every default except "deny". No default lets code run.
         default = self.policy.default
-        word = default if default == "deny" else settings.permission_override() or default
-        if word == "deny":
+        verdict = default if default == "deny" else settings.permission_override() or default
+        if verdict == "deny":
             return (Voice("deny", DEFAULT, f"{UNSPOKEN if self.policy.rules else EVERYTHING} {ALLOWING}"),)
-        return (Voice("ask" if code or (asks and word == "ask") else "allow", DEFAULT),)
+        return (Voice("ask" if code or (asks and verdict == "ask") else "allow", DEFAULT),)
 
-    async def _voices(self, tool: Tool, arguments: Mapping[str, Any], said: Permission | None) -> tuple[Voice, ...]:
+    async def _voices(
+        self, tool: Tool, arguments: Mapping[str, Any], hook_verdict: Permission | None
+    ) -> tuple[Voice, ...]:
         """Return the policy's verdicts on a call. Raises _HookFailed if the tests of its rules take too long."""
-        listen = partial(self.policy.strictest, tool.definition, arguments, said, code=tool.code)
+        listen = partial(self.policy.strictest, tool.definition, arguments, hook_verdict, code=tool.code)
         if not any(callable(rule.when) for rule in self.policy.rules):
             return listen()
         try:
@@ -366,13 +368,13 @@ class Gate:
         if hook is None:
             return None
         try:
-            given = own(call), deepcopy(tool.definition)  # copies, so that the hook cannot change the call
-            return checked(await engine().call_user(hook, *given))
+            arguments = own(call), deepcopy(tool.definition)  # copies, so that the hook cannot change the call
+            return checked(await engine().call_user(hook, *arguments))
         except BaseException as error:
             if being_cancelled():
                 raise
-            words = redact(f"the permission hook failed: {type(error).__name__}: {error}")
-            raise _HookFailed(words) from error
+            message = redact(f"the permission hook failed: {type(error).__name__}: {error}")
+            raise _HookFailed(message) from error
 
     # -- asking --------------------------------------------------------------------------------
 
@@ -382,10 +384,10 @@ class Gate:
         """Ask the user about a call, and ask again if the user's edited arguments are not valid."""
         why = decision.why
         for _ in range(EDITS):
-            shown = own(call)  # a copy, so that listeners cannot change the call
-            asked = ApprovalAsked(
+            shown_call = own(call)  # a copy, so that listeners cannot change the call
+            question = ApprovalAsked(
                 uuid.uuid4().hex,
-                shown,
+                shown_call,
                 tool.definition.server,
                 why,
                 effects=_effects(tool, call),
@@ -393,71 +395,71 @@ class Gate:
                 fixed=tool.fixed,
                 hosted=tool.hosted is not None,
             )
-            intent = await self._answer(asked, again)
+            intent = await self._answer(question, again)
             if intent is RELEASED:
                 return Granted(call, "approved always")
             if not isinstance(intent, Approve):
-                return self._refused(tool, asked, intent, decision)
+                return self._refused(tool, question, intent, decision)
             if intent.arguments is not None and same_json(intent.arguments, call.arguments):
                 intent = replace(intent, arguments=None)  # an edit that changes nothing
-            granted, problem = (
+            approved_call, problem = (
                 (call, "") if intent.arguments is None else await self.edited(tool, call, intent.arguments)
             )
             if not problem:
-                return self._granted(tool, asked, intent, granted, decision)
-            self.emit(ApprovalGiven(asked.id, approved=False, reason=problem))
+                return self._granted(tool, question, intent, approved_call, decision)
+            self.emit(ApprovalGiven(question.id, approved=False, reason=problem))
             why = f"The arguments you gave cannot be used: {problem}"
         return Refused(f"{call.name} was not run: the arguments that the user gave could not be used.", "edit failed")
 
-    async def _answer(self, asked: ApprovalAsked, again: Callable[[], Decision]) -> Intent | None:
+    async def _answer(self, question: ApprovalAsked, again: Callable[[], Decision]) -> Intent | None:
         """Wait for the user's answer, or until an "always" for another call covers this one."""
-        task = asyncio.ensure_future(self._wait(asked))
-        self.emit(asked)  # after creating the task, so that a listener can answer at once
-        opened = self._open[asked.id] = _OpenApproval(task, again)
+        task = asyncio.ensure_future(self._wait(question))
+        self.emit(question)  # after creating the task, so that a listener can answer at once
+        approval = self._open[question.id] = _OpenApproval(task, again)
         try:
             await asyncio.wait((task,))
         finally:
-            del self._open[asked.id]
+            del self._open[question.id]
             task.cancel()
-        return RELEASED if opened.released else task.result()
+        return RELEASED if approval.released else task.result()
 
     def _granted(
-        self, tool: Tool, asked: ApprovalAsked, approve: Approve, call: ToolCall, decision: Decision
+        self, tool: Tool, question: ApprovalAsked, approve: Approve, call: ToolCall, decision: Decision
     ) -> Granted:
-        edited = approve.arguments is not None
-        if tool.code and edited:  # else the "always" would apply to the unedited program
+        is_edited = approve.arguments is not None
+        if tool.code and is_edited:  # else the "always" would apply to the unedited program
             approve = replace(approve, always=False)
         if approve.always and decision.each:
             approve = replace(approve, always=False)
-            self.emit(Notice("info", f"{asked.call.name} is asked about every time: {_lower(decision.each)}"))
-        lasts = approve.always or (tool.hosted is not None and not decision.each)
-        self.approvals.approve(tool.lasting or tool.definition, decision.questions, always=lasts)
+            self.emit(Notice("info", f"{question.call.name} is asked about every time: {_lower(decision.each)}"))
+        is_lasting = approve.always or (tool.hosted is not None and not decision.each)
+        self.approvals.approve(tool.lasting or tool.definition, decision.questions, always=is_lasting)
         if approve.always:
             self._release()
-        arguments = own(call).arguments if edited else None
-        self.emit(ApprovalGiven(asked.id, approved=True, always=approve.always, arguments=arguments))
-        return Granted(call, f"approved{' always' * approve.always}{' edited' * edited}", edited)
+        arguments = own(call).arguments if is_edited else None
+        self.emit(ApprovalGiven(question.id, approved=True, always=approve.always, arguments=arguments))
+        return Granted(call, f"approved{' always' * approve.always}{' edited' * is_edited}", is_edited)
 
     def _release(self) -> None:
         """Approve the other open questions that an "always" covers.
 
         Their events come before the event of the "always" itself, so that no front end shows the next question first.
         """
-        for question, opened in self._open.items():
-            if not opened.task.done() and opened.again().verdict == "allow":
-                opened.released = True
-                opened.task.cancel()
+        for question, approval in self._open.items():
+            if not approval.task.done() and approval.again().verdict == "allow":
+                approval.released = True
+                approval.task.cancel()
                 self.emit(ApprovalGiven(question, approved=True, always=True))
 
-    def _refused(self, tool: Tool, asked: ApprovalAsked, intent: Intent | None, decision: Decision) -> Refused:
+    def _refused(self, tool: Tool, question: ApprovalAsked, intent: Intent | None, decision: Decision) -> Refused:
         if isinstance(intent, Deny):
-            self.emit(ApprovalGiven(asked.id, approved=False, reason=intent.reason))
-            said = f" and said: {intent.reason}" if intent.reason else ""
-            why = f"The user denied it{said}."
+            self.emit(ApprovalGiven(question.id, approved=False, reason=intent.reason))
+            remark = f" and said: {intent.reason}" if intent.reason else ""
+            why = f"The user denied it{remark}."
             if tool.hosted is not None:
                 self.approvals.deny(tool.definition, why)
-            return Refused(f"{asked.call.name} was not run: {_lower(why)}", "denied", by_user=True)
-        self.emit(ApprovalGiven(asked.id, approved=False, reason=NO_ONE))
+            return Refused(f"{question.call.name} was not run: {_lower(why)}", "denied", by_user=True)
+        self.emit(ApprovalGiven(question.id, approved=False, reason=NO_ONE))
         if _key(tool.definition) in self.approvals.in_doubt:
             return Refused(doubtful_denial(tool.definition), NO_ONE)
         return Refused(denial(tool.definition, code=tool.code, default=decision.default), NO_ONE)
@@ -520,11 +522,13 @@ def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
 
 def left_out(tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the schemas of arguments that a call leaves out and the user can add, by name; None if there are none."""
-    known: Mapping[str, Any] = tool.parameters.get("properties", {})
-    absent = [name for name in known if name not in arguments][:MOST_OPTIONAL]
-    kept = ("type", "default", "description")
-    found = {name: {key: value for key in kept if (value := _brief(known[name], key)) is not None} for name in absent}
-    return found or None
+    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
+    absent = [name for name in properties if name not in arguments][:MOST_OPTIONAL]
+    keys = ("type", "default", "description")
+    schemas = {
+        name: {key: value for key in keys if (value := _brief(properties[name], key)) is not None} for name in absent
+    }
+    return schemas or None
 
 
 def _brief(schema: object, key: str) -> Any:

@@ -122,10 +122,10 @@ class Policy:
         _check_word("default", self.default)
         if self.level not in LEVELS:
             raise UsageError(f"level is {self.level!r:.80}. Choose one of {', '.join(LEVELS)}.")
-        given = cast("object", self.rules)
-        rules = tuple(cast("Sequence[object]", given)) if isinstance(given, list | tuple) else (given,)
+        value = cast("object", self.rules)
+        rules = tuple(cast("Sequence[object]", value)) if isinstance(value, list | tuple) else (value,)
         if not all(isinstance(rule, Rule) for rule in rules):
-            raise UsageError(f'rules is {given!r:.80}. Give a list of rules: [Rule("deny", "delete_*")].')
+            raise UsageError(f'rules is {value!r:.80}. Give a list of rules: [Rule("deny", "delete_*")].')
         object.__setattr__(self, "rules", rules)
 
     def strictest(

@@ -73,8 +73,8 @@ class Limits:
     def result(self) -> int | None:
         """The most characters sent of one result: at most a quarter of the window, at least SHORT; None: no limit."""
         quarter = self.window // 4 * CHARACTERS if self.window else None
-        bounds = [int(bound) for bound in (self.max_result, quarter) if bound is not None]
-        return max(min(bounds), SHORT) if bounds else None
+        limits = [int(bound) for bound in (self.max_result, quarter) if bound is not None]
+        return max(min(limits), SHORT) if limits else None
 
     @property
     def due(self) -> float | None:
@@ -153,17 +153,17 @@ class Context:
         unknown and the provider rejected the conversation as too long, or if the user asked for a compaction `early`.
         """
         before = self.estimate(messages)
-        guessed = self._size(messages, self._view.compacted)
+        estimate = self._size(messages, self._view.compacted)
         # The ratio between the provider's count and our estimate corrects later estimates of this view.
-        self._view.scale = min(max(before / guessed, 1 / FURTHEST_OFF), FURTHEST_OFF)
+        self._view.scale = min(max(before / estimate, 1 / FURTHEST_OFF), FURTHEST_OFF)
         window = (before if early else self._window(before)) / self._view.scale
         plan = self._plan(messages, prompt, window)
-        if self._size(messages, plan) > WORTH * guessed:
+        if self._size(messages, plan) > WORTH * estimate:
             return None
-        made = await self._summarised(messages, plan, window, complete)
-        compacted = replace(made, before=before, after=round(self._view.scale * self._size(messages, made)))
-        self._rules = replace(self._rules, compacted=compacted)
-        return compacted
+        summarised = await self._summarised(messages, plan, window, complete)
+        result = replace(summarised, before=before, after=round(self._view.scale * self._size(messages, summarised)))
+        self._rules = replace(self._rules, compacted=result)
+        return result
 
     @cached_property
     def _beside(self) -> int:
@@ -177,13 +177,13 @@ class Context:
             return before
         return min(self._limits.window, due / DUE)
 
-    def _size(self, messages: Sequence[Message], compacted: Compacted) -> int:
+    def _size(self, messages: Sequence[Message], compaction: Compacted) -> int:
         """Return the estimated tokens of a request with this compaction, before correction by `scale`."""
-        return self._beside + self._trial(messages, compacted).tokens_from(0)
+        return self._beside + self._trial(messages, compaction).tokens_from(0)
 
-    def _trial(self, messages: Sequence[Message], compacted: Compacted) -> RequestView:
+    def _trial(self, messages: Sequence[Message], compaction: Compacted) -> RequestView:
         view = RequestView()
-        view.follow(messages, replace(self._rules, compacted=compacted))
+        view.follow(messages, replace(self._rules, compacted=compaction))
         return view
 
     def _plan(self, messages: Sequence[Message], prompt: int, window: float) -> Compacted:
@@ -192,18 +192,18 @@ class Context:
         In the plan, the summary is not written yet: spaces of its full length stand for it.
         """
         now = self._view.compacted
-        swept = replace(now, shrunk=max(now.shrunk, _older_results(messages)), usage=Usage())
-        if self._size(messages, swept) <= ENOUGH * window:
-            return swept
+        smaller = replace(now, shrunk=max(now.shrunk, _older_results(messages)), usage=Usage())
+        if self._size(messages, smaller) <= ENOUGH * window:
+            return smaller
         limit = _summary_limit(window)
         whole = ENOUGH * window - self._beside - tokens_of_text(" " * limit)
-        trial = self._trial(messages, swept)
+        trial = self._trial(messages, smaller)
         covers, head = _cut(messages, trial, prompt, keep=min(KEPT * window, whole), whole=whole)
-        cut_off = swept
+        cut_off = smaller
         if (covers, head) != (now.covers, now.prompt):
-            cut_off = replace(swept, summary=" " * limit, covers=covers, prompt=head)
+            cut_off = replace(smaller, summary=" " * limit, covers=covers, prompt=head)
         # As a last resort, shorten the results of the latest steps, too: together they can exceed the window.
-        plans = (cut_off, replace(cut_off, shrunk=len(messages)), swept)
+        plans = (cut_off, replace(cut_off, shrunk=len(messages)), smaller)
         sizes = [self._size(messages, plan) for plan in plans]
         small_enough = (plan for plan, size in zip(plans, sizes, strict=True) if size <= DUE * window)
         return next(small_enough, plans[sizes.index(min(sizes))])
@@ -217,16 +217,16 @@ class Context:
             return plan
         # The last summary was sent in front of this prompt, and does not cover the prompt itself.
         head = messages[now.prompt : now.prompt + 1] if now.prompt < now.covers else ()
-        places = range(now.covers, plan.covers)
-        covered = (*head, *(messages[place] for place in places if place not in self._rules.unsent))
+        indexes = range(now.covers, plan.covers)
+        covered_messages = (*head, *(messages[place] for place in indexes if place not in self._rules.unsent))
         limit, most = _summary_limit(window), int(ASKED * window) * CHARACTERS
-        conversation = written_out(now.summary, covered, most)
-        asked = user(f"<conversation>\n{conversation}\n</conversation>\n\nWrite the summary.")
+        conversation = written_out(now.summary, covered_messages, most)
+        prompt = user(f"<conversation>\n{conversation}\n</conversation>\n\nWrite the summary.")
         try:
-            words, usage = await complete(Request((asked,), _instructions(limit), tool_choice="none"))
+            text, usage = await complete(Request((prompt,), _instructions(limit), tool_choice="none"))
         except ProviderError:  # the turn continues with a summary written without a model
-            words, usage = "", Usage()
-        summary = cut_middle(words.strip() or stand_in(now.summary, covered), limit, _left_out)
+            text, usage = "", Usage()
+        summary = cut_middle(text.strip() or stand_in(now.summary, covered_messages), limit, _left_out)
         return replace(plan, summary=summary, usage=usage)
 
 
@@ -258,8 +258,8 @@ def _cut(messages: Sequence[Message], view: RequestView, prompt: int, *, keep: f
         return prompt, prompt
     own = tokens_of_message(messages[prompt])
     # A step begins with an assistant message, so a cut before such a message never separates a call from its result.
-    begun = max(now.covers, prompt + 1)
-    steps = [index for index in range(begun + 1, len(messages)) if messages[index].role == "assistant"]
+    start = max(now.covers, prompt + 1)
+    steps = [index for index in range(start + 1, len(messages)) if messages[index].role == "assistant"]
     if steps:
         return next((index for index in steps if own + view.tokens_from(index) <= keep), steps[-1]), prompt
     return (prompt, prompt) if prompt >= first else (now.covers, now.prompt)

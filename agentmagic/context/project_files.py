@@ -97,16 +97,16 @@ def find_files(folder: Path, kinds: Collection[FileKind] = get_args(FileKind), h
     """
     folder = folder.absolute()
     levels, problems = _levels(folder, height), list[str]()
-    found: dict[tuple[str, str], ProjectFile] = {}
+    files_by_name: dict[tuple[str, str], ProjectFile] = {}
     for level in levels:
-        for place in _named(level, RULES) if "rules" in kinds else ():
-            found |= _usable("rules", place, levels, problems)
+        for path in _named(level, RULES) if "rules" in kinds else ():
+            files_by_name |= _usable("rules", path, levels, problems)
     for level in reversed(levels):  # if names are equal, the nearest file is used
-        for place in _skills(level, problems) if "skill" in kinds else ():
-            found = _usable("skill", place, levels, problems) | found
-        for place in _commands(level, problems):
-            found = _usable("command", place, levels, problems) | found
-    files = sorted(found.values(), key=_place)
+        for path in _skills(level, problems) if "skill" in kinds else ():
+            files_by_name = _usable("skill", path, levels, problems) | files_by_name
+        for path in _commands(level, problems):
+            files_by_name = _usable("command", path, levels, problems) | files_by_name
+    files = sorted(files_by_name.values(), key=_place)
     return FoundFiles(folder, tuple(files), tuple(problems))
 
 
@@ -119,7 +119,7 @@ def _place(file: ProjectFile) -> tuple[int, int, str]:
 def _levels(folder: Path, height: int | None) -> list[Path]:
     """Return the folders from the root of the repository down to `folder`; without a repository, only `folder`."""
     above = [folder, *folder.parents][:MOST_LEVELS]
-    root = next((place for place, one in enumerate(above) if os.path.lexists(one / ROOT_MARK)), 0)
+    root = next((index for index, one in enumerate(above) if os.path.lexists(one / ROOT_MARK)), 0)
     return list(reversed(above[: (root if height is None else height) + 1]))
 
 
@@ -130,13 +130,13 @@ def height_of(files: Iterable[str]) -> int:
 
 def _children(folder: Path, problems: list[str]) -> list[Path]:
     """Return the entries of a folder, sorted by name; [] if the folder cannot be read."""
-    found: list[Path] = []
+    paths: list[Path] = []
     with suppress(OSError, ValueError):
-        found = sorted(Path(one.path) for one in os.scandir(folder))
-    if len(found) > MOST_FOUND:
-        shown = reveal(folder.name, strictly=True)
-        problems.append(f"{shown} has {len(found):,} entries, and those after the first {MOST_FOUND} are left out.")
-    return found[:MOST_FOUND]
+        paths = sorted(Path(one.path) for one in os.scandir(folder))
+    if len(paths) > MOST_FOUND:
+        name = reveal(folder.name, strictly=True)
+        problems.append(f"{name} has {len(paths):,} entries, and those after the first {MOST_FOUND} are left out.")
+    return paths[:MOST_FOUND]
 
 
 def _named(folder: Path, name: str) -> list[Path]:
@@ -211,10 +211,10 @@ def _skill(path: Path, root: Path, where: str, data: bytes, text: str) -> Projec
 def read_bytes(path: Path, within: Path, most: int) -> bytes:
     """Return the content of a regular file in the folder `within`. Raises Unusable and OSError."""
     real = _inside(path, within)
-    with real.open("rb") as opened:
-        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+    with real.open("rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Unusable("is no regular file")
-        data = opened.read(most + 1)
+        data = file.read(most + 1)
     if len(data) > most:
         raise Unusable(f"has more than {most:,} bytes")
     return data
@@ -254,7 +254,7 @@ def front_matter(text: str, *, strictly: bool = True) -> tuple[Mapping[str, Any]
     Raises Unusable if the front matter is invalid, or with `strictly` if it is missing.
     """
     lines = text.split("\n")
-    end = next((place for place, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    end = next((index for index, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
     if lines[0].rstrip() != "---" or end is None:
         if strictly:
             raise Unusable("has no front matter")
@@ -296,23 +296,23 @@ def _others(folder: Path, root: Path) -> list[tuple[str, int, str]]:
     """
     if not folder.resolve().is_relative_to(root.resolve()):
         raise Unusable("leads out of its folder")
-    found: list[tuple[str, int, str]] = []
+    files: list[tuple[str, int, str]] = []
     total = 0
     top = str(folder)
     for here, folders, names in os.walk(top):  # strings, because Path objects take several times as long
         folders[:] = sorted(filter(_counts, folders))
         for name in sorted(filter(_counts, names)):
             path = os.path.join(here, name)  # noqa: PTH118
-            about = os.lstat(path)
-            if path == os.path.join(top, SKILL) or not stat.S_ISREG(about.st_mode):  # noqa: PTH118
+            status = os.lstat(path)
+            if path == os.path.join(top, SKILL) or not stat.S_ISREG(status.st_mode):  # noqa: PTH118
                 continue
-            total += about.st_size
-            if len(found) == MOST_FILES or total > MOST_BYTES:
+            total += status.st_size
+            if len(files) == MOST_FILES or total > MOST_BYTES:
                 raise Unusable(f"has more than {MOST_FILES} files, or {MOST_BYTES:,} bytes, beside it")
-            seen = (about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino)
+            version = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
             file = path[len(top) + 1 :].replace(os.sep, "/")
-            found.append((reveal(file, strictly=True), about.st_size, _content(path, seen)))
-    return found
+            files.append((reveal(file, strictly=True), status.st_size, _content(path, version)))
+    return files
 
 
 def _counts(name: str) -> bool:

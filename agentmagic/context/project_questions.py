@@ -29,7 +29,7 @@ def texts_before(store: ApprovalFile) -> Mapping[str, str]:
 
 def question_about(files: Sequence[ProjectFile], before: Mapping[str, str]) -> tuple[str, str, list[ProjectFile]]:
     """Return a question, the text to show with it, and the files that it covers: as many as can be shown completely."""
-    taken: list[ProjectFile] = []
+    shown_files: list[ProjectFile] = []
     parts: list[str] = []
     room = LONGEST_QUESTION
     for file in files:
@@ -37,24 +37,24 @@ def question_about(files: Sequence[ProjectFile], before: Mapping[str, str]) -> t
         if parts and len(part) > room:
             break
         parts.append(part)
-        taken.append(file)
+        shown_files.append(file)
         room -= len(part)
-    left = len(files) - len(taken)
-    words = QUESTION.format(
-        which="a file that tells" if len(taken) == 1 else f"{len(taken)} files that tell",
-        names=listed([f"{one.file}{' (changed)' if before.get(str(one.path)) else ''}" for one in taken]),
-        rest=f" {counted(left, 'more file')} will be asked about later." if left else "",
+    remaining = len(files) - len(shown_files)
+    question = QUESTION.format(
+        which="a file that tells" if len(shown_files) == 1 else f"{len(shown_files)} files that tell",
+        names=listed([f"{one.file}{' (changed)' if before.get(str(one.path)) else ''}" for one in shown_files]),
+        rest=f" {counted(remaining, 'more file')} will be asked about later." if remaining else "",
     )
-    return words, "\n\n".join(parts), taken
+    return question, "\n\n".join(parts), shown_files
 
 
 def file_shown(file: ProjectFile, before: Mapping[str, str]) -> str:
     """Return a file as shown to the user: its path and purpose, changes since the last approval, and the whole text."""
     text = file.text
     changes = _changes(before.get(str(file.path), ""), text)
-    what = _WHAT[file.kind].format(name=file.name)
+    purpose = _WHAT[file.kind].format(name=file.name)
     lines = [
-        f"{file.file} ({what})",
+        f"{file.file} ({purpose})",
         *changes,
         *(f"| {line}" for line in text.rstrip("\n").split("\n")),
     ]

@@ -121,29 +121,29 @@ class Project:
 
     def approve(self, files: Iterable[ProjectFile]) -> None:
         """Store the user's approval of these files in their present state. Raises UsageError if this fails."""
-        approved = {one.approval: one for one in files}
+        files_by_key = {one.approval: one for one in files}
         try:
-            self.store.keep({key: {"file": str(one.path), "text": one.text} for key, one in approved.items()})
+            self.store.keep({key: {"file": str(one.path), "text": one.text} for key, one in files_by_key.items()})
         except OSError as error:
             why = error.strerror or str(error)
             message = f"The approval cannot be kept in {self.store.path} ({why}). Make it writable."
             raise UsageError(message) from None
-        self.approved |= approved.keys()
+        self.approved |= files_by_key.keys()
 
     def notices(self) -> list[str]:
         """Return messages to the user about files that are not used."""
         if self.recorded is not None:
             return []
-        left = self.unapproved
-        return [*([_not_approved(left)] if left else []), *self.found.problems]
+        unapproved = self.unapproved
+        return [*([_not_approved(unapproved)] if unapproved else []), *self.found.problems]
 
     def check_commands(self, values: Iterable[PromptValue]) -> None:
         """Raise UsageError if the prompt comes from a command file that the user has not approved."""
         if self.recorded is not None:
             return
-        known = {(one.file, one.body) for one in self.named("command")}
+        approved = {(one.file, one.body) for one in self.named("command")}
         for value in values:
-            if value.kind == "command" and (value.shown, value.text) not in known:
+            if value.kind == "command" and (value.shown, value.text) not in approved:
                 raise UsageError(
                     f"{value.written} was not sent: {value.shown} is not approved as it is. {_ways()[0]} shows it, and "
                     f"{_ways()[1]} approves it."
@@ -162,8 +162,8 @@ def project_here(*, rules: bool, asks: bool = False, recorded: Collection[str] |
     if not rules or class_settings().rules is False:
         return NO_PROJECT
     height = None if recorded is None else height_of(recorded)
-    found = find_files(installed().folder, height=height) if recorded is None or recorded else FoundFiles()
-    return Project(found, asks, recorded)
+    files = find_files(installed().folder, height=height) if recorded is None or recorded else FoundFiles()
+    return Project(files, asks, recorded)
 
 
 def commands_here(*, rules: bool = True) -> Sequence[ProjectFile]:
@@ -231,7 +231,7 @@ def report(project: Project, *, approve: bool = False) -> str:
         return "\n".join([NOTHING_FOUND, *project.found.problems])
     new = project.unapproved
     before = texts_before(project.store)
-    shown = [file_shown(one, before) for one in (new if approve else project.found.files)]
+    texts = [file_shown(one, before) for one in (new if approve else project.found.files)]
     names, them = listed([one.file for one in new]), _them(new)
     if approve:
         project.approve(new)
@@ -241,7 +241,7 @@ def report(project: Project, *, approve: bool = False) -> str:
         end = f"Approved: {names}. The next turn uses {them}."
     else:
         end = f"Not approved: {names}. {_ways()[1]} approves {them}."
-    return "\n\n".join([*shown, "\n".join([end, *project.found.problems])])
+    return "\n\n".join([*texts, "\n".join([end, *project.found.problems])])
 
 
 # -- the instructions --------------------------------------------------------------------------------

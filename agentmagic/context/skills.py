@@ -70,12 +70,12 @@ class SkillReader:
 
 def _file(skill: ProjectFile, file: str) -> str:
     """Return the text of one of a skill's other files. Raises ToolError if it is not the skill's or cannot be read."""
-    known = {one: digest for one, _, digest in skill.others}
+    digests = {one: digest for one, _, digest in skill.others}
     name = str(PurePosixPath(file))
-    if name not in known:
-        hint = did_you_mean(name, known)
+    if name not in digests:
+        hint = did_you_mean(name, digests)
         raise ToolError(
-            f"The skill {skill.name} has no file {one_line(file, 200)!r}.{hint} Files: {listed(known, 100)}."
+            f"The skill {skill.name} has no file {one_line(file, 200)!r}.{hint} Files: {listed(digests, 100)}."
         )
     folder = skill.path.parent
     try:
@@ -85,6 +85,6 @@ def _file(skill: ProjectFile, file: str) -> str:
         raise ToolError(f"{name} of the skill {skill.name} {error}.") from None
     except OSError as error:
         raise ToolError(f"{name} of the skill {skill.name} cannot be read ({type(error).__name__}).") from None
-    if digest_of(data) != known[name]:
+    if digest_of(data) != digests[name]:
         raise ToolError(f"{name} of the skill {skill.name} has changed since this turn began.")
     return text

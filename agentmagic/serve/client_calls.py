@@ -53,24 +53,24 @@ class ClientCall:
         self.task = asyncio.create_task(desk.call(exchange, request.name, request.arguments))
         self.task.add_done_callback(look_at)
 
-    async def wait(self, left: asyncio.Event) -> ToolResult | None:
-        """Return the result of the call, or None if there are `questions`. End the call if its client has `left`.
+    async def wait(self, client_gone: asyncio.Event) -> ToolResult | None:
+        """Return the result of the call, or None if there are `questions`. End the call if its client has gone.
 
         Raises MCPError if the call was ended because the desk is closed.
         """
         from mcp import MCPError, types
 
-        waits = [asyncio.ensure_future(event.wait()) for event in (left, self._asked)]
+        waits = [asyncio.ensure_future(event.wait()) for event in (client_gone, self._asked)]
         try:
             await asyncio.wait((self.task, *waits), return_when=asyncio.FIRST_COMPLETED)
-            asked = self._asked.is_set() and not left.is_set() and not self.task.done()
+            has_questions = self._asked.is_set() and not client_gone.is_set() and not self.task.done()
         except asyncio.CancelledError:
             await self.end()
             raise
         finally:
             for one in waits:
                 one.cancel()
-        if asked:
+        if has_questions:
             return None
         if not self.task.done():
             await self.end()
@@ -80,10 +80,10 @@ class ClientCall:
 
     def answer(self, answers: Mapping[str, str | None]) -> None:
         """Answer open questions by name, with the user's text or None. Unknown names are ignored."""
-        for name, words in answers.items():
-            if (waiting := self._answers.get(name)) is not None and not waiting.done():
+        for name, text in answers.items():
+            if (future := self._answers.get(name)) is not None and not future.done():
                 self.questions.pop(name)
-                waiting.set_result(words if words is None else clip(words, limits.ANSWER_TEXT))
+                future.set_result(text if text is None else clip(text, limits.ANSWER_TEXT))
         if not self.questions:
             self._asked.clear()
 
@@ -93,27 +93,27 @@ class ClientCall:
         self.task.cancel()
         await asyncio.wait((self.task,))
 
-    def _report(self, done: float, total: float | None, words: str) -> None:
-        self.notify(done, total, words)
+    def _report(self, progress: float, total: float | None, message: str) -> None:
+        self.notify(progress, total, message)
 
     async def _ask(self, text: str) -> str | None:
         # Stop waiting when the client has gone: the desk waits for the turn to end, and the turn for this answer.
         asking = asyncio.ensure_future(self._push(text))
-        gone = asyncio.ensure_future(self._gone.wait())
+        client_gone = asyncio.ensure_future(self._gone.wait())
         try:
-            await asyncio.wait((asking, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((asking, client_gone), return_when=asyncio.FIRST_COMPLETED)
             return asking.result() if asking.done() else None
         finally:
             asking.cancel()
-            gone.cancel()
+            client_gone.cancel()
 
     async def _keep(self, text: str) -> str | None:
         name = f"question_{next(self._numbers)}"
         self.questions[name] = text
-        waiting = self._answers[name] = asyncio.get_running_loop().create_future()
+        future = self._answers[name] = asyncio.get_running_loop().create_future()
         self._asked.set()
         try:
-            return await waiting
+            return await future
         finally:
             del self._answers[name]
             self.questions.pop(name, None)

@@ -35,10 +35,10 @@ def _blocks(part: Content) -> "Iterator[types.ContentBlock]":
         case Text(text=text):
             yield types.TextContent(type="text", text=redact(text))
         case Media(media_type=kind, data=data) if kind.startswith(("image/", "audio/")):
-            encoded = base64.b64encode(data).decode()
+            base64_text = base64.b64encode(data).decode()
             image = kind.startswith("image/")
-            made = types.ImageContent if image else types.AudioContent
-            yield made(type="image" if image else "audio", data=encoded, mime_type=kind)  # type: ignore[arg-type]
+            block_type = types.ImageContent if image else types.AudioContent
+            yield block_type(type="image" if image else "audio", data=base64_text, mime_type=kind)  # type: ignore[arg-type]
         case Resource(uri=uri, media_type=kind, text=text) if uri:
             inside = types.TextResourceContents(uri=uri, mime_type=kind or None, text=redact(text))
             yield types.EmbeddedResource(type="resource", resource=inside)

@@ -194,8 +194,8 @@ def _process_start(process: int) -> str | None:
     except ImportError:
         return ""
     try:
-        found = psutil.Process(process)
-        return None if found.status() == psutil.STATUS_ZOMBIE else str(found.create_time())
+        info = psutil.Process(process)
+        return None if info.status() == psutil.STATUS_ZOMBIE else str(info.create_time())
     except psutil.NoSuchProcess:
         return None
     except psutil.Error:  # the process exists, but this user cannot inspect it

@@ -84,13 +84,13 @@ class _Handlers:
     ) -> "types.CallToolResult | types.InputRequiredResult":
         from mcp import types
 
-        left = getattr(context.request, "scope", {}).get(GONE) or asyncio.Event()
+        client_gone = getattr(context.request, "scope", {}).get(GONE) or asyncio.Event()
         async with _progress(context) as notify:
             call = self._call(context, params, notify)
-            while (result := await call.wait(left)) is None:
+            while (result := await call.wait(client_gone)) is None:
                 if state := self.calls.hold(call):
-                    asked = {name: _question(text) for name, text in call.questions.items()}
-                    return types.InputRequiredResult(input_requests={**asked}, request_state=state)
+                    questions = {name: _question(text) for name, text in call.questions.items()}
+                    return types.InputRequiredResult(input_requests={**questions}, request_state=state)
                 call.answer(dict.fromkeys(call.questions))
             return to_answer(result)
 
@@ -134,18 +134,18 @@ class _Handlers:
 
         page = next((one for one in self._desk.pages if one.uri == params.uri), None)
         if page is None:
-            known = listed([one.uri for one in self._desk.pages])
+            uris = listed([one.uri for one in self._desk.pages])
             uri = one_line(redact(params.uri), limits.URI)
-            raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}. Resources: {known}.", {"uri": uri})
+            raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}. Resources: {uris}.", {"uri": uri})
         text = redact(await page.read())
-        inside = types.TextResourceContents(uri=page.uri, mime_type=page.media_type, text=text)
-        return types.ReadResourceResult(contents=[inside])
+        content = types.TextResourceContents(uri=page.uri, mime_type=page.media_type, text=text)
+        return types.ReadResourceResult(contents=[content])
 
 
 def client_of(context: "Context") -> str:
     """Return the name that a client gives itself, cleaned, because it is shown and becomes part of prompts."""
-    given = context.session.client_params
-    name = "" if given is None else given.client_info.name
+    params = context.session.client_params
+    name = "" if params is None else params.client_info.name
     return one_line(_NO_NAME.sub(" ", redact(name)), limits.NAME).strip() or UNKNOWN
 
 
@@ -170,9 +170,9 @@ class _Progress:
         self._sent = 0.0
         self._news = asyncio.Event()
 
-    def take(self, done: float, total: float | None, words: str) -> None:
+    def take(self, progress: float, total: float | None, message: str) -> None:
         """Store a progress message for sending; a newer message replaces one that was not sent yet."""
-        self._latest = done, total, cut(redact(words), limits.PROGRESS_TEXT)
+        self._latest = progress, total, cut(redact(message), limits.PROGRESS_TEXT)
         self._news.set()
 
     async def send_all(self) -> None:
@@ -187,11 +187,11 @@ class _Progress:
         """Send the stored message, if there is one."""
         notice, self._latest = self._latest, None
         if notice is not None:
-            done, total, words = notice
-            grown = done > self._sent
-            self._sent = done if grown else self._sent + 1e-3
+            progress, total, message = notice
+            has_grown = progress > self._sent
+            self._sent = progress if has_grown else self._sent + 1e-3
             with suppress(Exception):  # the client has gone
-                await self._context.session.report_progress(self._sent, total if grown else None, words or None)
+                await self._context.session.report_progress(self._sent, total if has_grown else None, message or None)
 
 
 def _push(context: "Context") -> Push | None:
@@ -239,5 +239,5 @@ def _answers(responses: Mapping[str, object]) -> dict[str, str | None]:
 
 
 def _answer(response: "types.ElicitResult") -> str | None:
-    given = (response.content or {}).get("answer") if response.action == "accept" else None
-    return given if isinstance(given, str) else None
+    answer = (response.content or {}).get("answer") if response.action == "accept" else None
+    return answer if isinstance(answer, str) else None

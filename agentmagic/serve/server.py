@@ -76,25 +76,25 @@ class Server:
         token = secrets.token_urlsafe(32)
         register_secret(token)
         manager = _manager(protocol(desk), self.url)
-        opened = _OpenDesk(token, manager, asyncio.Event())
-        self._desks.append(opened)
+        open_desk = _OpenDesk(token, manager, asyncio.Event())
+        self._desks.append(open_desk)
         ready = asyncio.Event()
-        opened.task = asyncio.create_task(_keep_open(opened, ready))
+        open_desk.task = asyncio.create_task(_keep_open(open_desk, ready))
         await ready.wait()
         return token
 
     async def close(self, token: str) -> None:
         """Close a desk: end its calls, and make its token invalid."""
-        opened = next((one for one in self._desks if one.token == token), None)
-        if opened is not None and opened.task is not None:
-            self._desks.remove(opened)
-            opened.end.set()
-            await asyncio.wait([opened.task], timeout=limits.CLOSING)
+        open_desk = next((one for one in self._desks if one.token == token), None)
+        if open_desk is not None and open_desk.task is not None:
+            self._desks.remove(open_desk)
+            open_desk.end.set()
+            await asyncio.wait([open_desk.task], timeout=limits.CLOSING)
 
     async def aclose(self) -> None:
         """Close every desk, and stop listening; can be called twice."""
-        for opened in tuple(self._desks):
-            await self.close(opened.token)
+        for open_desk in tuple(self._desks):
+            await self.close(open_desk.token)
         serving, self._serving = self._serving, None
         if serving is not None:
             self._http.should_exit = True
@@ -144,7 +144,7 @@ class Server:
 
     async def _pass_on(self, desk: _OpenDesk, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Let a desk answer a request. Raises _HttpRefusal if its body is too large or too many requests are open."""
-        gone = scope[GONE] = asyncio.Event()
+        client_gone = scope[GONE] = asyncio.Event()
         body, read = bytearray(), scope["method"] != "POST"
 
         async def receive_again() -> "Message":
@@ -164,15 +164,15 @@ class Server:
         finally:
             self._requests -= 1
             self._bytes -= len(body)
-            gone.set()
+            client_gone.set()
 
     async def _read(self, scope: "Scope", receive: "Receive", body: bytearray) -> None:
         """Read a request into `body`. Raises _HttpRefusal if a limit is passed.
 
         The values are counted, because parsing many small values takes seconds and gigabytes.
         """
-        declared = next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
-        if declared > limits.REQUEST_BYTES:
+        content_length = next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
+        if content_length > limits.REQUEST_BYTES:
             raise _HttpRefusal(413, TOO_LARGE)
         values, more = ValueCounter(), True
         while more:
@@ -190,13 +190,13 @@ class Server:
 
     def _opened_by(self, scope: "Scope") -> _OpenDesk | None:
         """Return the desk of the request's token, None if the token is not valid."""
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        kind, _, token = given.partition(b" ")
-        found = None
+        authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        kind, _, token = authorization.partition(b" ")
+        match = None
         for desk in self._desks:  # compare all tokens, so that the duration reveals nothing
             if kind.lower() == b"bearer" and hmac.compare_digest(desk.token.encode(), token.strip()):
-                found = desk
-        return found
+                match = desk
+        return match
 
 
 def _load() -> type[asyncio.Protocol]:
@@ -238,9 +238,9 @@ def _manager(protocol: "Protocol[Any]", url: str) -> "StreamableHTTPSessionManag
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
 
-    place = url.removeprefix("http://").removesuffix(PATH)
-    port = place.rpartition(":")[2]
-    hosts = [place, f"localhost:{port}"]
+    address = url.removeprefix("http://").removesuffix(PATH)
+    port = address.rpartition(":")[2]
+    hosts = [address, f"localhost:{port}"]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{one}" for one in hosts])
     return StreamableHTTPSessionManager(
         protocol,

@@ -90,8 +90,8 @@ class ShownCalls:
 
     def close(self, why: str) -> None:
         """Stop showing calls, and show why; can be called twice."""
-        closed, self._closed = self._closed, True
-        if self.view is not None and not closed:
+        was_closed, self._closed = self._closed, True
+        if self.view is not None and not was_closed:
             self.view.close(why)
 
 
@@ -210,13 +210,13 @@ class Serving:
         if self.ended or not self._playing.acquire(blocking=False):
             return
         try:
-            found = self._session.next_recorded()
-            if found is not None or in_any_case:
+            recorded_call = self._session.next_recorded()
+            if recorded_call is not None or in_any_case:
                 self._played = self._here()
                 self._played.begin(recorded=True)
-            while found is not None:
-                self._play(*found)
-                found = self._session.next_recorded()
+            while recorded_call is not None:
+                self._play(*recorded_call)
+                recorded_call = self._session.next_recorded()
         finally:
             self._played.close("")
             self._playing.release()
@@ -243,12 +243,12 @@ class Serving:
         begin, sources = self._session.begin, self.sources()
         driver = replace(driver, attended=lambda: engine().in_pool(lambda: self._is_attended(driver)))
         with self._showing:
-            shown = self._place_of(driver)
+            calls = self._place_of(driver)
             # The turn's output belongs to the serving cell; its trace spans belong to the spans of the client's call.
-            turn = shown.in_cell(traces.carried(lambda: begin(prompt, driver, sources, attended=True)))
+            turn = calls.in_cell(traces.carried(lambda: begin(prompt, driver, sources, attended=True)))
             self._turn = turn
             try:
-                shown.show(turn)
+                calls.show(turn)
             except BaseException:
                 turn.cancel()  # nobody would see its questions
                 raise

@@ -134,11 +134,11 @@ class SessionDesk(Desk):
     async def tools(self) -> Sequence[ToolDef]:
         """Return the tools; a description that depends on the other tools is adapted to them."""
         tools, _ = await list_sources(self._session.sources())
-        offered, _ = as_of_now(tools.values())
-        take_hosted(offered)
-        offered.setdefault((more := reader(lambda _: None)).name, more)
-        definitions = [tool.definition for tool in offered.values()]
-        return [tool.definition if tool.among is None else tool.among(definitions) for tool in offered.values()]
+        offer, _ = as_of_now(tools.values())
+        take_hosted(offer)
+        offer.setdefault((more := reader(lambda _: None)).name, more)
+        definitions = [tool.definition for tool in offer.values()]
+        return [tool.definition if tool.among is None else tool.among(definitions) for tool in offer.values()]
 
     async def call(self, exchange: Exchange, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Run a call in its own turn. Cancelling this coroutine denies open approvals, and ends the turn."""
@@ -296,12 +296,12 @@ async def _heartbeat(exchange: Exchange) -> AsyncGenerator[Callable[[str], None]
 def _answer(call: ToolCall, outcome: Outcome) -> ToolResult:
     """Return the result for the client: the result that a model would be sent, or why the turn ended without one."""
     parts = (part for message in outcome.result.history_delta for part in message.parts)
-    found = [part for part in parts if isinstance(part, ToolResult) and part.call_id == call.id]
+    results = [part for part in parts if isinstance(part, ToolResult) and part.call_id == call.id]
     if outcome.result.error:
         return failure(call, outcome.result.error)
-    if outcome.result.stop_reason == "cancelled" or not found:
+    if outcome.result.stop_reason == "cancelled" or not results:
         return failure(call, STOPPED, "interrupted")
-    return preview(found[-1], MAX_RESULT)
+    return preview(results[-1], MAX_RESULT)
 
 
 async def ask_user(question: str, context: ToolContext) -> str:

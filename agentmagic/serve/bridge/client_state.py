@@ -50,12 +50,12 @@ class ClientState:
 
     def wants(self, level: str) -> bool:
         """Return whether the client wants log messages of this level; a stateless client gets none."""
-        asked = self.settings.get(("level", ""))
-        least = (asked.params or {}).get("level") if asked else None
+        request = self.settings.get(("level", ""))
+        least = (request.params or {}).get("level") if request else None
         return self.is_ready and (least not in _LEVELS or _LEVELS.index(level) >= _LEVELS.index(least))
 
 
 def wanted(request: Envelope) -> Mapping[str, Any]:
     """Return the notifications that a subscription asks for."""
-    asked: Any = (request.params or {}).get("notifications")
-    return cast("Mapping[str, Any]", asked) if isinstance(asked, dict) else {}
+    notifications: Any = (request.params or {}).get("notifications")
+    return cast("Mapping[str, Any]", notifications) if isinstance(notifications, dict) else {}

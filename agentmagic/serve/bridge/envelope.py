@@ -67,17 +67,17 @@ class Envelope:
         """The id of the request that this notification cancels, None for any other message."""
         if self.method != "notifications/cancelled":
             return None
-        named = (self.params or {}).get("requestId")
-        return named if isinstance(named, int | str) else None
+        request_id = (self.params or {}).get("requestId")
+        return request_id if isinstance(request_id, int | str) else None
 
     @property
     def headers(self) -> dict[str, str]:
         """The HTTP headers that repeat parts of a stateless request; {} for any other message."""
         if self.version is None or self.method is None:
             return {}
-        named = (self.params or {}).get(_NAMED.get(self.method, ""))
+        name = (self.params or {}).get(_NAMED.get(self.method, ""))
         headers = {"mcp-protocol-version": self.version, "mcp-method": _header(self.method)}
-        return headers | ({"mcp-name": _header(named)} if isinstance(named, str) else {})
+        return headers | ({"mcp-name": _header(name)} if isinstance(name, str) else {})
 
     def changed(self, **changes: Any) -> "Envelope":
         """Return a copy of the message with some fields replaced."""

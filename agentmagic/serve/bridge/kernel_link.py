@@ -187,9 +187,9 @@ class KernelLink:
             case status:
                 return LinkBroken(f"The kernel of {name} gave no answer, only HTTP status {status}.", "dropped")
 
-    def _lost(self, what: str) -> str:
+    def _lost(self, event: str) -> str:
         name = label(self.kernel)
-        return f"The connection to the kernel of {name} {what}. Look at what was done in it before you call again."
+        return f"The connection to the kernel of {name} {event}. Look at what was done in it before you call again."
 
 
 def _to(request: Envelope, message: Envelope) -> Envelope:

@@ -32,9 +32,9 @@ _CAPABILITIES: dict[str, Any] = {
 
 def handshake(params: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """Return the result of `initialize`; `reason` says why there is no kernel, and what to do."""
-    asked = params.get("protocolVersion")
+    version = params.get("protocolVersion")
     return {
-        "protocolVersion": asked if asked in VERSIONS else VERSIONS[-1],
+        "protocolVersion": version if version in VERSIONS else VERSIONS[-1],
         "serverInfo": _server(),
         **_introduction(reason),
     }
@@ -52,16 +52,16 @@ def answer(request: Envelope, reason: str) -> Envelope:
     """Return the answer to a request; for a subscription, the notification that it is open."""
     number = cast("RequestId", request.id)
     complete = {"resultType": "complete"} if request.version else {}
-    uncached = complete | {"ttlMs": 0, "cacheScope": "private"} if request.version else {}
+    no_cache = complete | {"ttlMs": 0, "cacheScope": "private"} if request.version else {}
     match request.method:
         case "server/discover":
-            known = {"supportedVersions": [*VERSIONS, *STATELESS_VERSIONS]}
+            versions = {"supportedVersions": [*VERSIONS, *STATELESS_VERSIONS]}
             meta = {"_meta": {"io.modelcontextprotocol/serverInfo": _server()}}
-            return make(id=number, result={**known, **meta, **_introduction(reason), **uncached})
+            return make(id=number, result={**versions, **meta, **_introduction(reason), **no_cache})
         case "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe":
             return make(id=number, result=complete)
         case str(method) if method in _LISTS:
-            return make(id=number, result={_LISTS[method]: [], **uncached})
+            return make(id=number, result={_LISTS[method]: [], **no_cache})
         case method if method == LISTEN:
             params = {"notifications": wanted(request), "_meta": subscription(number)}
             return make(method="notifications/subscriptions/acknowledged", params=params)

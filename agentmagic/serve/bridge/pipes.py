@@ -67,9 +67,9 @@ class Pipes:
     async def send(self, line: bytes) -> None:
         """Write a line, after earlier lines. Return when the pipe to the client has accepted the whole line."""
         async with self._turn:
-            written: asyncio.Future[None] = self._loop.create_future()
-            self._unwritten.put((line + b"\n", written))
-            await written
+            done: asyncio.Future[None] = self._loop.create_future()
+            self._unwritten.put((line + b"\n", done))
+            await done
 
     def _read(self) -> None:
         splitter = Splitter()
@@ -81,22 +81,22 @@ class Pipes:
 
     def _write(self) -> None:
         while True:
-            line, written = self._unwritten.get()
+            line, done = self._unwritten.get()
             try:
-                left = memoryview(line)
-                while left:
-                    left = left[os.write(self._wire, left) :]
+                remaining = memoryview(line)
+                while remaining:
+                    remaining = remaining[os.write(self._wire, remaining) :]
             except OSError:  # the client has closed its end
                 self._end()
                 return
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_finish, written)
+                self._loop.call_soon_threadsafe(_finish, done)
 
     def _end(self) -> None:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.ended.set)
 
 
-def _finish(written: "asyncio.Future[None]") -> None:
-    if not written.done():
-        written.set_result(None)
+def _finish(done: "asyncio.Future[None]") -> None:
+    if not done.done():
+        done.set_result(None)

@@ -70,15 +70,15 @@ async def _serve(notebook: str) -> None:
         for name in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(name, pipes.ended.set)
     work = asyncio.create_task(Bridge(notebook, pipes).run())
-    ended = asyncio.create_task(pipes.ended.wait())
+    end = asyncio.create_task(pipes.ended.wait())
     try:
-        await asyncio.wait((work, ended), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((work, end), return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             work.result()
     finally:
-        for task in (work, ended):
+        for task in (work, end):
             task.cancel()
-        await asyncio.gather(work, ended, return_exceptions=True)
+        await asyncio.gather(work, end, return_exceptions=True)
 
 
 @dataclass(eq=False, slots=True)
@@ -135,25 +135,25 @@ class Bridge:
     async def _look(self) -> None:
         """Leave a kernel that is no longer served, and join one that is."""
         async with self._joining:
-            found = await asyncio.to_thread(kernels.find_all)
-            if self._link is not None and self._link.kernel not in found:
+            served = await asyncio.to_thread(kernels.find_all)
+            if self._link is not None and self._link.kernel not in served:
                 await self._lose(self._link, _ending(self._link.kernel))
             if self._link is not None:
                 return
             try:
-                kernel = self._choose(found)
+                kernel = self._choose(served)
             except UsageError as error:
                 self._reason = str(error)
             else:
                 if kernel != self._refusing:
                     await self._join(kernel)
 
-    def _choose(self, found: Sequence[ServedKernel]) -> ServedKernel:
+    def _choose(self, served: Sequence[ServedKernel]) -> ServedKernel:
         """Return the kernel to join. Raises UsageError if no kernel matches, or more than one."""
         last = self._last
         if last is None:
-            return choose(found, self._notebook)
-        same = [one for one in found if (one.folder, one.notebook) == (last.folder, last.notebook)]
+            return choose(served, self._notebook)
+        same = [one for one in served if (one.folder, one.notebook) == (last.folder, last.notebook)]
         if not same:
             raise UsageError(_ending(last))
         return same[-1]
@@ -220,17 +220,17 @@ class Bridge:
         self._link, self._reason = None, why
         _note(why)
         # Remove all of them before the first await, because other tasks run during an await and would find them.
-        lost = {number: passage for number, passage in self._passages.items() if passage.link is link}
-        asked = [number for number, (asking, _) in self._questions.items() if asking is link]
-        for number, passage in lost.items():
+        requests = {number: passage for number, passage in self._passages.items() if passage.link is link}
+        questions = [number for number, (asking, _) in self._questions.items() if asking is link]
+        for number, passage in requests.items():
             del self._passages[number]
             if passage.task is not None:
                 passage.task.cancel()
-        for number in asked:
+        for number in questions:
             del self._questions[number]
-        for number in (one for one in lost if one not in self._client.listening):
+        for number in (one for one in requests if one not in self._client.listening):
             await self._send(failure(number, why))
-        for number in asked:
+        for number in questions:
             await self._send(make(method="notifications/cancelled", params={"requestId": number, "reason": why}))
         await self._log("warning", why)
         self._tasks.create_task(link.aclose())
@@ -254,11 +254,11 @@ class Bridge:
         """Drop a line that is not a valid message; send an error if it contains the id of a request."""
         if not line.strip():
             return
-        what = "A line that is not an MCP message" if is_whole else f"A message over {LARGEST} bytes"
-        _note(f"{what} was dropped.")
-        if found := _ID.search(line[:4096]):
-            number = int(found[1]) if found[1] else found[2].decode("utf-8", "replace")
-            await self._send(failure(number, f"{what} was dropped.", UNREADABLE if is_whole else TOO_LONG))
+        subject = "A line that is not an MCP message" if is_whole else f"A message over {LARGEST} bytes"
+        _note(f"{subject} was dropped.")
+        if match := _ID.search(line[:4096]):
+            number = int(match[1]) if match[1] else match[2].decode("utf-8", "replace")
+            await self._send(failure(number, f"{subject} was dropped.", UNREADABLE if is_whole else TOO_LONG))
 
     async def _initialize(self, request: Envelope) -> None:
         """Perform the client's handshake with the kernel, or answer it without one."""

@@ -19,10 +19,10 @@ def label(kernel: ServedKernel) -> str:
 
 def lines(kernels: Iterable[ServedKernel]) -> list[str]:
     """Return a line for each kernel: its notebook, its process id, and when serving began."""
-    found = list(kernels)
-    if not found:
+    served = list(kernels)
+    if not served:
         return ["No kernel is served. Run %agent serve in a notebook."]
-    return [f"{_place(one)}  (process {one.process}, since {_time(one)})" for one in found]
+    return [f"{_place(one)}  (process {one.process}, since {_time(one)})" for one in served]
 
 
 def choose(kernels: Sequence[ServedKernel], notebook: str = "", here: Path | None = None) -> ServedKernel:
@@ -35,15 +35,15 @@ def choose(kernels: Sequence[ServedKernel], notebook: str = "", here: Path | Non
     kernels = list({one.path or one.process: one for one in kernels}.values())  # the newest of each notebook
     if not kernels and not notebook:
         raise UsageError("No kernel is served. Run %agent serve in a notebook.")
-    found = _named(kernels, notebook, here) if notebook else kernels
-    if not found:
+    matches = _named(kernels, notebook, here) if notebook else kernels
+    if not matches:
         others = f" These are served:\n{_commands(kernels)}" if kernels else ""
         raise UsageError(f"No kernel of {reveal(notebook, strictly=True)} is served. Run %agent serve in it.{others}")
-    if len(found) > 1:
-        found = _nearest(found, here) or found
-    if len(found) > 1:
-        raise UsageError(f"{len(found)} kernels are served. Start the bridge with one of them:\n{_commands(found)}")
-    return found[0]
+    if len(matches) > 1:
+        matches = _nearest(matches, here) or matches
+    if len(matches) > 1:
+        raise UsageError(f"{len(matches)} kernels are served. Start the bridge with one of them:\n{_commands(matches)}")
+    return matches[0]
 
 
 def _named(kernels: Iterable[ServedKernel], notebook: str, here: Path) -> list[ServedKernel]:
@@ -84,5 +84,5 @@ def _time(kernel: ServedKernel) -> str:
 
 
 def _commands(kernels: Iterable[ServedKernel]) -> str:
-    named = [reveal(quote_word(one.path or str(one.process)), strictly=True) for one in kernels]
-    return "\n".join(f"{COMMAND} {one}" for one in named)
+    arguments = [reveal(quote_word(one.path or str(one.process)), strictly=True) for one in kernels]
+    return "\n".join(f"{COMMAND} {one}" for one in arguments)
