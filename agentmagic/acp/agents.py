@@ -314,7 +314,7 @@ def _is_fetched(agent: OutsideAgent) -> bool:
 
 
 def trial(agent: OutsideAgent) -> str:
-    """Return a sentence with the command that starts the agent in a terminal."""
+    """Return a sentence that tells the user how to try the agent in a terminal."""
     return f"Try it in a terminal: {redact(one_line(join_command((agent.command, *agent.args)), SHOWN))}"
 
 

@@ -162,7 +162,7 @@ class CallTape(Protocol):
     frozen: bool
 
     def was_asked(self, call: ToolCall) -> bool:
-        """Return whether the user or the policy decided this call when it was recorded."""
+        """Return whether the user decided about this call, or the call was not run, when it was recorded."""
         ...
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:

@@ -61,7 +61,7 @@ class OutsideTape(CallTape, Protocol):
         ...
 
     def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
-        """Return the plans recorded after the last step: before its calls had ended, or with `settled` after that."""
+        """Return the plans recorded after the last step: those before its first result, or with `settled` the rest."""
         ...
 
 
@@ -357,9 +357,8 @@ class _OutsideLoop(TurnLoop):
             return
         agent.turn = None
         agent.stop()
-        has_answer = any(
-            message.role != "user" for message in self.fold.messages
-        )  # a prompt without an answer is not sent again
+        # A prompt without an answer is not sent again.
+        has_answer = any(message.role != "user" for message in self.fold.messages)
         agent.remember((*self.turn.history.sent, *(self.fold.messages if has_answer else ())))
 
 

@@ -337,7 +337,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _path(item: Any, folder: Path) -> str:
-    """Return the path of a diff, relative to the folder if it is inside."""
+    """Return the path of a diff, relative to `folder` if the path is inside it."""
     path = clip(clean(item.path), bounds.TITLE)
     return Path(path).relative_to(folder).as_posix() if Path(path).is_relative_to(folder) else path
 
@@ -350,7 +350,7 @@ def _words(text: str) -> list[str]:
 
 
 def _arguments_of(raw: Any, tool: str) -> dict[str, Any]:
-    """Return the arguments of a call of our tool: some agents wrap them in an object that names the tool."""
+    """Return the arguments of a call of our tool, unwrapped: some agents wrap them in an object that names the tool."""
     arguments = _object(raw)
     if tool in (arguments.get("tool"), arguments.get("name"), arguments.get("tool_name")):
         inner = next(

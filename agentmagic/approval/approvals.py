@@ -144,10 +144,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Permission to run a call.
-
-    `call`: the call to run. `how`: the decision for the audit log. `edited`: whether the user changed the arguments.
-    """
+    """Permission to run `call`. `how`: the decision for the audit log. `edited`: the user changed the arguments."""
 
     call: ToolCall
     how: str
@@ -164,10 +161,9 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Refusal of a call.
+    """Refusal of a call. `words`: the reason, for the model and the user. `how`: the decision for the audit log.
 
-    `words`: the reason, for the model and the user. If the call was refused `by_user`, only the model is told.
-    `how`: the decision for the audit log.
+    If the call was refused `by_user`, only the model gets the reason.
     """
 
     words: str
@@ -185,7 +181,7 @@ class Refused:
 
 @dataclass(slots=True)
 class _OpenApproval:
-    """A question that the user has not answered yet; `again` decides again about its call."""
+    """An open question to the user about a call; `again` decides about the call again, after other answers."""
 
     task: "asyncio.Future[Intent | None]"
     again: Callable[[], Decision]
@@ -196,12 +192,10 @@ class _OpenApproval:
 class Gate:
     """Decides whether each call of a turn may run, by the policy, the user's earlier answers, and asking the user.
 
-    `AGENTMAGIC_PERMISSION` overrides the policy: "deny" denies every call, and "allow" replaces the default "ask".
-    The user is asked about a tool in doubt even if a rule allows it, unless it is denied.
-    Code runs only if the user approves it, or by a rule with the tool's exact name. An "always" applies to the same
-    code only.
-    The user is asked about all calls of one step at the same time. An "always" for one call releases other calls that
-    it covers.
+    `AGENTMAGIC_PERMISSION` overrides the policy: "deny" denies every call, and "allow" replaces the default "ask". The
+    user is asked about a tool in doubt even if a rule allows it, unless it is denied. Code runs only if the user
+    approves it, or by a rule with the tool's exact name; an "always" applies to the same code only. The user is asked
+    about all calls of one step at the same time, and an "always" for one call releases other calls that it covers.
 
     `deadline` is paused while the user is asked. `by_hand`: the user makes the calls, so the user is not asked.
     `around`: the gate of the outer turn, if an agent tool started this turn. A call that the outer policy denies is
@@ -401,7 +395,7 @@ class Gate:
             if not isinstance(intent, Approve):
                 return self._refused(tool, question, intent, decision)
             if intent.arguments is not None and same_json(intent.arguments, call.arguments):
-                intent = replace(intent, arguments=None)  # an edit that changes nothing
+                intent = replace(intent, arguments=None)  # the user's edit changed nothing
             approved_call, problem = (
                 (call, "") if intent.arguments is None else await self.edited(tool, call, intent.arguments)
             )

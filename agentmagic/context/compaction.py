@@ -42,11 +42,11 @@ ASKED = 1 / 2
 WORTH = 0.9
 """A compaction is not worth its price if more than this share of the request remains."""
 FURTHEST_OFF = 4.0
-"""The largest factor by which estimates are corrected."""
+"""The largest factor by which an estimate of tokens is corrected, up or down."""
 LATEST = 2
 """How many of the latest steps keep their results when older results are shortened first."""
 LONGEST_PIECES = (2_000, 500, 120)
-"""Limits in characters for one call's arguments or result, tried in order until the whole conversation fits."""
+"""Limits in characters for the arguments or the result of one call, tried in this order until the conversation fits."""
 WORD = 7
 """Average characters of a word with its space. Lengths are given to the model in words: it cannot count characters."""
 LONGEST_LINE = 200

@@ -224,7 +224,7 @@ def _inside(path: Path, within: Path) -> Path:
     """Return the real path of a regular file in the folder `within`. Raises Unusable and OSError."""
     try:
         real = path.resolve(strict=True)
-    except (RuntimeError, ValueError):  # a loop of links, or a NUL
+    except (RuntimeError, ValueError):  # for example a loop of links, or a NUL in the name
         raise Unusable("leads nowhere") from None
     if not real.is_relative_to(within.resolve()):
         raise Unusable("leads out of its folder")

@@ -36,7 +36,7 @@ CHARACTERS = 4
 FRAME = 4
 """Extra tokens of each message, tool and result, for its role, name and id."""
 IMAGE = 1_000
-"""Tokens of an image. Providers count by its size in pixels: 258 for a tile at Google, 85 to 1,100 at OpenAI."""
+"""Estimated tokens of an image. Providers count by its size in pixels: Google 258 per tile, OpenAI 85 to 1,100."""
 BYTES = 500
 """Bytes of audio, video or a document per token: a minute of speech as MP3 is about 2,000 tokens."""
 

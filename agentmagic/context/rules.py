@@ -89,7 +89,7 @@ class Project:
         return self if files == self.found.files else replace(self, found=replace(self.found, files=files))
 
     def named(self, kind: str) -> list[ProjectFile]:
-        """Return the used files of a kind."""
+        """Return the files of one kind ("rules", "skill" or "command") that are used in this turn."""
         return [one for one in self.used if one.kind == kind]
 
     @property

@@ -283,7 +283,7 @@ class Serving:
     @property
     def entry(self) -> "ServedKernel":
         """The entry of this session in the file with which the bridge finds the kernel."""
-        from agentmagic.serve.kernels import ServedKernel  # loads pydantic
+        from agentmagic.serve.kernels import ServedKernel  # imported late: it loads pydantic
 
         return ServedKernel.here(self.url, self._token, *self.place)
 
@@ -305,7 +305,7 @@ def _publish() -> None:
 @cache
 def shared_server() -> "Server":
     """Return the MCP server of this process; all served sessions share its address."""
-    from agentmagic.serve.server import Server  # loads pydantic
+    from agentmagic.serve.server import Server  # imported late: it loads pydantic
 
     server = Server()
     engine().at_close(server.aclose)

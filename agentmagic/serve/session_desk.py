@@ -322,7 +322,7 @@ class Asking:
     is_local = True
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tool."""
+        """Return the tool that asks the user."""
         return [function_tool(ask_user)]
 
     async def aclose(self) -> None:

@@ -15,7 +15,7 @@ export class Attached {
   #made = new Map()
   /** @type {Map<string, string>} the addresses of images by the names of their files */
   #pictures = new Map()
-  /** @type {Map<string, string>} files that are on their way to the kernel, with what is said of them */
+  /** @type {Map<string, string>} files that are being sent to the kernel, each with its status text */
   #sending = new Map()
   #drawn = ""
 

@@ -40,7 +40,7 @@ export class Running {
   /** The id of the approval request that the button answers. */
   #ask = ""
 
-  /** @param {Desk} desk @param {() => void} show goes to what waits */
+  /** @param {Desk} desk @param {() => void} show scrolls to the block that waits */
   constructor(desk, show) {
     this.desk = desk
     this.#stop = button("Stop", () => desk.act({ type: "stop" }), "small")

@@ -30,7 +30,7 @@ export class Hold {
     this.#begin() // begin at once: a short turn may be over before its first drawing
   }
 
-  /** @param {boolean} is whether a turn is under way */
+  /** @param {boolean} is whether a turn is running */
   run(is) {
     if (is === this.#running) return
     this.#running = is

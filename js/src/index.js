@@ -43,7 +43,7 @@ export class View {
   /** Whether the user has run the turn of this cell again, which moves the view into a new output. */
   #retried = false
 
-  /** @param {Model} model @param {(answered: boolean) => void} [answered] told whether there is a kernel behind it */
+  /** @param {Model} model @param {(answered: boolean) => void} [answered] called with whether the kernel answers */
   constructor(model, answered = () => {}) {
     this.model = model
     this.show = answered

@@ -17,7 +17,7 @@ export class Servers {
     this.desk = desk
   }
 
-  /** @param {ServerRow[]} servers @param {string} web tells of the tools that the provider carries out */
+  /** @param {ServerRow[]} servers @param {string} web a text about the tools that the provider runs */
   update(servers, web) {
     const { place, desk } = this
     const focused = /** @type {ShadowRoot | Document} */ (place.getRootNode()).activeElement

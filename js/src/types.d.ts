@@ -63,7 +63,7 @@ export interface Drawn<B> {
   refresh?(): void
 }
 
-/** A view whose model has come into the page. */
+/** A view whose model has been loaded in the page. */
 export interface Waiting {
   model: Model
   gone: boolean

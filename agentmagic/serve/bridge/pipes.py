@@ -61,7 +61,7 @@ class Pipes:
             threading.Thread(target=work, name=f"agentmagic-bridge{work.__name__}", daemon=True).start()
 
     async def line(self) -> tuple[bytes, bool]:
-        """Return the next line, and whether it is whole."""
+        """Return the next line from the client, and whether the line is whole (not too long)."""
         return await self._lines.get()
 
     async def send(self, line: bytes) -> None:

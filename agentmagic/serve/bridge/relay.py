@@ -309,7 +309,7 @@ class Bridge:
         if link is not None and link.is_open and not is_stateless:
             await self._try(link.tell(message))
         if passage is not None and passage.task is not None:
-            passage.task.cancel()  # closes its connection, which is how a stateless request is cancelled
+            passage.task.cancel()  # closing its connection cancels a stateless request
 
     async def _answer(self, message: Envelope) -> None:
         """Pass the client's answer to the kernel that sent the question."""
@@ -370,7 +370,7 @@ class Bridge:
         return False
 
     async def _deliver(self, link: KernelLink, message: Envelope, request: Envelope | None = None) -> None:
-        """Pass a request or a notification of a kernel to the client, unless the kernel has been given up."""
+        """Pass a kernel's request or notification to the client, unless the link to that kernel was given up."""
         if message.is_answer or link is not self._link:
             return
         if message.is_request:

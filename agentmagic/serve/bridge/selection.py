@@ -32,7 +32,8 @@ def choose(kernels: Sequence[ServedKernel], notebook: str = "", here: Path | Non
     newest is chosen. Raises UsageError if no kernel matches, or more than one.
     """
     here = here or Path.cwd()
-    kernels = list({one.path or one.process: one for one in kernels}.values())  # the newest of each notebook
+    # Keep only the newest kernel of each notebook.
+    kernels = list({one.path or one.process: one for one in kernels}.values())
     if not kernels and not notebook:
         raise UsageError("No kernel is served. Run %agent serve in a notebook.")
     matches = _named(kernels, notebook, here) if notebook else kernels
