@@ -1,7 +1,7 @@
-"""The outside agents that agentmagic knows, one row each, and what is missing when one cannot be used.
+"""A table of known outside agents, and the messages that tell a user why an agent cannot be used.
 
-The rows for claude, codex, gemini and opencode were tried with the published packages in November 2026 (see
-tests/acp/wire). The others are from their makers' pages, named beside them, and not yet seen.
+The rows for claude, codex, gemini and opencode were tested with the packages published in November 2026 (see
+tests/acp/wire). The other rows follow the documentation of their makers, cited beside each, and are not tested.
 """
 
 import re
@@ -22,30 +22,32 @@ if TYPE_CHECKING:
     from agentmagic.tools.mcp.stdio import Tail
 
 NODE_SECONDS = 5.0
-"""For `node --version`, which takes 0.05 s."""
+"""Timeout of `node --version`, which normally takes 0.05 s."""
 FETCHERS = frozenset({"npx", "bunx", "pnpx"})
-"""Programs that fetch the package that is named behind them, and run it."""
+"""Programs that download and run the package named in their arguments."""
 _RUNNERS = re.compile(r"python[0-9.]*|node|deno|bun")
-"""Programs that run the file that is named behind them."""
+"""Programs that run the file named in their arguments."""
 LAST_WORDS = 300
-"""Characters of what an agent wrote before it ended."""
+"""Longest quotation of an agent's last output in an error message, in characters."""
 _METHODS = 5
-"""Ways to log in that a message names."""
+"""How many login methods an error message names."""
 _LABEL = 60
-"""Characters of the name of one."""
+"""Longest name of a login method in an error message, in characters."""
 _UNREACHABLE = re.compile(r"\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ENETUNREACH|ETIMEDOUT|ENOTCACHED)\b")
-"""How npm says that it did not reach its registry."""
+"""Error codes that npm prints if it cannot reach its registry."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideAgent:
     """An outside agent: a program that speaks the Agent Client Protocol on its standard input and output.
 
-    `own` are the variables that are the agent's own: it sees them, although they are named like secrets. No key that
-    agentmagic uses is among them. Otherwise a turn would be paid with that key, and not by the login that the user
-    means. `login` is typed in a terminal, once. `node` is the oldest version of Node.js that its package asks for, 0
-    if it needs none. `asks_in` is the session mode in which it asks before it acts, "" if it has no modes. `wraps` is
-    the program for which it is only an adapter. `is_seen` says that the row was tried with the real program.
+    `own`: the agent's own environment variables, passed to it although their names look like secrets. They include no
+    key that agentmagic uses: the agent would bill a turn to that key instead of using the user's login.
+    `login`: the command that the user types once, in a terminal, to log in.
+    `node`: the oldest Node.js version that the package requires, 0 if it does not use Node.js.
+    `asks_in`: the session mode in which the agent asks before it acts, "" if it has no modes.
+    `wraps`: the program that this agent is only an adapter for.
+    `is_seen`: whether the row was tested with the real program.
     """
 
     name: str
@@ -62,13 +64,13 @@ class OutsideAgent:
 
     @property
     def label(self) -> str:
-        """The short name under which its calls are shown: a command without its arguments."""
+        """The short name under which the agent's calls are shown; for a command, the name of its program."""
         name = self.name if self.name in KNOWN else PurePath(_program((self.command, *self.args))[-1]).name
         return f"{PREFIX}{redact(one_line(name, SHOWN))}"
 
     @property
     def model(self) -> str:
-        """The name under which its turns are shown and recorded."""
+        """The model name under which the agent's turns are shown and recorded."""
         return shown_name(f"{PREFIX}{self.name}")
 
 
@@ -80,31 +82,31 @@ _ROWS = (
     OutsideAgent(
         "claude",
         "claude-agent-acp",
-        package="@agentclientprotocol/claude-agent-acp",  # 0.101
-        login="claude-agent-acp --cli auth login",  # the `args` of its auth methods; --console instead pays by use
-        own=frozenset({"CLAUDE_CODE_OAUTH_TOKEN"}),  # of `claude setup-token`
-        node=22,  # its package.json; 20.20 ran it all the same
-        asks_in="default",  # it begins in "auto", in which it decides by itself
+        package="@agentclientprotocol/claude-agent-acp",  # version 0.101
+        login="claude-agent-acp --cli auth login",  # from `args` of its auth methods; --console bills by use
+        own=frozenset({"CLAUDE_CODE_OAUTH_TOKEN"}),  # printed by `claude setup-token`
+        node=22,  # from its package.json; version 20.20 ran it, too
+        asks_in="default",  # a session starts in "auto", where the agent decides by itself
         wraps="claude",
         is_seen=True,
     ),
     OutsideAgent(
         "codex",
         "codex-acp",
-        package="@agentclientprotocol/codex-acp",  # 2.6
+        package="@agentclientprotocol/codex-acp",  # version 2.6
         login="codex-acp login",
-        own=frozenset({"CODEX_API_KEY"}),  # its README; used if DEFAULT_AUTH_REQUEST names the method api-key
-        asks_in="read-only",  # it begins in "agent", in which a model of its own reviews what it does
+        own=frozenset({"CODEX_API_KEY"}),  # from its README; used if DEFAULT_AUTH_REQUEST is api-key
+        asks_in="read-only",  # a session starts in "agent", where a model reviews the actions
         wraps="codex",
         is_seen=True,
     ),
     OutsideAgent(
         "gemini",
         "gemini",
-        ("--acp",),  # docs/cli/acp-mode.md; --experimental-acp is the old name
-        package="@google/gemini-cli",  # 0.61
-        login="gemini",  # docs/get-started/authentication: it asks for the way to log in at its first start
-        own=frozenset({"GOOGLE_APPLICATION_CREDENTIALS"}),  # a path; Vertex AI needs it
+        ("--acp",),  # from docs/cli/acp-mode.md; older versions call it --experimental-acp
+        package="@google/gemini-cli",  # version 0.61
+        login="gemini",  # docs/get-started/authentication: at its first start it offers the login methods
+        own=frozenset({"GOOGLE_APPLICATION_CREDENTIALS"}),  # the path of a file, needed for Vertex AI
         node=20,
         is_seen=True,
     ),
@@ -112,7 +114,7 @@ _ROWS = (
         "opencode",
         "opencode",
         ("acp",),  # opencode.ai/docs/cli/acp
-        package="opencode-ai",  # 1.18
+        package="opencode-ai",  # version 1.18
         login="opencode auth login",
         own=frozenset({"OPENCODE_API_KEY"}),
         is_seen=True,
@@ -135,7 +137,7 @@ _ROWS = (
     OutsideAgent(
         "qwen",
         "qwen",
-        ("--acp",),  # the agent.json of qwen-code in agentclientprotocol/registry
+        ("--acp",),  # from the agent.json of qwen-code in agentclientprotocol/registry
         package="@qwen-code/qwen-code",
         login="qwen",
         node=22,
@@ -149,17 +151,18 @@ _ROWS = (
     ),
 )
 KNOWN: Mapping[str, OutsideAgent] = {row.name: replace(row, install=row.install or _npm(row.package)) for row in _ROWS}
-"""The rows by their names."""
+"""The known agents by name; an agent without an `install` command is installed with npm."""
 
 
 def outside_agent(model: str) -> OutsideAgent:
-    """Return the agent of "acp:NAME" or "acp:COMMAND ARGUMENTS"; the command is split into words as a shell does it.
+    """Return the agent of "acp:NAME" or "acp:COMMAND ARGUMENTS"; a command is split as a shell splits it.
 
-    A command that starts the program or the package of a row has the row's variables and login. Raises UnknownModel.
+    If the command starts the program or the package of a known agent, the other fields are taken from that row.
+    Raises UnknownModel.
     """
-    written = model.strip().removeprefix(PREFIX).strip()
+    name = model.strip().removeprefix(PREFIX).strip()
     try:
-        words = split_command(written)
+        words = split_command(name)
     except ValueError as error:
         raise UnknownModel(
             f"The command of {PREFIX} cannot be read: {str(error).lower()}. Close its quotes, or write a name: "
@@ -167,20 +170,23 @@ def outside_agent(model: str) -> OutsideAgent:
         ) from None
     if not words:
         raise UnknownModel(f"{PREFIX} names no agent. Write {PREFIX}NAME with one of {', '.join(KNOWN)}, or a command.")
-    if (row := KNOWN.get(written)) is not None:
+    if (row := KNOWN.get(name)) is not None:
         return row
     if words[0].startswith("~"):
         words[0] = str(Path(words[0]).expanduser())
     command, args, program = words[0], tuple(words[1:]), _program(words)
     row = next((row for row in KNOWN.values() if _is_of(program, row)), None)
     if row is None:
-        return OutsideAgent(written, command, args)
+        return OutsideAgent(name, command, args)
     login = join_command(program) + row.login.removeprefix(row.command)
-    return replace(row, name=written, command=command, args=args, login=login)
+    return replace(row, name=name, command=command, args=args, login=login)
 
 
 def _program(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of a command that name its program: the first, and what npx is to fetch or Python to run."""
+    """Return the words of a command up to the one that names its program.
+
+    That is the first word, or the package after npx, or the file after an interpreter such as Python.
+    """
     first = PurePath(words[0]).stem
     if first not in FETCHERS and not _RUNNERS.fullmatch(first):
         return words[:1]
@@ -188,7 +194,7 @@ def _program(words: Sequence[str]) -> Sequence[str]:
 
 
 def _is_of(program: Sequence[str], row: OutsideAgent) -> bool:
-    """Return whether a program is that of a row; a package may have a version behind it."""
+    """Return whether a program belongs to a row; a version after the package name ("@1.0") is ignored."""
     name = program[-1]
     if len(program) == 1:
         return PurePath(name).stem == row.command
@@ -196,7 +202,7 @@ def _is_of(program: Sequence[str], row: OutsideAgent) -> bool:
 
 
 def installed() -> list[OutsideAgent]:
-    """Return the rows whose program is on this machine."""
+    """Return the known agents whose program is installed on this machine."""
     return [row for row in KNOWN.values() if _locate(row.command)]
 
 
@@ -209,15 +215,15 @@ def library_problem() -> MissingExtra:
 
 
 def problem_of(agent: OutsideAgent) -> str:
-    """Return why an agent cannot be started, "" if its program is there."""
+    """Return a message that the agent's program is missing, "" if it is on the PATH."""
     if _locate(agent.command):
         return ""
     if not agent.install:
-        shown = redact(one_line(agent.command, SHOWN))
+        program = redact(one_line(agent.command, SHOWN))
         hint = did_you_mean(agent.name, KNOWN, form=f"{PREFIX}{{}}")
         return (
-            f"There is no program {shown!r} on the PATH of this kernel.{hint} Install it, or write the whole path: "
-            f"{PREFIX}/path/to/{PurePath(shown).name}"
+            f"There is no program {program!r} on the PATH of this kernel.{hint} Install it, or write the whole path: "
+            f"{PREFIX}/path/to/{PurePath(program).name}"
         )
     if agent.package and _locate("npm") is None:
         version = f" {agent.node} or newer" if agent.node else ""
@@ -232,34 +238,34 @@ def problem_of(agent: OutsideAgent) -> str:
 
 
 def node_problem(agent: OutsideAgent) -> str:
-    """Return that Node.js is missing or older than an agent's package asks for, "" if it is neither.
+    """Return a message that Node.js is missing or too old for the agent, "" if it is new enough or unknown.
 
-    Old versions of Node.js run some packages that ask for a newer one, so this is no reason not to try. Blocks for up
-    to `NODE_SECONDS`.
+    Call this only after the agent failed: some packages run on an older Node.js than they require. Blocks for up to
+    `NODE_SECONDS`.
     """
     if not agent.node:
         return ""
-    found = _node_version()
-    if found is None or _major(found) >= agent.node:
+    version = _node_version()
+    if version is None or _major(version) >= agent.node:
         return ""
     return (
-        f"{agent.model} needs Node.js {agent.node} or newer, and {found or 'none'} was found on the PATH of this "
+        f"{agent.model} needs Node.js {agent.node} or newer, and {version or 'none'} was found on the PATH of this "
         f"kernel. Install it from https://nodejs.org, and then the agent: {agent.install}"
     )
 
 
 def _node_version() -> str | None:
-    """Return the version of Node.js ("v20.1.0"), "" if there is none, None if it does not say."""
+    """Return the version of Node.js ("v20.1.0"), "" if it is not installed, None if the version is unknown."""
     if (node := shutil.which("node")) is None:
         return ""
     try:
-        done = subprocess.run(  # noqa: S603  (the program of the PATH that the agent is run by)
+        process = subprocess.run(  # noqa: S603  (the program of the PATH that the agent is run by)
             [node, "--version"], capture_output=True, text=True, timeout=NODE_SECONDS, check=False
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = done.stdout.strip()
-    return found if re.fullmatch(r"v\d+(\.\d+)*", found, re.ASCII) else None
+    version = process.stdout.strip()
+    return version if re.fullmatch(r"v\d+(\.\d+)*", version, re.ASCII) else None
 
 
 def _major(version: str) -> int:
@@ -267,11 +273,11 @@ def _major(version: str) -> int:
 
 
 def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
-    """Return that an agent wants its user to log in; `methods` are the names that it gives to its ways to do so."""
+    """Return a message that the user must log in; `methods` are the agent's names of its login methods."""
     if agent.login:
         return f"{agent.model} is not logged in. Log in once, in a terminal: {agent.login}"
-    named = ", ".join(redact(one_line(one, _LABEL)) for one in methods[:_METHODS])
-    ways = f" ({named})" if named else ""
+    names = ", ".join(redact(one_line(one, _LABEL)) for one in methods[:_METHODS])
+    ways = f" ({names})" if names else ""
     return (
         f"{agent.model} is not logged in{ways}. Log in once with its own command, in a terminal: "
         f"{redact(one_line(join_command(_program((agent.command, *agent.args))), SHOWN))}"
@@ -279,22 +285,23 @@ def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
 
 
 def end_problem(agent: OutsideAgent, status: int | None, tail: "Tail") -> str:
-    """Return that the process of an agent has ended; `tail` is the end of its stderr. Blocks as `node_problem` does."""
+    """Return a message that the agent's process has ended; `tail` is its last output. Blocks like `node_problem`."""
     if _is_fetched(agent) and _UNREACHABLE.search(tail.text()):
         return f"{agent.model} could not be fetched: {agent.command} did not reach its registry. {_install_once(agent)}"
     if old := node_problem(agent):
         return old
     code = "" if status is None else f" with exit status {status}"
-    words = one_line(tail.gist(lines=2), LAST_WORDS).rstrip(".")  # the last line of Node.js is only its version
-    return f"{agent.model} ended{code}{words and ': '}{words}. {trial(agent)}"
+    # Two lines, because the last line that Node.js prints is only its version.
+    last_output = one_line(tail.gist(lines=2), LAST_WORDS).rstrip(".")
+    return f"{agent.model} ended{code}{last_output and ': '}{last_output}. {trial(agent)}"
 
 
-def silence_problem(agent: OutsideAgent, what: str, seconds: float) -> str:
-    """Return that an agent did not do something in time; `what` completes "did not ..."."""
-    words = f"{agent.model} did not {what} within {seconds:g} s."
+def silence_problem(agent: OutsideAgent, action: str, seconds: float) -> str:
+    """Return a message that an agent did not do something in time; `action` completes "did not ..."."""
+    message = f"{agent.model} did not {action} within {seconds:g} s."
     if _is_fetched(agent):
-        return f"{words} {agent.command} may still be fetching it. {_install_once(agent)}"
-    return f"{words} {trial(agent)}"
+        return f"{message} {agent.command} may still be fetching it. {_install_once(agent)}"
+    return f"{message} {trial(agent)}"
 
 
 def _install_once(agent: OutsideAgent) -> str:
@@ -307,11 +314,11 @@ def _is_fetched(agent: OutsideAgent) -> bool:
 
 
 def trial(agent: OutsideAgent) -> str:
-    """Return the sentence that says how to try an agent in a terminal."""
+    """Return a sentence that tells the user how to try the agent in a terminal."""
     return f"Try it in a terminal: {redact(one_line(join_command((agent.command, *agent.args)), SHOWN))}"
 
 
 def _locate(command: str) -> str | None:
-    from agentmagic.tools.mcp.stdio import locate  # loads pydantic, and the names of the agents are known without it
+    from agentmagic.tools.mcp.stdio import locate  # imported late: it loads pydantic, and the table needs none
 
     return locate(command)

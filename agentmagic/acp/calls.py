@@ -1,4 +1,4 @@
-"""The calls of an outside agent's turn: its own, which it runs itself, and those of our tools, which we carry out."""
+"""The calls in an outside agent's turn: those that the agent runs itself, and calls of our tools, which we run."""
 
 import asyncio
 import uuid
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from acp.schema import PermissionOption
 
 ITS_OWN = "by the agent"
-"""The word of the audit for a call about which the agent did not ask."""
+"""The decision in the audit log for a call that the agent ran without asking for permission."""
 RUNS_CODE = ("execute",)
-"""Kinds of calls that run code: only the user or a rule with the very name allows them."""
+"""Kinds of calls that run code: only the user, or a rule with exactly this name, can allow them."""
 GIVEN_UP = "{} no longer waits for it."
 NO_TURN = "No turn of this agent is running, so no tool can be called."
 
 
 @dataclass(slots=True)
 class DeskCall:
-    """A call of our tool that came over MCP; `answer` takes its result."""
+    """A call of one of our tools that the agent made over MCP; `answer` is the future for its result."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -42,7 +42,11 @@ class DeskCall:
 
 @dataclass(slots=True)
 class LiveCall:
-    """What is known of a call while the agent's turn runs; `changed` is set with every news."""
+    """The state of one call while the agent's turn runs.
+
+    `requests`: the agent's permission requests for the call. `desk`: set if the call is one of our tools, called over
+    MCP. `late`: calls that began inside this one. `words`: the latest progress text. `changed` is set on every change.
+    """
 
     id: str
     reported: Reported | None = None
@@ -55,18 +59,21 @@ class LiveCall:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def begins(self) -> None:
-        """Wait until the agent asks for the call, runs it, or is done with it."""
+        """Wait until the agent asks for permission, makes the call over MCP, runs it, or has finished it."""
         while not (self.requests or self.desk or self.runs or self.result):
             await self.news()
 
     async def news(self) -> None:
-        """Wait for the next news."""
+        """Wait for the next change of this call."""
         await self.changed.wait()
         self.changed.clear()
 
 
 class OutsideCalls:
-    """The calls of a turn while its agent runs. `reader` reads the current prompt, and `tell` passes on its news."""
+    """The calls of a turn while its agent runs.
+
+    `reader` reads the updates of the current prompt. `tell` passes news about calls that came over MCP to the turn.
+    """
 
     def __init__(self) -> None:
         self.reader: UpdateReader | None = None
@@ -75,37 +82,37 @@ class OutsideCalls:
         self._unclaimed: list[tuple[ToolCall, LiveCall]] = []
 
     def claim(self, call: ToolCall) -> LiveCall | None:
-        """Return what is known of a call that is carried out now; None if the agent does not run."""
+        """Return the state of a call that the turn now carries out; None if the agent is not running."""
         if self.reader is None:
             return None
-        for place, (late, live) in enumerate(self._unclaimed):
+        for index, (late, live) in enumerate(self._unclaimed):
             if late.name == call.name and same_json(dict(late.arguments), dict(call.arguments)):
-                del self._unclaimed[place]
+                del self._unclaimed[index]
                 return live
         return self._of(call.id)
 
-    def ask(self, reported: Reported, request: PermissionRequest) -> None:
-        """Take in that the agent asks whether a call may run."""
-        live = self._of(reported.id)
-        live.reported = reported
+    def ask(self, report: Reported, request: PermissionRequest) -> None:
+        """Store the agent's permission request for a call."""
+        live = self._of(report.id)
+        live.reported = report
         live.requests.append(request)
         live.changed.set()
 
     def news(self, news: CallNews) -> None:
-        """Take in how far a call is."""
+        """Store the progress or the result of a call."""
         live = self._of(news.call_id)
         live.runs, live.words, live.result = True, news.words, news.result or live.result
         live.changed.set()
 
     def late(self, late: LateCall) -> None:
-        """Take in that a call was made while others run."""
+        """Store a call that began inside another call of the agent, which is still running."""
         live, parent = self._of(late.call.id), self._of(late.parent)
         self._unclaimed.append((late.call, live))
         parent.late.append(late.call)
         parent.changed.set()
 
     async def at_desk(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Carry out a call of our tool that came over MCP, as a part of the turn, and return its result."""
+        """Run a call of one of our tools that came over MCP, as part of the turn, and return its result."""
         reader, tell = self.reader, self.tell
         call = ToolCall(f"call_{uuid.uuid4().hex}", name, arguments)
         if reader is None or tell is None:
@@ -116,22 +123,22 @@ class OutsideCalls:
             return failure(call, str(error))
         desk = DeskCall(name, call.arguments, asyncio.get_running_loop().create_future())
         try:
-            if (reported := reader.tool_call(name, call.arguments)) is None:
+            if (report := reader.tool_call(name, call.arguments)) is None:
                 live = self._of(call.id)
                 live.desk = desk
                 tell(reader.tell(call))
                 live.reported = reader.reported(call.id)
             else:
-                live = self._of(reported.id)
-                live.desk, live.reported = desk, reported
+                live = self._of(report.id)
+                live.desk, live.reported = desk, report
                 live.changed.set()
-                tell(reader.close(reported))
+                tell(reader.close(report))
         except ProviderError as error:
             return failure(call, str(error))
         return await desk.answer
 
     def end(self) -> None:
-        """Answer what is still open: the turn is over."""
+        """End the turn: cancel all open permission requests, and fail all unanswered MCP calls."""
         self.reader = None
         for live in self._live.values():
             for request in live.requests:
@@ -141,7 +148,7 @@ class OutsideCalls:
                 live.desk.answer.set_result(failure(ToolCall(live.id, live.desk.name, {}), NO_TURN))
 
     def done(self, live: LiveCall) -> None:
-        """Note that a call has its result, whatever the agent says of it from now on."""
+        """Mark a call as finished; later updates about it are ignored."""
         if self.reader is not None and live.reported is not None:
             self.reader.end(live.reported)
 
@@ -150,12 +157,12 @@ class OutsideCalls:
 
 
 class CallTape(Protocol):
-    """The tape of a turn, as the calls of the agent need it."""
+    """The recording of a turn (its tape), as `OutsideExecutor` uses it; `frozen` recordings are only replayed."""
 
     frozen: bool
 
     def was_asked(self, call: ToolCall) -> bool:
-        """Return whether the user or the policy decided this call when it was recorded."""
+        """Return whether the user decided about this call, or the call was not run, when it was recorded."""
         ...
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
@@ -164,7 +171,7 @@ class CallTape(Protocol):
 
 
 class _Nothing:
-    """A source without tools."""
+    """A toolset without tools."""
 
     async def tools(self) -> Sequence[Tool]:
         """Return no tools."""
@@ -176,9 +183,9 @@ class _Nothing:
 
 @dataclass
 class OutsideExecutor(ToolExecutor):
-    """Follows the calls that an outside agent runs itself, and carries out those of our tools.
+    """Follows the calls that an outside agent runs itself, and runs the agent's calls of our tools.
 
-    `server` is what the calls of the agent are shown under; `tape` records them or plays them back.
+    The agent's own calls are shown under the name `server`. `tape` records the calls, or replays recorded ones.
     """
 
     calls: OutsideCalls = field(default_factory=OutsideCalls)
@@ -205,25 +212,25 @@ class OutsideExecutor(ToolExecutor):
         if live is None or live.desk is None:
             return await self._follow(call, live, depth)
         desk = live.desk
-        made = replace(call, name=desk.name, arguments=desk.arguments)
-        task = asyncio.ensure_future(super()._call(made, depth))
+        desk_call = replace(call, name=desk.name, arguments=desk.arguments)
+        task = asyncio.ensure_future(super()._call(desk_call, depth))
         desk.answer.add_done_callback(lambda answer: void(answer.cancelled() and task.cancel()))
         try:
-            ended = await task
+            outcome = await task
         except asyncio.CancelledError:
             if being_cancelled():
                 raise
-            ended = Ended(failure(made, GIVEN_UP.format(self.server), "interrupted"))
-            if made.id not in self._settled:
-                self.emit(ToolFinished(ended.result))
+            outcome = Ended(failure(desk_call, GIVEN_UP.format(self.server), "interrupted"))
+            if desk_call.id not in self._settled:
+                self.emit(ToolFinished(outcome.result))
         finally:
             self.calls.done(live)
         if not desk.answer.done():
-            desk.answer.set_result(ended.result)
-        return ended
+            desk.answer.set_result(outcome.result)
+        return outcome
 
     async def _follow(self, call: ToolCall, live: LiveCall | None, depth: int) -> Ended:
-        """Settle one call that the agent runs itself: ask if it asks, and show how it ends."""
+        """Follow one call that the agent runs itself: decide on its permission request, and wait for its result."""
         tool = self._tool(call, live)
         entry = log.Audit(self.server, call.name, call.arguments)
         try:
@@ -243,7 +250,7 @@ class OutsideExecutor(ToolExecutor):
             log.audit(entry)
 
     async def _permit(self, tool: Tool, call: ToolCall, live: LiveCall) -> Granted | Refused:
-        """Decide what the agent asks about a call, and answer it."""
+        """Decide on the agent's permission request for a call, and send the agent the decision."""
         request = live.requests[0]
         permit = await self.gate.admit(tool, call)
         live.requests.popleft()
@@ -252,7 +259,10 @@ class OutsideExecutor(ToolExecutor):
         return permit
 
     def _tool(self, call: ToolCall, live: LiveCall | None) -> Tool:
-        """Return a tool that stands for what the agent does itself; it asks, and takes no other arguments."""
+        """Return a tool that stands for the agent's own action.
+
+        The tool needs permission, and the user cannot change its arguments.
+        """
 
         async def follow(call: ToolCall, context: ToolContext) -> ToolResult:
             if live is None:
@@ -269,14 +279,14 @@ class OutsideExecutor(ToolExecutor):
         return tool if self.tape is None else replace(tool, invoke=on_tape)
 
     async def _wait(self, tool: Tool, call: ToolCall, live: LiveCall, context: ToolContext) -> ToolResult:
-        """Report how far a call is until it has its result, with the calls that are made meanwhile."""
-        made: list[asyncio.Task[Any]] = []
-        await asyncio.sleep(0)  # the calls of a step begin before one of them ends, as in a replay
+        """Report the progress of a call and start the calls inside it, until the agent sends its result."""
+        inner_calls: list[asyncio.Task[Any]] = []
+        await asyncio.sleep(0)  # let all calls of the step begin before one ends, as in a replay
         try:
             while True:
                 while live.late:
                     late = live.late.popleft()
-                    made.append(asyncio.create_task(context.call_tool(late.name, late.arguments)))
+                    inner_calls.append(asyncio.create_task(context.call_tool(late.name, late.arguments)))
                 if live.result is not None:
                     break
                 if live.requests:
@@ -285,9 +295,9 @@ class OutsideExecutor(ToolExecutor):
                     context.progress(0.0, None, live.words)
                     live.words = ""
                 await live.news()
-            await asyncio.gather(*made, return_exceptions=True)
+            await asyncio.gather(*inner_calls, return_exceptions=True)
         finally:
-            for task in made:
+            for task in inner_calls:
                 task.cancel()
         return replace(live.result, call_id=call.id, name=call.name)
 
@@ -296,12 +306,12 @@ class OutsideExecutor(ToolExecutor):
 
 
 def _option(options: "Sequence[PermissionOption]", permit: Granted | Refused, *, code: bool) -> str | None:
-    """Return the id of the option that says what was decided, None if there is none."""
+    """Return the id of the option that expresses the decision, None if the agent offers no such option."""
     if isinstance(permit, Refused):
-        wanted = ("reject_once", "reject_always")
-    elif permit.how.startswith("approved always") and not code:  # of code, this one program was approved
-        wanted = ("allow_always", "allow_once")
+        kinds = ("reject_once", "reject_always")
+    elif permit.how.startswith("approved always") and not code:  # for code, the user approved only this program
+        kinds = ("allow_always", "allow_once")
     else:
-        wanted = ("allow_once", "allow_always") if not code else ("allow_once",)
-    found = {one.kind: one.option_id for one in reversed(options)}
-    return next((found[kind] for kind in wanted if kind in found), None)
+        kinds = ("allow_once", "allow_always") if not code else ("allow_once",)
+    option_ids = {one.kind: one.option_id for one in reversed(options)}
+    return next((option_ids[kind] for kind in kinds if kind in option_ids), None)

@@ -1,6 +1,6 @@
-"""The connection to an outside agent: its session, one prompt at a time, and what it reports, in order.
+"""The connection to an outside agent: it opens a session, sends one prompt at a time, and passes updates on in order.
 
-Files and terminals are not lent: requests for them are refused. What is not valid in the protocol is dropped.
+The agent gets no access to files or terminals through us: such requests are refused. Invalid updates are dropped.
 """
 
 import asyncio
@@ -27,12 +27,15 @@ T = TypeVar("T", bound="BaseModel")
 Json = dict[str, Any]
 
 PROTOCOL = 1
-"""The version of the protocol."""
+"""The version of the Agent Client Protocol that agentmagic speaks."""
 
 
 @dataclass(slots=True)
 class PermissionRequest:
-    """The agent asks whether a call may run; `answer` takes the id of the option that was chosen, None for none."""
+    """An agent's request for permission to run a call.
+
+    `answer` is the future for the id of the chosen option, or for None to cancel the request.
+    """
 
     call: "ToolCallUpdate"
     options: "Sequence[PermissionOption]"
@@ -40,19 +43,19 @@ class PermissionRequest:
 
 
 class _PacedTransport:
-    """The messages of a process, no more than `PER_SECOND`: the agent has to wait, because its pipe is not read."""
+    """Message transport that reads at most `PER_SECOND` messages a second; a faster agent blocks on its full pipe."""
 
     def __init__(self, process: AgentProcess) -> None:
         self._process = process
         self._second, self._count = 0.0, 0
 
     async def send(self, message: Json) -> None:
-        """Send a message. An agent that has gone is noticed by the end of its output."""
+        """Send a message. If the agent has exited, do nothing: `receive` then returns None."""
         with suppress(ConnectionError):
             await self._process.send(message)
 
     async def receive(self) -> Json | None:
-        """Return the next message, or None when there are no more."""
+        """Return the next message, or None at the end of the output. Messages nested too deep are skipped."""
         while True:
             await self._keep_pace()
             message = await self._process.receive()
@@ -67,7 +70,7 @@ class _PacedTransport:
         if self._count > bounds.PER_SECOND:
             await asyncio.sleep(self._second + 1.0 - now)
         elif self._count % 50 == 0:
-            await asyncio.sleep(0)  # a flood must not keep the engine's loop from its other work
+            await asyncio.sleep(0)  # let other tasks of the engine's loop run during a flood of messages
 
     async def close(self) -> None:
         """End the process."""
@@ -76,10 +79,11 @@ class _PacedTransport:
 
 @dataclass(slots=True)
 class AgentConnection:
-    """A running agent that has introduced itself. Its methods are called on the engine.
+    """The connection to one agent process. Its methods are called on the engine thread.
 
-    `hear` is called with the updates and the permission requests of the session, in the order in which they come; None
-    drops them.
+    `hear` is called with the updates and the permission requests of the session, in the order in which they arrive.
+    While it is None, updates are dropped and permission requests are cancelled. `can`: what the agent supports.
+    `over`: whether the connection has ended.
     """
 
     agent: OutsideAgent
@@ -93,7 +97,10 @@ class AgentConnection:
     _asking: int = 0
 
     async def start(self, folder: Path) -> None:
-        """Start the agent in a folder. Raises MissingExtra, and ProviderError if it does not answer as an agent."""
+        """Start the agent in a folder, and exchange protocol versions and capabilities.
+
+        Raises MissingExtra, and ProviderError if the program does not answer as an agent.
+        """
         self._process = await start_agent(self.agent, folder)
         from acp.connection import Connection
         from acp.schema import (
@@ -113,14 +120,14 @@ class AgentConnection:
         )
         answer = await self._ask("initialize", "introduce itself", request, InitializeResponse, START_SECONDS)
         if answer.protocol_version != PROTOCOL:
-            words = f"{self.agent.model} speaks version {answer.protocol_version} of the Agent Client Protocol, and "
-            raise ProviderError(f"{words}agentmagic speaks {PROTOCOL}. Update the older of the two.")
+            message = f"{self.agent.model} speaks version {answer.protocol_version} of the Agent Client Protocol, and "
+            raise ProviderError(f"{message}agentmagic speaks {PROTOCOL}. Update the older of the two.")
         self.can = answer.agent_capabilities
 
     async def open(self, folder: Path, servers: Sequence[Any], resume: str = "") -> bool:
-        """Open a session in a folder, with MCP servers. Return whether it is the one to `resume`.
+        """Open a session in a folder, with MCP servers. Return whether the session `resume` was resumed.
 
-        An agent that cannot resume it, or no longer has it, opens a new one.
+        If the agent cannot resume sessions, or no longer has this one, it opens a new session.
         """
         from acp.schema import NewSessionRequest, NewSessionResponse
 
@@ -133,15 +140,15 @@ class AgentConnection:
         return False
 
     async def _have_it_ask(self, modes: "SessionModeState | None") -> None:
-        """Put the session into the mode in which the agent asks before it acts. Raises ProviderError if it refuses."""
+        """Switch the session to the mode in which the agent asks before it acts. Raises ProviderError if it refuses."""
         from acp.schema import SetSessionModeRequest, SetSessionModeResponse
 
-        wanted = self.agent.asks_in
-        if modes is None or wanted not in {mode.id for mode in modes.available_modes} - {modes.current_mode_id}:
+        asking_mode = self.agent.asks_in
+        if modes is None or asking_mode not in {mode.id for mode in modes.available_modes} - {modes.current_mode_id}:
             return
-        request = SetSessionModeRequest(mode_id=wanted, session_id=self.session)
-        what = f"take the mode {wanted}, in which it asks before it acts"
-        await self._ask("session/set_mode", what, request, SetSessionModeResponse, bounds.OPENING)
+        request = SetSessionModeRequest(mode_id=asking_mode, session_id=self.session)
+        action = f"take the mode {asking_mode}, in which it asks before it acts"
+        await self._ask("session/set_mode", action, request, SetSessionModeResponse, bounds.OPENING)
 
     async def _resume(self, folder: Path, servers: Sequence[Any], session: str) -> bool:
         from acp.schema import LoadSessionRequest, LoadSessionResponse, ResumeSessionRequest, ResumeSessionResponse
@@ -149,21 +156,21 @@ class AgentConnection:
         can = self.can
         sessions = can.session_capabilities if can is not None else None
         fields: Json = {"cwd": str(folder), "mcp_servers": list(servers), "session_id": session}
-        what = "go on with its session"
-        self._loading = True  # an agent that loads a session tells it from the beginning, which is known here
+        action = "go on with its session"
+        self._loading = True  # while it loads a session, the agent sends all old updates again: drop them
         try:
             if sessions is not None and sessions.resume is not None:
                 request = ResumeSessionRequest(**fields)
-                answer = await self._ask("session/resume", what, request, ResumeSessionResponse, bounds.OPENING)
+                answer = await self._ask("session/resume", action, request, ResumeSessionResponse, bounds.OPENING)
             elif can is not None and can.load_session:
                 request = LoadSessionRequest(**fields)
-                answer = await self._ask("session/load", what, request, LoadSessionResponse, bounds.OPENING)
+                answer = await self._ask("session/load", action, request, LoadSessionResponse, bounds.OPENING)
             else:
                 return False
         except AuthenticationFailed:
             raise
         except ProviderError:
-            return False  # the agent no longer has it
+            return False  # the agent no longer has this session
         finally:
             self._loading = False
         self.session = session
@@ -179,11 +186,11 @@ class AgentConnection:
 
     async def cancel(self) -> None:
         """Ask the agent to end its turn."""
-        with suppress(OSError, RuntimeError):  # it has gone
+        with suppress(OSError, RuntimeError):  # the agent has exited
             await self._connection.send_notification("session/cancel", {"sessionId": self.session})
 
     async def aclose(self) -> None:
-        """End the process; may be called twice."""
+        """End the process; can be called twice."""
         self.hear, self.over = None, True
         if hasattr(self, "_process"):
             await self._process.aclose()
@@ -192,15 +199,17 @@ class AgentConnection:
 
     # -- what is sent, and what comes ----------------------------------------------------------
 
-    async def _ask(self, method: str, what: str, params: "BaseModel", kind: type[T], seconds: float | None = None) -> T:
-        sent = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+    async def _ask(
+        self, method: str, action: str, params: "BaseModel", kind: type[T], seconds: float | None = None
+    ) -> T:
+        parameters = params.model_dump(mode="json", by_alias=True, exclude_none=True)
 
         async def answer() -> T:
-            given = await self._connection.send_request(method, sent)
-            return kind.model_validate({} if given is None else given)
+            result = await self._connection.send_request(method, parameters)
+            return kind.model_validate({} if result is None else result)
 
         try:
-            return await self._process.answered(what, answer(), seconds)
+            return await self._process.answered(action, answer(), seconds)
         except ProviderError as error:
             self.over = self.over or isinstance(error, ConnectionError)
             raise
@@ -233,17 +242,17 @@ class AgentConnection:
         from acp.schema import RequestPermissionRequest
 
         try:
-            asked = RequestPermissionRequest.model_validate(params)
+            request = RequestPermissionRequest.model_validate(params)
         except (ValueError, RecursionError):
             raise RequestError(-32602, "The request is not valid in the protocol.") from None
-        if self.hear is None or asked.session_id != self.session or self._asking >= bounds.OPEN_REQUESTS:
+        if self.hear is None or request.session_id != self.session or self._asking >= bounds.OPEN_REQUESTS:
             return {"outcome": {"outcome": "cancelled"}}
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._asking += 1
         try:
-            self.hear(PermissionRequest(asked.tool_call, asked.options[: bounds.OPTIONS], answer))
-            chosen = await answer
+            self.hear(PermissionRequest(request.tool_call, request.options[: bounds.OPTIONS], answer))
+            option = await answer
         finally:
             self._asking -= 1
-        outcome = {"outcome": "cancelled"} if chosen is None else {"outcome": "selected", "optionId": chosen}
+        outcome = {"outcome": "cancelled"} if option is None else {"outcome": "selected", "optionId": option}
         return {"outcome": outcome}

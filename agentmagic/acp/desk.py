@@ -1,4 +1,4 @@
-"""The desk of an outside agent: the tools of its turn, which it calls over MCP, each call under our permission."""
+"""The MCP endpoint (desk) where an outside agent calls the tools of its turn; our policy decides on each call."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TurnDesk:
-    """The desk that one agent's sessions are told of: the tools of the turn that runs, and none between two turns."""
+    """Serves the tools of the running turn over MCP to the sessions of one agent; between turns, every call fails."""
 
     instructions = "Tools of the user's notebook. The user may be asked before a call."
     pages: Sequence[Page] = ()
@@ -26,7 +26,7 @@ class TurnDesk:
         self._token = ""
 
     def serve(self, tools: Mapping[str, Tool], calls: OutsideCalls) -> None:
-        """Serve the tools of a turn from now on; its calls are carried out by the turn."""
+        """Serve the tools of a turn from now on; `calls` runs the calls as part of that turn."""
         self._tools, self._calls = tools, calls
 
     async def tools(self) -> Sequence[ToolDef]:
@@ -34,12 +34,12 @@ class TurnDesk:
         return [tool.definition for tool in self._tools.values()]
 
     async def call(self, exchange: Exchange, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Carry out a call as a part of the turn."""
+        """Run a call as part of the turn, and return its result."""
         del exchange
         return await self._calls.at_desk(name, arguments)
 
     async def servers(self, can: "AgentCapabilities | None") -> Sequence[Any]:
-        """Return the MCP servers that a session of the agent is told of: this desk, if it speaks MCP over HTTP."""
+        """Return the MCP servers for a session of the agent: this desk, or none if the agent lacks MCP over HTTP."""
         from acp.schema import HttpHeader, HttpMcpServer
 
         if can is None or can.mcp_capabilities is None or not can.mcp_capabilities.http:
@@ -50,7 +50,7 @@ class TurnDesk:
         return [HttpMcpServer(type="http", name=SERVER, url=shared_server().url, headers=headers)]
 
     async def aclose(self) -> None:
-        """Close the desk; may be called twice."""
+        """Close the desk; can be called twice."""
         token, self._token = self._token, ""
         if token:
             await shared_server().close(token)

@@ -1,7 +1,7 @@
-"""An outside agent as the loop sees a model: one step of its turn at a time, in an order that a tape can keep.
+"""An outside agent behind the interface of a model: `stream` yields one step of the agent's turn at a time.
 
-The agent owns its loop. It is sent a prompt once, and streams until its turn is over; `stream` hands out the steps of
-that, and the calls between two steps are followed by `calls`.
+The agent runs its own loop: it is sent a prompt once, and reports updates until its turn is over. `stream` divides
+these updates into steps, in an order that can be recorded and replayed. `calls` follows the calls between two steps.
 """
 
 import asyncio
@@ -31,22 +31,22 @@ PROVIDER = "acp"
 
 
 class FollowingTurn(Protocol):
-    """The turn that asks the agent: it follows the calls, shows the plan, and keeps the budgets."""
+    """The turn that prompts the agent: it follows the agent's calls, shows its plan, and enforces the budgets."""
 
     calls: OutsideCalls
     tools: dict[str, Tool]
 
     @property
     def session(self) -> tuple[str, Sequence[Message]]:
-        """The session that the agent had in the kernel before, with the messages that it knows; "" without one."""
+        """The id of the agent's session in an earlier kernel, "" if none, and the messages that the agent has seen."""
         ...
 
     def alive(self) -> None:
-        """Take in that something was heard of the agent."""
+        """Note that the agent has sent an update, which may extend the deadline of the turn."""
         ...
 
     def fresh(self, call_id: str) -> str:
-        """Return the id of a call, or another one if an earlier call has it."""
+        """Return the call id unchanged, or a new id if an earlier call already uses it."""
         ...
 
     def planned(self, plan: PlanNews) -> None:
@@ -54,7 +54,7 @@ class FollowingTurn(Protocol):
         ...
 
     def charge(self, dollars: float) -> None:
-        """Take in what the prompt has cost so far."""
+        """Record the cost of the current prompt so far, in US dollars."""
         ...
 
     def warn(self, words: str) -> None:
@@ -64,7 +64,11 @@ class FollowingTurn(Protocol):
 
 @dataclass(slots=True)
 class _RunningPrompt:
-    """A prompt that the agent works on."""
+    """A prompt that the agent is working on.
+
+    `steps` holds the events for `OutsideModel.stream`. `quiet` is the timer that ends a step after a silence.
+    `is_marked`: whether a part of the answer already carries the session id.
+    """
 
     reader: UpdateReader
     steps: "asyncio.Queue[ModelEvent | Exception]"
@@ -73,16 +77,16 @@ class _RunningPrompt:
     is_marked: bool = False
 
     def wake(self) -> None:
-        """Stop the clock of the quiet."""
+        """Cancel the timer that ends a step after a silence."""
         if self.quiet is not None:
             self.quiet.cancel()
             self.quiet = None
 
 
 class OutsideModel:
-    """An outside agent with its process and its session, for the turns of one session of ours.
+    """An outside agent with its process and its agent session, for all turns of one agentmagic session.
 
-    `turn` is the one that asks it. Its own settings are the agent's: it honours none of ours.
+    `turn` is the turn that is prompting the agent. The agent uses its own model settings and ignores ours.
     """
 
     def __init__(self, name: str) -> None:
@@ -103,16 +107,16 @@ class OutsideModel:
         self._costs = False
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
-        """Return no names."""
+        """Return (): the agent honours none of our model settings."""
         del settings
         return ()
 
     def metered(self, usage: Usage) -> Usage:
-        """Return the usage as the agent has reported it."""
+        """Return the usage unchanged: the agent itself reports its cost."""
         return usage
 
     async def prepare(self) -> None:
-        """Start the agent, if it does not run. Raises ProviderError and MissingExtra."""
+        """Start the agent if it is not running. Raises ProviderError and MissingExtra."""
         await self._settled()
         if self._connection is not None and not self._connection.over:
             return
@@ -123,15 +127,15 @@ class OutsideModel:
             self._folder = await engine().in_pool(lambda: installed().folder)
             await connection.start(self._folder)
         except BaseException:
-            self._ending = asyncio.create_task(connection.aclose())  # Stop does not wait for its end
+            self._ending = asyncio.create_task(connection.aclose())  # in a task, so that Stop does not wait for it
             self._ending.add_done_callback(look_at)
             raise
         self._connection = connection
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
-        """Yield the next step of the agent's turn; a request that ends with a prompt begins the turn.
+        """Yield the events of the next step; if the request ends with a prompt, begin a new turn of the agent.
 
-        Raises ProviderError, and BadRequest for a request that no turn of the agent makes.
+        Raises ProviderError. Raises BadRequest outside a turn, or if the request continues a recorded turn.
         """
         turn = self.turn
         if turn is None:
@@ -153,11 +157,11 @@ class OutsideModel:
                 return
 
     def remember(self, messages: Sequence[Message]) -> None:
-        """Note what the agent's session knows of the conversation, at the end of a turn."""
+        """Record which messages the agent's session has seen; called at the end of a turn."""
         self._known = tuple(messages)
 
     def stop(self) -> None:
-        """Cancel the prompt, if there is one; the process is ended if the agent does not end its turn in time."""
+        """Cancel the running prompt, if any; if the agent does not end its turn in time, end its process."""
         prompt, self._prompt = self._prompt, None
         connection = self._connection
         if prompt is None or connection is None or prompt.task is None or prompt.task.done():
@@ -168,7 +172,7 @@ class OutsideModel:
         self._ending.add_done_callback(look_at)
 
     async def aclose(self) -> None:
-        """End the agent's process, and close its desk; may be called twice."""
+        """End the agent's process, and close its desk; can be called twice."""
         self.stop()
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -198,28 +202,28 @@ class OutsideModel:
         assert connection is not None  # noqa: S101  (of `prepare`)
         *before, prompt = request.messages
         unseen = await self._open(connection, before, turn)
-        told, self._told = self._told, request.instructions
-        words = f"{INSTRUCTIONS}\n\n{self._told}" if self._told and self._told != told else ""
-        blocks = [*text_block(words, earlier(unseen)), *blocks_of(prompt.parts, connection.can)]
+        previous, self._told = self._told, request.instructions
+        instructions = f"{INSTRUCTIONS}\n\n{self._told}" if self._told and self._told != previous else ""
+        blocks = [*text_block(instructions, earlier(unseen)), *blocks_of(prompt.parts, connection.can)]
         tools = [tool.name for tool in request.tools]
         reader = UpdateReader(self.name, tools, turn.fresh, self._folder)
-        made = self._prompt = _RunningPrompt(reader, asyncio.Queue())
-        turn.calls.reader = made.reader
+        running = self._prompt = _RunningPrompt(reader, asyncio.Queue())
+        turn.calls.reader = running.reader
         turn.calls.tell = self._tell
         self._before, self._costs = self._total, False
         connection.hear = self._hear
-        made.task = asyncio.create_task(self._ask(connection, made, blocks))
+        running.task = asyncio.create_task(self._ask(connection, running, blocks))
         self._known = request.messages
 
     async def _open(
         self, connection: AgentConnection, before: Sequence[Message], turn: FollowingTurn
     ) -> Sequence[Message]:
-        """Have the agent's session open, and return the messages before the prompt that it does not know."""
-        session, known = (self._session, self._known) if self._session else turn.session
-        goes_on = session and tuple(before[: len(known)]) == tuple(known)
+        """Open or resume the agent's session. Return the messages before the prompt that the agent has not seen."""
+        session, seen = (self._session, self._known) if self._session else turn.session
+        goes_on = session and tuple(before[: len(seen)]) == tuple(seen)
         self._desk.serve(turn.tools, turn.calls)
         if connection.session and goes_on and (self._serves or not turn.tools):
-            return before[len(known) :]
+            return before[len(seen) :]
         servers = await self._desk.servers(connection.can) if turn.tools else ()
         if turn.tools and not servers:
             turn.warn(f"{self.name} takes no MCP servers over HTTP, so it has none of the tools of this turn.")
@@ -227,10 +231,10 @@ class OutsideModel:
         resumed = await connection.open(self._folder, servers, session if goes_on else "")
         if not resumed:
             self._total, self._told = 0.0, ""
-        elif not self._session:  # an earlier kernel was told what the session had cost
+        elif not self._session:  # the cost so far is unknown: it was reported to an earlier kernel
             self._total = None
         self._session = connection.session
-        return before[len(known) :] if resumed else before
+        return before[len(seen) :] if resumed else before
 
     async def _ask(self, connection: AgentConnection, prompt: _RunningPrompt, blocks: Sequence[Any]) -> None:
         try:
@@ -242,7 +246,7 @@ class OutsideModel:
 
     @property
     def _spent(self) -> float | None:
-        """What the prompt has cost, None if the agent has not reported it."""
+        """The cost of the prompt in US dollars, None if the agent has not reported it."""
         if self._total is None or self._before is None or not self._costs:
             return None
         return max(self._total - self._before, 0.0)
@@ -269,15 +273,14 @@ class OutsideModel:
     def _permission(self, prompt: _RunningPrompt, request: PermissionRequest) -> None:
         turn, reader = self.turn, prompt.reader
         self._pass(prompt, reader.call(request.call))
-        reported = reader.reported(request.call.tool_call_id)
-        if turn is None or reported is None or reported.tool:
-            kinds = {
-                one.kind: one.option_id for one in request.options
-            }  # our own tool is asked about when it is called
+        report = reader.reported(request.call.tool_call_id)
+        if turn is None or report is None or report.tool:
+            # Permission for our own tools is decided when they are called over MCP.
+            kinds = {one.kind: one.option_id for one in request.options}
             request.answer.set_result(kinds.get("allow_once") or kinds.get("allow_always"))
             return
-        self._pass(prompt, reader.close(reported))
-        turn.calls.ask(reported, request)
+        self._pass(prompt, reader.close(report))
+        turn.calls.ask(report, request)
 
     def _tell(self, news: Iterable[News]) -> None:
         if self._prompt is not None:
@@ -303,13 +306,13 @@ class OutsideModel:
 
 
 def _marked(event: PartFinished, session: str) -> PartFinished:
-    """Return the first part of an answer with the id of the agent's session, by which a later kernel resumes it."""
+    """Return the event with the agent's session id in its part, so that a later kernel can resume the session."""
     assert isinstance(event.part, (Text, Reasoning, ToolCall))  # noqa: S101  (of `UpdateReader`)
     return replace(event, part=replace(event.part, provider_data=ProviderData(PROVIDER, {"session": session})))
 
 
 def session_in(part: Part) -> str:
-    """Return the id of the agent's session that a part of an answer holds, "" for none."""
+    """Return the agent's session id that a part of an answer carries, or ""."""
     match getattr(part, "provider_data", None):
         case ProviderData(provider="acp", data={"session": str() as session}):
             return session
@@ -318,5 +321,5 @@ def session_in(part: Part) -> str:
 
 
 def make(name: str) -> OutsideModel:
-    """Return the model of an outside agent. Raises UnknownModel for a command that cannot be read."""
+    """Return the model of an outside agent. Raises UnknownModel if its command cannot be parsed."""
     return OutsideModel(name)

@@ -1,8 +1,8 @@
 """The process of an outside agent: JSON-RPC messages are lines of JSON on its standard input and output.
 
-It is started, watched and ended as an MCP server's is, and read in the same linear and bounded way. The acp library
-reads a line of any length, and one line that is not a JSON object, or has an odd id, ends its connection for good. So
-an `AgentProcess` is a message transport of that library: it passes on only what the library can take.
+It is started, watched and ended like the process of an MCP server, and its output is read with the same limits. The
+acp library alone would read lines of any length, and would close the connection on a line that is not a JSON object or
+has an invalid id. So `AgentProcess` is a message transport for that library, and passes on only valid messages.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AUTH_REQUIRED = -32000
-"""The protocol's error code for an agent whose user has not logged in; codex answers session/new with it, claude the
-first prompt."""
+"""The protocol's error code if the user is not logged in; codex returns it for session/new, claude for the first
+prompt."""
 START_SECONDS = 60.0
-"""For the answer to initialize: an agent may be fetched first, and claude takes 1 s on a fast machine."""
+"""Timeout of `initialize`: npx may have to download the agent first. Claude takes 1 s on a fast machine."""
 
 
 class _EnvelopeError(BaseModel):
@@ -44,7 +44,7 @@ class _EnvelopeError(BaseModel):
 
 
 class _RpcMessage(BaseModel):
-    """What the acp library needs of a message to go on; it checks the parameters by itself."""
+    """The fields that must be valid so that the acp library can continue; it checks the parameters itself."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     id: int | str | None = None
@@ -53,17 +53,17 @@ class _RpcMessage(BaseModel):
 
 
 def environment_for(agent: OutsideAgent, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that an agent sees: none that names or holds a secret, except its own.
+    """Return the environment variables for an agent, without secrets except the agent's own.
 
-    The address of a proxy stays, although it may hold a password: without it the agent reaches nothing.
+    Proxy addresses stay, although they can contain a password: without them the agent may have no network.
     """
     settings.learn_secrets()
-    kept = {name: variables[name] for name in (*stdio.NETWORK, *agent.own) if name in variables}
-    return secrets.without_secrets(variables) | kept
+    extra = {name: variables[name] for name in (*stdio.NETWORK, *agent.own) if name in variables}
+    return secrets.without_secrets(variables) | extra
 
 
 async def start_agent(agent: OutsideAgent, folder: Path) -> "AgentProcess":
-    """Start an agent in a folder; the guardian ends its process tree with this process.
+    """Start an agent in a folder. A watchdog (the guardian) ends the agent and its children when this process ends.
 
     Raises MissingExtra if the acp library is not installed, and Unavailable if the program cannot be started.
     """
@@ -74,8 +74,8 @@ async def start_agent(agent: OutsideAgent, folder: Path) -> "AgentProcess":
     try:
         process, mark = await stdio.start(program)
     except (OSError, ValueError) as error:
-        why = secrets.redact(one_line(str(error), agents.SHOWN)).rstrip(".")
-        raise Unavailable(f"{agent.model} cannot be started: {why}. {agents.trial(agent)}") from error
+        reason = secrets.redact(one_line(str(error), agents.SHOWN)).rstrip(".")
+        raise Unavailable(f"{agent.model} cannot be started: {reason}. {agents.trial(agent)}") from error
     return AgentProcess(agent, process, mark)
 
 
@@ -89,9 +89,9 @@ def _warm() -> None:
 
 
 class AgentProcess:
-    """An agent that was started; a `Transport` for the connections of the acp library.
+    """The process of an agent; a `Transport` for the connections of the acp library.
 
-    `acp.connect_to_agent(client, process)` speaks with it. The end of that connection ends the process.
+    `acp.connect_to_agent(client, process)` connects to the agent. Closing that connection ends the process.
     """
 
     def __init__(self, agent: OutsideAgent, process: "Process", mark: str) -> None:
@@ -112,11 +112,11 @@ class AgentProcess:
         return self._process.pid
 
     def stderr_tail(self) -> str:
-        """Return the end of what the agent wrote that is no message, safe to show."""
+        """Return the end of the agent's output other than messages, with secrets redacted."""
         return self._tail.text()[-limits.STDERR_SHOWN :]
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message, None when there will be no more."""
+        """Return the next message, None at the end of the output."""
         while True:
             while self._ready:
                 if (message := self._message(self._ready.popleft())) is not None:
@@ -126,7 +126,7 @@ class AgentProcess:
                 return None
 
     async def _fill(self) -> bool:
-        """Read on; return whether there may be more."""
+        """Read the next chunk of output. Return False at the end of the output."""
         import anyio
 
         try:
@@ -137,7 +137,7 @@ class AgentProcess:
         return True
 
     def _message(self, line: bytes | stdio.TooLong) -> dict[str, Any] | None:
-        """Return the message of a line, an error in place of an answer over the limits, or None for rubbish."""
+        """Return the message in a line; an error response in place of one that is too long; None if it is invalid."""
         if isinstance(line, stdio.TooLong):
             self._tail.write(b"[agentmagic: a message over the limits was dropped]\n")
             if line.request is None:
@@ -152,7 +152,7 @@ class AgentProcess:
             return None
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Send a message; waits while the agent does not read. Raises ConnectionError if the agent has gone."""
+        """Send a message; wait while the agent's input is full. Raises ConnectionError if the agent has exited."""
         import anyio
 
         try:
@@ -160,11 +160,11 @@ class AgentProcess:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
             raise ConnectionError("The agent has gone.") from error
 
-    async def answered(self, what: str, request: Awaitable[T], seconds: float | None = None) -> T:
-        """Return the answer to a request; `what` completes "did not ...", and `seconds` bound the wait.
+    async def answered(self, action: str, request: Awaitable[T], seconds: float | None = None) -> T:
+        """Wait up to `seconds` for the answer to a request, and return it. `action` completes "did not ..." in errors.
 
-        Raises AuthenticationFailed if the user has to log in first, Unavailable if the agent ended or did not answer in
-        time, and ProviderError if it answered with another error.
+        Raises AuthenticationFailed if the user has to log in first, Unavailable if the agent exited or did not answer
+        in time, and ProviderError if it answered with another error.
         """
         from acp import RequestError
 
@@ -175,34 +175,34 @@ class AgentProcess:
         except TimeoutError:
             if seconds is None or not limit.expired():
                 raise
-            raise Unavailable(agents.silence_problem(self.agent, what, seconds)) from None
+            raise Unavailable(agents.silence_problem(self.agent, action, seconds)) from None
         except RequestError as error:
-            raise self._refusal(what, error) from error
+            raise self._refusal(action, error) from error
         except (ConnectionError, pydantic.ValidationError) as error:
-            raise await self._end(what, error) from error
+            raise await self._end(action, error) from error
 
-    def _refusal(self, what: str, error: Any) -> ProviderError:
+    def _refusal(self, action: str, error: Any) -> ProviderError:
         if error.code == AUTH_REQUIRED:
             return AuthenticationFailed(agents.login_problem(self.agent, _methods(error.data)))
-        words = secrets.redact(one_line(str(error), limits.ERROR)).rstrip(".")
-        return ProviderError(f"{self.agent.model} did not {what}: {words or 'it gave no reason'}.")
+        reason = secrets.redact(one_line(str(error), limits.ERROR)).rstrip(".")
+        return ProviderError(f"{self.agent.model} did not {action}: {reason or 'it gave no reason'}.")
 
-    async def _end(self, what: str, error: Exception) -> ProviderError:
+    async def _end(self, action: str, error: Exception) -> ProviderError:
         if isinstance(error, pydantic.ValidationError):
-            return ProviderError(f"{self.agent.model} did not {what} in a form that is of the Agent Client Protocol.")
-        with suppress(TimeoutError):  # so that its last words and its status are there
+            return ProviderError(f"{self.agent.model} did not {action} in a form that is of the Agent Client Protocol.")
+        with suppress(TimeoutError):  # wait for its exit status and last output
             async with asyncio.timeout(limits.EXIT_SECONDS):
                 await self._process.wait()
                 await asyncio.wait((self._draining,), timeout=limits.LAST_OUTPUT_SECONDS)
-        words = await asyncio.to_thread(agents.end_problem, self.agent, self._process.returncode, self._tail)
-        return Unavailable(words)
+        message = await asyncio.to_thread(agents.end_problem, self.agent, self._process.returncode, self._tail)
+        return Unavailable(message)
 
     async def close(self) -> None:
-        """Do what `aclose` does; the acp library calls it by this name."""
+        """Call `aclose`; the acp library calls it by this name."""
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the process and all that it started, within `EXIT_SECONDS` and `TERM_SECONDS`, cancelled or not."""
+        """End the process and all its children, within `EXIT_SECONDS` and `TERM_SECONDS`, even if cancelled."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._stop())
         await asyncio.shield(self._closing)
@@ -217,17 +217,17 @@ class AgentProcess:
             await self._process.aclose()
 
     async def _watch(self) -> None:
-        """End the reading when the agent has ended although a child of it holds its output open."""
+        """Close the output soon after the agent has exited, even if a child process still holds it open."""
         await self._process.wait()
         await asyncio.sleep(limits.LAST_OUTPUT_SECONDS)
         await cast("ByteReceiveStream", self._process.stdout).aclose()
 
 
 def _methods(data: Any) -> list[str]:
-    """Return the names of the ways to log in that an error may carry."""
+    """Return the names of the login methods in the data of an error."""
     match data:
         case {"authMethods": [*methods]}:
-            named = (cast("dict[str, Any]", one).get("name") for one in methods if isinstance(one, dict))
-            return [name for name in named if isinstance(name, str)]
+            names = (cast("dict[str, Any]", one).get("name") for one in methods if isinstance(one, dict))
+            return [name for name in names if isinstance(name, str)]
         case _:
             return []

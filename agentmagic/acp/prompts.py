@@ -1,4 +1,4 @@
-"""What an outside agent is sent: a prompt as content blocks, and the earlier conversation as text."""
+"""Content for an outside agent: a prompt as content blocks, and the earlier conversation as text."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 EARLIER = "The conversation so far, which is new to you:"
 INSTRUCTIONS = "Instructions for this conversation:"
 LONGEST_PART = 4000
-"""Characters of one call or result of the earlier conversation."""
+"""Longest text of one call or result in the earlier conversation, in characters."""
 
 
 def blocks_of(parts: Sequence[Any], can: "AgentCapabilities | None") -> list[Any]:
-    """Return the parts of a prompt as content blocks; what the agent cannot take becomes text that names it."""
+    """Return the parts of a prompt as content blocks; a part that the agent cannot read becomes text that names it."""
     return [_block(part, can) for part in parts]
 
 
 def text_block(*texts: str) -> list[Any]:
-    """Return texts as one content block, none if they are empty."""
+    """Return a list with one content block that joins the texts, [] if all texts are empty."""
     from acp.schema import TextContentBlock
 
     text = "\n\n".join(filter(None, texts))
@@ -56,7 +56,7 @@ def _block(part: Content, can: "AgentCapabilities | None") -> Any:
 
 
 def earlier(messages: Sequence[Message]) -> str:
-    """Return turns that the agent has not seen as text, "" for none; of a long conversation the middle is left out."""
+    """Return messages that the agent has not seen, as text; a long text loses its middle. "" without messages."""
     lines = [line for message in messages for line in _lines(message)]
     if not lines:
         return ""

@@ -1,4 +1,4 @@
-"""The turn of an outside agent: the agent owns its loop, and the turn tells it with the events of any other turn."""
+"""The turn of an outside agent: the agent runs its own loop, and the turn reports it with the usual events."""
 
 import asyncio
 import re
@@ -47,12 +47,12 @@ from agentmagic.runtime.timeouts import await_with_grace
 from agentmagic.settings import Replay
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""The ids of calls that every provider takes."""
+"""Call ids that every provider accepts."""
 CONCLUDE = "You ended your turn without an answer. Answer now."
 
 
 class OutsideTape(CallTape, Protocol):
-    """The tape of a turn of an outside agent."""
+    """The recording (tape) of a turn of an outside agent; it also keeps the agent's plans."""
 
     mode: Replay
 
@@ -61,12 +61,12 @@ class OutsideTape(CallTape, Protocol):
         ...
 
     def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
-        """Return the recorded plans behind the last step, before its calls were over or after."""
+        """Return the plans recorded after the last step: those before its first result, or with `settled` the rest."""
         ...
 
 
 class OutsideTurn:
-    """One turn of the outside agent of a name. It is made by `make`, which is not called if a tape answers."""
+    """One turn of the outside agent `name`. `make` creates the agent's model, and is not called during a replay."""
 
     def __init__(self, name: str, make: Callable[[], Model]) -> None:
         self.name = name
@@ -76,15 +76,15 @@ class OutsideTurn:
         self.tape: OutsideTape | None = None
 
     def model(self) -> OutsideModel:
-        """Return the agent, which this turn asks from now on."""
-        made = self._make()
-        assert isinstance(made, OutsideModel)  # noqa: S101  (of the provider's row)
-        self.agent = made
+        """Create the model of the agent, and attach it to this turn."""
+        model = self._make()
+        assert isinstance(model, OutsideModel)  # noqa: S101  (of the provider's row)
+        self.agent = model
         self.agent.turn = self.loop
         return self.agent
 
     def on_tape(self, tape: "OutsideTape | None") -> None:
-        """Record the turn on a tape, or play it back from there. Raises UsageError for a mode that cannot be."""
+        """Record the turn on a tape, or replay it from there. Raises UsageError for an unsupported replay mode."""
         if tape is not None and tape.mode in ("replay-model", "replay-tools"):
             name = shown_name(self.name)
             raise UsageError(
@@ -93,7 +93,7 @@ class OutsideTurn:
         self.tape = tape
 
     async def run(self, turn: TurnContext, channel: Channel) -> Outcome:
-        """Run the turn as `run_turn` does."""
+        """Run the turn, as `run_turn` does for other models."""
         self.loop = loop = _OutsideLoop(turn, channel, begun=self)
         if self.agent is not None:
             self.model()
@@ -106,13 +106,13 @@ class OutsideTurn:
 class _OutsideSteps(Steps):
     """The steps of an outside agent's turn: pieces of its one stream, without retries and without compaction.
 
-    `charged` is what the prompt that is under way has cost, in US dollars, as far as the agent has reported it.
+    `charged` is the cost of the running prompt, in US dollars, as last reported by the agent.
     """
 
     charged = 0.0
 
     async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:
-        """Emit the next step. Raises ProviderError, and BudgetExhausted before a prompt."""
+        """Emit the events of the next step. Raises ProviderError; before a prompt, also BudgetExhausted."""
         del tool_choice, extra, closing
         turn = self._turn
         request = Request(
@@ -127,30 +127,30 @@ class _OutsideSteps(Steps):
         await asyncio.sleep(0)
         began = time.monotonic()
         with turn.traffic.exchange(request, self.number) as exchange:
-            heard = await await_with_grace(stream_once(self._model, request, exchange.parts, self._emit))
-            finished = exchange.finished = replace(heard, usage=self._counted(heard))
-        self.usage += finished.usage
-        if finished.usage.requests:
-            self._pay(finished.usage)
-        self.charged = self.charged if finished.reason == GOES_ON else 0.0
-        self._emit(StepFinished(self.number, finished.usage, finished.reason, time.monotonic() - began))
+            answer = await await_with_grace(stream_once(self._model, request, exchange.parts, self._emit))
+            step_end = exchange.finished = replace(answer, usage=self._counted(answer))
+        self.usage += step_end.usage
+        if step_end.usage.requests:
+            self._pay(step_end.usage)
+        self.charged = self.charged if step_end.reason == GOES_ON else 0.0
+        self._emit(StepFinished(self.number, step_end.usage, step_end.reason, time.monotonic() - began))
         self._call_ids.update(call.id for call in self._fold.unanswered)
-        return finished
+        return step_end
 
     def keep(self, dollars: float) -> None:
-        """Raise BudgetExhausted if a budget does not allow what the running prompt has cost."""
+        """Raise BudgetExhausted if a budget does not allow the cost of the running prompt, in US dollars."""
         for budget in self._turn.budgets:
-            used = self.usage if budget.live is None else budget.live()
-            before = replace(budget.before, cost=budget.before.cost or 0.0)  # as far as costs are reported
-            used = replace(used, cost=(used.cost or 0.0) + dollars)
-            words = replace(budget, before=before, live=None).exhausted(used)
-            if not words and isinstance(budget, PeriodBudget):  # the ledger does not know what is not paid yet
-                words = budget.refusal(used, dollars, 0)
-            if words:
-                raise BudgetExhausted(words)
+            usage = self.usage if budget.live is None else budget.live()
+            before = replace(budget.before, cost=budget.before.cost or 0.0)  # an unknown cost counts as 0
+            usage = replace(usage, cost=(usage.cost or 0.0) + dollars)
+            message = replace(budget, before=before, live=None).exhausted(usage)
+            if not message and isinstance(budget, PeriodBudget):  # its ledger lacks this prompt's cost
+                message = budget.refusal(usage, dollars, 0)
+            if message:
+                raise BudgetExhausted(message)
 
     def settle(self) -> None:
-        """Count what a prompt that was not finished has cost."""
+        """Add the reported cost of an unfinished prompt to the usage."""
         if self.charged:
             self.usage += (used := Usage(requests=1, cost=self.charged))
             self._pay(used)
@@ -160,14 +160,14 @@ class _OutsideSteps(Steps):
         if not is_played(self._model):
             self._turn.account.pay(self._model.name, usage)
 
-    def _counted(self, finished: ModelFinished) -> Usage:
-        """Return the usage of a step: the agent reports it with its last one."""
-        return Usage() if finished.reason == GOES_ON else counted(self._model, finished.usage)
+    def _counted(self, step_end: ModelFinished) -> Usage:
+        """Return the usage of a step: zero except for the last step, with which the agent reports the whole."""
+        return Usage() if step_end.reason == GOES_ON else counted(self._model, step_end.usage)
 
 
 @dataclass
 class _OutsideLoop(TurnLoop):
-    """The life of an outside agent's turn."""
+    """The loop of an outside agent's turn: it prompts the agent, follows its steps and calls, and shows its plan."""
 
     begun: OutsideTurn = field(kw_only=True)
     calls: OutsideCalls = field(default_factory=OutsideCalls)
@@ -179,7 +179,7 @@ class _OutsideLoop(TurnLoop):
     _own: _OutsideSteps = field(init=False)
 
     def equip(self, gate: Gate) -> None:
-        """Make what takes the steps and follows the calls."""
+        """Create the objects that take the steps and follow the calls."""
         turn, stepper = self.turn, Stepper(gate, on=False)
         self.steps = self._own = _OutsideSteps(turn, self.tools, self.fold, self.emit, stepper)
         self.executor = OutsideExecutor(
@@ -195,21 +195,21 @@ class _OutsideLoop(TurnLoop):
         )
 
     async def prepare(self) -> None:
-        """Start the agent, outside the deadline: npx may fetch it first."""
+        """Start the agent before the deadline of the turn begins: npx may have to download it first."""
         if isinstance(self.turn.model, Preparing):
             self.emit(Working(f"starting {self.turn.model.name}"))
             await self.turn.model.prepare()
             self.emit(Working("listing the tools"))
 
     async def take_steps(self) -> StopReason:
-        """Follow the agent's turn, and prompt it again if its answer has to be repaired."""
+        """Follow the agent's turn to its end; prompt the agent again if its answer must be repaired."""
         self._refuse()
         await self.list_tools()
         self._task = asyncio.current_task()
         try:
             while True:
-                finished = await self._step()
-                if finished.reason != GOES_ON and not await self._asks_again(finished):
+                step_end = await self._step()
+                if step_end.reason != GOES_ON and not await self._asks_again(step_end):
                     return "answer"
         except asyncio.CancelledError:
             if self._broke is None:
@@ -220,16 +220,16 @@ class _OutsideLoop(TurnLoop):
             self._own.settle()
             self._end_plan()
 
-    async def _asks_again(self, finished: ModelFinished) -> bool:
-        """Return whether the agent is sent another prompt, now that its turn is over."""
+    async def _asks_again(self, step_end: ModelFinished) -> bool:
+        """Return whether the agent must be sent another prompt, now that it has ended its turn."""
         name = self.turn.model.name
-        if finished.reason == "cancelled":
+        if step_end.reason == "cancelled":
             raise ProviderError(f"{name} ended its turn as if it had been stopped. Ask again.")
-        if finished.reason == "refusal":
+        if step_end.reason == "refusal":
             self.warn(f"{name} refused to go on with this prompt.")
-        if finished.reason == "max_turn_requests":
+        if step_end.reason == "max_turn_requests":
             self.warn(f"{name} has reached its own limit of steps. Ask it to go on.")
-        if self.fold.messages[-1].role != "assistant":  # it said nothing behind its last calls
+        if self.fold.messages[-1].role != "assistant":  # no text came after the agent's last calls
             if self.turn.agent.output_schema is None:
                 return False
             if self.repairs == REPAIRS:
@@ -237,61 +237,63 @@ class _OutsideLoop(TurnLoop):
             self.repairs += 1
             self.emit(PromptAdded(user(CONCLUDE)))
             return True
-        return await self.goes_on(finished)
+        return await self.goes_on(step_end)
 
     async def _step(self) -> ModelFinished:
-        """Take one step with its calls."""
+        """Take one step, and carry out its calls."""
         self._in_step = True
         try:
-            finished = await self.steps.take("auto")
+            step_end = await self.steps.take("auto")
         finally:
             self._in_step = False
         self._tell_plans(settled=False)
         if calls := self.fold.unanswered:
             await self.executor.carry_out(calls)
         self._tell_plans(settled=True)
-        return finished
+        return step_end
 
     def _refuse(self) -> None:
-        """Raise UsageError for an option that an agent with a loop of its own cannot have, and warn of the steps."""
+        """Raise UsageError for options that need our own loop, and warn if max_iterations is set."""
         agent, name = self.turn.agent, self.turn.model.name
         if self.turn.plan is not None:
             raise UsageError(f"{name} makes its own plans. Leave out plan (--plan), or choose a model for the plan.")
         if self.turn.step:
             raise UsageError(f"{name} takes its own steps, which cannot be paused. Leave out step (--step).")
         if agent.tool_choice != "auto":
-            words = f"{name} chooses its tools itself. Leave out tool_choice={agent.tool_choice!r}, or choose a model."
-            raise UsageError(words)
+            message = (
+                f"{name} chooses its tools itself. Leave out tool_choice={agent.tool_choice!r}, or choose a model."
+            )
+            raise UsageError(message)
         if agent.max_iterations != MAX_ITERATIONS:
             self.warn(f"{name} counts its own steps, so max_iterations is not kept. --timeout bounds the turn.")
 
     # -- what the agent reports ----------------------------------------------------------------
 
     def fresh(self, call_id: str) -> str:
-        """Return the id of a call, or another one if an earlier call has it or if other models do not take it."""
+        """Return the call id unchanged, or a new id if an earlier call uses it or other models would reject it."""
         earlier = (call.id for message in self.fold.messages for call in message.calls)
         is_new = call_id not in self.turn.history.call_ids and call_id not in earlier
         return call_id if is_new and _ID.fullmatch(call_id) else f"call_{uuid4().hex}"
 
     @property
     def session(self) -> tuple[str, Sequence[Message]]:
-        """The session that the agent had in the kernel before, with the messages that it knows; "" without one."""
+        """The id of the agent's session in an earlier kernel, "" if none, and the messages that the agent has seen."""
         history = self.turn.history
         return ("", ()) if history.journal is None else last_session(history, self.turn.model.name)
 
     def alive(self) -> None:
-        """Give the agent its usual time again: it may work for long, and is stopped when nothing is heard of it."""
+        """Restart the default timeout, so that only an agent that sends no updates is stopped."""
         if self.turn.agent.timeout == TIMEOUT and class_settings().timeout is None:
             self.deadline.restart()
 
     def planned(self, plan: PlanNews) -> None:
-        """Show the agent's plan, now or behind the step that is under way."""
+        """Show the agent's plan: now, or after the running step."""
         self._plans.append(plan)
         if not self._in_step:
             self._tell_plans(settled=True)
 
     def charge(self, dollars: float) -> None:
-        """Take in what the prompt has cost so far, and end the turn if a budget does not allow that."""
+        """Record the cost of the prompt so far, in US dollars, and end the turn if it exceeds a budget."""
         self._own.charged = dollars
         try:
             self._own.keep(dollars)
@@ -301,7 +303,7 @@ class _OutsideLoop(TurnLoop):
                 self._task.cancel()
 
     def changed(self, changes: VariablesChanged | None) -> VariablesChanged | None:
-        """Return what our tools have changed, with the files of the agent's diffs."""
+        """Return the changes made by our tools, plus the files in the agent's diffs."""
         results = (event.result for event in self.channel.events if isinstance(event, ToolFinished))
         files = [path for result in results if result.name not in self.tools for path in changed_files(result)]
         if not files:
@@ -324,7 +326,7 @@ class _OutsideLoop(TurnLoop):
             self._tell_plan(entries)
 
     def _tell_plan(self, entries: Sequence[tuple[str, str]]) -> None:
-        """Tell the plan as the checklist's events: a new list, or what has become of its tasks."""
+        """Emit the plan as checklist events: a new list if its tasks differ, otherwise changes of their states."""
         tasks = {f"t{number}": entry for number, entry in enumerate(entries, 1)}
         before = self._tasks
         if [words for words, _ in before.values()] != [words for words, _ in entries]:
@@ -339,7 +341,7 @@ class _OutsideLoop(TurnLoop):
         self._tasks = tasks
 
     def _end_plan(self) -> None:
-        """Close the checklist: what the agent has left open is not resumed by us."""
+        """Mark unfinished tasks of the checklist as skipped, because only the agent could resume them."""
         for name, (_, status) in self._tasks.items():
             if status != "completed":
                 self.emit(TaskFinished(name, "skipped", "not finished"))
@@ -348,24 +350,25 @@ class _OutsideLoop(TurnLoop):
     # -- the end -------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Stop the agent if it still works, and note what it knows."""
+        """Stop the agent if it is still working, and record the messages that it has seen."""
         agent = self.begun.agent
         self.calls.end()
         if agent is None:
             return
         agent.turn = None
         agent.stop()
-        has_answer = any(message.role != "user" for message in self.fold.messages)  # else its prompt is not kept
+        # A prompt without an answer is not sent again.
+        has_answer = any(message.role != "user" for message in self.fold.messages)
         agent.remember((*self.turn.history.sent, *(self.fold.messages if has_answer else ())))
 
 
 def last_session(history: History, name: str) -> tuple[str, Sequence[Message]]:
-    """Return the session that an agent had in a conversation, with the messages that it knows of it; "" for none."""
-    for place in reversed(range(len(history.turns))):
-        events = history.turns[place].events
+    """Return the id of an agent's last session in a conversation, "" if none, and the messages that it has seen."""
+    for index in reversed(range(len(history.turns))):
+        events = history.turns[index].events
         marks = [session_in(event.part) for event in events if isinstance(event, PartFinished)]
         if any(marks) and any(isinstance(event, TurnStarted) and event.model == name for event in events):
-            turns = history.turns[: place + 1]
-            known = [message for turn in turns if not turn.unsent for message in turn.messages]
-            return next(filter(None, reversed(marks))), known
+            turns = history.turns[: index + 1]
+            messages = [message for turn in turns if not turn.unsent for message in turn.messages]
+            return next(filter(None, reversed(marks))), messages
     return "", ()

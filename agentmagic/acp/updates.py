@@ -1,9 +1,10 @@
-"""What an outside agent reports, made the parts of steps, its calls with their results, its plan and its cost.
+"""Translates the updates of an outside agent into steps, calls with their results, plans and costs.
 
-Everything here is pure: an update goes in, and what it means comes out, in order.
+The functions here do no I/O: each turns an update into the events and news that it stands for, in order.
 
-An agent tells its whole turn as one stream. A step of ours ends where a call that it has announced begins: with the
-call's permission, its first result, or the next text. What comes behind belongs to the next step.
+An agent reports its whole turn as one stream, which is divided into steps. A step ends when a call that was announced
+in it begins: at the call's permission request, its first progress or result, or the next text. Later updates belong to
+the next step.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
     from acp import schema
 
 GOES_ON = "calls"
-"""The reason of a step behind which the agent goes on."""
+"""The finish reason of a step after which the agent continues its turn."""
 DONE = ("completed", "failed")
 SERVER = "agentmagic"
-"""The name of the MCP server with our tools, as the agent knows it."""
+"""The name under which the agent sees the MCP server with our tools."""
 _NOWHERE = Path()
 PlanStatus = Literal["pending", "in_progress", "completed"]
 
 
 @dataclass(frozen=True, slots=True)
 class LateCall:
-    """The agent has begun a call while calls of an earlier step run, most likely inside `parent`."""
+    """A call that began while calls of an earlier step were running, most likely inside the call `parent`."""
 
     call: ToolCall
     parent: str
@@ -41,7 +42,7 @@ class LateCall:
 
 @dataclass(frozen=True, slots=True)
 class CallNews:
-    """A call is under way, with what it says of itself, or is over, with its result."""
+    """The progress text of a running call, or the result of a finished one."""
 
     call_id: str
     words: str = ""
@@ -57,7 +58,7 @@ class PlanNews:
 
 @dataclass(frozen=True, slots=True)
 class CostNews:
-    """What the agent's session has cost so far, in US dollars."""
+    """The cost of the agent's session so far, in US dollars."""
 
     dollars: float
 
@@ -67,7 +68,11 @@ News = ModelEvent | LateCall | CallNews | PlanNews | CostNews
 
 @dataclass(slots=True)
 class Reported:
-    """A call as the agent has reported it so far; `tool` is the name of our tool that it calls, "" for another."""
+    """A call, as reported by the agent so far.
+
+    `tool` is the name of our tool, "" for an action of the agent itself. `is_over`: it has its result. `is_made`: our
+    tool was called over MCP.
+    """
 
     id: str
     title: str = ""
@@ -81,7 +86,7 @@ class Reported:
     is_made: bool = False
 
     def take(self, update: Any) -> None:
-        """Take in what an update tells; what it leaves out stays."""
+        """Merge an update; fields that are missing in it keep their values."""
         self.title = update.title or self.title
         self.kind = update.kind or self.kind
         self.raw = update.raw_input if update.raw_input is not None else self.raw
@@ -90,43 +95,43 @@ class Reported:
 
     @property
     def name(self) -> str:
-        """The name of the call: that of our tool, or the kind of what the agent does."""
+        """The name of our tool, or the kind of the agent's own action."""
         return self.tool or self.kind
 
     def call(self) -> ToolCall:
-        """Return the call: named for one of our tools, or for the kind of what the agent does."""
+        """Return the call, named after our tool or after the kind of the agent's own action."""
         if self.tool:
-            given = _arguments_of(self.raw, self.tool)
-            return ToolCall(self.id, self.tool, given)
+            tool_arguments = _arguments_of(self.raw, self.tool)
+            return ToolCall(self.id, self.tool, tool_arguments)
         title = one_line(clean(encodable(self.title)), bounds.TITLE)
         raw = _object(self.raw)
         raw = raw if raw or not self.raw else {"input": self.raw}
         arguments: dict[str, Any] = {"title": title, **raw}
         if diffs := [one for one in self.content if one.type == "diff"]:
-            told = {text for one in diffs for text in (one.old_text, one.new_text)}
-            rest = {name: value for name, value in raw.items() if not (isinstance(value, str) and value in told)}
+            diff_texts = {text for one in diffs for text in (one.old_text, one.new_text)}
+            rest = {name: value for name, value in raw.items() if not (isinstance(value, str) and value in diff_texts)}
             arguments = {"title": title, **rest, "changes": "\n".join(_diff(one, self.folder) for one in diffs)}
-        if len(written := written_json(arguments)) > bounds.ARGUMENTS:
-            arguments = {"title": title, "input": cut(written, bounds.ARGUMENTS)}
+        if len(json_text := written_json(arguments)) > bounds.ARGUMENTS:
+            arguments = {"title": title, "input": cut(json_text, bounds.ARGUMENTS)}
         return ToolCall(self.id, self.kind, arguments)
 
     def result(self, status: str) -> ToolResult:
-        """Return what came of the call, its diffs as text; `structured` names the files that it changed."""
+        """Return the result of the call, with diffs as text; `structured` names the files that the call changed."""
         parts = [part for one in self.content for part in _content(one, self.folder)]
         if not parts and self.output is not None:
             parts = [Text(self.output if isinstance(self.output, str) else written_json(self.output))]
         files = [_path(one, self.folder) for one in self.content if one.type == "diff"]
-        structured = {"files": files} if files else None
+        changes = {"files": files} if files else None
         outcome = "ok" if status == "completed" else "error"
-        return ToolResult(self.id, self.name, _bounded(parts) or (Text(""),), outcome, structured)
+        return ToolResult(self.id, self.name, _bounded(parts) or (Text(""),), outcome, changes)
 
 
 class UpdateReader:
     """Reads the updates of one prompt.
 
-    `tools` are the names of our tools, which the agent may call. `fresh` returns an id for a call of ours from the
-    agent's, which may have used it before. Paths are told as they are in the `folder`. Raises ProviderError for an
-    agent that says too much.
+    `tools`: the names of our tools that the agent can call. `fresh`: returns a call id that is unique in the
+    conversation, from the agent's id. Paths inside `folder` are shown relative to it. Raises ProviderError if the agent
+    sends more than the limits allow.
     """
 
     def __init__(
@@ -136,9 +141,9 @@ class UpdateReader:
         self._tools = tools
         self._fresh = fresh
         self._folder = folder
-        self._calls: dict[str, Reported] = {}  # by the agent's ids
-        self._announced: list[tuple[int, Reported]] = []  # calls of the open step, with the index of their parts
-        self._known: set[str] = set()  # the agent's ids of calls of our tools that it made before it reported them
+        self._calls: dict[str, Reported] = {}  # by the agent's id of the call
+        self._announced: list[tuple[int, Reported]] = []  # calls of the open step, with their part indexes
+        self._known: set[str] = set()  # the agent's ids of calls that came over MCP before their report
         self._unmatched: list[ToolCall] = []
         self._running: list[Reported] = []
         self._index = 0
@@ -148,93 +153,93 @@ class UpdateReader:
 
     @property
     def waits(self) -> bool:
-        """Whether calls are announced that are not under way yet."""
+        """Whether calls were announced that have not begun yet."""
         return bool(self._announced)
 
     def feed(self, update: "schema.SessionNotification") -> Iterator[News]:
-        """Yield what an update means; nothing for commands, modes, titles, and what the user has said."""
-        given: Any = update.update
-        match given.session_update:
+        """Yield the events and news of an update; none for commands, modes, titles and the user's messages."""
+        content: Any = update.update
+        match content.session_update:
             case "agent_message_chunk":
-                yield from self._text("text", given)
+                yield from self._text("text", content)
             case "agent_thought_chunk":
-                yield from self._text("reasoning", given)
+                yield from self._text("reasoning", content)
             case "tool_call" | "tool_call_update":
-                yield from self.call(given)
+                yield from self.call(content)
             case "plan":
-                entries = given.entries[: bounds.PLAN]
+                entries = content.entries[: bounds.PLAN]
                 yield PlanNews(tuple((one_line(clean(one.content), bounds.PLAN_TEXT), one.status) for one in entries))
-            case "usage_update" if given.cost is not None and given.cost.currency.upper() == "USD":
-                if 0 <= given.cost.amount < float("inf"):
-                    yield CostNews(given.cost.amount)
+            case "usage_update" if content.cost is not None and content.cost.currency.upper() == "USD":
+                if 0 <= content.cost.amount < float("inf"):
+                    yield CostNews(content.cost.amount)
             case _:
                 pass
 
     def call(self, update: Any) -> Iterator[News]:
-        """Yield what an update of a call means, or the call that a permission is asked for."""
+        """Yield the events and news of a call's update, or of the call in a permission request."""
         key, status = update.tool_call_id[: bounds.ID], getattr(update, "status", None)
-        reported = self._calls.get(key)
-        if key in self._known or (reported is not None and reported.is_over):
+        report = self._calls.get(key)
+        if key in self._known or (report is not None and report.is_over):
             return
-        is_new = reported is None
-        if reported is None:
-            reported = self._new(key)
-        reported.take(update)
-        self._count(len(reported.title) + sum(map(_size, reported.content)))
-        if not reported.tool and (is_new or self._is_announced(reported)):
-            reported.tool = self._tool_of(reported, update)
+        is_new = report is None
+        if report is None:
+            report = self._new(key)
+        report.take(update)
+        self._count(len(report.title) + sum(map(_size, report.content)))
+        if not report.tool and (is_new or self._is_announced(report)):
+            report.tool = self._tool_of(report, update)
         if is_new:
-            if reported.tool and self._is_known(reported):
+            if report.tool and self._is_known(report):
                 self._known.add(key)
                 return
-            yield from self._announce(reported)
+            yield from self._announce(report)
         if status in DONE:
-            yield from self.close(reported)
-            self.end(reported)
-            yield CallNews(reported.id, result=reported.result(status))
+            yield from self.close(report)
+            self.end(report)
+            yield CallNews(report.id, result=report.result(status))
         elif not is_new or status == "in_progress":
-            yield CallNews(reported.id, _progress(reported))
+            yield CallNews(report.id, _progress(report))
 
     def reported(self, call_id: str) -> "Reported | None":
-        """Return a call by the agent's id, None for one that has been told of in another way."""
+        """Return a call by the agent's id; None if unknown, or if the call came over MCP before its report."""
         return None if call_id in self._known else self._calls.get(call_id[: bounds.ID])
 
     def tool_call(self, name: str, arguments: Mapping[str, Any]) -> "Reported | None":
-        """Return the reported call that a call of our tool is, None if the agent has not reported it."""
+        """Find the report of a call of our tool, and mark it as made. None if the agent has not reported the call."""
         open_calls = [one for one in self._calls.values() if one.tool == name and not (one.is_over or one.is_made)]
         same = [one for one in open_calls if one.call().arguments == arguments]
-        found = next(iter((*same, *open_calls)), None)
-        if found is not None:
-            found.is_made = True
-        return found
+        match = next(iter((*same, *open_calls)), None)
+        if match is not None:
+            match.is_made = True
+        return match
 
     def tell(self, call: ToolCall) -> Iterator[News]:
-        """Yield the announcement of a call of our tool that the agent has not reported, or reports later."""
-        reported = self._new(call.id)
-        reported.tool, reported.raw, reported.is_made = call.name, dict(call.arguments), True
+        """Yield the announcement of a call of our tool that the agent has not reported yet."""
+        report = self._new(call.id)
+        report.tool, report.raw, report.is_made = call.name, dict(call.arguments), True
         self._unmatched.append(call)
-        yield from self._announce(reported)
-        yield from self.close(reported)
+        yield from self._announce(report)
+        yield from self.close(report)
 
-    def end(self, reported: "Reported") -> None:
-        """Note that a call has its result; what the agent reports of it from now on is known."""
-        reported.is_over = True
-        if reported in self._running:
-            self._running.remove(reported)
+    def end(self, report: "Reported") -> None:
+        """Mark a call as finished; later updates about it are ignored."""
+        report.is_over = True
+        if report in self._running:
+            self._running.remove(report)
 
-    def close(self, reported: "Reported | None" = None) -> Iterator[News]:
-        """End the step if this call, or any, is announced in it."""
-        if self._announced and (reported is None or self._is_announced(reported)):
+    def close(self, report: "Reported | None" = None) -> Iterator[News]:
+        """End the step if this call was announced in it; without an argument, if any call was."""
+        if self._announced and (report is None or self._is_announced(report)):
             yield from self._end(ModelFinished(Usage(), GOES_ON))
 
     def finish(self, reason: str, usage: Usage) -> Iterator[News]:
-        """End the last step: the agent's turn is over. Calls without a result get one."""
-        left = [*self._running, *(one for _, one in self._announced)]
+        """End the last step, because the agent's turn is over. Calls without a result get one that says so."""
+        unfinished = [*self._running, *(one for _, one in self._announced)]
         yield from self._end(ModelFinished(usage, reason, cut=reason == "max_tokens"))
-        for reported in left:
-            self.end(reported)
-            words = f"{self._name} ended its turn and did not say what came of this."
-            yield CallNews(reported.id, result=ToolResult(reported.id, reported.name, (Text(words),), "interrupted"))
+        for report in unfinished:
+            self.end(report)
+            message = f"{self._name} ended its turn and did not say what came of this."
+            yield CallNews(report.id, result=ToolResult(report.id, report.name, (Text(message),), "interrupted"))
 
     def _new(self, key: str) -> "Reported":
         if len(self._calls) >= bounds.CALLS:
@@ -242,16 +247,16 @@ class UpdateReader:
         self._calls[key] = Reported(self._fresh(key), folder=self._folder)
         return self._calls[key]
 
-    def _is_announced(self, reported: "Reported") -> bool:
-        return any(one is reported for _, one in self._announced)
+    def _is_announced(self, report: "Reported") -> bool:
+        return any(one is report for _, one in self._announced)
 
-    def _end(self, finished: ModelFinished) -> Iterator[News]:
+    def _end(self, step_end: ModelFinished) -> Iterator[News]:
         yield from self._end_part()
-        for index, reported in self._announced:
-            yield PartFinished(index, reported.call())
+        for index, report in self._announced:
+            yield PartFinished(index, report.call())
         self._running += [one for _, one in self._announced if not one.is_over]
         self._announced, self._index, self._message = [], 0, None
-        yield finished
+        yield step_end
 
     def _text(self, kind: Literal["text", "reasoning"], update: Any) -> Iterator[News]:
         part = _block(update.content)
@@ -280,36 +285,38 @@ class UpdateReader:
             self._open = None
             self._index += 1
 
-    def _announce(self, reported: "Reported") -> Iterator[News]:
+    def _announce(self, report: "Reported") -> Iterator[News]:
         parent = next((one for one in reversed(self._running) if not one.tool), None)
-        if parent is not None:  # else it waits for the next step: a call of our tool needs no other one to end
-            self._running.append(reported)
-            yield LateCall(reported.call(), parent.id)
+        # A call inside a running one must begin now, because the running one may need it to end. Calls of our tools
+        # need no other call to end, so a call beside them waits for the next step.
+        if parent is not None:
+            self._running.append(report)
+            yield LateCall(report.call(), parent.id)
             return
         yield from self._end_part()
-        self._announced.append((self._index, reported))
-        yield PartStarted(self._index, "tool_call", reported.name)
+        self._announced.append((self._index, report))
+        yield PartStarted(self._index, "tool_call", report.name)
         self._index += 1
 
-    def _tool_of(self, reported: "Reported", update: Any) -> str:
-        """Return the name of our tool that a call is of, "" for one of the agent's own."""
-        raw, meta = _object(reported.raw), _object(update.field_meta)
-        named = [str(one["toolName"]) for one in map(_object, meta.values()) if "toolName" in one]
-        said = [reported.title, *named, *(str(raw.get(key, "")) for key in ("tool", "name", "tool_name"))]
-        is_ours = any(SERVER in words for words in (*said, str(raw.get("server", ""))))
+    def _tool_of(self, report: "Reported", update: Any) -> str:
+        """Return the name of our tool that the agent calls, "" for an action of its own."""
+        raw, meta = _object(report.raw), _object(update.field_meta)
+        meta_names = [str(one["toolName"]) for one in map(_object, meta.values()) if "toolName" in one]
+        texts = [report.title, *meta_names, *(str(raw.get(key, "")) for key in ("tool", "name", "tool_name"))]
+        is_ours = any(SERVER in words for words in (*texts, str(raw.get("server", ""))))
         for tool in sorted(self._tools, key=len, reverse=True):
-            if tool in said or (is_ours and any(tool in _words(one) for one in said)):
+            if tool in texts or (is_ours and any(tool in _words(one) for one in texts)):
                 return tool
         return ""
 
-    def _is_known(self, reported: "Reported") -> bool:
-        """Return whether the call of our tool was made before the agent reported it; note that it is the same."""
-        arguments = reported.call().arguments
-        same = [one for one in self._unmatched if one.name == reported.tool]
-        found = next((one for one in same if one.arguments == arguments), same[0] if same and not arguments else None)
-        if found is None:
+    def _is_known(self, report: "Reported") -> bool:
+        """Return whether this call of our tool came over MCP before its report; if so, match the two."""
+        arguments = report.call().arguments
+        same = [one for one in self._unmatched if one.name == report.tool]
+        match = next((one for one in same if one.arguments == arguments), same[0] if same and not arguments else None)
+        if match is None:
             return False
-        self._unmatched.remove(found)
+        self._unmatched.remove(match)
         return True
 
     def _count(self, characters: int) -> None:
@@ -319,10 +326,10 @@ class UpdateReader:
 
 
 def changed_files(result: ToolResult) -> list[str]:
-    """Return the files that a call of the agent's own has changed, as its diffs tell."""
+    """Return the files that an action of the agent changed, according to its diffs."""
     files = None if result.is_error else _object(result.structured).get("files")
-    found = cast("list[Any]", files) if isinstance(files, list) else []
-    return [path for path in found if isinstance(path, str)]
+    paths = cast("list[Any]", files) if isinstance(files, list) else []
+    return [path for path in paths if isinstance(path, str)]
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -330,7 +337,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _path(item: Any, folder: Path) -> str:
-    """Return the path of a diff, relative to the folder if it is inside."""
+    """Return the path of a diff, relative to `folder` if the path is inside it."""
     path = clip(clean(item.path), bounds.TITLE)
     return Path(path).relative_to(folder).as_posix() if Path(path).is_relative_to(folder) else path
 
@@ -343,16 +350,18 @@ def _words(text: str) -> list[str]:
 
 
 def _arguments_of(raw: Any, tool: str) -> dict[str, Any]:
-    """Return the arguments of a call of our tool: some agents wrap them in an object that names the tool."""
-    given = _object(raw)
-    if tool in (given.get("tool"), given.get("name"), given.get("tool_name")):
-        inner = next((given[key] for key in ("arguments", "args", "input") if isinstance(given.get(key), dict)), None)
-        return given if inner is None else dict(cast("dict[str, Any]", inner))
-    return given
+    """Return the arguments of a call of our tool, unwrapped: some agents wrap them in an object that names the tool."""
+    arguments = _object(raw)
+    if tool in (arguments.get("tool"), arguments.get("name"), arguments.get("tool_name")):
+        inner = next(
+            (arguments[key] for key in ("arguments", "args", "input") if isinstance(arguments.get(key), dict)), None
+        )
+        return arguments if inner is None else dict(cast("dict[str, Any]", inner))
+    return arguments
 
 
 def _block(block: Any) -> Content:
-    """Return a content block of the protocol as a part of ours."""
+    """Return a content block of the protocol as one of our message parts."""
     match block.type:
         case "text":
             return Text(encodable(block.text))
@@ -373,7 +382,7 @@ def _content(item: Any, folder: Path) -> list[Content]:
             return [_block(item.content)]
         case "diff":
             return [Text(_diff(item, folder))]
-        case _:  # terminals are not lent
+        case _:  # a terminal: agents get no terminals from us
             return []
 
 
@@ -398,15 +407,15 @@ def _diff(item: Any, folder: Path) -> str:
 
 
 def _bounded(parts: Sequence[Content]) -> tuple[Content, ...]:
-    left, kept = bounds.RESULT, list[Content]()
+    remaining, short_parts = bounds.RESULT, list[Content]()
     for part in parts[:100]:
         if isinstance(part, Media):
-            kept.append(part)
-        elif left > 0:
-            short = cut(part.text, left)
-            left -= len(part.text)
-            kept.append(Text(short) if isinstance(part, Text) else Resource(part.uri, part.name, text=short))
-    return tuple(kept)
+            short_parts.append(part)
+        elif remaining > 0:
+            short = cut(part.text, remaining)
+            remaining -= len(part.text)
+            short_parts.append(Text(short) if isinstance(part, Text) else Resource(part.uri, part.name, text=short))
+    return tuple(short_parts)
 
 
 def _size(item: Any) -> int:
@@ -415,25 +424,25 @@ def _size(item: Any) -> int:
     return len(item.content.text) if item.type == "content" and item.content.type == "text" else 0
 
 
-def _progress(reported: "Reported") -> str:
-    """Return the last line of what a running call has come to."""
-    texts = [one.content.text for one in reported.content if one.type == "content" and one.content.type == "text"]
-    last = texts[-1].strip().rpartition("\n")[2] if texts else reported.title
+def _progress(report: "Reported") -> str:
+    """Return the last line of a running call's output, or its title if it has none."""
+    texts = [one.content.text for one in report.content if one.type == "content" and one.content.type == "text"]
+    last = texts[-1].strip().rpartition("\n")[2] if texts else report.title
     return one_line(clean(last), bounds.TITLE)
 
 
 def usage_of(response: "schema.PromptResponse", dollars: float | None) -> Usage:
-    """Return what a prompt has used, as far as the agent reports it; `dollars` is None if its cost is unknown."""
-    told = response.usage
-    if told is None:
+    """Return the usage of a prompt, as far as the agent reports it; `dollars` is None if the cost is unknown."""
+    usage = response.usage
+    if usage is None:
         return Usage(requests=1, cost=dollars)
-    cached, written = told.cached_read_tokens or 0, told.cached_write_tokens or 0
+    cache_reads, cache_writes = usage.cached_read_tokens or 0, usage.cached_write_tokens or 0
     return Usage(
-        input_tokens=told.input_tokens + cached + written,
-        cached_tokens=cached,
-        output_tokens=told.output_tokens,
-        reasoning_tokens=min(told.thought_tokens or 0, told.output_tokens),
+        input_tokens=usage.input_tokens + cache_reads + cache_writes,
+        cached_tokens=cache_reads,
+        output_tokens=usage.output_tokens,
+        reasoning_tokens=min(usage.thought_tokens or 0, usage.output_tokens),
         requests=1,
         cost=dollars,
-        cache_write_tokens=written,
+        cache_write_tokens=cache_writes,
     )

@@ -1,1 +1,1 @@
-"""Which tool calls may run: the rules of the user, and asking the user."""
+"""Permission for tool calls: the user's rules, and questions to the user."""

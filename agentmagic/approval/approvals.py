@@ -1,4 +1,4 @@
-"""Which tool calls may run: decided by the policy, asked of the user, remembered for the session."""
+"""Decides which tool calls may run: applies the policy, asks the user, and stores the answers for the session."""
 
 import asyncio
 import json
@@ -29,19 +29,19 @@ from agentmagic.tools.calling import check_arguments
 from agentmagic.undo.program import READS
 
 TEST_SECONDS = 5.0
-"""How long the functions of a policy's rules may take for one call."""
+"""Timeout of the functions in a policy's rules, in seconds for each call."""
 EDITS = 3
-"""How often the user is asked again after giving arguments that do not fit."""
+"""How often the user is asked about one call whose edited arguments are not valid."""
 LONGEST_DIFF = 40
-"""Lines that are shown of what changed in a definition."""
+"""Lines shown of the diff of a changed tool definition."""
 LONGEST_LINE = 300
-"""Characters of one such line. A longer sentence is shown in pieces, so that no change hides behind its beginning."""
+"""Longest line of that diff, in characters. A longer sentence is split, so that a change at its end is visible."""
 
 MOST_OPTIONAL = 20
-"""Arguments that the model left out of which the user is told."""
+"""How many arguments that the model left out are shown to the user."""
 
 DEFAULT = ""
-"""The question about a call that no rule and no hook speaks about."""
+"""The name of the question about a call that no rule and no hook decides."""
 OVERRIDDEN = f"The variable {settings.PERMISSION} denies every tool call. %env {settings.PERMISSION}=ask ends that."
 EVERYTHING = "The user's permission setting denies every tool call."
 UNSPOKEN = "The user's permission setting denies every call that no rule allows."
@@ -49,32 +49,32 @@ ALLOWING = 'The user can be asked instead with permission="ask" (--permission as
 CHANGED = "Its definition has changed since you approved it:"
 UNASKED = "{0} of {1} runs without asking, and its definition has changed since its last call:\n{2}"
 NO_ONE = "no one to ask"
-"""Why a call is denied that no user could be asked about, as a word for the audit."""
+"""The decision in the audit log if a call was denied because no user could be asked."""
 DOUBT = "It was under way when the kernel stopped, and may have done its work already."
-"""Why a tool in doubt is asked about."""
+"""The reason for asking about a tool that was running when the kernel stopped."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?;]) +")
 _PIECE = re.compile(rf".{{1,{LONGEST_LINE}}}", re.DOTALL)
 
 RELEASED = Approve("")
-"""The answer in place of the user's, if an "always" for another call covers this one."""
+"""Used in place of the user's answer if the user's "always" for another call also covers this call."""
 
 Ask = Callable[[ApprovalAsked | QuestionAsked], Awaitable[Intent | None]]
-"""Puts a question to the user, and returns None if no user is there."""
+"""Asks the user, and returns the answer, or None if there is no user to ask."""
 
 
 async def ask_no_one(_question: ApprovalAsked | QuestionAsked) -> None:
-    """Return None, the answer of a run that no user watches."""
+    """Return None: in this run there is no user to ask."""
 
 
 @dataclass(slots=True)
 class Approvals:
-    """What the user has approved in a session.
+    """The user's answers about tools in a session.
 
-    An "always" holds for one tool and for the question that was asked: about the default, one rule, or the hook.
-    It is bound to the whole definition of the tool as the user approved it, and so is a no to a tool that the provider
-    carries out, which holds until the user's rules or settings allow the tool. `in_doubt` are tools that were
-    running when the kernel stopped, and may have done their work.
+    The answer "always" applies to one tool, and to the question that was asked: about the default, one rule, or the
+    hook. If the definition of the tool changes, the answer no longer applies. The same is true of the answer "no" to a
+    tool that the provider runs; that answer applies until the user's rules or settings allow the tool. `in_doubt`: the
+    tools that were running when the kernel stopped, and may have done their work.
     """
 
     in_doubt: set[ToolKey] = field(default_factory=set[ToolKey])
@@ -84,18 +84,21 @@ class Approvals:
     _denied: dict[ToolKey, tuple[str, str]] = field(default_factory=dict[ToolKey, tuple[str, str]])
 
     def holds(self, tool: ToolDef, question: str) -> bool:
-        """Return whether the user said "always" to this question about the tool as it is now."""
+        """Return whether the user answered "always" to this question about the tool, as it is defined now."""
         key = _key(tool)
         return (key, question) in self._always and self._approved[key] == _written(tool)
 
     def change(self, tool: ToolDef) -> str:
-        """Return what has changed in a definition since the user approved a call of it, "" if nothing has."""
+        """Return how a tool's definition differs from the one that the user approved before, or ""."""
         before, now = self._approved.get(_key(tool)), _written(tool)
         return "" if before is None or before == now else _difference(before, now)
 
     def allow(self, tool: ToolDef) -> str:
-        """Remember the definition of a server's tool that runs without asking. Return what has changed in it, or ""."""
-        if tool.server == NOTEBOOK:  # a function that the user has defined anew is no surprise
+        """Allow a server's tool, as it is defined now, to run without asking.
+
+        Return how its definition differs from the one allowed before, or "".
+        """
+        if tool.server == NOTEBOOK:  # the user knows about changes of the user's own functions
             return ""
         now = _written(tool)
         before = self._allowed.get(_key(tool), now)
@@ -103,18 +106,18 @@ class Approvals:
         return "" if before == now else _difference(before, now)
 
     def deny(self, tool: ToolDef, why: str) -> None:
-        """Remember that the user said no to a tool as it is defined now; `why` is a sentence."""
+        """Store that the user denied a tool, as it is defined now; `why` is a sentence."""
         self._denied[_key(tool)] = _written(tool), why
 
     def denial(self, tool: ToolDef) -> str:
-        """Return the sentence about the no of the user to a tool as it is now, "" if there was none."""
+        """Return the reason with which the user denied a tool, as it is defined now; "" if the user did not."""
         definition, why = self._denied.get(_key(tool), ("", ""))
         return why if definition == _written(tool) else ""
 
     def approve(self, tool: ToolDef, questions: Sequence[str], *, always: bool) -> None:
-        """Remember that the user approved a call, or with `always` every later call with the same questions."""
+        """Store that the user approved a call; with `always`, also every later call with the same questions."""
         key, now = _key(tool), _written(tool)
-        if self._approved.get(key) != now:  # an "always" for another definition does not hold for this one
+        if self._approved.get(key) != now:  # an "always" does not apply to a changed definition
             self._always = {one for one in self._always if one[0] != key}
         self._approved[key] = now
         self.in_doubt.discard(key)
@@ -124,11 +127,12 @@ class Approvals:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The verdict of the policy and of earlier answers on a call.
+    """What the policy and the user's earlier answers decide about a call.
 
-    `why` says, in sentences, why the user is asked, or why the call is denied. An "always" is bound to
-    `questions`, one of each rule that asks. `default` says that no rule and no hook spoke. `each` is why an
-    "always" does not hold, "" if it does.
+    `why`: sentences that say why the user is asked, or why the call is denied.
+    `questions`: one for each rule that asks; the user's answer "always" applies to these.
+    `default`: whether the default decided, because no rule and no hook did.
+    `each`: why the user must be asked every time, "" if an "always" is possible.
     """
 
     verdict: Permission
@@ -140,26 +144,26 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A call may run. `call` is what runs, `how` a word for the audit, `edited` that the user changed it."""
+    """Permission to run `call`. `how`: the decision for the audit log. `edited`: the user changed the arguments."""
 
     call: ToolCall
     how: str
     edited: bool = False
 
     def told(self, result: ToolResult) -> ToolResult:
-        """Return the result of the call, with a line for the model if other arguments ran than it wrote."""
+        """Return the result; if the user changed the arguments, with a line that tells the model so."""
         if not self.edited:
             return result
         arguments = written_json(self.call.arguments)
-        words = f"The user changed the arguments of this call to {arguments} and it ran with those."
-        return replace(result, content=(Text(words, audience="assistant"), *result.content))
+        notice = f"The user changed the arguments of this call to {arguments} and it ran with those."
+        return replace(result, content=(Text(notice, audience="assistant"), *result.content))
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A call may not run. `words` tell model and user why, `how` is a word for the audit.
+    """Refusal of a call. `words`: the reason, for the model and the user. `how`: the decision for the audit log.
 
-    If the call was refused `by_user`, the words are for the model alone.
+    If the call was refused `by_user`, only the model gets the reason.
     """
 
     words: str
@@ -168,16 +172,16 @@ class Refused:
     by_user: bool = False
 
     def result(self, call: ToolCall) -> ToolResult:
-        """Return the result of the call in place of the tool's own."""
-        refused = failure(call, self.words, self.status)
+        """Return the refusal as the result of the call."""
+        refusal = failure(call, self.words, self.status)
         if not self.by_user:
-            return refused
-        return replace(refused, content=(Text(refused.text, audience="assistant"),))
+            return refusal
+        return replace(refusal, content=(Text(refusal.text, audience="assistant"),))
 
 
 @dataclass(slots=True)
 class _OpenApproval:
-    """A question that the user has not answered yet; `again` decides its call anew."""
+    """An open question to the user about a call; `again` decides about the call again, after other answers."""
 
     task: "asyncio.Future[Intent | None]"
     again: Callable[[], Decision]
@@ -186,15 +190,16 @@ class _OpenApproval:
 
 @dataclass(slots=True)
 class Gate:
-    """Decides each call of a turn: by the policy, by what the user approved before, and by asking.
+    """Decides whether each call of a turn may run, by the policy, the user's earlier answers, and asking the user.
 
-    `AGENTMAGIC_PERMISSION` stands over the policy: deny lets nothing run, allow replaces the default ask. A tool
-    in doubt is asked about, even if a rule allows it, unless it is denied. Code runs by the user's yes or by a rule
-    that has the tool's very name only, and an "always" holds for the same code. Calls of one step are asked about at
-    the same time, and an "always" for one of them lets the others run that it covers. `deadline` is paused while the
-    user is asked. `by_hand` says that the user makes the calls, so that asking is needless. `around` is the gate of the
-    turn in which an agent tool has begun this one: what its policy denies, and what a rule or the hook of it asks
-    about, is denied or asked here too.
+    `AGENTMAGIC_PERMISSION` overrides the policy: "deny" denies every call, and "allow" replaces the default "ask". The
+    user is asked about a tool in doubt even if a rule allows it, unless it is denied. Code runs only if the user
+    approves it, or by a rule with the tool's exact name; an "always" applies to the same code only. The user is asked
+    about all calls of one step at the same time, and an "always" for one call releases other calls that it covers.
+
+    `deadline` is paused while the user is asked. `by_hand`: the user makes the calls, so the user is not asked.
+    `around`: the gate of the outer turn, if an agent tool started this turn. A call that the outer policy denies is
+    denied here, and a question of an outer rule or hook is asked here, too.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -207,9 +212,9 @@ class Gate:
     _open: dict[str, _OpenApproval] = field(default_factory=dict[str, _OpenApproval])
 
     async def admit(self, tool: Tool, call: ToolCall) -> Granted | Refused:
-        """Decide one call, and ask the user if need be; the arguments of a call that is asked about are checked.
+        """Decide whether a call may run, and ask the user if necessary, after a check of the call's arguments.
 
-        Raises UsageError for a bad `AGENTMAGIC_PERMISSION`.
+        Raises UsageError for an invalid `AGENTMAGIC_PERMISSION`.
         """
         try:
             decide = await self._decider(tool, call)
@@ -223,11 +228,11 @@ class Gate:
                 self.emit(Notice("warning", UNASKED.format(call.name, tool.definition.server, change)))
             return Granted(call, "allowed")
         if problem := check_arguments(tool.definition, call.arguments):
-            return Refused(problem, "not asked", "error")  # else the user would approve what cannot run
+            return Refused(problem, "not asked", "error")  # do not ask the user about a call that cannot run
         return Granted(call, "by hand") if self.by_hand else await self._asked(tool, call, decide, decision)
 
     async def put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
-        """Put a question to the user and wait for the answer."""
+        """Ask the user a question, and wait for the answer; None if there is no user to ask."""
         self.emit(question)
         return await self._wait(question)
 
@@ -247,18 +252,19 @@ class Gate:
         web: bool = False,
         voices: tuple[Voice, ...] | None = None,
     ) -> Decision:
-        """Return what becomes of a call, without asking. `voices` are what the policy says, if that is known.
+        """Return the decision about a call, without asking the user.
 
-        `asks` and `code` are those of the `Tool`, `web` says that it is hosted. Raises UsageError for a bad
+        `asks` and `code` are the fields of the `Tool`; `web`: the tool is hosted by the provider. `voices`: the
+        verdicts of the policy if they are known, else they are computed. Raises UsageError for an invalid
         `AGENTMAGIC_PERMISSION`.
         """
         override = settings.permission_override()
         if override == "deny":
             return Decision("deny", OVERRIDDEN)
         bounds = class_settings()
-        bound = bounds.bound(asks=asks or tool.server != NOTEBOOK, code=code, web=web)
-        why = "" if bound is None else bounds.why_bound(bound, code=code, web=web)
-        if bound == "deny":
+        class_verdict = bounds.bound(asks=asks or tool.server != NOTEBOOK, code=code, web=web)
+        why = "" if class_verdict is None else bounds.why_bound(class_verdict, code=code, web=web)
+        if class_verdict == "deny":
             return Decision("deny", why, default=False)
         if voices is None:
             voices = self.policy.strictest(tool, arguments, code=code)
@@ -266,16 +272,16 @@ class Gate:
         voices = voices or self._usual(asks=asks, code=code)
         if voices[0].verdict == "deny":
             return Decision("deny", voices[0].why, default=default)
-        if bound == "ask":
+        if class_verdict == "ask":
             voices = tuple(one if one.verdict == "ask" else replace(one, verdict="ask", why=why) for one in voices)
-        each = "" if web else why  # a yes to the web holds for the session in a class, too
+        each = "" if web else why  # web access is approved once a session, in a class, too
         if code:
             program = json.dumps(dict(arguments), sort_keys=True, default=str)
             voices = tuple(replace(one, question=f"{one.question} {program}") for one in voices)
         return replace(self._remembered(tool, voices, code=code, each=each), default=default)
 
     def _remembered(self, tool: ToolDef, voices: Sequence[Voice], *, code: bool, each: str) -> Decision:
-        """Return what is left to ask of these voices, none of which denies, after what the user has approved."""
+        """Return the decision from verdicts without a "deny", after applying the user's earlier answers."""
         asking = [
             one for one in voices if one.verdict == "ask" and (each or not self.approvals.holds(tool, one.question))
         ]
@@ -285,21 +291,24 @@ class Gate:
             return Decision("allow", questions=questions)
         if no := self.approvals.denial(tool):
             return Decision("deny", no)
-        change = "" if code else self.approvals.change(tool)  # it lists the other tools, which come and go
-        changed = f"{CHANGED}\n{change}" if change else ""
-        why = " ".join(filter(None, (doubt, *dict.fromkeys(one.why for one in asking), changed)))
+        change = "" if code else self.approvals.change(tool)  # code's definition lists other tools, which change
+        notice = f"{CHANGED}\n{change}" if change else ""
+        why = " ".join(filter(None, (doubt, *dict.fromkeys(one.why for one in asking), notice)))
         return Decision("ask", why, questions, each=each)
 
     async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
-        """Return a function that decides a call, now and again after more was approved; the policy is asked once."""
-        said = await self._hook(tool, call)
-        voices = await self._voices(tool, call.arguments, said) or self._level_voice(tool, call)
+        """Return a function that decides about a call; it can be called again after the user approved other calls.
+
+        The rules and the hook of the policy run only once.
+        """
+        hook_verdict = await self._hook(tool, call)
+        voices = await self._voices(tool, call.arguments, hook_verdict) or self._level_voice(tool, call)
         if self.around is not None and (limits := await self.around.limits(tool, call)):
             voices = strictest((*(voices or self._usual(asks=tool.ask, code=tool.code)), *limits))
-        bound = tool.lasting or tool.definition
+        definition = tool.lasting or tool.definition
         return partial(
             self.decide,
-            bound,
+            definition,
             call.arguments,
             asks=tool.ask,
             code=tool.code,
@@ -308,9 +317,9 @@ class Gate:
         )
 
     async def limits(self, tool: Tool, call: ToolCall) -> tuple[Voice, ...]:
-        """Return what stands in the way of a call that is made in the turn of an agent tool: denials and questions.
+        """Return this policy's denials and questions about a call in the inner turn of an agent tool.
 
-        The default to ask is not among them: whether to ask is the inner agent's own default.
+        The default "ask" is not included: the inner agent has its own default.
         """
         voices = await self._voices(tool, call.arguments, await self._hook(tool, call))
         if not voices and self.policy.default == "deny":
@@ -319,17 +328,19 @@ class Gate:
         return own if self.around is None else (*own, *await self.around.limits(tool, call))
 
     def _usual(self, *, asks: bool, code: bool) -> tuple[Voice, ...]:
-        """Return what the default says of a call about which no rule and no hook speaks."""
-        # The variable replaces every default but deny, and no default lets code run.
+        """Return the default's verdict on a call that no rule and no hook decides."""
+        # AGENTMAGIC_PERMISSION replaces every default except "deny". No default lets code run.
         default = self.policy.default
-        word = default if default == "deny" else settings.permission_override() or default
-        if word == "deny":
+        verdict = default if default == "deny" else settings.permission_override() or default
+        if verdict == "deny":
             return (Voice("deny", DEFAULT, f"{UNSPOKEN if self.policy.rules else EVERYTHING} {ALLOWING}"),)
-        return (Voice("ask" if code or (asks and word == "ask") else "allow", DEFAULT),)
+        return (Voice("ask" if code or (asks and verdict == "ask") else "allow", DEFAULT),)
 
-    async def _voices(self, tool: Tool, arguments: Mapping[str, Any], said: Permission | None) -> tuple[Voice, ...]:
-        """Return what the policy says of a call. Raises _HookFailed if the tests of its rules take too long."""
-        listen = partial(self.policy.strictest, tool.definition, arguments, said, code=tool.code)
+    async def _voices(
+        self, tool: Tool, arguments: Mapping[str, Any], hook_verdict: Permission | None
+    ) -> tuple[Voice, ...]:
+        """Return the policy's verdicts on a call. Raises _HookFailed if the tests of its rules take too long."""
+        listen = partial(self.policy.strictest, tool.definition, arguments, hook_verdict, code=tool.code)
         if not any(callable(rule.when) for rule in self.policy.rules):
             return listen()
         try:
@@ -339,38 +350,38 @@ class Gate:
             raise _HookFailed(f"the test of a rule took longer than {TEST_SECONDS:g} s.") from None
 
     def _level_voice(self, tool: Tool, call: ToolCall) -> tuple[Voice, ...]:
-        """Return the voice of the policy's level on a call about which no rule and no hook speaks, () for none."""
+        """Return "allow" if the policy's level lets a call run that no rule and no hook decides, else ()."""
         if self.policy.level == "ask" or settings.permission_override() is not None:
             return ()
         reads = tool.reads or (tool.code and READS in _effects(tool, call))
         return (Voice("allow", "level"),) if self.policy.runs_unasked(reads=reads, trusted=tool.trusted) else ()
 
     async def _hook(self, tool: Tool, call: ToolCall) -> Permission | None:
-        """Return what the policy's hook says. Raises _HookFailed for any failure, so that nothing runs by it."""
+        """Return the answer of the policy's hook. Raises _HookFailed for any failure, so that the call does not run."""
         hook = self.policy.hook
         if hook is None:
             return None
         try:
-            given = own(call), deepcopy(tool.definition)  # so that the hook cannot change what runs
-            return checked(await engine().call_user(hook, *given))
+            arguments = own(call), deepcopy(tool.definition)  # copies, so that the hook cannot change the call
+            return checked(await engine().call_user(hook, *arguments))
         except BaseException as error:
             if being_cancelled():
                 raise
-            words = redact(f"the permission hook failed: {type(error).__name__}: {error}")
-            raise _HookFailed(words) from error
+            message = redact(f"the permission hook failed: {type(error).__name__}: {error}")
+            raise _HookFailed(message) from error
 
     # -- asking --------------------------------------------------------------------------------
 
     async def _asked(
         self, tool: Tool, call: ToolCall, again: Callable[[], Decision], decision: Decision
     ) -> Granted | Refused:
-        """Ask the user, and ask again if the user gives arguments that do not fit."""
+        """Ask the user about a call, and ask again if the user's edited arguments are not valid."""
         why = decision.why
         for _ in range(EDITS):
-            shown = own(call)  # a copy: who is asked, and who listens, cannot change what runs
-            asked = ApprovalAsked(
+            shown_call = own(call)  # a copy, so that listeners cannot change the call
+            question = ApprovalAsked(
                 uuid.uuid4().hex,
-                shown,
+                shown_call,
                 tool.definition.server,
                 why,
                 effects=_effects(tool, call),
@@ -378,77 +389,77 @@ class Gate:
                 fixed=tool.fixed,
                 hosted=tool.hosted is not None,
             )
-            intent = await self._answer(asked, again)
+            intent = await self._answer(question, again)
             if intent is RELEASED:
                 return Granted(call, "approved always")
             if not isinstance(intent, Approve):
-                return self._refused(tool, asked, intent, decision)
+                return self._refused(tool, question, intent, decision)
             if intent.arguments is not None and same_json(intent.arguments, call.arguments):
-                intent = replace(intent, arguments=None)  # an edit that changes nothing
-            granted, problem = (
+                intent = replace(intent, arguments=None)  # the user's edit changed nothing
+            approved_call, problem = (
                 (call, "") if intent.arguments is None else await self.edited(tool, call, intent.arguments)
             )
             if not problem:
-                return self._granted(tool, asked, intent, granted, decision)
-            self.emit(ApprovalGiven(asked.id, approved=False, reason=problem))
+                return self._granted(tool, question, intent, approved_call, decision)
+            self.emit(ApprovalGiven(question.id, approved=False, reason=problem))
             why = f"The arguments you gave cannot be used: {problem}"
         return Refused(f"{call.name} was not run: the arguments that the user gave could not be used.", "edit failed")
 
-    async def _answer(self, asked: ApprovalAsked, again: Callable[[], Decision]) -> Intent | None:
+    async def _answer(self, question: ApprovalAsked, again: Callable[[], Decision]) -> Intent | None:
         """Wait for the user's answer, or until an "always" for another call covers this one."""
-        task = asyncio.ensure_future(self._wait(asked))
-        self.emit(asked)  # after the task is made: a listener that answers at once finds the question open
-        opened = self._open[asked.id] = _OpenApproval(task, again)
+        task = asyncio.ensure_future(self._wait(question))
+        self.emit(question)  # after creating the task, so that a listener can answer at once
+        approval = self._open[question.id] = _OpenApproval(task, again)
         try:
             await asyncio.wait((task,))
         finally:
-            del self._open[asked.id]
+            del self._open[question.id]
             task.cancel()
-        return RELEASED if opened.released else task.result()
+        return RELEASED if approval.released else task.result()
 
     def _granted(
-        self, tool: Tool, asked: ApprovalAsked, approve: Approve, call: ToolCall, decision: Decision
+        self, tool: Tool, question: ApprovalAsked, approve: Approve, call: ToolCall, decision: Decision
     ) -> Granted:
-        edited = approve.arguments is not None
-        if tool.code and edited:  # the "always" would hold for the program that was changed
+        is_edited = approve.arguments is not None
+        if tool.code and is_edited:  # else the "always" would apply to the unedited program
             approve = replace(approve, always=False)
         if approve.always and decision.each:
             approve = replace(approve, always=False)
-            self.emit(Notice("info", f"{asked.call.name} is asked about every time: {_lower(decision.each)}"))
-        lasts = approve.always or (tool.hosted is not None and not decision.each)
-        self.approvals.approve(tool.lasting or tool.definition, decision.questions, always=lasts)
+            self.emit(Notice("info", f"{question.call.name} is asked about every time: {_lower(decision.each)}"))
+        is_lasting = approve.always or (tool.hosted is not None and not decision.each)
+        self.approvals.approve(tool.lasting or tool.definition, decision.questions, always=is_lasting)
         if approve.always:
             self._release()
-        arguments = own(call).arguments if edited else None
-        self.emit(ApprovalGiven(asked.id, approved=True, always=approve.always, arguments=arguments))
-        return Granted(call, f"approved{' always' * approve.always}{' edited' * edited}", edited)
+        arguments = own(call).arguments if is_edited else None
+        self.emit(ApprovalGiven(question.id, approved=True, always=approve.always, arguments=arguments))
+        return Granted(call, f"approved{' always' * approve.always}{' edited' * is_edited}", is_edited)
 
     def _release(self) -> None:
-        """Answer the open questions that an "always" has made needless.
+        """Approve the other open questions that an "always" covers.
 
-        Their events come before that of the "always" itself, so that no screen shows the next question meanwhile.
+        Their events come before the event of the "always" itself, so that no front end shows the next question first.
         """
-        for question, opened in self._open.items():
-            if not opened.task.done() and opened.again().verdict == "allow":
-                opened.released = True
-                opened.task.cancel()
+        for question, approval in self._open.items():
+            if not approval.task.done() and approval.again().verdict == "allow":
+                approval.released = True
+                approval.task.cancel()
                 self.emit(ApprovalGiven(question, approved=True, always=True))
 
-    def _refused(self, tool: Tool, asked: ApprovalAsked, intent: Intent | None, decision: Decision) -> Refused:
+    def _refused(self, tool: Tool, question: ApprovalAsked, intent: Intent | None, decision: Decision) -> Refused:
         if isinstance(intent, Deny):
-            self.emit(ApprovalGiven(asked.id, approved=False, reason=intent.reason))
-            said = f" and said: {intent.reason}" if intent.reason else ""
-            why = f"The user denied it{said}."
+            self.emit(ApprovalGiven(question.id, approved=False, reason=intent.reason))
+            remark = f" and said: {intent.reason}" if intent.reason else ""
+            why = f"The user denied it{remark}."
             if tool.hosted is not None:
                 self.approvals.deny(tool.definition, why)
-            return Refused(f"{asked.call.name} was not run: {_lower(why)}", "denied", by_user=True)
-        self.emit(ApprovalGiven(asked.id, approved=False, reason=NO_ONE))
+            return Refused(f"{question.call.name} was not run: {_lower(why)}", "denied", by_user=True)
+        self.emit(ApprovalGiven(question.id, approved=False, reason=NO_ONE))
         if _key(tool.definition) in self.approvals.in_doubt:
             return Refused(doubtful_denial(tool.definition), NO_ONE)
         return Refused(denial(tool.definition, code=tool.code, default=decision.default), NO_ONE)
 
     async def edited(self, tool: Tool, call: ToolCall, arguments: Mapping[str, Any]) -> tuple[ToolCall, str]:
-        """Return a call with a copy of the arguments that the user gave it, and why it cannot run, "" if it can."""
+        """Return the call with a copy of the user's arguments, and why that call cannot run, or ""."""
         if tool.fixed:
             return call, f"{call.name} takes no other arguments. Approve it as it is, or deny it."
         try:
@@ -468,14 +479,14 @@ class Gate:
 
 
 class _HookFailed(Exception):
-    """The policy's hook raised an error or returned something that is no verdict, or a rule took too long."""
+    """Raised when the policy's hook fails or returns an invalid answer, or when a rule takes too long."""
 
 
 # -- messages ----------------------------------------------------------------------------------
 
 
 def doubtful_denial(tool: ToolDef) -> str:
-    """Return why a tool in doubt was not run when no user could be asked."""
+    """Return why a tool in doubt was not run, if no user could be asked."""
     return (
         f"{tool.name} was not run: {_lower(DOUBT)} No one is there to say whether it may run again. "
         "Look whether it did; session.in_doubt.clear() (agent.in_doubt.clear() in a notebook) lets it run."
@@ -483,9 +494,9 @@ def doubtful_denial(tool: ToolDef) -> str:
 
 
 def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
-    """Return why a call that asks was not run when no user could be asked, and what would allow it.
+    """Return why a call was not run, if no user could be asked, and how the user can allow it.
 
-    `code` says that the tool runs code, `default` that no rule asked.
+    `code`: the tool runs code. `default`: the default asks, not a rule or a hook.
     """
     head = f"{tool.name} was not run: it needs a person's approval, and no one is there to give it."
     if not default:
@@ -504,22 +515,24 @@ def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
 
 
 def left_out(tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the schemas of the arguments that a call leaves out, by name, or None; the user can add some."""
-    known: Mapping[str, Any] = tool.parameters.get("properties", {})
-    absent = [name for name in known if name not in arguments][:MOST_OPTIONAL]
-    kept = ("type", "default", "description")
-    found = {name: {key: value for key in kept if (value := _brief(known[name], key)) is not None} for name in absent}
-    return found or None
+    """Return the schemas of arguments that a call leaves out and the user can add, by name; None if there are none."""
+    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
+    absent = [name for name in properties if name not in arguments][:MOST_OPTIONAL]
+    keys = ("type", "default", "description")
+    schemas = {
+        name: {key: value for key in keys if (value := _brief(properties[name], key)) is not None} for name in absent
+    }
+    return schemas or None
 
 
 def _brief(schema: object, key: str) -> Any:
-    """Return a short value of a schema, None for one that is absent or long."""
+    """Return the value of a key in a schema, None if it is missing or too long."""
     value = cast("Mapping[str, Any]", schema).get(key) if isinstance(schema, Mapping) else None
     return value if len(written_json(value)) <= LONGEST_LINE else None
 
 
 def _effects(tool: Tool, call: ToolCall) -> tuple[str, ...]:
-    """Return what the tool says the call would do; nothing if it says nothing, or fails."""
+    """Return lines from the tool that say what the call would do; () if the tool cannot say."""
     if tool.effects is None:
         return ()
     try:
@@ -537,7 +550,7 @@ def _key(tool: ToolDef) -> ToolKey:
 
 
 def _written(tool: ToolDef) -> str:
-    """Return everything of a definition that a model reads, as text, so that any change shows."""
+    """Return all parts of a definition that a model reads, as text, for comparison."""
     parameters = json.dumps(dict(tool.parameters), indent=1, sort_keys=True, ensure_ascii=False, default=str)
     return f"{tool.server}: {tool.own_name or tool.name}\n{tool.description}\n{parameters}"
 
@@ -551,6 +564,6 @@ def _difference(before: str, now: str) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    """Split a text into lines, sentences and pieces of these, so that an addition to a long line can be seen."""
+    """Split a text into lines, sentences and pieces of sentences, so that a diff shows an addition to a long line."""
     sentences = [one for line in text.splitlines() for one in _SENTENCE_END.split(line)]
     return [piece for one in sentences for piece in _PIECE.findall(one) or [one]]

@@ -1,4 +1,4 @@
-"""The rules of the user about tool calls: which run, which ask first, which never run."""
+"""The user's rules about tool calls: which calls run, which need the user's approval, and which never run."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,13 +14,13 @@ from agentmagic.settings import PERMISSIONS, Permission
 from agentmagic.text import clip, written_json
 
 Test = Mapping[str, str] | Callable[[Mapping[str, Any]], bool]
-"""What a rule looks for in the arguments: patterns by name, all of which must fit, or a function of the arguments."""
+"""The condition of a rule on the arguments: patterns by argument, which must all match, or a function."""
 
 Hook = Callable[[ToolCall, ToolDef], Permission | Awaitable[Permission | None] | None]
-"""Decides in code. None leaves the call to the rules."""
+"""A function that decides about a call. If it returns None, the rules decide."""
 
 Level = Literal["ask", "reads", "trusted"]
-"""What runs without asking of the calls that would ask by default: nothing, what only reads, or trusted servers too."""
+"""Which calls run without asking although the default is "ask": none, calls that only read, or trusted servers too."""
 LEVELS: Mapping[Level, str] = {
     "ask": "Ask always",
     "reads": "What only reads runs",
@@ -32,14 +32,15 @@ _STRICTNESS: Mapping[Permission, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A verdict on the calls that the rule fits.
+    """A verdict on all calls that match the rule.
 
-    `tool` and `server` are names or `fnmatch` patterns, upper and lower case told apart; a function's server is
-    "notebook", and a server's tool is known by the name the model sees and by its own. `when` narrows the rule to
-    arguments: {"path": "/etc/*"} fits calls whose argument `path` fits the pattern. Of a list, however deep, one
-    item has to fit if the rule denies or asks, and every item if it allows. A function is called in a thread with a
-    copy of the arguments; if it fails, or takes more than 5 s, the call is denied. `reason` is shown to the user who
-    is asked, and told to the model if the rule denies.
+    `tool` and `server` are names or case-sensitive `fnmatch` patterns. The server of a Python function is "notebook". A
+    tool of an MCP server matches by the name that the model sees, or by its own name on the server.
+    `when` limits the rule to certain arguments: {"path": "/etc/*"} matches calls whose argument `path` matches the
+    pattern. If the argument is a list, also nested, one item must match if the rule denies or asks, and every item must
+    match if the rule allows. A function is called in a thread with a copy of the arguments; if the function fails, or
+    takes more than 5 s, the call is denied.
+    `reason` is shown to the user who is asked, and sent to the model if the rule denies.
 
     Raises UsageError for an invalid verdict, pattern or test.
     """
@@ -62,18 +63,18 @@ class Rule:
             )
 
     def fits(self, tool: ToolDef, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the rule fits a call. Raises what its test raises."""
+        """Return whether the rule matches a call. Raises any error of its `when` function."""
         names = {tool.name, tool.own_name or tool.name}
         if not _matches(tool.server, self.server) or not any(_matches(name, self.tool) for name in names):
             return False
         if self.when is None:
             return True
         if callable(self.when):
-            return bool(self.when(deepcopy(dict(arguments))))  # a copy: a test must not change what runs
+            return bool(self.when(deepcopy(dict(arguments))))  # a copy: the function must not change the call
         return all(self._is_like(arguments.get(name), pattern) for name, pattern in self.when.items())
 
     def voice(self, tool: ToolDef, arguments: Mapping[str, Any]) -> "Voice | None":
-        """Return the rule's voice on a call, or None if the rule does not fit. A test that fails denies the call."""
+        """Return the rule's verdict on a call, or None if the rule does not match. If its test fails, deny the call."""
         try:
             return Voice(self.verdict, repr(self), _by_rule(self)) if self.fits(tool, arguments) else None
         except BaseException as error:  # noqa: BLE001  (no exception of a test, an exit either, may let a call through)
@@ -81,14 +82,17 @@ class Rule:
             return Voice("deny", repr(self), f"{clip(why, 300)}.")
 
     def _is_like(self, value: Any, pattern: str) -> bool:
-        """Return whether an argument fits a pattern. A missing argument and an empty list fit none."""
+        """Return whether an argument matches a pattern. A missing argument and an empty list never match."""
         fitting = [_matches(text, pattern) for text in _texts(value)]
         return bool(fitting) and (all(fitting) if self.verdict == "allow" else any(fitting))
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """The voice of one rule, or of the hook: a verdict, the question that an "always" answers, and the reason."""
+    """The verdict of one rule, of the hook or of the default, with its reason.
+
+    `question` identifies what the user is asked: the answer "always" applies to later calls with the same question.
+    """
 
     verdict: Permission
     question: str
@@ -97,13 +101,14 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Rules, a default for calls that no rule fits, its level, and a hook.
+    """Rules, a default for calls that no rule matches, a level for that default, and a hook.
 
-    Of all rules that fit a call, and the hook's answer, the strictest holds: deny over ask over allow. If none
-    speaks, a tool that does not ask runs, and `default` decides for one that asks; a default of "deny" lets
-    nothing run that no rule allows. The `level` says which calls the default "ask" lets run all the same: with "reads"
-    programs that certainly only read, and tools of a trusted server which it says only read; with "trusted" also every
-    other tool of a trusted server.
+    The strictest verdict of all matching rules and the hook decides: deny over ask over allow. If no rule matches and
+    the hook returns None, `default` decides about a tool that needs approval, and other tools run. With the default
+    "deny", a call runs only if a rule allows it.
+    The `level` names calls that run without asking although the default is "ask". With "reads": programs that are known
+    to only read, and tools of a trusted server if the server says that they only read. With "trusted": also all other
+    tools of a trusted server.
 
     Raises UsageError for an invalid value.
     """
@@ -117,18 +122,18 @@ class Policy:
         _check_word("default", self.default)
         if self.level not in LEVELS:
             raise UsageError(f"level is {self.level!r:.80}. Choose one of {', '.join(LEVELS)}.")
-        given = cast("object", self.rules)
-        rules = tuple(cast("Sequence[object]", given)) if isinstance(given, list | tuple) else (given,)
+        value = cast("object", self.rules)
+        rules = tuple(cast("Sequence[object]", value)) if isinstance(value, list | tuple) else (value,)
         if not all(isinstance(rule, Rule) for rule in rules):
-            raise UsageError(f'rules is {given!r:.80}. Give a list of rules: [Rule("deny", "delete_*")].')
+            raise UsageError(f'rules is {value!r:.80}. Give a list of rules: [Rule("deny", "delete_*")].')
         object.__setattr__(self, "rules", rules)
 
     def strictest(
         self, tool: ToolDef, arguments: Mapping[str, Any], said: Permission | None = None, *, code: bool = False
     ) -> tuple[Voice, ...]:
-        """Return the strictest of what the rules and the hook, which answered `said`, say of a call, () for nothing.
+        """Return the strictest verdicts of the rules and the hook on a call, () if there are none.
 
-        Of a tool that runs `code`, only a rule that has its very name may say "allow".
+        `said` is the hook's answer. For a tool that runs `code`, only a rule with the tool's exact name can allow it.
         """
         voices = [
             voice
@@ -141,22 +146,22 @@ class Policy:
         return strictest(voices)
 
     def runs_unasked(self, *, reads: bool, trusted: bool) -> bool:
-        """Return whether the level lets a call run that the default would ask about."""
+        """Return whether the level lets a call run without asking although the default is "ask"."""
         return self.default == "ask" and ((reads and self.level != "ask") or (trusted and self.level == "trusted"))
 
 
 def strictest(voices: Sequence[Voice]) -> tuple[Voice, ...]:
-    """Return the voices with the strictest verdict among these."""
+    """Return those verdicts that are the strictest of all given."""
     most = max((_STRICTNESS[one.verdict] for one in voices), default=None)
     return tuple(one for one in voices if _STRICTNESS[one.verdict] == most)
 
 
 PolicyLike = Permission | Policy | Hook
-"""What an Agent takes as its permission."""
+"""The values that `permission` of an Agent accepts."""
 
 
 def policy_of(permission: PolicyLike) -> Policy:
-    """Return the policy that a word, a hook or a policy means. Raises UsageError for anything else."""
+    """Return a policy, made from a word or a hook if necessary. Raises UsageError for any other value."""
     if isinstance(permission, Policy):
         return permission
     if callable(permission):
@@ -166,12 +171,12 @@ def policy_of(permission: PolicyLike) -> Policy:
 
 
 def at_level(permission: PolicyLike, level: Level) -> Policy:
-    """Return the policy that a permission means, with this level in place of its default. Its rules and hook stay."""
+    """Return the policy of a permission with the default "ask" and this level. Its rules and hook stay."""
     return replace(policy_of(permission), default="ask", level=level)
 
 
 def checked(answer: object) -> Permission | None:
-    """Return a hook's answer. Raises UsageError for anything that is no answer."""
+    """Return a hook's answer unchanged. Raises UsageError if the answer is not valid."""
     if answer is None or answer in PERMISSIONS:
         return answer
     raise UsageError(f"The permission hook returned {answer!r:.80}. Return one of {', '.join(PERMISSIONS)}, or None.")
@@ -195,13 +200,13 @@ def _by_rule(rule: Rule) -> str:
 
 
 def _matches(text: str, pattern: str) -> bool:
-    """Return whether a text fits a pattern or equals it."""
-    # A name may hold characters that mean something in a pattern, such as "[".
+    """Return whether a text matches a pattern or equals it."""
+    # Compare for equality, too: a name can contain characters with a meaning in patterns, such as "[".
     return text == pattern or fnmatchcase(text, pattern)
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the values of an argument as text, of lists within lists too, without None."""
+    """Return the values of an argument as texts, including those in nested lists, without None."""
     if isinstance(value, list):
         return [text for item in cast("list[Any]", value) for text in _texts(item)]
     if value is None:

@@ -1,1 +1,1 @@
-"""What a model is sent of a conversation that grows."""
+"""The part of a growing conversation that is sent to the model, and the project's rules and skills."""

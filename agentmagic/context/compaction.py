@@ -1,7 +1,7 @@
-"""When a conversation is made shorter for the model, and how (CONTEXT-1, CONTEXT-2).
+"""Compaction: when and how a conversation is shortened for the model.
 
-The history stays whole. The model is sent a view of it, made from the messages, the last `Compacted` event and the
-limits. The view changes only when a compaction is due, so that a provider's prompt cache hits in between (CONTEXT-4).
+The history stays complete. The model is sent a view of the history, made from the messages, the last `Compacted` event
+and the limits. The view changes only when a compaction is due, so that a provider's prompt cache is hit in between.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -29,39 +29,40 @@ from agentmagic.providers.base import Request
 from agentmagic.text import cut_middle, written_json
 
 DUE = 0.8
-"""The share of the window that the shares below belong to. If another share is set, they are scaled with it."""
+"""The default share of the model's window at which a compaction is due. For another share, those below are scaled."""
 ENOUGH = 1 / 2
-"""What a compaction should reach, as a share of the window."""
+"""The target size of a request after a compaction, as a share of the window."""
 KEPT = 1 / 3
-"""What the turns that are kept word for word may take of the window."""
+"""The largest share of the window for turns that are kept word for word."""
 SUMMARY = 1 / 8
-"""What the summary may take of the window, in any case no more than MOST_SUMMARY characters."""
+"""The largest share of the window for the summary, which also has at most MOST_SUMMARY characters."""
 LEAST_SUMMARY, MOST_SUMMARY = 200, 8_000
 ASKED = 1 / 2
-"""What the conversation may take of the window in the request for its summary."""
+"""The largest share of the window for the conversation in the request that asks for its summary."""
 WORTH = 0.9
-"""A compaction that leaves more than this share of the request is not worth its price."""
+"""A compaction is not worth its price if more than this share of the request remains."""
 FURTHEST_OFF = 4.0
-"""The largest factor by which estimates are corrected."""
+"""The largest factor by which an estimate of tokens is corrected, up or down."""
 LATEST = 2
-"""The number of the latest steps whose results are never shortened first."""
+"""How many of the latest steps keep their results when older results are shortened first."""
 LONGEST_PIECES = (2_000, 500, 120)
-"""Limits in characters for one call's arguments or result, tried in order until the whole conversation fits."""
+"""Limits in characters for the arguments or the result of one call, tried in this order until the conversation fits."""
 WORD = 7
-"""Characters of a word and its space. A model can be told a length in words only, since it counts no characters."""
+"""Average characters of a word with its space. Lengths are given to the model in words: it cannot count characters."""
 LONGEST_LINE = 200
-"""Characters of a prompt or an answer in a summary that no model wrote."""
+"""Longest quotation of a prompt or an answer, in characters, in a summary written without a model."""
 
 Complete = Callable[[Request], Awaitable[tuple[str, Usage]]]
-"""Asks the model, with the caller's retries, and returns its text. Raises ProviderError."""
+"""Sends a request to the model, with the caller's retries, and returns the model's text. Raises ProviderError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may be sent: the model's window in tokens, None if unknown, and two settings of an Agent.
+    """How much can be sent to the model.
 
-    `compact_at` is the share of the window at which a compaction is due, None for never. `max_result` bounds
-    the characters of one result, None for no bound but the window.
+    `window` is the model's context window in tokens, None if unknown. The other two are settings of an Agent:
+    `compact_at` is the share of the window at which a compaction is due, None for never; `max_result` limits the
+    characters of one result, None if only the window limits them.
     """
 
     window: int | None = None
@@ -70,25 +71,26 @@ class Limits:
 
     @property
     def result(self) -> int | None:
-        """The characters of one result that are sent: at most a quarter of the window, at least SHORT."""
+        """The most characters sent of one result: at most a quarter of the window, at least SHORT; None: no limit."""
         quarter = self.window // 4 * CHARACTERS if self.window else None
-        bounds = [int(bound) for bound in (self.max_result, quarter) if bound is not None]
-        return max(min(bounds), SHORT) if bounds else None
+        limits = [int(bound) for bound in (self.max_result, quarter) if bound is not None]
+        return max(min(limits), SHORT) if limits else None
 
     @property
     def due(self) -> float | None:
-        """The tokens of a request above which a compaction is due, or None."""
+        """The number of tokens of a request above which a compaction is due, None for never."""
         return None if self.window is None or self.compact_at is None else self.window * self.compact_at
 
 
 class Context:
-    """What a turn sends of its session's history.
+    """Makes the messages that a turn sends from the session's history.
 
-    `compacted` is the session's last compaction. The session keeps `view` from turn to turn. `accepts` says which
-    media the model can be sent; the others are named in text (LOOP-17). Pass the same function in every turn:
-    another one makes the view anew. `instructions` and `tools` go with every request. The methods take the whole
-    history each time: past turns, then the messages of this turn so far. `unsent` are the places of the messages in it
-    that no request repeats.
+    `compacted`: the session's last compaction. `view`: kept by the session from turn to turn. `accepts`: returns
+    whether the model accepts a medium; other media are replaced by a text that names them. Pass the same function in
+    every turn, because a new function makes the view again. `instructions` and `tools` are part of every request.
+    `unsent`: the indexes of messages that are never sent.
+
+    All methods need the whole history: past turns, then the messages of this turn so far.
     """
 
     def __init__(  # noqa: PLR0913  (what a request is made of, and what is kept of the one before)
@@ -111,24 +113,24 @@ class Context:
 
     @property
     def shortened(self) -> bool:
-        """Whether the last view holds a preview, so that the tool that reads the rest is of use."""
+        """Whether the last view contains a shortened result, so that the model needs the tool that reads the rest."""
         return self._view.shortened
 
     def view(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Return what to send: a valid history, in which a message that need not change is the same object."""
+        """Return the messages to send, a valid conversation; messages that need no change are the same objects."""
         self._view.follow(messages, self._rules)
         return self._view.messages
 
     def measured(self, sent: int, usage: Usage) -> None:
-        """Take the provider's token count of a request that held the view of the first `sent` messages.
+        """Store the provider's token count of a request with the view of the first `sent` messages.
 
-        The answer is message `sent`. A count of 0, from a server that does not count, is ignored.
+        The answer is message number `sent`. A count of 0 is ignored: some servers do not count.
         """
         if usage.input_tokens:
             self._view.figures = TokenCount(sent + 1, usage.input_tokens + usage.output_tokens)
 
     def estimate(self, messages: Sequence[Message]) -> int:
-        """Return an estimate of the next request's tokens: the last count, and an estimate of what was added."""
+        """Return an estimate of the next request's tokens: the last count plus an estimate of the messages added."""
         self._view.follow(messages, self._rules)
         view = self._view
         if view.figures is not None:
@@ -136,72 +138,72 @@ class Context:
         return round(view.scale * (self._beside + view.tokens_from(0)))
 
     def due(self, messages: Sequence[Message]) -> bool:
-        """Return whether the next request would pass the share of the window at which older turns are summarised."""
+        """Return whether the next request would exceed the limit at which a compaction is due."""
         due = self._limits.due
         return due is not None and self.estimate(messages) > due
 
     async def compact(
         self, messages: Sequence[Message], prompt: int, complete: Complete, *, early: bool = False
     ) -> Compacted | None:
-        """Make what is sent shorter, from the next view on. Return how, or None if nothing can be gained.
+        """Shorten the messages that are sent, from the next view on. Return how, or None if it would gain too little.
 
-        First, older results become previews. If that is not enough, the model writes a summary that replaces older
-        turns, and also the older steps of the current turn, whose prompt is message `prompt`, if that turn alone is
-        too long. Without a known window, for a provider that said the conversation is too long, the aim is half of
-        the present size, and also if the user wishes it `early`.
+        First, older results are shortened to previews. If that is not enough, the model writes a summary that replaces
+        older turns. If the current turn alone is too long, the summary also replaces its older steps; its prompt is
+        message number `prompt`. The target is half of the window. It is half of the present size if the window is
+        unknown and the provider rejected the conversation as too long, or if the user asked for a compaction `early`.
         """
         before = self.estimate(messages)
-        guessed = self._size(messages, self._view.compacted)
-        # What a provider counted against what we guessed: later estimates of this view are corrected by it.
-        self._view.scale = min(max(before / guessed, 1 / FURTHEST_OFF), FURTHEST_OFF)
+        estimate = self._size(messages, self._view.compacted)
+        # The ratio between the provider's count and our estimate corrects later estimates of this view.
+        self._view.scale = min(max(before / estimate, 1 / FURTHEST_OFF), FURTHEST_OFF)
         window = (before if early else self._window(before)) / self._view.scale
         plan = self._plan(messages, prompt, window)
-        if self._size(messages, plan) > WORTH * guessed:
+        if self._size(messages, plan) > WORTH * estimate:
             return None
-        made = await self._summarised(messages, plan, window, complete)
-        compacted = replace(made, before=before, after=round(self._view.scale * self._size(messages, made)))
-        self._rules = replace(self._rules, compacted=compacted)
-        return compacted
+        summarised = await self._summarised(messages, plan, window, complete)
+        result = replace(summarised, before=before, after=round(self._view.scale * self._size(messages, summarised)))
+        self._rules = replace(self._rules, compacted=result)
+        return result
 
     @cached_property
     def _beside(self) -> int:
-        """The tokens of the instructions and the tools, which every request has beside its messages."""
+        """The estimated tokens of the instructions and the tools, which are part of every request."""
         return tokens_of_tools(self._instructions, self._tools)
 
     def _window(self, before: int) -> float:
-        """Return the window to aim at: the model's, less if compaction is due early, or the size that did not fit."""
+        """Return the window to fit into: the model's, or less for a low `compact_at`; else the present size."""
         due = self._limits.due
         if self._limits.window is None or due is None or before <= due:
             return before
         return min(self._limits.window, due / DUE)
 
-    def _size(self, messages: Sequence[Message], compacted: Compacted) -> int:
-        """Return the estimated tokens of a request under a compaction, not scaled."""
-        return self._beside + self._trial(messages, compacted).tokens_from(0)
+    def _size(self, messages: Sequence[Message], compaction: Compacted) -> int:
+        """Return the estimated tokens of a request with this compaction, before correction by `scale`."""
+        return self._beside + self._trial(messages, compaction).tokens_from(0)
 
-    def _trial(self, messages: Sequence[Message], compacted: Compacted) -> RequestView:
+    def _trial(self, messages: Sequence[Message], compaction: Compacted) -> RequestView:
         view = RequestView()
-        view.follow(messages, replace(self._rules, compacted=compacted))
+        view.follow(messages, replace(self._rules, compacted=compaction))
         return view
 
     def _plan(self, messages: Sequence[Message], prompt: int, window: float) -> Compacted:
-        """Choose the mildest compaction that is enough, else the one that leaves least.
+        """Return the mildest compaction that is small enough, else the one with the smallest result.
 
-        In the plan, blanks of the summary's full length stand for a summary that is still to be written.
+        In the plan, the summary is not written yet: spaces of its full length stand for it.
         """
         now = self._view.compacted
-        swept = replace(now, shrunk=max(now.shrunk, _older_results(messages)), usage=Usage())
-        if self._size(messages, swept) <= ENOUGH * window:
-            return swept
+        smaller = replace(now, shrunk=max(now.shrunk, _older_results(messages)), usage=Usage())
+        if self._size(messages, smaller) <= ENOUGH * window:
+            return smaller
         limit = _summary_limit(window)
         whole = ENOUGH * window - self._beside - tokens_of_text(" " * limit)
-        trial = self._trial(messages, swept)
+        trial = self._trial(messages, smaller)
         covers, head = _cut(messages, trial, prompt, keep=min(KEPT * window, whole), whole=whole)
-        cut_off = swept
+        cut_off = smaller
         if (covers, head) != (now.covers, now.prompt):
-            cut_off = replace(swept, summary=" " * limit, covers=covers, prompt=head)
-        # Last of all the results of the latest steps shrink too: many at once can be more than a window takes.
-        plans = (cut_off, replace(cut_off, shrunk=len(messages)), swept)
+            cut_off = replace(smaller, summary=" " * limit, covers=covers, prompt=head)
+        # As a last resort, shorten the results of the latest steps, too: together they can exceed the window.
+        plans = (cut_off, replace(cut_off, shrunk=len(messages)), smaller)
         sizes = [self._size(messages, plan) for plan in plans]
         small_enough = (plan for plan, size in zip(plans, sizes, strict=True) if size <= DUE * window)
         return next(small_enough, plans[sizes.index(min(sizes))])
@@ -209,55 +211,55 @@ class Context:
     async def _summarised(
         self, messages: Sequence[Message], plan: Compacted, window: float, complete: Complete
     ) -> Compacted:
-        """Ask the model for the summary of a plan, if the plan covers more than the last one."""
+        """Return the plan with a summary by the model, if the plan covers more messages than the last compaction."""
         now = self._view.compacted
         if (plan.covers, plan.prompt) == (now.covers, now.prompt):
             return plan
-        # The last summary was sent at the head of this prompt, and does not contain the prompt itself.
+        # The last summary was sent in front of this prompt, and does not cover the prompt itself.
         head = messages[now.prompt : now.prompt + 1] if now.prompt < now.covers else ()
-        places = range(now.covers, plan.covers)
-        covered = (*head, *(messages[place] for place in places if place not in self._rules.unsent))
+        indexes = range(now.covers, plan.covers)
+        covered_messages = (*head, *(messages[place] for place in indexes if place not in self._rules.unsent))
         limit, most = _summary_limit(window), int(ASKED * window) * CHARACTERS
-        conversation = written_out(now.summary, covered, most)
-        asked = user(f"<conversation>\n{conversation}\n</conversation>\n\nWrite the summary.")
+        conversation = written_out(now.summary, covered_messages, most)
+        prompt = user(f"<conversation>\n{conversation}\n</conversation>\n\nWrite the summary.")
         try:
-            words, usage = await complete(Request((asked,), _instructions(limit), tool_choice="none"))
-        except ProviderError:  # a turn must not fail because its summary did
-            words, usage = "", Usage()
-        summary = cut_middle(words.strip() or stand_in(now.summary, covered), limit, _left_out)
+            text, usage = await complete(Request((prompt,), _instructions(limit), tool_choice="none"))
+        except ProviderError:  # the turn continues with a summary written without a model
+            text, usage = "", Usage()
+        summary = cut_middle(text.strip() or stand_in(now.summary, covered_messages), limit, _left_out)
         return replace(plan, summary=summary, usage=usage)
 
 
 def _summary_limit(window: float) -> int:
-    """Return how many characters a summary may have."""
+    """Return the longest length of a summary in characters, for a window in tokens."""
     return min(max(int(SUMMARY * window) * CHARACTERS, LEAST_SUMMARY), MOST_SUMMARY)
 
 
 def _older_results(messages: Sequence[Message]) -> int:
-    """Return the index before which results are older than the latest steps, 0 if there are none."""
+    """Return the index before which all results are older than the latest steps, 0 if there are no older results."""
     backwards = (index for index in range(len(messages) - 1, -1, -1) if messages[index].role == "tool")
     return next(islice(backwards, LATEST - 1, None), 0)
 
 
 def _cut(messages: Sequence[Message], view: RequestView, prompt: int, *, keep: float, whole: float) -> tuple[int, int]:
-    """Return the `covers` and the `prompt` of a compaction that goes further than that of the view, if it can.
+    """Return `covers` and `prompt` of a compaction that covers more than the view's compaction, if possible.
 
-    The latest turns are kept that take at most `keep` tokens together, at least the current one, which begins with
-    message `prompt`. If that one takes more than `whole`, its older steps are covered as well, and its prompt and
-    its latest steps are left: those that take at most `keep`, at least the last.
+    The latest turns stay that have at most `keep` tokens together, and at least the current turn, which begins with
+    message number `prompt`. If the current turn has more than `whole` tokens, its older steps are covered, too. Then
+    its prompt and its latest steps stay: those with at most `keep` tokens together, and at least the last one.
     """
     now = view.compacted
-    first = max(now.covers, now.prompt + 1)  # the first message that what is kept may begin with
+    first = max(now.covers, now.prompt + 1)  # the first message at which the kept part can begin
     for index in range(first, prompt + 1):
-        begins = messages[index].role == "user" and index not in view.unsent  # its prompt is to bear the summary
+        begins = messages[index].role == "user" and index not in view.unsent  # the summary goes in front of its prompt
         if begins and view.tokens_from(index) <= keep:
             return index, index
     if prompt >= first and view.tokens_from(prompt) <= whole:
         return prompt, prompt
     own = tokens_of_message(messages[prompt])
-    # A step begins with the assistant's message, so a cut before one never parts a call from its result.
-    begun = max(now.covers, prompt + 1)
-    steps = [index for index in range(begun + 1, len(messages)) if messages[index].role == "assistant"]
+    # A step begins with an assistant message, so a cut before such a message never separates a call from its result.
+    start = max(now.covers, prompt + 1)
+    steps = [index for index in range(start + 1, len(messages)) if messages[index].role == "assistant"]
     if steps:
         return next((index for index in steps if own + view.tokens_from(index) <= keep), steps[-1]), prompt
     return (prompt, prompt) if prompt >= first else (now.covers, now.prompt)
@@ -267,7 +269,7 @@ def _cut(messages: Sequence[Message], view: RequestView, prompt: int, *, keep: f
 
 
 def _instructions(limit: int) -> str:
-    """Return the instructions for a summary of at most so many characters."""
+    """Return the instructions for a summary of at most `limit` characters."""
     return (
         "You write the summary that stands for the older part of a conversation between a user and an assistant that "
         "calls tools, so that the assistant can go on without it. What stands between <conversation> and "
@@ -286,7 +288,7 @@ def _instructions(limit: int) -> str:
 def written_out(earlier: str, messages: Sequence[Message], most: int) -> str:
     """Return a conversation as plain text of at most `most` characters.
 
-    If it is too long, the longest results and arguments are shortened first, then the middle is left out.
+    If the text is too long, long results and arguments are shortened first, then the middle is left out.
     """
     text = ""
     for longest in LONGEST_PIECES:
@@ -298,7 +300,7 @@ def written_out(earlier: str, messages: Sequence[Message], most: int) -> str:
 
 
 def stand_in(earlier: str, messages: Sequence[Message]) -> str:
-    """Return a summary made without a model: prompts, first lines of answers, and which tools were called."""
+    """Return a summary made without a model: first lines of prompts and answers, and the names of called tools."""
     lines = [earlier] if earlier else ["(No summary could be written; these are the beginnings of what was said.)"]
     for message in messages:
         if message.role != "tool" and (words := message.text.strip()):

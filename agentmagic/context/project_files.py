@@ -1,6 +1,6 @@
-"""The files of a project that tell a model how to work: rules, skills and commands, read within bounds.
+"""Reads the files of a project that tell a model how to work: rules, skills and commands.
 
-A project may be a download, so each file is regular, text, small, and inside of the project. Nothing in them is run.
+A project can be a download, so only small, regular text files inside the project are read. Nothing in them is run.
 """
 
 import json
@@ -23,44 +23,46 @@ SKILL = "SKILL.md"
 SKILL_FOLDERS = (".agents/skills", ".claude/skills")
 COMMANDS = ".agents/commands"
 ROOT_MARK = ".git"
-"""What stands in the root of a repository."""
+"""The name of the entry that marks the root of a repository."""
 
 LARGEST_TEXT = 32_768
-"""Bytes of a rules file, a SKILL.md or a command: Codex reads as much of AGENTS.md (`project_doc_max_bytes`)."""
+"""Largest rules file, SKILL.md or command, in bytes; Codex has the same limit (`project_doc_max_bytes`)."""
 LARGEST_FILE = 262_144
-"""Bytes of another file of a skill that a model can read."""
+"""Largest other file of a skill that a model can read, in bytes."""
 MOST_LEVELS = 40
-"""Folders from that of the notebook up to the root."""
+"""How many folders are searched, from the notebook's folder up to the root."""
 MOST_FOUND = 100
-"""Skills, or commands, of one folder that are looked at."""
+"""How many skills or commands of one folder are read."""
 MOST_FILES = 500
-"""Files of one skill. A skill with more is left out, since all of them count when it is approved."""
+"""Most files of one skill. A skill with more files is left out, because an approval covers all its files."""
 MOST_BYTES = 20 * 2**20
-"""Bytes of all files of one skill."""
+"""Largest total size of the files of one skill, in bytes."""
 LONGEST_FRONT = 8_192
-"""Characters of a front matter."""
+"""Longest front matter, in characters."""
 DEEPEST_FRONT = 5
-"""Levels of lists and mappings in a front matter."""
+"""Deepest nesting of lists and mappings in a front matter."""
 LONGEST_DESCRIPTION = 1_024
-"""Characters of a skill's description: https://agentskills.io/specification"""
+"""Longest description of a skill, in characters: https://agentskills.io/specification"""
 
 _SKILL_NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
-"""Letters, digits and single hyphens within: https://agentskills.io/specification"""
+"""Lowercase letters and digits, with single hyphens between them: https://agentskills.io/specification"""
 COMMAND_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 FileKind = Literal["rules", "skill", "command"]
 
 
 class Unusable(ValueError):
-    """A file cannot be used; the message completes "it"."""
+    """Raised when a file cannot be used. The message completes a sentence that starts with "it"."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
-    """A file that a model is told of; `file` names it from the notebook's folder, as any copy of the tree does.
+    """A rules file, skill or command of the project.
 
-    `text` is all of it, nothing hidden, and `body` what stands behind its front matter. `others` are the files beside a
-    skill, each with its bytes and a digest. `digest` changes with any of that.
+    `file`: the path relative to the notebook's folder, which is the same in every copy of the project.
+    `text`: the whole text, with hidden characters made visible. `body`: the text after the front matter.
+    `others`: the other files of a skill, each as name, size in bytes and digest.
+    `digest`: changes if the content of any of these files changes.
     """
 
     kind: FileKind
@@ -75,13 +77,13 @@ class ProjectFile:
 
     @property
     def approval(self) -> str:
-        """The hash under which it is approved: of where it stands and all that it says."""
+        """The key under which the user's approval is stored: a hash of the file's path and content."""
         return digest_of(str(self.path), self.digest)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """The files of a project around a folder, rules first, the nearest last; and why others are left out."""
+    """The project files for a folder, rules first, those nearest to the folder last; and why others are left out."""
 
     folder: Path = Path()
     files: tuple[ProjectFile, ...] = ()
@@ -89,52 +91,52 @@ class FoundFiles:
 
 
 def find_files(folder: Path, kinds: Collection[FileKind] = get_args(FileKind), height: int | None = None) -> FoundFiles:
-    """Return the rules, skills and commands of a folder and of those above it, up to the root of its repository.
+    """Return the rules, skills and commands of a folder and the folders above it, up to the root of its repository.
 
-    With a `height` so many folders above count, whether there is a repository or not.
+    With `height`, search exactly that many folders above, with or without a repository.
     """
     folder = folder.absolute()
     levels, problems = _levels(folder, height), list[str]()
-    found: dict[tuple[str, str], ProjectFile] = {}
+    files_by_name: dict[tuple[str, str], ProjectFile] = {}
     for level in levels:
-        for place in _named(level, RULES) if "rules" in kinds else ():
-            found |= _usable("rules", place, levels, problems)
-    for level in reversed(levels):  # of one name the nearest is meant
-        for place in _skills(level, problems) if "skill" in kinds else ():
-            found = _usable("skill", place, levels, problems) | found
-        for place in _commands(level, problems):
-            found = _usable("command", place, levels, problems) | found
-    files = sorted(found.values(), key=_place)
+        for path in _named(level, RULES) if "rules" in kinds else ():
+            files_by_name |= _usable("rules", path, levels, problems)
+    for level in reversed(levels):  # if names are equal, the nearest file is used
+        for path in _skills(level, problems) if "skill" in kinds else ():
+            files_by_name = _usable("skill", path, levels, problems) | files_by_name
+        for path in _commands(level, problems):
+            files_by_name = _usable("command", path, levels, problems) | files_by_name
+    files = sorted(files_by_name.values(), key=_place)
     return FoundFiles(folder, tuple(files), tuple(problems))
 
 
 def _place(file: ProjectFile) -> tuple[int, int, str]:
-    """Return what files are sorted by: their kind, rules by how near they are, and others by name."""
+    """Return the sort key of a file: its kind, then for rules the depth of the path, for others the name."""
     is_rules = file.kind == "rules"
     return get_args(FileKind).index(file.kind), len(file.path.parts) if is_rules else 0, file.name
 
 
 def _levels(folder: Path, height: int | None) -> list[Path]:
-    """Return the folders from the root of the repository to this one; only this one without a repository."""
+    """Return the folders from the root of the repository down to `folder`; without a repository, only `folder`."""
     above = [folder, *folder.parents][:MOST_LEVELS]
-    root = next((place for place, one in enumerate(above) if os.path.lexists(one / ROOT_MARK)), 0)
+    root = next((index for index, one in enumerate(above) if os.path.lexists(one / ROOT_MARK)), 0)
     return list(reversed(above[: (root if height is None else height) + 1]))
 
 
 def height_of(files: Iterable[str]) -> int:
-    """Return how many folders above that of the notebook the highest of some named files stands."""
+    """Return how many levels above the notebook's folder the highest of these relative paths is."""
     return max((file.count("../") for file in files), default=0)
 
 
 def _children(folder: Path, problems: list[str]) -> list[Path]:
-    """Return what stands in a folder, by name; nothing if the folder is not there, or is a link."""
-    found: list[Path] = []
+    """Return the entries of a folder, sorted by name; [] if the folder cannot be read."""
+    paths: list[Path] = []
     with suppress(OSError, ValueError):
-        found = sorted(Path(one.path) for one in os.scandir(folder))
-    if len(found) > MOST_FOUND:
-        shown = reveal(folder.name, strictly=True)
-        problems.append(f"{shown} has {len(found):,} entries, and those after the first {MOST_FOUND} are left out.")
-    return found[:MOST_FOUND]
+        paths = sorted(Path(one.path) for one in os.scandir(folder))
+    if len(paths) > MOST_FOUND:
+        name = reveal(folder.name, strictly=True)
+        problems.append(f"{name} has {len(paths):,} entries, and those after the first {MOST_FOUND} are left out.")
+    return paths[:MOST_FOUND]
 
 
 def _named(folder: Path, name: str) -> list[Path]:
@@ -154,7 +156,7 @@ def _commands(level: Path, problems: list[str]) -> Iterator[Path]:
 def _usable(
     kind: FileKind, path: Path, levels: Sequence[Path], problems: list[str]
 ) -> dict[tuple[str, str], ProjectFile]:
-    """Return a file under its kind and name; nothing, and a problem more, if it cannot be used."""
+    """Return a dict with the file by its kind and name; if the file cannot be used, {}, and add to `problems`."""
     try:
         file = _read(kind, path, levels)
     except (Unusable, OSError) as error:
@@ -166,14 +168,14 @@ def _usable(
 
 
 def _from(folder: Path, path: Path) -> str:
-    """Return a path from that of the notebook's folder, on one line, with nothing hidden."""
+    """Return a path relative to `folder`, on one line, with hidden characters made visible."""
     return reveal(os.path.relpath(path, folder).replace(os.sep, "/"), strictly=True)
 
 
 def _read(kind: FileKind, path: Path, levels: Sequence[Path]) -> ProjectFile:
     root = levels[0]
     data = read_bytes(path, root, LARGEST_TEXT)
-    text = redact(_small_text(data))  # the model is not sent what the user is not shown
+    text = redact(_small_text(data))  # the model gets only the text that the user is shown
     where = _from(levels[-1], path)
     match kind:
         case "rules":
@@ -207,32 +209,32 @@ def _skill(path: Path, root: Path, where: str, data: bytes, text: str) -> Projec
 
 
 def read_bytes(path: Path, within: Path, most: int) -> bytes:
-    """Return the content of a regular file inside of a folder. Raises Unusable, and OSError."""
+    """Return the content of a regular file in the folder `within`. Raises Unusable and OSError."""
     real = _inside(path, within)
-    with real.open("rb") as opened:
-        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+    with real.open("rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Unusable("is no regular file")
-        data = opened.read(most + 1)
+        data = file.read(most + 1)
     if len(data) > most:
         raise Unusable(f"has more than {most:,} bytes")
     return data
 
 
 def _inside(path: Path, within: Path) -> Path:
-    """Return where a path leads: to a regular file of the folder. Raises Unusable, and OSError."""
+    """Return the real path of a regular file in the folder `within`. Raises Unusable and OSError."""
     try:
         real = path.resolve(strict=True)
-    except (RuntimeError, ValueError):  # a loop of links, or a NUL
+    except (RuntimeError, ValueError):  # for example a loop of links, or a NUL in the name
         raise Unusable("leads nowhere") from None
     if not real.is_relative_to(within.resolve()):
         raise Unusable("leads out of its folder")
-    if not real.is_file():  # a pipe would keep us waiting
+    if not real.is_file():  # reading a pipe would block
         raise Unusable("is no regular file")
     return real
 
 
 def as_text(data: bytes) -> str:
-    """Return bytes as text in which nothing is hidden. Raises Unusable for what is no text."""
+    """Return bytes as text, with hidden characters made visible. Raises Unusable if the bytes are not UTF-8 text."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -243,16 +245,16 @@ def as_text(data: bytes) -> str:
 
 
 _small_text = lru_cache(maxsize=128)(as_text)
-"""`as_text` for files that are read in each turn."""
+"""A cached `as_text`, for files that are read in every turn."""
 
 
 def front_matter(text: str, *, strictly: bool = True) -> tuple[Mapping[str, Any], str]:
-    """Return the mapping between the lines `---` at the beginning of a text, and what stands behind them.
+    """Return the front matter (the YAML mapping between two lines `---` at the start), and the text after it.
 
-    Raises Unusable if it cannot be read, and with `strictly` if there is none.
+    Raises Unusable if the front matter is invalid, or with `strictly` if it is missing.
     """
     lines = text.split("\n")
-    end = next((place for place, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    end = next((index for index, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
     if lines[0].rstrip() != "---" or end is None:
         if strictly:
             raise Unusable("has no front matter")
@@ -262,7 +264,7 @@ def front_matter(text: str, *, strictly: bool = True) -> tuple[Mapping[str, Any]
 
 @lru_cache(maxsize=512)
 def _yaml(text: str) -> Mapping[str, Any]:
-    import yaml  # only a project with skills or commands needs it
+    import yaml  # imported late: only projects with skills or commands need it
 
     if len(text) > LONGEST_FRONT:
         raise Unusable(f"has a front matter of more than {LONGEST_FRONT:,} characters")
@@ -277,7 +279,7 @@ def _yaml(text: str) -> Mapping[str, Any]:
 
 
 def _check_events(events: Iterable[Any]) -> None:
-    """Raise Unusable for aliases, by which few lines become a gigabyte, and for what is deeply nested."""
+    """Raise Unusable for aliases, with which a few lines can expand to a gigabyte, and for deep nesting."""
     depth = 0
     for event in events:
         kind = type(event).__name__
@@ -288,29 +290,29 @@ def _check_events(events: Iterable[Any]) -> None:
 
 
 def _others(folder: Path, root: Path) -> list[tuple[str, int, str]]:
-    """Return the files beside a SKILL.md: the name, the bytes and a digest of each. Links are not followed.
+    """Return the other files in the folder of a SKILL.md: name, size in bytes and digest of each.
 
-    What Python, Jupyter and git write beside is no part of a skill.
+    Links are not followed. Hidden files and `__pycache__`, written by Python, Jupyter and git, are skipped.
     """
     if not folder.resolve().is_relative_to(root.resolve()):
         raise Unusable("leads out of its folder")
-    found: list[tuple[str, int, str]] = []
+    files: list[tuple[str, int, str]] = []
     total = 0
     top = str(folder)
-    for here, folders, names in os.walk(top):  # texts, since a Path for each file takes several times as long
+    for here, folders, names in os.walk(top):  # strings, because Path objects take several times as long
         folders[:] = sorted(filter(_counts, folders))
         for name in sorted(filter(_counts, names)):
             path = os.path.join(here, name)  # noqa: PTH118
-            about = os.lstat(path)
-            if path == os.path.join(top, SKILL) or not stat.S_ISREG(about.st_mode):  # noqa: PTH118
+            status = os.lstat(path)
+            if path == os.path.join(top, SKILL) or not stat.S_ISREG(status.st_mode):  # noqa: PTH118
                 continue
-            total += about.st_size
-            if len(found) == MOST_FILES or total > MOST_BYTES:
+            total += status.st_size
+            if len(files) == MOST_FILES or total > MOST_BYTES:
                 raise Unusable(f"has more than {MOST_FILES} files, or {MOST_BYTES:,} bytes, beside it")
-            seen = (about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino)
+            version = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
             file = path[len(top) + 1 :].replace(os.sep, "/")
-            found.append((reveal(file, strictly=True), about.st_size, _content(path, seen)))
-    return found
+            files.append((reveal(file, strictly=True), status.st_size, _content(path, version)))
+    return files
 
 
 def _counts(name: str) -> bool:
@@ -319,12 +321,12 @@ def _counts(name: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _content(path: str, _seen: tuple[int, ...]) -> str:
-    """Return a digest of a file, which is read again after each change."""
+    """Return a digest of a file. `_seen` is part of the cache key, so a changed file is read again."""
     return digest_of(Path(path).read_bytes())
 
 
 def digest_of(*whole: str | bytes) -> str:
-    """Return a digest of texts and bytes, 32 hexadecimal characters; git changes line ends, so they do not count."""
+    """Return a digest of texts and bytes, 32 hexadecimal characters. CRLF equals LF, because git converts line ends."""
     parts = [one.decode("utf-8", "surrogateescape") if isinstance(one, bytes) else one for one in whole]
     parts = [one.replace("\r\n", "\n") for one in parts]
     return blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()

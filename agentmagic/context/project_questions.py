@@ -1,4 +1,4 @@
-"""What the user is shown of a project's files before they are used: all of their text, and what has changed in it."""
+"""The question with which the user approves project files: the whole text of each file, and what changed in it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
@@ -8,7 +8,7 @@ from agentmagic.context.project_files import ProjectFile
 from agentmagic.text import counted, listed
 
 LONGEST_QUESTION = 65_536
-"""Characters of files in one question. Files beyond it are asked about in the next turn."""
+"""Most characters of files shown in one question. The user is asked about the other files in the next turn."""
 YES, NO = "Use them", "Do not use them"
 
 QUESTION = (
@@ -23,13 +23,13 @@ _WHAT = {
 
 
 def texts_before(store: ApprovalFile) -> Mapping[str, str]:
-    """Return the texts of files as the user has approved them, by their paths."""
+    """Return the texts that the user approved, by the paths of their files."""
     return {str(one.get("file")): str(one.get("text", "")) for one in store.read().values()}
 
 
 def question_about(files: Sequence[ProjectFile], before: Mapping[str, str]) -> tuple[str, str, list[ProjectFile]]:
-    """Return a question about files, what is shown of them, and the files: as many as can be shown in whole."""
-    taken: list[ProjectFile] = []
+    """Return a question, the text to show with it, and the files that it covers: as many as can be shown completely."""
+    shown_files: list[ProjectFile] = []
     parts: list[str] = []
     room = LONGEST_QUESTION
     for file in files:
@@ -37,24 +37,24 @@ def question_about(files: Sequence[ProjectFile], before: Mapping[str, str]) -> t
         if parts and len(part) > room:
             break
         parts.append(part)
-        taken.append(file)
+        shown_files.append(file)
         room -= len(part)
-    left = len(files) - len(taken)
-    words = QUESTION.format(
-        which="a file that tells" if len(taken) == 1 else f"{len(taken)} files that tell",
-        names=listed([f"{one.file}{' (changed)' if before.get(str(one.path)) else ''}" for one in taken]),
-        rest=f" {counted(left, 'more file')} will be asked about later." if left else "",
+    remaining = len(files) - len(shown_files)
+    question = QUESTION.format(
+        which="a file that tells" if len(shown_files) == 1 else f"{len(shown_files)} files that tell",
+        names=listed([f"{one.file}{' (changed)' if before.get(str(one.path)) else ''}" for one in shown_files]),
+        rest=f" {counted(remaining, 'more file')} will be asked about later." if remaining else "",
     )
-    return words, "\n\n".join(parts), taken
+    return question, "\n\n".join(parts), shown_files
 
 
 def file_shown(file: ProjectFile, before: Mapping[str, str]) -> str:
-    """Return a file as the user judges it: what it is, what has changed since it was approved, all of its text."""
+    """Return a file as shown to the user: its path and purpose, changes since the last approval, and the whole text."""
     text = file.text
     changes = _changes(before.get(str(file.path), ""), text)
-    what = _WHAT[file.kind].format(name=file.name)
+    purpose = _WHAT[file.kind].format(name=file.name)
     lines = [
-        f"{file.file} ({what})",
+        f"{file.file} ({purpose})",
         *changes,
         *(f"| {line}" for line in text.rstrip("\n").split("\n")),
     ]
@@ -78,5 +78,5 @@ def _changes(before: str, text: str) -> Iterator[str]:
 
 
 def is_yes(answer: str | None) -> bool:
-    """Return whether an answer, which may be typed, is a yes."""
+    """Return whether an answer means yes; the user can click it or type it."""
     return (answer or "").strip().lower() in (YES.lower(), "y", "yes")

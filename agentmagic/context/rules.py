@@ -1,7 +1,7 @@
-"""What a turn tells its model of the project around the notebook: rules and skills that the user has approved.
+"""The project's rules, skills and commands in a turn: only files that the user has approved are sent to the model.
 
-A cloned repository may carry hostile rules. So each file is used only if the user has approved it as it stands now. A
-replay asks no model: it takes the files that the recording used, approved here or not.
+A cloned repository can contain hostile rules, so a file is used only if the user has approved its present content. A
+replay sends nothing to a model, so it uses the files that the recording used, approved here or not.
 """
 
 import re
@@ -44,15 +44,15 @@ SKILLS_HEAD = (
 _CLOSING = re.compile(r"<\s*/\s*rules\s*>", re.IGNORECASE)
 
 _refused: set[str] = set()
-"""The approvals that the user of this process has refused: nobody is asked twice about the same text."""
+"""Keys of the files that the user refused in this process, so that the user is not asked again about the same text."""
 
 
 @dataclass(eq=False)
 class Project:
-    """The files of a project in one turn. `asks` says that the user can be asked about those that are new.
+    """The files of a project in one turn.
 
-    `recorded` are the files that a recording used, or the turn around, by name: they are used, and no others. It is
-    None if the user decides.
+    `asks`: whether the user can be asked about new files. `recorded`: the names of the files that a recording or the
+    outer turn used; only these are used then. None if the user's approvals decide.
     """
 
     found: FoundFiles = FoundFiles()  # noqa: RUF009  (a frozen value)
@@ -67,34 +67,34 @@ class Project:
 
     @property
     def used(self) -> list[ProjectFile]:
-        """The files that the model may be told of."""
+        """The files that are used in this turn."""
         if self.recorded is not None:
             return [one for one in self.found.files if one.file in self.recorded]
         return [one for one in self.found.files if one.approval in self.approved]
 
     @property
     def unapproved(self) -> list[ProjectFile]:
-        """The files that wait for the user's approval, or were refused."""
+        """The files that the user has not approved yet, or has refused."""
         return (
             [] if self.recorded is not None else [one for one in self.found.files if one.approval not in self.approved]
         )
 
     def inside(self) -> "Project":
-        """Return the project for a turn inside: the files that are used here, and nobody is asked about others."""
+        """Return the project for an inner turn: it uses the same files, and the user is not asked about others."""
         return replace(self, asks=False, recorded=frozenset(one.file for one in self.used))
 
     def without_skills(self) -> "Project":
-        """Return the project for a turn that is offered no tool to read skills with."""
+        """Return the project for a turn without a tool that reads skills."""
         files = tuple(one for one in self.found.files if one.kind != "skill")
         return self if files == self.found.files else replace(self, found=replace(self.found, files=files))
 
     def named(self, kind: str) -> list[ProjectFile]:
-        """Return the used files of a kind."""
+        """Return the files of one kind ("rules", "skill" or "command") that are used in this turn."""
         return [one for one in self.used if one.kind == kind]
 
     @property
     def texts(self) -> tuple[ProjectText, ...]:
-        """What stands of the used files in the instructions."""
+        """The texts from the used files that become part of the instructions."""
         rules = [ProjectText("rules", one.file, one.digest, one.body) for one in self.named("rules") if one.body]
         skills = [
             ProjectText("skill", one.file, one.digest, f"{one.name}: {one.description}") for one in self.named("skill")
@@ -105,45 +105,45 @@ class Project:
 
     @property
     def new(self) -> list[ProjectFile]:
-        """The files that the user is asked about now: none if nobody answers."""
+        """The files that the user must be asked about now; [] if the user cannot be asked."""
         return [one for one in self.unapproved if one.approval not in _refused] if self.asks else []
 
     def question(self) -> tuple[str, str, list[ProjectFile]]:
-        """Return what `question_about` does of new files. Not for the engine's thread."""
+        """Return the result of `question_about` for the new files. Do not call this on the engine's thread."""
         return question_about(self.new, texts_before(self.store))
 
     def settle(self, files: Sequence[ProjectFile], *, agreed: bool) -> None:
-        """Take the user's answer about files. Raises UsageError if a yes cannot be kept."""
+        """Store the user's answer about files. Raises UsageError if an approval cannot be stored."""
         if not agreed:
             _refused.update(one.approval for one in files)
             return
         self.approve(files)
 
     def approve(self, files: Iterable[ProjectFile]) -> None:
-        """Store that the user lets these files be used as they are. Raises UsageError if that cannot be stored."""
-        approved = {one.approval: one for one in files}
+        """Store the user's approval of these files in their present state. Raises UsageError if this fails."""
+        files_by_key = {one.approval: one for one in files}
         try:
-            self.store.keep({key: {"file": str(one.path), "text": one.text} for key, one in approved.items()})
+            self.store.keep({key: {"file": str(one.path), "text": one.text} for key, one in files_by_key.items()})
         except OSError as error:
             why = error.strerror or str(error)
             message = f"The approval cannot be kept in {self.store.path} ({why}). Make it writable."
             raise UsageError(message) from None
-        self.approved |= approved.keys()
+        self.approved |= files_by_key.keys()
 
     def notices(self) -> list[str]:
-        """Return what to tell the user of files that are not used."""
+        """Return messages to the user about files that are not used."""
         if self.recorded is not None:
             return []
-        left = self.unapproved
-        return [*([_not_approved(left)] if left else []), *self.found.problems]
+        unapproved = self.unapproved
+        return [*([_not_approved(unapproved)] if unapproved else []), *self.found.problems]
 
     def check_commands(self, values: Iterable[PromptValue]) -> None:
-        """Raise UsageError if the prompt is that of a command which the user has not approved."""
+        """Raise UsageError if the prompt comes from a command file that the user has not approved."""
         if self.recorded is not None:
             return
-        known = {(one.file, one.body) for one in self.named("command")}
+        approved = {(one.file, one.body) for one in self.named("command")}
         for value in values:
-            if value.kind == "command" and (value.shown, value.text) not in known:
+            if value.kind == "command" and (value.shown, value.text) not in approved:
                 raise UsageError(
                     f"{value.written} was not sent: {value.shown} is not approved as it is. {_ways()[0]} shows it, and "
                     f"{_ways()[1]} approves it."
@@ -151,23 +151,23 @@ class Project:
 
 
 NO_PROJECT = Project()
-"""Stands for the project of a turn without one."""
+"""The project of a turn that uses no project files."""
 
 
 def project_here(*, rules: bool, asks: bool = False, recorded: Collection[str] | None = None) -> Project:
-    """Return the project around the notebook, without files if `rules` or the class switch them off.
+    """Return the project around the notebook; without files if `rules` is False or the class settings say so.
 
-    Not for the engine's thread.
+    Do not call this on the engine's thread: it reads files.
     """
     if not rules or class_settings().rules is False:
         return NO_PROJECT
     height = None if recorded is None else height_of(recorded)
-    found = find_files(installed().folder, height=height) if recorded is None or recorded else FoundFiles()
-    return Project(found, asks, recorded)
+    files = find_files(installed().folder, height=height) if recorded is None or recorded else FoundFiles()
+    return Project(files, asks, recorded)
 
 
 def commands_here(*, rules: bool = True) -> Sequence[ProjectFile]:
-    """Return the commands that may be typed: whether they are approved is asked before the prompt is sent."""
+    """Return the commands that the user can type. Their approval is checked later, before the prompt is sent."""
     is_off = not rules or class_settings().rules is False
     return () if is_off else find_files(installed().folder, ("command",)).files
 
@@ -188,7 +188,7 @@ def _them(files: Sequence[ProjectFile]) -> str:
 
 
 def _ways() -> tuple[str, str]:
-    """Return the commands that show and approve the files: of a notebook, or of a terminal in the folder."""
+    """Return the two commands that show and that approve the files, for the notebook or for a terminal."""
     if installed().notebook is not None:
         return "%agent rules", "%agent rules approve"
     return "python -m agentmagic rules", "python -m agentmagic rules --approve"
@@ -205,7 +205,7 @@ SWITCHED_OFF = "The project's rules, skills and commands are switched off, by th
 
 
 def summary(project: Project, kind: str) -> str:
-    """Return the files of a kind on one line, each with the tokens that it adds to a request; "" without any."""
+    """Return the files of a kind on one line, each with the tokens that it adds to a request; "" without files."""
     files = [one for one in project.found.files if one.kind == kind]
     return ", ".join(f"{_label(one)}{_state(one, project)}" for one in files)
 
@@ -221,7 +221,7 @@ def _state(file: ProjectFile, project: Project) -> str:
 
 
 def report(project: Project, *, approve: bool = False) -> str:
-    """Return all files as the user judges them, and whether each is used; with `approve`, let all of them be used.
+    """Return all files in the form shown to the user, and which are approved; with `approve`, approve the rest first.
 
     Raises UsageError if the approval cannot be stored.
     """
@@ -231,7 +231,7 @@ def report(project: Project, *, approve: bool = False) -> str:
         return "\n".join([NOTHING_FOUND, *project.found.problems])
     new = project.unapproved
     before = texts_before(project.store)
-    shown = [file_shown(one, before) for one in (new if approve else project.found.files)]
+    texts = [file_shown(one, before) for one in (new if approve else project.found.files)]
     names, them = listed([one.file for one in new]), _them(new)
     if approve:
         project.approve(new)
@@ -241,14 +241,14 @@ def report(project: Project, *, approve: bool = False) -> str:
         end = f"Approved: {names}. The next turn uses {them}."
     else:
         end = f"Not approved: {names}. {_ways()[1]} approves {them}."
-    return "\n\n".join([*shown, "\n".join([end, *project.found.problems])])
+    return "\n\n".join([*texts, "\n".join([end, *project.found.problems])])
 
 
 # -- the instructions --------------------------------------------------------------------------------
 
 
 def project_section(texts: Sequence[ProjectText]) -> str:
-    """Return what stands of the project's files in the instructions, "" without any."""
+    """Return the section of the instructions with the project's rules and skills, "" without texts."""
     rules = [
         f'<rules file="{_attribute(one.file)}">\n{_framed(one.text)}\n</rules>' for one in texts if one.kind == "rules"
     ]
@@ -258,7 +258,7 @@ def project_section(texts: Sequence[ProjectText]) -> str:
 
 
 def _framed(text: str) -> str:
-    """Return a text that does not end its own frame."""
+    """Return a text that cannot close the tag around it."""
     return _CLOSING.sub("</ rules>", text)
 
 
@@ -267,12 +267,12 @@ def _attribute(file: str) -> str:
 
 
 def with_project(instructions: str, texts: Sequence[ProjectText]) -> str:
-    """Return instructions with what the project's files say behind them."""
+    """Return the instructions followed by the section with the project's rules and skills."""
     return f"{instructions}\n\n{project_section(texts)}".strip() if texts else instructions
 
 
 def without_project(instructions: str, texts: Sequence[ProjectText]) -> str:
-    """Return instructions without what the project's files say."""
+    """Return the instructions without the section with the project's rules and skills."""
     if not texts:
         return instructions
     before, _, behind = instructions.partition(project_section(texts))
@@ -280,7 +280,7 @@ def without_project(instructions: str, texts: Sequence[ProjectText]) -> str:
 
 
 def tokens_of(file: ProjectFile) -> int:
-    """Return the tokens that a file adds to each request: a command adds none."""
+    """Return the estimated tokens that a file adds to each request; a command adds none."""
     match file.kind:
         case "rules":
             return tokens_of_text(file.body)

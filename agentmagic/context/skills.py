@@ -1,4 +1,4 @@
-"""The tool by which a model reads a skill of the project, and the files beside it. It reads, and runs nothing."""
+"""The tool with which a model reads a skill of the project and the skill's other files. The tool runs nothing."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -31,13 +31,13 @@ _DEFINITION = ToolDef(
 
 
 def with_skills(sources: Sequence[Toolset], project: Project) -> Sequence[Toolset]:
-    """Return sources of tools with the one that reads skills, if the project has any."""
+    """Return the toolsets, plus the one that reads skills if the project has skills."""
     has_skills = any(one.kind == "skill" for one in project.found.files)
     return (*sources, SkillReader(project)) if has_skills else sources
 
 
 class SkillReader:
-    """A toolset of the skills that the user has approved: one tool, or none."""
+    """A toolset with one tool that reads the skills approved by the user; without approved skills, it has no tool."""
 
     is_local = True
 
@@ -45,7 +45,7 @@ class SkillReader:
         self._project = project
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tool that reads skills, if there are any."""
+        """Return the tool that reads skills, or [] without approved skills."""
         return [Tool(_DEFINITION, self._invoke, reads=True)] if self._project.named("skill") else []
 
     async def aclose(self) -> None:
@@ -69,22 +69,22 @@ class SkillReader:
 
 
 def _file(skill: ProjectFile, file: str) -> str:
-    """Return a file beside a skill. Raises ToolError for one that is not its own, or cannot be read."""
-    known = {one: digest for one, _, digest in skill.others}
+    """Return the text of one of a skill's other files. Raises ToolError if it is not the skill's or cannot be read."""
+    digests = {one: digest for one, _, digest in skill.others}
     name = str(PurePosixPath(file))
-    if name not in known:
-        hint = did_you_mean(name, known)
+    if name not in digests:
+        hint = did_you_mean(name, digests)
         raise ToolError(
-            f"The skill {skill.name} has no file {one_line(file, 200)!r}.{hint} Files: {listed(known, 100)}."
+            f"The skill {skill.name} has no file {one_line(file, 200)!r}.{hint} Files: {listed(digests, 100)}."
         )
     folder = skill.path.parent
     try:
         data = read_bytes(folder / name, folder, LARGEST_FILE)
-        text = redact(as_text(data))  # as the skill itself: the model is not sent what nobody is shown
+        text = redact(as_text(data))  # like the skill itself: nothing hidden reaches the model
     except Unusable as error:
         raise ToolError(f"{name} of the skill {skill.name} {error}.") from None
     except OSError as error:
         raise ToolError(f"{name} of the skill {skill.name} cannot be read ({type(error).__name__}).") from None
-    if digest_of(data) != known[name]:
+    if digest_of(data) != digests[name]:
         raise ToolError(f"{name} of the skill {skill.name} has changed since this turn began.")
     return text

@@ -1,1 +1,1 @@
-"""The notebook as an MCP server: outside agents look at it and work in it, under the user's permission."""
+"""The notebook as an MCP server: outside agents read it and work in it, with the user's permission."""

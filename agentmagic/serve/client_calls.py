@@ -1,7 +1,8 @@
-"""Calls under way, each for as long as its client waits, and the questions that they put to the client's own user.
+"""The running calls of clients, and the questions that these calls ask the client's own user.
 
-A client with a session is asked while its request is open. A stateless one gets the question as the answer to its
-request, with a state. It calls again with that state and what its user says, and the call has gone on meanwhile.
+A call runs only as long as its client waits. A client with an MCP session is asked while its request is open. A
+stateless client gets the question, with a state, as the answer to its request. The client calls again with that state
+and the user's answer, while the call keeps running.
 """
 
 import asyncio
@@ -19,14 +20,14 @@ from agentmagic.serve.desk import Desk, Exchange
 from agentmagic.text import clip
 
 Push = Callable[[str], Awaitable[str | None]]
-"""Puts a question to the client's user, and returns the answer or None."""
+"""Asks the client's user a question, and returns the answer, or None without an answer."""
 ENDED = "The call was ended: the notebook is no longer served."
 Notify = Callable[[float, float | None, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """What a client asks for: a stateless client repeats it with each answer."""
+    """The tool call that a client requests; a stateless client repeats the request with each answer."""
 
     client: str
     name: str
@@ -34,9 +35,9 @@ class CallRequest:
 
 
 class ClientCall:
-    """A call under way. With `push`, its client is asked at once; else `questions` hold what a request is to ask.
+    """A running call. With `push`, the client's user is asked at once; else `questions` collects the questions.
 
-    `notify` takes its progress; each request of the client sets its own.
+    `notify` sends the call's progress to the client; each request of the client for this call sets its own function.
     """
 
     def __init__(self, desk: Desk, request: CallRequest, push: Push | None, notify: Notify) -> None:
@@ -52,24 +53,24 @@ class ClientCall:
         self.task = asyncio.create_task(desk.call(exchange, request.name, request.arguments))
         self.task.add_done_callback(look_at)
 
-    async def wait(self, left: asyncio.Event) -> ToolResult | None:
-        """Return its result, or None when there are `questions`. If its client has `left`, end it.
+    async def wait(self, client_gone: asyncio.Event) -> ToolResult | None:
+        """Return the result of the call, or None if there are `questions`. End the call if its client has gone.
 
-        Raises MCPError if it was ended because the desk is closed.
+        Raises MCPError if the call was ended because the desk is closed.
         """
         from mcp import MCPError, types
 
-        waits = [asyncio.ensure_future(event.wait()) for event in (left, self._asked)]
+        waits = [asyncio.ensure_future(event.wait()) for event in (client_gone, self._asked)]
         try:
             await asyncio.wait((self.task, *waits), return_when=asyncio.FIRST_COMPLETED)
-            asked = self._asked.is_set() and not left.is_set() and not self.task.done()
+            has_questions = self._asked.is_set() and not client_gone.is_set() and not self.task.done()
         except asyncio.CancelledError:
             await self.end()
             raise
         finally:
             for one in waits:
                 one.cancel()
-        if asked:
+        if has_questions:
             return None
         if not self.task.done():
             await self.end()
@@ -78,48 +79,48 @@ class ClientCall:
         return self.task.result()
 
     def answer(self, answers: Mapping[str, str | None]) -> None:
-        """Answer questions, each with what the client's user said, or None. Further names are ignored."""
-        for name, words in answers.items():
-            if (waiting := self._answers.get(name)) is not None and not waiting.done():
+        """Answer open questions by name, with the user's text or None. Unknown names are ignored."""
+        for name, text in answers.items():
+            if (future := self._answers.get(name)) is not None and not future.done():
                 self.questions.pop(name)
-                waiting.set_result(words if words is None else clip(words, limits.ANSWER_TEXT))
+                future.set_result(text if text is None else clip(text, limits.ANSWER_TEXT))
         if not self.questions:
             self._asked.clear()
 
     async def end(self) -> None:
-        """End it: no question is open any more, and what waits is denied."""
+        """End the call. Its open questions get the answer None, which denies an approval."""
         self._gone.set()
         self.task.cancel()
         await asyncio.wait((self.task,))
 
-    def _report(self, done: float, total: float | None, words: str) -> None:
-        self.notify(done, total, words)
+    def _report(self, progress: float, total: float | None, message: str) -> None:
+        self.notify(progress, total, message)
 
     async def _ask(self, text: str) -> str | None:
-        # The desk waits for the end of the turn, and the turn for this answer: it must not outlast the client.
+        # Stop waiting when the client has gone: the desk waits for the turn to end, and the turn for this answer.
         asking = asyncio.ensure_future(self._push(text))
-        gone = asyncio.ensure_future(self._gone.wait())
+        client_gone = asyncio.ensure_future(self._gone.wait())
         try:
-            await asyncio.wait((asking, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((asking, client_gone), return_when=asyncio.FIRST_COMPLETED)
             return asking.result() if asking.done() else None
         finally:
             asking.cancel()
-            gone.cancel()
+            client_gone.cancel()
 
     async def _keep(self, text: str) -> str | None:
         name = f"question_{next(self._numbers)}"
         self.questions[name] = text
-        waiting = self._answers[name] = asyncio.get_running_loop().create_future()
+        future = self._answers[name] = asyncio.get_running_loop().create_future()
         self._asked.set()
         try:
-            return await waiting
+            return await future
         finally:
             del self._answers[name]
             self.questions.pop(name, None)
 
 
 class ClientCalls:
-    """The calls of a desk. Those that wait for an answer of a stateless client are held by a random state each."""
+    """The calls of a desk. A call that waits for a stateless client's answer is stored under a random state."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -129,7 +130,7 @@ class ClientCalls:
 
     @asynccontextmanager
     async def opened(self, _server: object) -> AsyncGenerator[None]:
-        """Let calls begin until the block ends; then end them all."""
+        """Accept calls until the block ends; then end all calls."""
         try:
             yield
         finally:
@@ -140,14 +141,14 @@ class ClientCalls:
                 await call.end()
 
     def begin(self, request: CallRequest, push: Push | None, notify: Notify) -> ClientCall:
-        """Begin a call."""
+        """Start a call."""
         call = ClientCall(self._desk, request, push, notify)
         self._open.add(call)
         call.task.add_done_callback(lambda _: self._open.discard(call))
         return call
 
     def hold(self, call: ClientCall) -> str:
-        """Return the state that continues a call, for a while; "" if too many calls are held."""
+        """Store a waiting call for `ANSWER_SECONDS`, and return the state that continues it; "" if too many wait."""
         if len(self._held) >= limits.HELD:
             return ""
         state = secrets.token_urlsafe(32)
@@ -156,7 +157,7 @@ class ClientCalls:
         return state
 
     def take(self, state: str, request: CallRequest) -> ClientCall | None:
-        """Return the call that a state continues, once; None if there is none, or the request is another one."""
+        """Remove and return the call stored under a state; None if the state is unknown or the request differs."""
         call, timer = self._held.get(state, (None, None))
         if call is None or timer is None or call.request != request:
             return None

@@ -1,4 +1,4 @@
-"""An outside program as the model of a turn: it has made one call already, which is all that it asks for."""
+"""An MCP client in the role of a turn's model: it has already made one call, and the turn runs only that call."""
 
 from collections.abc import AsyncIterator
 
@@ -9,9 +9,9 @@ from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, 
 
 
 class ClientModel:
-    """The model of a turn in which a client makes a call.
+    """The model of a turn in which a client makes one call.
 
-    The request of the turn is answered with the `call`, once. A replay, which asks no model, may have none.
+    It answers the turn's first request with `call`. In a replay no model is asked, so `call` can be None.
     """
 
     def __init__(self, client: str, call: ToolCall | None) -> None:
@@ -19,15 +19,15 @@ class ClientModel:
         self._call = call
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
-        """Return all names: a client is no model, and nothing is said of the settings of the agent's."""
+        """Return all names, so that no warning says that a client ignores the agent's model settings."""
         return settings.given
 
     def metered(self, usage: Usage) -> Usage:  # noqa: ARG002
-        """Return no usage: no provider is asked for a call, and it costs the user of the notebook nothing."""
+        """Return an empty usage: no provider is called, so the call costs the user of the notebook nothing."""
         return Usage()
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Yield the call. Raises BadRequest for any other request: a summary, or an answer to a tool."""
+        """Yield the call. Raises BadRequest for any other request, such as one for a summary or after a tool result."""
         call, self._call = self._call, None
         if call is None or request.output is not None:
             raise BadRequest(f"{self.name} makes calls, and answers no questions.")

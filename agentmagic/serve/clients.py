@@ -1,4 +1,4 @@
-"""How the programs that are known to us join a served notebook: a line for each, to be pasted."""
+"""Lines for the user to paste, one for each known MCP client, that add a served notebook to the client."""
 
 import json
 import sys
@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from agentmagic.platforms import join_command
 
 NAME = "notebook"
-"""What the notebook is called in a client."""
+"""The name of the notebook in the client's list of MCP servers."""
 
 
 def bridge_command(notebook: str) -> list[str]:
-    """Return the command that a client starts: the bridge, of this Python. It holds no token."""
+    """Return the command with which a client starts the bridge, in this Python. It contains no token."""
     return [sys.executable, "-m", "agentmagic", "bridge", *([notebook] if notebook else ())]
 
 
 def client_lines(notebook: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of each known client, and the line that adds the notebook to it."""
+    """Yield the name of each known client, and the shell command or JSON that adds the notebook to it."""
     program, *arguments = command = bridge_command(notebook)
     yield "Claude Code", join_command(["claude", "mcp", "add", NAME, "--", *command])
     yield "Codex", join_command(["codex", "mcp", "add", NAME, "--", *command])
-    # Gemini CLI takes the program before the "--", and does not write to the folder of a project from the home folder.
+    # Gemini CLI expects the program before "--". It refuses to write project settings in the home folder: "-s user".
     yield "Gemini CLI", join_command(["gemini", "mcp", "add", "-s", "user", NAME, program, "--", *arguments])
     yield "Copilot CLI", join_command(["copilot", "mcp", "add", NAME, "--", *command])
     entry = {"command": program, "args": arguments}

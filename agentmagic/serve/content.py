@@ -1,4 +1,4 @@
-"""From our values to those of the protocol: definitions of tools and results, secrets blanked."""
+"""Conversion of tool definitions and results to the types of the mcp library, with secrets redacted."""
 
 import base64
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def to_tool(tool: ToolDef) -> "types.Tool":
-    """Return a definition as clients list it."""
+    """Return a tool definition as an MCP tool."""
     from mcp import types
 
     about = "\n\n".join((tool.description, *(f"Example: {one.question}" for one in tool.examples)))
@@ -21,7 +21,7 @@ def to_tool(tool: ToolDef) -> "types.Tool":
 
 
 def to_answer(result: ToolResult) -> "types.CallToolResult":
-    """Return the result of a call as its client gets it. Structured content stays text, which all clients read."""
+    """Return a tool result as an MCP result. Structured content is sent as text, which all clients can read."""
     from mcp import types
 
     content = [block for part in result.content for block in _blocks(part)]
@@ -35,10 +35,10 @@ def _blocks(part: Content) -> "Iterator[types.ContentBlock]":
         case Text(text=text):
             yield types.TextContent(type="text", text=redact(text))
         case Media(media_type=kind, data=data) if kind.startswith(("image/", "audio/")):
-            encoded = base64.b64encode(data).decode()
+            base64_text = base64.b64encode(data).decode()
             image = kind.startswith("image/")
-            made = types.ImageContent if image else types.AudioContent
-            yield made(type="image" if image else "audio", data=encoded, mime_type=kind)  # type: ignore[arg-type]
+            block_type = types.ImageContent if image else types.AudioContent
+            yield block_type(type="image" if image else "audio", data=base64_text, mime_type=kind)  # type: ignore[arg-type]
         case Resource(uri=uri, media_type=kind, text=text) if uri:
             inside = types.TextResourceContents(uri=uri, mime_type=kind or None, text=redact(text))
             yield types.EmbeddedResource(type="resource", resource=inside)

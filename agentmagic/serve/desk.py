@@ -1,4 +1,4 @@
-"""What the server asks of what it serves: one protocol, and what a call says of its client."""
+"""The interface of a desk: the object with tools and pages that the MCP server makes available to clients."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from agentmagic.messages import ToolDef, ToolResult
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One call of a client.
+    """The client's side of one call.
 
-    `client` is the name that the client gives itself, cleaned. `progress` sends it how far the call is, with a total
-    if there is one, and a sentence. `ask` puts a question to the client's user, and returns the answer, or None
-    without one.
+    `client` is the name that the client gives itself, cleaned. `progress(done, total, message)` reports the progress to
+    the client; the total can be None. `ask` asks the client's user a question, and returns the answer, or None without
+    an answer.
     """
 
     client: str
@@ -23,7 +23,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A text that clients can read, by its address."""
+    """A text that clients can read as an MCP resource, at the address `uri`."""
 
     uri: str
     name: str
@@ -33,7 +33,7 @@ class Page:
 
 
 class Desk(Protocol):
-    """What one token opens: tools and pages, whose calls come from any number of clients."""
+    """The tools and pages that one token gives access to, for any number of clients."""
 
     instructions: str
     pages: Sequence[Page]
@@ -43,5 +43,5 @@ class Desk(Protocol):
         ...
 
     async def call(self, exchange: Exchange, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Carry out a call. Cancelling it ends the call."""
+        """Run a call, and return its result. Cancelling this coroutine ends the call."""
         ...

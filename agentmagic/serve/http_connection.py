@@ -1,4 +1,4 @@
-"""A connection of uvicorn's, bounded in number and time: who has no token can open connections too."""
+"""HTTP connections of uvicorn, with limits on their number and time: programs without a token can connect, too."""
 
 import asyncio
 from functools import cache
@@ -14,19 +14,19 @@ TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-le
 
 @cache
 def connection_class() -> type[asyncio.Protocol]:
-    """Return the class of connections. Raises ImportError without uvicorn, which comes with the package `mcp`."""
+    """Return the connection class for uvicorn. Raises ImportError without uvicorn, which `mcp` depends on."""
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class HttpConnection(H11Protocol):
-        """Closes itself if a request is not there as a whole in time; uvicorn waits for it without end."""
+        """A connection that closes itself if a request is not complete in time; uvicorn would wait for ever."""
 
         _deadline: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            """Begin to wait for a request, unless there are too many connections."""
+            """Start the timeout for the first request, or refuse the connection if there are too many."""
             super().connection_made(transport)
-            self.access_log = False  # of this server only: the user may run another one
+            self.access_log = False  # for this server only: the user may run another one
             if len(self.connections) > limits.CONNECTIONS:
                 transport.write(TOO_MANY)
                 transport.close()
@@ -34,7 +34,7 @@ def connection_class() -> type[asyncio.Protocol]:
                 self._deadline = self.loop.call_later(limits.REQUEST_SECONDS, transport.abort)
 
         def data_received(self, data: bytes) -> None:
-            """Take data. The time of a request begins with its first byte."""
+            """Process received data. The timeout of a request starts with its first byte."""
             super().data_received(data)
             if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
                 self._stop_waiting()
@@ -42,7 +42,7 @@ def connection_class() -> type[asyncio.Protocol]:
                 self._deadline = self.loop.call_later(limits.REQUEST_SECONDS, self.transport.abort)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            """Wait no longer."""
+            """Stop the timeout."""
             self._stop_waiting()
             super().connection_lost(exc)
 

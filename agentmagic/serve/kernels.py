@@ -1,7 +1,7 @@
-"""The files of served kernels: where the bridge finds the address and the token of each kernel of this user.
+"""The files of served kernels, where the bridge finds the address and the token of each kernel of this user.
 
-Each kernel writes one file. It lies below the home folder and not in the runtime folder, since MCP clients start
-programs without XDG_RUNTIME_DIR. The token gives the right to ask, so only the user may read the file.
+Each kernel writes one file. The file is below the home folder and not in the runtime folder, because MCP clients start
+programs without XDG_RUNTIME_DIR. The token lets its holder make calls, so only the user can read the file.
 """
 
 import atexit
@@ -27,17 +27,17 @@ from agentmagic.errors import UsageError
 from agentmagic.platforms import move_over
 
 LARGEST = 16 * 1024
-"""Bytes of a file that is read."""
+"""The largest file that is read, in bytes."""
 MOST = 500
-"""Files of the folder that are looked at."""
+"""How many files of the folder are read."""
 
 _own: dict[int, Path] = {}
-"""The file of this process, by its id."""
+"""The file that this process wrote, by process id."""
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def _loopback(url: str) -> str:
-    """Return the address of a server on this machine. Raises ValueError for any other."""
+    """Return the URL unchanged if it is on this machine. Raises ValueError for any other URL."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname not in _LOOPBACK or not parts.port:
         raise ValueError("not an address on this machine")
@@ -46,12 +46,14 @@ def _loopback(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServedKernel:
-    """A kernel that is served: the address of its MCP endpoint, its token, its notebook and its process.
+    """A served kernel: the address of its MCP endpoint, its token, its notebook and its process.
 
-    `notebook` is the name of the file in `folder`, "" if it is not known. `begun` is in seconds since 1970.
-    `process_start` is when the process started, in a unit of the system, "" if it is not known: a process id is used
-    again when its process has ended. `host` is the name of the machine, which may change: machines and containers that
-    share a home folder do not remove each other's files.
+    `notebook`: the name of the file in `folder`, "" if unknown.
+    `begun`: when serving began, in seconds since 1970.
+    `process_start`: when the process started, in a unit of the operating system, "" if unknown. It tells the process
+    from a later one with the same id.
+    `host`: the name of the machine. Machines and containers that share a home folder do not remove each other's files.
+    The name of a machine can change.
     """
 
     process: Annotated[int, Field(gt=0)]
@@ -65,32 +67,32 @@ class ServedKernel:
 
     @classmethod
     def here(cls, url: str, token: str, notebook: str, folder: str | os.PathLike[str]) -> "ServedKernel":
-        """Return the value for a server in this process."""
+        """Return the entry for a server in this process."""
         process = os.getpid()
         start = _process_start(process) or ""
         return cls(process, url, token, notebook, os.path.abspath(folder), time.time(), start, platform.node())  # noqa: PTH100  (resolves no links: the user knows the folder by this name)
 
     @property
     def path(self) -> str:
-        """The path of the notebook, "" if it is not known."""
+        """The path of the notebook, "" if unknown."""
         return str(Path(self.folder) / self.notebook) if self.notebook else ""
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process that wrote the file still runs."""
+        """Whether the process that wrote the file is still running."""
         start = _process_start(self.process)
         return start is not None and (start == self.process_start or not (start and self.process_start))
 
 
 def write(kernel: ServedKernel) -> None:
-    """Write the file of this process, in place of an earlier one; it is removed when the process ends.
+    """Write the file of this process, replacing an earlier one; the file is removed when the process ends.
 
-    Raises UsageError if it cannot be written.
+    Raises UsageError if the file cannot be written.
     """
     try:
         path = _own_folder() / _name(kernel.process, kernel.host)
         beside = path.with_suffix(".new")
-        beside.unlink(missing_ok=True)  # of a process that was killed while it wrote
+        beside.unlink(missing_ok=True)  # left by a process that was killed while writing it
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(_decoder().dump_json(kernel))
         move_over(beside, path)
@@ -104,19 +106,19 @@ def write(kernel: ServedKernel) -> None:
 
 def remove() -> None:
     """Remove the file of this process, if there is one."""
-    path = _own.pop(os.getpid(), None)  # a child that this process forked has none
+    path = _own.pop(os.getpid(), None)  # None in a forked child process
     if path is not None:
         with suppress(OSError):
             path.unlink(missing_ok=True)
 
 
 def find_all() -> list[ServedKernel]:
-    """Return the served kernels of this user on this machine, the oldest first; remove the files of ended processes."""
+    """Return this user's served kernels on this machine, the oldest first; remove the files of ended processes."""
     return sorted(_living(), key=lambda kernel: kernel.begun)
 
 
 def folder() -> Path:
-    """Return the folder of the files; it need not exist."""
+    """Return the folder of the files, which may not exist."""
     from platformdirs import user_state_path
 
     return user_state_path("agentmagic", appauthor=False) / "kernels"
@@ -141,8 +143,8 @@ def _living() -> Iterator[ServedKernel]:
 
 
 def _read(path: Path) -> ServedKernel | None:
-    """Return what a file says; None if it is damaged, or not a file that only this user can have written and read."""
-    # Neither a link is followed, nor a pipe waited for.
+    """Return the kernel that a file describes; None if it is damaged, or if other users could read or write it."""
+    # Do not follow links, and do not block on a pipe.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         with os.fdopen(os.open(path, flags), "rb") as file:
@@ -155,7 +157,7 @@ def _read(path: Path) -> ServedKernel | None:
 
 
 def _own_folder() -> Path:
-    """Make the folder, for this user alone. Raises OSError if it is of another user, or a link."""
+    """Create the folder, with access for this user only. Raises OSError if it is a link or another user's folder."""
     path = folder()
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = path.lstat()
@@ -171,7 +173,7 @@ def _is_own(state: os.stat_result) -> bool:
 
 
 def _is_private(state: os.stat_result) -> bool:
-    """Return whether only this user can use a file. On Windows the folder of the user's profile sees to it."""
+    """Return whether only this user has access to a file. On Windows, the folder of the user's profile ensures that."""
     return sys.platform == "win32" or (_is_own(state) and not state.st_mode & 0o077)
 
 
@@ -180,23 +182,23 @@ def _name(process: int, host: str) -> str:
 
 
 def _process_start(process: int) -> str | None:
-    """Return when a process started, in a unit of the system; None if it has ended, "" if that is not known."""
+    """Return the start time of a process, in a unit of the system; None if it has ended, "" if the time is unknown."""
     if sys.platform == "linux":
         try:
             fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             return None
-        return None if fields[0] in (b"Z", b"X") else fields[19].decode()  # proc(5): state and starttime
+        return None if fields[0] in (b"Z", b"X") else fields[19].decode()  # in proc(5): state, starttime
     try:
-        psutil: Any = import_module("psutil")  # of ipykernel
+        psutil: Any = import_module("psutil")  # ipykernel depends on it
     except ImportError:
         return ""
     try:
-        found = psutil.Process(process)
-        return None if found.status() == psutil.STATUS_ZOMBIE else str(found.create_time())
+        info = psutil.Process(process)
+        return None if info.status() == psutil.STATUS_ZOMBIE else str(info.create_time())
     except psutil.NoSuchProcess:
         return None
-    except psutil.Error:  # it is there, and this user may not ask
+    except psutil.Error:  # the process exists, but this user cannot inspect it
         return ""
 
 

@@ -1,4 +1,4 @@
-"""A desk in the protocol's words: the handlers of the mcp library's server, and what a call says of its client."""
+"""Connects a desk to the mcp library: request handlers, progress messages, and questions to the client's user."""
 
 import asyncio
 import re
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     Context = ServerRequestContext[Any, Any]
 
 GONE = "agentmagic.gone"
-"""The key, in the scope of a request, of the event that says that its client no longer waits for the answer."""
+"""Key in the scope of a request. The value is an event, set when the client no longer waits for the answer."""
 UNKNOWN = "a client without a name"
 QUESTION: Mapping[str, Any] = {
     "type": "object",
     "properties": {"answer": {"type": "string", "title": "Answer"}},
     "required": ["answer"],
 }
-"""The form in which a client's user answers a question."""
+"""JSON schema of the form in which a client's user answers a question."""
 
 STALE = (
     f"The requestState continues no call: it holds once, for {about_seconds(limits.ANSWER_SECONDS)}, and for the same "
@@ -44,7 +44,7 @@ _TOOL_NAME = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{limits.TOOL_NAME}}}")
 
 
 def protocol(desk: Desk) -> "Server[Any]":
-    """Return the mcp library's server, which asks a desk."""
+    """Return a server of the mcp library that answers requests from a desk."""
     from mcp.server.lowlevel import Server
 
     handlers = _Handlers(desk)
@@ -64,7 +64,7 @@ def protocol(desk: Desk) -> "Server[Any]":
 
 
 class _Handlers:
-    """Answers the requests for one desk. `schemas` are those of the tools that were listed last."""
+    """Answers the requests for one desk. `schemas` holds the input schemas of the tools from the last listing."""
 
     def __init__(self, desk: Desk) -> None:
         self.calls = ClientCalls(desk)
@@ -84,18 +84,18 @@ class _Handlers:
     ) -> "types.CallToolResult | types.InputRequiredResult":
         from mcp import types
 
-        left = getattr(context.request, "scope", {}).get(GONE) or asyncio.Event()
+        client_gone = getattr(context.request, "scope", {}).get(GONE) or asyncio.Event()
         async with _progress(context) as notify:
             call = self._call(context, params, notify)
-            while (result := await call.wait(left)) is None:
+            while (result := await call.wait(client_gone)) is None:
                 if state := self.calls.hold(call):
-                    asked = {name: _question(text) for name, text in call.questions.items()}
-                    return types.InputRequiredResult(input_requests={**asked}, request_state=state)
+                    questions = {name: _question(text) for name, text in call.questions.items()}
+                    return types.InputRequiredResult(input_requests={**questions}, request_state=state)
                 call.answer(dict.fromkeys(call.questions))
             return to_answer(result)
 
     def _call(self, context: "Context", params: "types.CallToolRequestParams", notify: Notify) -> ClientCall:
-        """Return the call that a request begins, or goes on with."""
+        """Start the call of a request, or return the waiting call that the request continues."""
         from mcp import MCPError, types
 
         if not _TOOL_NAME.fullmatch(params.name):
@@ -122,7 +122,7 @@ class _Handlers:
         return types.ListResourcesResult(resources=pages)
 
     async def list_templates(self, _context: "Context", _params: object) -> "types.ListResourceTemplatesResult":
-        """Return none: many clients ask for them, and show a refusal as an error."""
+        """Return no templates: many clients request the list, and would show a refusal as an error."""
         from mcp import types
 
         return types.ListResourceTemplatesResult(resource_templates=[])
@@ -134,24 +134,24 @@ class _Handlers:
 
         page = next((one for one in self._desk.pages if one.uri == params.uri), None)
         if page is None:
-            known = listed([one.uri for one in self._desk.pages])
+            uris = listed([one.uri for one in self._desk.pages])
             uri = one_line(redact(params.uri), limits.URI)
-            raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}. Resources: {known}.", {"uri": uri})
+            raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}. Resources: {uris}.", {"uri": uri})
         text = redact(await page.read())
-        inside = types.TextResourceContents(uri=page.uri, mime_type=page.media_type, text=text)
-        return types.ReadResourceResult(contents=[inside])
+        content = types.TextResourceContents(uri=page.uri, mime_type=page.media_type, text=text)
+        return types.ReadResourceResult(contents=[content])
 
 
 def client_of(context: "Context") -> str:
-    """Return the name that a client gives itself; it is shown, and is a part of prompts."""
-    given = context.session.client_params
-    name = "" if given is None else given.client_info.name
+    """Return the name that a client gives itself, cleaned, because it is shown and becomes part of prompts."""
+    params = context.session.client_params
+    name = "" if params is None else params.client_info.name
     return one_line(_NO_NAME.sub(" ", redact(name)), limits.NAME).strip() or UNKNOWN
 
 
 @asynccontextmanager
 async def _progress(context: "Context") -> AsyncGenerator[Notify]:
-    """Yield what takes the progress of a call; its client is sent it until the block ends, the last notice included."""
+    """Yield a function that sends the progress of a call to its client; at the end, the last message is sent."""
     notices = _Progress(context)
     task = asyncio.create_task(notices.send_all())
     try:
@@ -162,7 +162,7 @@ async def _progress(context: "Context") -> AsyncGenerator[Notify]:
 
 
 class _Progress:
-    """Sends the latest notice of progress of a call, at most one in `PROGRESS_SECONDS`. The numbers always grow."""
+    """Sends the latest progress of a call, at most once in `PROGRESS_SECONDS`. The numbers sent always grow."""
 
     def __init__(self, context: "Context") -> None:
         self._context = context
@@ -170,13 +170,13 @@ class _Progress:
         self._sent = 0.0
         self._news = asyncio.Event()
 
-    def take(self, done: float, total: float | None, words: str) -> None:
-        """Take a notice; it is dropped if another one comes before it is sent."""
-        self._latest = done, total, cut(redact(words), limits.PROGRESS_TEXT)
+    def take(self, progress: float, total: float | None, message: str) -> None:
+        """Store a progress message for sending; a newer message replaces one that was not sent yet."""
+        self._latest = progress, total, cut(redact(message), limits.PROGRESS_TEXT)
         self._news.set()
 
     async def send_all(self) -> None:
-        """Send notices for ever."""
+        """Send progress messages until cancelled."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -184,25 +184,28 @@ class _Progress:
             await asyncio.sleep(limits.PROGRESS_SECONDS)
 
     async def send(self) -> None:
-        """Send the notice that was not sent yet, if there is one."""
+        """Send the stored message, if there is one."""
         notice, self._latest = self._latest, None
         if notice is not None:
-            done, total, words = notice
-            grown = done > self._sent
-            self._sent = done if grown else self._sent + 1e-3
-            with suppress(Exception):  # of a client that has gone
-                await self._context.session.report_progress(self._sent, total if grown else None, words or None)
+            progress, total, message = notice
+            has_grown = progress > self._sent
+            self._sent = progress if has_grown else self._sent + 1e-3
+            with suppress(Exception):  # the client has gone
+                await self._context.session.report_progress(self._sent, total if has_grown else None, message or None)
 
 
 def _push(context: "Context") -> Push | None:
-    """Return what asks the client's user now; None for a stateless client, which is asked by the answer to its call."""
+    """Return a function that asks the client's user at once, and returns None if the client cannot ask its user.
+
+    Return None for a stateless client: the question is then the answer to its call.
+    """
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
     async def no_one(_text: str) -> None:
         return None
 
     async def push(text: str) -> str | None:
-        with suppress(Exception):  # an answer that is none, or a client that has gone
+        with suppress(Exception):  # the answer is invalid, or the client has gone
             return _answer(await context.session.elicit_form(_message(text), dict(QUESTION), context.request_id))
         return None
 
@@ -216,7 +219,7 @@ def _push(context: "Context") -> Push | None:
 
 
 def _question(text: str) -> "types.ElicitRequest":
-    """Return a question as a stateless client gets it."""
+    """Return the request that asks a stateless client's user a question."""
     from mcp import types
 
     return types.ElicitRequest(
@@ -229,12 +232,12 @@ def _message(text: str) -> str:
 
 
 def _answers(responses: Mapping[str, object]) -> dict[str, str | None]:
-    """Return what a client's user said to each question, None if there is no answer in it."""
+    """Return the user's answer to each question by name, None if a response contains no answer."""
     from mcp.types import ElicitResult
 
     return {name: _answer(one) for name, one in responses.items() if isinstance(one, ElicitResult)}
 
 
 def _answer(response: "types.ElicitResult") -> str | None:
-    given = (response.content or {}).get("answer") if response.action == "accept" else None
-    return given if isinstance(given, str) else None
+    answer = (response.content or {}).get("answer") if response.action == "accept" else None
+    return answer if isinstance(answer, str) else None

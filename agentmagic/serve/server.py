@@ -1,4 +1,7 @@
-"""The server: streamable HTTP on loopback, in the engine's loop. A token opens a desk, and gives no permission."""
+"""The MCP server: streamable HTTP on the loopback address, in the engine's loop.
+
+A token gives access to one desk (the tools and pages of a session). It is no permission: each call is still checked.
+"""
 
 import asyncio
 import hmac
@@ -33,7 +36,7 @@ TOO_MUCH = "The requests that are being answered are too large together. Send th
 
 
 class _HttpRefusal(Exception):
-    """Raised for a request that is answered with a status and a sentence."""
+    """Raised to answer a request with an HTTP error status and a message."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -49,9 +52,9 @@ class _OpenDesk:
 
 
 class Server:
-    """Serves desks at one address, each under a token of its own.
+    """Serves desks at one address, each with its own token.
 
-    The methods are called on the engine. The server listens from the first desk until `aclose`.
+    The methods are called on the engine thread. The server listens from the first `open` until `aclose`.
     """
 
     def __init__(self) -> None:
@@ -68,30 +71,30 @@ class Server:
         return "" if self._socket is None else f"http://{HOST}:{self._socket.getsockname()[1]}{PATH}"
 
     async def open(self, desk: Desk) -> str:
-        """Serve a desk, and return the token that opens it. Raises MissingExtra without the package `mcp`."""
+        """Serve a desk, and return the token for it. Raises MissingExtra without the package `mcp`."""
         await self._listen()
         token = secrets.token_urlsafe(32)
         register_secret(token)
         manager = _manager(protocol(desk), self.url)
-        opened = _OpenDesk(token, manager, asyncio.Event())
-        self._desks.append(opened)
+        open_desk = _OpenDesk(token, manager, asyncio.Event())
+        self._desks.append(open_desk)
         ready = asyncio.Event()
-        opened.task = asyncio.create_task(_keep_open(opened, ready))
+        open_desk.task = asyncio.create_task(_keep_open(open_desk, ready))
         await ready.wait()
         return token
 
     async def close(self, token: str) -> None:
-        """Close a desk: its calls end, and its token opens nothing any more."""
-        opened = next((one for one in self._desks if one.token == token), None)
-        if opened is not None and opened.task is not None:
-            self._desks.remove(opened)
-            opened.end.set()
-            await asyncio.wait([opened.task], timeout=limits.CLOSING)
+        """Close a desk: end its calls, and make its token invalid."""
+        open_desk = next((one for one in self._desks if one.token == token), None)
+        if open_desk is not None and open_desk.task is not None:
+            self._desks.remove(open_desk)
+            open_desk.end.set()
+            await asyncio.wait([open_desk.task], timeout=limits.CLOSING)
 
     async def aclose(self) -> None:
-        """Close every desk, and listen no longer; may be called twice."""
-        for opened in tuple(self._desks):
-            await self.close(opened.token)
+        """Close every desk, and stop listening; can be called twice."""
+        for open_desk in tuple(self._desks):
+            await self.close(open_desk.token)
         serving, self._serving = self._serving, None
         if serving is not None:
             self._http.should_exit = True
@@ -122,7 +125,7 @@ class Server:
             server_header=False,
         )
         self._http = HttpServer(config)
-        # uvicorn takes the signals of a process whose main thread it runs in, which the engine's thread is not.
+        # The engine's thread is not the main thread, so uvicorn does not install its own signal handlers.
         self._serving = asyncio.create_task(self._http.serve(sockets=[listening]))
 
     async def _answer(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
@@ -140,8 +143,8 @@ class Server:
                 await _refuse(send, refusal.status, str(refusal))
 
     async def _pass_on(self, desk: _OpenDesk, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Have a desk answer a request. Raises _HttpRefusal if its body is too large, or too much for now."""
-        gone = scope[GONE] = asyncio.Event()
+        """Let a desk answer a request. Raises _HttpRefusal if its body is too large or too many requests are open."""
+        client_gone = scope[GONE] = asyncio.Event()
         body, read = bytearray(), scope["method"] != "POST"
 
         async def receive_again() -> "Message":
@@ -161,12 +164,15 @@ class Server:
         finally:
             self._requests -= 1
             self._bytes -= len(body)
-            gone.set()
+            client_gone.set()
 
     async def _read(self, scope: "Scope", receive: "Receive", body: bytearray) -> None:
-        """Read a request into `body`. A body of many small values takes the engine seconds and gigabytes to parse."""
-        declared = next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
-        if declared > limits.REQUEST_BYTES:
+        """Read a request into `body`. Raises _HttpRefusal if a limit is passed.
+
+        The values are counted, because parsing many small values takes seconds and gigabytes.
+        """
+        content_length = next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
+        if content_length > limits.REQUEST_BYTES:
             raise _HttpRefusal(413, TOO_LARGE)
         values, more = ValueCounter(), True
         while more:
@@ -183,30 +189,30 @@ class Server:
                 raise _HttpRefusal(503, TOO_MUCH)
 
     def _opened_by(self, scope: "Scope") -> _OpenDesk | None:
-        """Return the desk that the request's token opens."""
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        kind, _, token = given.partition(b" ")
-        found = None
-        for desk in self._desks:  # all of them, so that the time tells nothing
+        """Return the desk of the request's token, None if the token is not valid."""
+        authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        kind, _, token = authorization.partition(b" ")
+        match = None
+        for desk in self._desks:  # compare all tokens, so that the duration reveals nothing
             if kind.lower() == b"bearer" and hmac.compare_digest(desk.token.encode(), token.strip()):
-                found = desk
-        return found
+                match = desk
+        return match
 
 
 def _load() -> type[asyncio.Protocol]:
-    """Import what serving needs, which takes a second; return the class of connections. Raises MissingExtra."""
+    """Import the packages for serving, which takes a second; return the connection class. Raises MissingExtra."""
     try:
         import_module("mcp.server.streamable_http_manager")
         connection = connection_class()
     except ImportError as error:
         raise MissingExtra("Serving the notebook", "mcp") from error
-    for name in ("mcp", "uvicorn"):  # without a handler Python prints their warnings of bad requests into the cell
+    for name in ("mcp", "uvicorn"):  # otherwise Python prints their warnings about bad requests in the cell
         logging.getLogger(name).addHandler(logging.NullHandler())
     return connection
 
 
 async def _keep_open(desk: _OpenDesk, ready: asyncio.Event) -> None:
-    """Run the sessions of a desk until it is closed, in one task."""
+    """Run the MCP sessions of a desk until it is closed. Enters and leaves the manager in the same task."""
     try:
         async with desk.manager.run():
             ready.set()
@@ -225,13 +231,16 @@ async def _refuse(send: "Send", status: int, words: str) -> None:
 
 
 def _manager(protocol: "Protocol[Any]", url: str) -> "StreamableHTTPSessionManager":
-    """Return what holds the sessions of a desk, for requests to this address only, whoever's name resolves to it."""
+    """Return the manager of a desk's MCP sessions.
+
+    It rejects requests with another host name, even if that name resolves to this address (DNS rebinding).
+    """
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
 
-    place = url.removeprefix("http://").removesuffix(PATH)
-    port = place.rpartition(":")[2]
-    hosts = [place, f"localhost:{port}"]
+    address = url.removeprefix("http://").removesuffix(PATH)
+    port = address.rpartition(":")[2]
+    hosts = [address, f"localhost:{port}"]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{one}" for one in hosts])
     return StreamableHTTPSessionManager(
         protocol,

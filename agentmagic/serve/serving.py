@@ -1,4 +1,4 @@
-"""A served session, from `serve` until its end: the server, its token, the view of its calls; or their replay."""
+"""A served session, from `serve` until `stop`: its server, its token, and the view of its calls, or their replay."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -37,24 +37,24 @@ CELLS = "notebook://cells"
 CONVERSATION = "notebook://conversation"
 MOVED = "The calls are shown in another cell now, in which the notebook was served again."
 STOPPED = "The notebook is no longer served."
-"""Why a cell shows no more calls."""
+"""Shown in the cell when the session is no longer served."""
 
 
 class BeginTurn(Protocol):
-    """Begins a turn that a client drives. Raises SessionBusy, and UsageError."""
+    """A function that starts a turn for a client's call. Raises SessionBusy and UsageError."""
 
     def __call__(self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool) -> ServedTurn:
-        """Begin it, with these tools; a call that asks is denied if it is not `attended`."""
+        """Start the turn, with these toolsets. Without `attended`, calls that need approval are denied."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServedSession:
-    """What is asked of the session that is served.
+    """The functions of the served session.
 
-    `running` returns the turn that is under way. `is_on_tape` returns whether its turns come from a tape alone, and
-    `next_recorded` the prompt and the call of the client's turn that a replay plays next, None if that is another one.
-    `toolsets` returns the session's own sources of tools, and `view` a place where calls are shown from now on.
+    `running`: returns the running turn. `is_on_tape`: returns whether all turns are replayed from a recording (tape).
+    `next_recorded`: returns the prompt and the call of the client's turn that comes next in a replay, None if the next
+    turn is not a client's. `toolsets`: returns the session's own toolsets. `view`: returns a new place to show calls.
     """
 
     running: Callable[[], ServedTurn | None]
@@ -66,20 +66,20 @@ class ServedSession:
 
 
 class ShownCalls:
-    """Where calls are shown: a view, None in a script, and the context of the cell in which this was made."""
+    """The place where calls are shown: a view (None in a script), and the context of the cell that created it."""
 
     def __init__(self, view: ServedView | None) -> None:
         self.view = view
         self._cell = copy_context()
-        self._cell.run(caller.set, Caller.here())  # else a tool of a call would not wait while a cell runs
+        self._cell.run(caller.set, Caller.here())  # so that tools of a call wait while a cell runs
         self._closed = False
 
     def in_cell(self, function: Callable[[], T]) -> T:
-        """Call a function as if the cell called it."""
+        """Call a function in the context of the cell."""
         return self._cell.copy().run(function)
 
     def begin(self, *, recorded: bool = False) -> None:
-        """Show how clients join, or that recorded calls are played."""
+        """Show how clients can connect, or that recorded calls are replayed."""
         if self.view is not None:
             self.view.show(recorded=recorded)
 
@@ -89,16 +89,17 @@ class ShownCalls:
             self.in_cell(lambda: view.begin(turn))
 
     def close(self, why: str) -> None:
-        """Show no further calls, and say why; may be called twice."""
-        closed, self._closed = self._closed, True
-        if self.view is not None and not closed:
+        """Stop showing calls, and show why; can be called twice."""
+        was_closed, self._closed = self._closed, True
+        if self.view is not None and not was_closed:
             self.view.close(why)
 
 
 class Serving:
-    """A session that is served over MCP; `stop` ends that, and so does the end of the kernel.
+    """A session that is served over MCP, until `stop` is called or the kernel ends.
 
-    While `tools` is True, clients may call the session's own too. `conversation` returns it as Markdown.
+    While `tools` is True, clients can also call the session's own tools. `conversation` returns the conversation as
+    Markdown.
     """
 
     def __init__(self, session: ServedSession, conversation: Callable[[], str]) -> None:
@@ -136,12 +137,12 @@ class Serving:
 
     @property
     def ended(self) -> bool:
-        """Whether it was stopped."""
+        """Whether serving was stopped."""
         return self._over.done()
 
     @property
     def place(self) -> tuple[str, Path]:
-        """The name of the notebook, "" if it is not known, and its folder."""
+        """The name of the notebook, "" if unknown, and its folder."""
         view = self._shown.view
         return ("", Path.cwd()) if view is None else view.place
 
@@ -152,12 +153,12 @@ class Serving:
         return f"<Serving {name or folder}: {state}{clients}>"
 
     def begin(self) -> None:
-        """Show the calls in the running cell from now on, and serve the session, or play its recorded calls."""
+        """Serve the session and show its calls in the running cell; in a replay, play its recorded calls instead."""
         is_on_tape = self._session.is_on_tape()
         self.play_recorded(in_any_case=is_on_tape)
         if is_on_tape:
             return
-        with self._showing:  # a call that comes meanwhile is shown in this cell
+        with self._showing:  # a call that arrives now waits, and is shown in this cell
             before, self._shown = self._shown, self._here()
             if not self._token:
                 engine().call(self._open())
@@ -167,14 +168,14 @@ class Serving:
                 self._shown.show(self._turn)
 
     def wait(self) -> None:
-        """Wait in synchronous code until it is stopped; the main thread carries out the calls meanwhile."""
+        """Block until serving is stopped; meanwhile the main thread runs the calls of clients."""
         if self._token:
             engine().wait(self._over, self.stop)
 
     def stop(self) -> None:
-        """Serve no longer: open calls end, the token opens nothing any more; may be called twice.
+        """Stop serving: end open calls, and make the token invalid; can be called twice.
 
-        In a replay, the calls that come next are played first. Raises what they raise.
+        In a replay, first play the recorded calls that come next, and raise their errors.
         """
         try:
             self.play_recorded()
@@ -183,39 +184,39 @@ class Serving:
             self._shown.close(STOPPED)
 
     async def aclose(self) -> None:
-        """Serve no longer, from the engine's loop; nothing is played."""
+        """Stop serving; for code in the engine's loop. Recorded calls are not played."""
         await shared_server().close(self._end())
 
     def _end(self) -> str:
-        """Be over from now on; return the token, which still opens the desk, "" in a replay or if it was over."""
+        """Mark serving as stopped. Return the token of the desk, which is still open; "" if there is none to close."""
         token, self._token = self._token, ""
-        with suppress(InvalidStateError):  # it was over
+        with suppress(InvalidStateError):  # it was stopped before
             self._over.set_result(None)
         engine().forget(self.aclose)
         if self in _open:
             _open.remove(self)
-            with suppress(UsageError):  # of a folder that has become unwritable
+            with suppress(UsageError):  # the folder is no longer writable
                 _publish()
         return token
 
     # -- for the session and the desk ----------------------------------------------------------
 
     def play_recorded(self, *, in_any_case: bool = False) -> None:
-        """In a replay, play the calls of clients that come next on the tape, and show them in the running cell.
+        """In a replay, play the clients' calls that come next on the tape, and show them in the running cell.
 
-        With `in_any_case`, the cell says that they are played, also if there are none.
-        Raises SessionBusy, and ReplayMismatch and CassetteError as a replayed turn does.
+        With `in_any_case`, the cell shows the notice of a replay even if no call comes next. Raises SessionBusy, and
+        like any replayed turn ReplayMismatch and CassetteError.
         """
         if self.ended or not self._playing.acquire(blocking=False):
             return
         try:
-            found = self._session.next_recorded()
-            if found is not None or in_any_case:
+            recorded_call = self._session.next_recorded()
+            if recorded_call is not None or in_any_case:
                 self._played = self._here()
                 self._played.begin(recorded=True)
-            while found is not None:
-                self._play(*found)
-                found = self._session.next_recorded()
+            while recorded_call is not None:
+                self._play(*recorded_call)
+                recorded_call = self._session.next_recorded()
         finally:
             self._played.close("")
             self._playing.release()
@@ -227,34 +228,34 @@ class Serving:
             turn.wait()
         except (ReplayMismatch, CassetteError):
             raise
-        except AgentMagicError:  # the turn ended so when it was recorded, and no cell failed for it
+        except AgentMagicError:  # the recorded turn ended with this error, too, and no cell failed then
             pass
 
     @property
     def running(self) -> ServedTurn | None:
-        """The turn that is under way in the session."""
+        """The running turn of the session, None without one."""
         return self._session.running()
 
     def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
-        """Begin a turn that a client drives, and show it. Raises SessionBusy, and UsageError."""
+        """Start a turn for a client's call, and show it. Raises SessionBusy and UsageError."""
         if self.ended:
             raise UsageError("The notebook is no longer served. %agent serve in it begins that again.")
         begin, sources = self._session.begin, self.sources()
         driver = replace(driver, attended=lambda: engine().in_pool(lambda: self._is_attended(driver)))
         with self._showing:
-            shown = self._place_of(driver)
-            # What the turn shows belongs to the cell that serves, wherever the call came in; its spans to the client's.
-            turn = shown.in_cell(traces.carried(lambda: begin(prompt, driver, sources, attended=True)))
+            calls = self._place_of(driver)
+            # The turn's output belongs to the serving cell; its trace spans belong to the spans of the client's call.
+            turn = calls.in_cell(traces.carried(lambda: begin(prompt, driver, sources, attended=True)))
             self._turn = turn
             try:
-                shown.show(turn)
+                calls.show(turn)
             except BaseException:
-                turn.cancel()  # no one would see what it asks
+                turn.cancel()  # nobody would see its questions
                 raise
         return turn
 
     def sources(self) -> Sequence[Toolset]:
-        """Return the notebook's tools, the one that asks, and the session's own if they are served."""
+        """Return the toolsets for clients: the notebook's, the one that asks the user, and the session's if `tools`."""
         own = self._session.toolsets() if self.tools else ()
         has_notebook = installed().notebook is not None and not any(isinstance(one, NotebookTools) for one in own)
         return (*((NotebookTools(),) if has_notebook else ()), Asking(), *own)
@@ -281,18 +282,18 @@ class Serving:
 
     @property
     def entry(self) -> "ServedKernel":
-        """What the bridge reads to find the kernel."""
-        from agentmagic.serve.kernels import ServedKernel  # loads pydantic
+        """The entry of this session in the file with which the bridge finds the kernel."""
+        from agentmagic.serve.kernels import ServedKernel  # imported late: it loads pydantic
 
         return ServedKernel.here(self.url, self._token, *self.place)
 
 
 _open: list[Serving] = []
-"""What this process serves. Its file has the last of them: clients find one conversation in a kernel."""
+"""The sessions that this process serves. Its file names only the last one, so clients see one session per kernel."""
 
 
 def _publish() -> None:
-    """Write what was served last to the file of this kernel, or remove the file. Raises UsageError."""
+    """Write the session served last to this kernel's file, or remove the file if there is none. Raises UsageError."""
     from agentmagic.serve import kernels
 
     if _open:
@@ -303,8 +304,8 @@ def _publish() -> None:
 
 @cache
 def shared_server() -> "Server":
-    """Return the server of this process, at one address for all that is served."""
-    from agentmagic.serve.server import Server  # loads pydantic
+    """Return the MCP server of this process; all served sessions share its address."""
+    from agentmagic.serve.server import Server  # imported late: it loads pydantic
 
     server = Server()
     engine().at_close(server.aclose)
@@ -312,7 +313,7 @@ def shared_server() -> "Server":
 
 
 async def _cells() -> str:
-    """Return the cells of the notebook as text, as the tool that reads them does."""
+    """Return the cells of the notebook as text, in the same form as the tool that reads cells."""
     notebook = installed().notebook
     if notebook is None:
         return "(no notebook)"
@@ -320,4 +321,4 @@ async def _cells() -> str:
 
 
 async def _ask_no_one(_question: str) -> None:
-    """Return None: a tape asks no client."""
+    """Return None: in a replay there is no client to ask."""

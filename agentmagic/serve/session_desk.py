@@ -1,4 +1,4 @@
-"""A session as what is served: each call of a client is a turn of the session, and the client is its model."""
+"""A session as a desk of the MCP server: each call of a client is a turn of the session, and the client its model."""
 
 import asyncio
 import re
@@ -46,42 +46,42 @@ INSTRUCTIONS = (
     "a cell runs or the person decides."
 )
 CALLS = " calls "
-"""Stands between the client and the tool in the prompt of a call's turn."""
+"""Separates the client's name from the tool's name in the prompt of a call's turn."""
 BUSY = "Another turn of the notebook's session is under way. The call waits for its end."
 QUEUED = "Another call is under way. This one waits for its end."
 WAITS = "The person at the notebook is asked. The call waits for the answer."
 RUNS = "The call runs. If a cell of the notebook is running, it waits for the end of that."
 GONE = "the client no longer waits for the answer"
 ABSENT = "Or have the user open the notebook in JupyterLab (in a terminal: run %agent serve --wait), and call again."
-"""What else helps if no one is at the notebook to approve a call."""
+"""Advice that is added if nobody is at the notebook to approve a call."""
 STOPPED = "The call was stopped by the person at the notebook."
 POLL = 0.05
-"""Seconds between two tries to begin a turn while the history is being changed."""
+"""Seconds between two attempts to start a turn while the history is being changed."""
 HEARTBEAT = 5.0
-"""Seconds between two notices that a call still waits: many clients give up after 60 s without one."""
+"""Seconds between two progress messages of a waiting call; many clients give up after 60 s without a message."""
 
 _TOOL_NAME = re.compile(rf"[\w.:/-]{{1,{limits.TOOL_NAME}}}")
-"""A name that may be that of a tool: others are refused without a turn, and stay out of the history."""
+"""The form of a tool name. Other names are refused without a turn, so they never enter the history."""
 
 
 class ServedTurn(Protocol):
-    """A turn under way, as a `Run` is."""
+    """A running turn; `Run` is one implementation."""
 
     @property
     def settled(self) -> Future[Outcome]:
-        """Its outcome."""
+        """The future of the turn's outcome."""
         ...
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Call a function on the engine's thread with every event."""
+        """Call `listener` on the engine's thread with every event of the turn."""
         ...
 
     def wait(self) -> object:
-        """Wait for the result in synchronous code. Raises the error that ended the turn."""
+        """Block until the turn ends, and return its result. Raises the error that ended the turn."""
         ...
 
     def pass_on(self, intent: Intent) -> None:
-        """Answer an approval or a question."""
+        """Pass the user's answer to an approval request or a question."""
         ...
 
     def cancel(self) -> None:
@@ -90,25 +90,25 @@ class ServedTurn(Protocol):
 
 
 class TurnStarter(Protocol):
-    """What a desk needs of a session."""
+    """The part of a session that a desk uses."""
 
     @property
     def running(self) -> ServedTurn | None:
-        """The turn that is under way, None without one."""
+        """The running turn, None without one."""
         ...
 
     def sources(self) -> Sequence[Toolset]:
-        """Return the sources of the tools that are served."""
+        """Return the toolsets that are served."""
         ...
 
     def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
-        """Begin a turn that a client drives, in a thread of the pool. Raises SessionBusy, and UsageError."""
+        """Start a turn for a client's call; call this in a thread of the pool. Raises SessionBusy and UsageError."""
         ...
 
 
 @dataclass(slots=True)
 class _Client:
-    """A client by its name: what the user has approved for it, and how many of its calls are not answered yet."""
+    """The state of one client: the user's approvals for it, its view of the history, and its number of open calls."""
 
     approvals: Approvals = field(default_factory=Approvals)
     view: RequestView = field(default_factory=RequestView)
@@ -116,7 +116,7 @@ class _Client:
 
 
 class SessionDesk(Desk):
-    """Serves a session. Its turns never interleave, so calls are carried out one after the other, in their order."""
+    """Serves a session. A session runs one turn at a time, so calls run one after the other, in order of arrival."""
 
     instructions = INSTRUCTIONS
 
@@ -132,16 +132,16 @@ class SessionDesk(Desk):
         return tuple(self._clients)
 
     async def tools(self) -> Sequence[ToolDef]:
-        """Return the tools, each with a description that knows of the others."""
+        """Return the tools; a description that depends on the other tools is adapted to them."""
         tools, _ = await list_sources(self._session.sources())
-        offered, _ = as_of_now(tools.values())
-        take_hosted(offered)
-        offered.setdefault((more := reader(lambda _: None)).name, more)
-        definitions = [tool.definition for tool in offered.values()]
-        return [tool.definition if tool.among is None else tool.among(definitions) for tool in offered.values()]
+        offer, _ = as_of_now(tools.values())
+        take_hosted(offer)
+        offer.setdefault((more := reader(lambda _: None)).name, more)
+        definitions = [tool.definition for tool in offer.values()]
+        return [tool.definition if tool.among is None else tool.among(definitions) for tool in offer.values()]
 
     async def call(self, exchange: Exchange, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Carry out a call in a turn of its own. Cancelling it denies what waits, and ends the turn."""
+        """Run a call in its own turn. Cancelling this coroutine denies open approvals, and ends the turn."""
         call = ToolCall(f"call_{uuid.uuid4().hex}", one_line(shown(name[: limits.TOOL_NAME]), limits.TOOL_NAME), {})
         if not _TOOL_NAME.fullmatch(name):
             return failure(call, f"There is no tool {call.name!r}. The list of tools has their names.")
@@ -149,7 +149,7 @@ class SessionDesk(Desk):
             call = own(replace(call, arguments=arguments))
         except ToolError as error:
             return failure(call, str(error))
-        call = replace(call, arguments=clean(call.arguments))  # as those of a model: every provider can be sent them
+        call = replace(call, arguments=clean(call.arguments))  # as in a model's call: every provider accepts them
         client = self._clients.get(exchange.client)
         if client is None:
             if len(self._clients) >= limits.CLIENTS:
@@ -187,7 +187,7 @@ class SessionDesk(Desk):
             return replace(answer, content=(*answer.content, Text(ABSENT))) if watch.absent else answer
 
     async def _begin(self, prompt: str, driver: TurnDriver, say: Callable[[str], None]) -> ServedTurn:
-        """Begin a turn as soon as the session has no other one."""
+        """Start a turn as soon as no other turn of the session is running."""
         say(RUNS)
         while True:
             beginning = asyncio.ensure_future(engine().in_pool(lambda: self._session.start(prompt, driver)))
@@ -205,12 +205,12 @@ class SessionDesk(Desk):
 
 
 async def _settled(turn: ServedTurn) -> None:
-    """Wait for the end of a turn; being cancelled does not end it."""
+    """Wait for the end of a turn. Cancelling the wait does not end the turn."""
     await asyncio.wait([asyncio.shield(asyncio.wrap_future(turn.settled))])
 
 
 async def _end_at_once(beginning: "asyncio.Future[ServedTurn]") -> None:
-    """End a turn whose client went away while a thread began it: no one would wait for it."""
+    """Cancel a turn whose client went away while a thread was starting the turn: nobody waits for it."""
     await asyncio.wait([beginning])
     if beginning.exception() is None:
         beginning.result().cancel()
@@ -218,21 +218,21 @@ async def _end_at_once(beginning: "asyncio.Future[ServedTurn]") -> None:
 
 
 class _Watch:
-    """Tells a client how its call gets on, from the events of the turn; ends the turn when the client has gone."""
+    """Reports a call's progress to its client, from the events of the turn; ends the turn if the client has gone."""
 
     def __init__(self, turn: ServedTurn, exchange: Exchange, say: Callable[[str], None]) -> None:
         self._turn = turn
         self._exchange = exchange
         self._say = say
         self.absent = False
-        """Whether no one was there to approve the call."""
+        """Whether nobody was there to approve the call."""
         self._asked: set[str] = set()
-        """The approvals that wait for the user."""
+        """The ids of approvals that wait for the user."""
         self._runs = False
         self._gone = False
 
     def feed(self, event: Event) -> None:
-        """Take an event of the turn."""
+        """Process an event of the turn."""
         match innermost(event):
             case ApprovalAsked() as asked:
                 self._asked.add(asked.id)
@@ -254,12 +254,12 @@ class _Watch:
             self._end()
 
     def give_up(self) -> None:
-        """Deny what the user is asked, and end the turn: its client has gone."""
+        """Deny open approvals and end the turn, because the client has gone."""
         self._gone = True
         self._end()
 
     def _end(self) -> None:
-        """Deny, and a call that has not run is over by that; or else cancel the turn, once."""
+        """Deny the open approvals, which ends a call that has not started. Without any, cancel the turn, once."""
         for question in self._asked:
             self._turn.pass_on(Deny(question, GONE))
         if not self._asked:
@@ -269,7 +269,7 @@ class _Watch:
 
 @asynccontextmanager
 async def _heartbeat(exchange: Exchange) -> AsyncGenerator[Callable[[str], None]]:
-    """Yield a function that tells the client what its call waits for; the client is told it again and again."""
+    """Yield a function that sets the message about what the call waits for; it is sent to the client repeatedly."""
     words, news = "", asyncio.Event()
 
     def say(now: str) -> None:
@@ -294,14 +294,14 @@ async def _heartbeat(exchange: Exchange) -> AsyncGenerator[Callable[[str], None]
 
 
 def _answer(call: ToolCall, outcome: Outcome) -> ToolResult:
-    """Return what the client is told of its call: what a model would be sent, or why the turn ended before."""
+    """Return the result for the client: the result that a model would be sent, or why the turn ended without one."""
     parts = (part for message in outcome.result.history_delta for part in message.parts)
-    found = [part for part in parts if isinstance(part, ToolResult) and part.call_id == call.id]
+    results = [part for part in parts if isinstance(part, ToolResult) and part.call_id == call.id]
     if outcome.result.error:
         return failure(call, outcome.result.error)
-    if outcome.result.stop_reason == "cancelled" or not found:
+    if outcome.result.stop_reason == "cancelled" or not results:
         return failure(call, STOPPED, "interrupted")
-    return preview(found[-1], MAX_RESULT)
+    return preview(results[-1], MAX_RESULT)
 
 
 async def ask_user(question: str, context: ToolContext) -> str:
@@ -317,13 +317,13 @@ async def ask_user(question: str, context: ToolContext) -> str:
 
 
 class Asking:
-    """The tool with which a client asks the person at the notebook."""
+    """A toolset with one tool, by which a client asks the user at the notebook a question."""
 
     is_local = True
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tool."""
+        """Return the tool that asks the user."""
         return [function_tool(ask_user)]
 
     async def aclose(self) -> None:
-        """Do nothing: there is nothing open."""
+        """Do nothing: this toolset keeps nothing open."""

@@ -1,4 +1,4 @@
-// What a person can say to a call that waits: approve, approve always, edit first, deny with a reason; and in step mode.
+// The controls with which the user answers a waiting call: approve, approve always, edit, deny with a reason, or step on.
 /** @import { CardFields, QuestionFields } from "./messages.js" */
 /** @import { Desk } from "./types.js" */
 import { button, h, heading, put, say, writingBox } from "./dom.js"
@@ -10,7 +10,7 @@ export function approval(block, desk) {
   return place
 }
 
-/** A button that a letter presses, too. @param {string} key @param {string} label @param {() => void} onclick @param {string} [kind] */
+/** Returns a button that can also be pressed with a letter key. @param {string} key @param {string} label @param {() => void} onclick @param {string} [kind] */
 function keyed(key, label, onclick, kind = "") {
   return withKey(button(label, onclick, kind, { "aria-keyshortcuts": key }), key)
 }
@@ -21,7 +21,7 @@ function withKey(element, key) {
   return element
 }
 
-/** The keys that submit what was written in several boxes. */
+/** The keys that submit the text of several boxes. */
 const SUBMIT = /Mac|iP/.test(navigator.platform) ? "Meta+Enter" : "Control+Enter"
 const SUBMIT_WORDS = SUBMIT === "Meta+Enter" ? "⌘ Enter" : "Ctrl Enter"
 
@@ -41,19 +41,19 @@ function choices(place, block, desk, focused = "") {
   buttonOf(place, focused)?.focus()
 }
 
-/** Whether a line of what a call does names a risk, or variables that go. @param {CardFields} block */
+/** Returns whether the effects of a call name a risk, or variables that it removes. @param {CardFields} block */
 export const isRisky = ({ effects }) => effects.some((line) => /^(Risk|Removes):/.test(line))
 
 /** @param {Element} element @param {string} key @returns {HTMLElement | undefined} */
 const buttonOf = (element, key) =>
   /** @type {HTMLElement[]} */ ([...element.querySelectorAll("[aria-keyshortcuts]")]).find((one) => one.getAttribute("aria-keyshortcuts") === key)
 
-/** Milliseconds without a key until the keys answer what has taken them of itself: the person may be pressing others. */
+/** Milliseconds without a key press until keys can answer a call that took the focus by itself: the user may be typing. */
 const REST = 500
-/** What has taken the keys of itself, for so long. */
+/** Class of an element that took the focus by itself, during that time. */
 const FRESH = "am-fresh"
 
-/** Gives the keys to what waits. @param {HTMLElement} target @param {boolean} [asked] whether the person goes there */
+/** Focuses the control of a waiting block. @param {HTMLElement} target @param {boolean} [asked] whether the user chose to go there */
 export function take(target, asked = false) {
   const wake = () => target.classList.remove(FRESH)
   target.focus({ preventScroll: true })
@@ -73,7 +73,7 @@ function rest(target) {
 }
 
 /**
- * Lets letters press the buttons in a block that waits; no letter that is pressed there is one of the notebook's.
+ * Lets letter keys press the buttons in a waiting block. Letters pressed there do not reach the notebook's shortcuts.
  * @param {HTMLElement} element @param {() => boolean} waits
  */
 export function answeredByKeys(element, waits) {
@@ -98,11 +98,11 @@ export function answeredByKeys(element, waits) {
   )
 }
 
-/** Whether the last thing a person did was to go on, so that the next pause takes the same key. */
+/** Whether the user's last action was "Go on"; then the next pause focuses that button again. */
 let goesOn = false
 
 /**
- * The buttons of a pause in step mode.
+ * Shows the buttons of a pause in step mode.
  * @param {HTMLElement} place @param {CardFields | QuestionFields} block @param {Desk} desk
  * @param {(() => void) | null} edit @param {string} [focused]
  */
@@ -118,7 +118,7 @@ export function pause(place, block, desk, edit, focused = "") {
   row.append(keyed("a", "Run to the end", () => go(true)), button("Stop", () => desk.act({ type: "stop" }), "stop"))
   put(place, row)
   const wanted = goesOn && !focused ? "y" : focused
-  row.classList.toggle("am-going", goesOn) // the person waits for it, key in hand
+  row.classList.toggle("am-going", goesOn) // the user expects this pause, so keys work at once
   goesOn = false
   const other = buttonOf(row, wanted)
   if (other) requestAnimationFrame(() => other.focus({ preventScroll: true }))
@@ -160,7 +160,7 @@ function edit(place, block, desk) {
   place.scrollIntoView({ block: "nearest" })
 }
 
-/** The arguments that the model left out, each behind a button. @param {CardFields["optional"]} optional @param {(argument: CardFields["edit"][number]) => void} add */
+/** Returns a row with a button for each argument that the model left out, which adds that argument. @param {CardFields["optional"]} optional @param {(argument: CardFields["edit"][number]) => void} add */
 function addition(optional, add) {
   const row = h("div", { class: "am-row am-optional" }, heading("May be added"))
   for (const [name, text, plain, about] of optional) {
@@ -170,7 +170,7 @@ function addition(optional, add) {
   return row
 }
 
-/** A box for one argument. @param {CardFields["edit"][number]} argument */
+/** Returns a text box for one argument. @param {CardFields["edit"][number]} argument */
 function field([name, text, plain]) {
   const label = plain ? name : `${name}, as JSON`
   const box = writingBox(label, { text })
@@ -188,7 +188,7 @@ function deny(place, block, desk) {
   place.scrollIntoView({ block: "nearest" })
 }
 
-/** Says what is wrong with an edited argument, or nothing. @param {string} name @param {string} text */
+/** Returns what is wrong with an edited argument, or "". @param {string} name @param {string} text */
 function mistake(name, text) {
   try {
     JSON.parse(text)

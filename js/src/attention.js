@@ -1,4 +1,5 @@
-// What waits for the person: it is scrolled into sight, told by a bar where it is out of sight, and marked on the tab.
+// Draws the user's attention to waiting calls and questions: scrolls them into sight, or names them in a bar if they are
+// out of sight, and marks the tab.
 /** @import { Block, CardFields, QuestionFields } from "./messages.js" */
 /** @import { Waits } from "./types.js" */
 /** @import { Log } from "./log.js" */
@@ -6,28 +7,28 @@ import { take } from "./approval.js"
 import { isFocused } from "./dom.js"
 import { mark, notify, tabOf } from "./tab.js"
 
-/** Pixels below what is seen in which the end of a conversation still counts as looked at. */
+/** Pixels below the visible part in which the end of a conversation still counts as visible. */
 const NEAR = 160
-/** Pixels that a bar covers at the end of what is seen in a cell. */
+/** Height in pixels of the bar that covers the bottom of the visible part in a cell. */
 const BAR = 48
-/** Of what a person answers in, the part that must be seen. */
+/** The share of an answer's place that must be visible. */
 const MOST = 0.5
 
 export class Attention {
-  /** @type {Set<number>} the keys of the blocks that wait */
+  /** @type {Set<number>} the keys of the blocks that wait for the user */
   #keys = new Set()
-  /** @type {Set<Element>} what is in sight of the places where those are answered */
+  /** @type {Set<Element>} the visible ones of the places where waiting blocks are answered */
   #seen = new Set()
-  /** @type {number | undefined} the key of the block to be scrolled to once it is drawn */
+  /** @type {number | undefined} the key of the block to scroll to once it is drawn */
   #wanted
-  /** @type {number | undefined} the key of one that came before this view was seen, in a turn that was faster */
+  /** @type {number | undefined} the key of a block that began to wait before this view was visible */
   #early
   #planned = false
-  /** @type {HTMLElement | undefined} where the keys were before what waits took them of itself */
+  /** @type {HTMLElement | undefined} the element that had the focus before a waiting block took it by itself */
   #from
-  /** Whether something was answered and something else waits still. */
+  /** Whether a block was answered while another block still waits. */
   #next = false
-  /** Whether the person goes to what waits, which is not drawn yet. */
+  /** Whether the user wants to go to a waiting block that is not drawn yet. */
   #going = false
   #answered = true
   /** @type {string | undefined} */
@@ -48,7 +49,7 @@ export class Attention {
     log.element.addEventListener("focusin", ({ target }) => this.#leave(/** @type {Element} */ (target)))
   }
 
-  /** The first block that waits, or null. @returns {Waits | null} */
+  /** The first waiting block and the number of others, or null. @returns {Waits | null} */
   get waits() {
     const [first, ...more] = this.#keys
     if (first === undefined) return null
@@ -57,7 +58,7 @@ export class Attention {
     return { block: /** @type {CardFields | QuestionFields} */ (this.blocks().get(first)), more: more.length, hidden }
   }
 
-  /** Looks at blocks that changed, before they are drawn. @param {Iterable<number>} touched */
+  /** Updates the waiting blocks from blocks that changed, before these are drawn. @param {Iterable<number>} touched */
   look(touched) {
     const before = [...this.#keys]
     for (const key of new Set([...before, ...touched])) {
@@ -76,14 +77,14 @@ export class Attention {
     this.#plan()
   }
 
-  /** Takes back the mark while no kernel answers: then nothing can be answered here. @param {boolean} is */
+  /** Removes the mark while the kernel does not answer, because nothing can be answered then. @param {boolean} is whether it answers */
   answered(is) {
     if (is === this.#answered) return
     this.#answered = is
     this.#mark()
   }
 
-  /** Goes to what waits. */
+  /** Scrolls to the first waiting block, and focuses it. */
   show() {
     const [first = -1] = this.#keys
     const place = this.log.asking(first)
@@ -94,27 +95,27 @@ export class Attention {
     if (target) take(target, true)
   }
 
-  /** Gives the keys to what waits, if the person is in the notebook's command mode or in this view, and writes nothing. @param {Element} [place] */
+  /** Focuses a waiting block, if the user is in the notebook's command mode or in this view, and is not typing. @param {Element} [place] */
   #take(place) {
-    const target = place?.getClientRects().length ? targetOf(place) : undefined // hidden while it cannot be answered
+    const target = place?.getClientRects().length ? targetOf(place) : undefined // a hidden place cannot be answered now
     const from = target && this.#free()
     if (!from) return
     this.#from = this.#from?.isConnected ? this.#from : from
     take(target)
   }
 
-  /** Keeps the keys in this view once the person has gone to another part of it. @param {Element} target */
+  /** Leaves the focus in this view if the user has moved it to another part of the view. @param {Element} target */
   #leave(target) {
     if (this.#keys.size && !target.closest(OPEN)) this.#from = undefined
   }
 
-  /** Gives the keys back once everything is answered. */
+  /** Returns the focus to the element that had it before, once everything is answered. */
   #giveBack() {
     if (this.#from?.isConnected && isFocused(this.log.element)) this.#from.focus({ preventScroll: true })
     this.#from = undefined
   }
 
-  /** Returns what has the keys now if what waits may take them. */
+  /** Returns the focused element if a waiting block may take the focus from it. */
   #free() {
     const { element, scrolls } = this.log
     const root = element.getRootNode()
@@ -123,7 +124,7 @@ export class Attention {
     if (!(focused instanceof HTMLElement)) return undefined
     const isOurs = root instanceof ShadowRoot ? focused.getRootNode() === root : host?.contains(focused)
     if (isOurs) return isIdle(focused, element) ? focused : undefined
-    // What a panel shows may be shown in a cell too, which is nearer to the notebook.
+    // A block in a panel may also be shown in a cell. There it is nearer to the notebook, so the cell takes the focus.
     const commands = !scrolls && host?.closest(".jp-Notebook.jp-mod-commandMode")
     return commands && commands.contains(focused) && !focused.matches(`${WRITTEN}, agentmagic-view`) ? focused : undefined
   }
@@ -135,7 +136,7 @@ export class Attention {
   }
 
   #mark() {
-    this.#tab = tabOf(this.log.element) ?? this.#tab // a cell out of sight is not in the page
+    this.#tab = tabOf(this.log.element) ?? this.#tab // the view of a cell that is out of sight is not in the page
     const waits = this.#answered && this.#keys.size > 0
     mark(this, waits ? (this.#tab ?? "") : null)
     if (!waits) this.#notification?.close()
@@ -147,7 +148,7 @@ export class Attention {
     requestAnimationFrame(() => this.#watch())
   }
 
-  /** Watches the places where blocks that wait are answered, once they are drawn. */
+  /** Once the waiting blocks are drawn, scrolls to a new one and observes which of them are visible. */
   #watch() {
     this.#planned = false
     const places = [...this.#keys].flatMap((key) => this.log.asking(key) ?? [])
@@ -161,7 +162,7 @@ export class Attention {
     }
     this.#wanted = undefined
     if (!places.length) this.#giveBack()
-    // In the next frame, when what was answered is drawn so, and has let the keys go.
+    // In the next frame, when the answered block is drawn as answered and has lost the focus.
     if (this.#next) requestAnimationFrame(() => this.#take(places[0]))
     this.#next = false
     if (this.#going) this.show()
@@ -174,7 +175,7 @@ export class Attention {
 
   /** @param {Element[]} places */
   #observe(places) {
-    // Within a panel nothing is covered, and all that clips it counts; the margin would not reach into a scroller.
+    // In a panel no bar covers the end, and all scrolling ancestors count, to which a margin would not apply.
     const room = this.log.scrolls ? {} : { root: scroller(this.log.element), rootMargin: `0px 0px -${BAR}px 0px` }
     const sight = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) {
@@ -188,8 +189,8 @@ export class Attention {
   }
 
   /**
-   * Whether the person looks at the end of the conversation, or at the cell above it, where nothing of it is seen. All of
-   * a turn that was faster than this view comes at once: it is looked at if its beginning is.
+   * Returns whether the user sees the end of the conversation, or sees the cell just above a conversation that is not
+   * visible yet. With `atOnce`, the whole turn was drawn at once; then it is enough that its beginning is visible.
    */
   #isAtEnd(atOnce = false) {
     const { element, following } = this.log
@@ -201,12 +202,12 @@ export class Attention {
   }
 }
 
-/** What waits. */
+/** Selects the blocks that wait for the user. */
 const OPEN = ".am-card[data-state=waiting], .am-question.am-open"
-/** What a person writes in. */
+/** Selects the elements in which the user types. */
 const WRITTEN = "textarea, input, select, [contenteditable]"
 
-/** Whether the person does nothing with what has the keys: an empty box for a message, or a part of the log that does not wait. @param {HTMLElement} focused @param {Element} log */
+/** Returns whether the focused element is not in use: an empty message box, or a part of the log that does not wait. @param {HTMLElement} focused @param {Element} log */
 function isIdle(focused, log) {
   if (focused instanceof HTMLTextAreaElement) return focused.closest(".am-composer") !== null && focused.value === ""
   if (focused.matches(WRITTEN) || focused.closest(OPEN)) return false
@@ -214,7 +215,7 @@ function isIdle(focused, log) {
 }
 
 /**
- * Returns what of a place takes the keys: if nothing else, the block itself, or they would go to an editor.
+ * Returns the element in a waiting block that gets the focus; without one, the block itself, so that no editor gets keys.
  * @param {Element} [place] @returns {HTMLElement | undefined}
  */
 function targetOf(place) {
@@ -226,13 +227,13 @@ function targetOf(place) {
 /** @param {Block} [block] */
 const isWaiting = (block) => (block?.kind === "card" && block.state === "waiting") || (block?.kind === "question" && block.ask !== "")
 
-/** Says of a block that it waits. @param {Block} [block] */
+/** Returns a text that says what waits for the user. @param {Block} [block] */
 export const said = (block) => {
   if (block?.kind === "card") return block.step ? `Paused before ${block.name}` : `${block.title ? `“${block.title}”` : block.name} waits for your approval`
   return block?.kind === "question" && block.step ? "Paused before a request" : "A question waits for your answer"
 }
 
-/** What an element is scrolled by: the next element around it that has more than it shows. @param {Element | null} element */
+/** Returns the nearest scrollable element, from this one upwards, whose content is higher than itself. @param {Element | null} element */
 export function scroller(element) {
   for (let node = element; node; node = node.parentElement ?? hostOf(node)) {
     if (/auto|scroll/.test(getComputedStyle(node).overflowY) && node.scrollHeight > node.clientHeight + 1) return node
@@ -240,7 +241,7 @@ export function scroller(element) {
   return null
 }
 
-/** Returns the element whose shadow holds it. @param {Element} element */
+/** Returns the host of the shadow tree that contains an element, or null. @param {Element} element */
 export function hostOf(element) {
   const root = element.getRootNode()
   return root instanceof ShadowRoot ? root.host : null

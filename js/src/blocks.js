@@ -1,4 +1,4 @@
-// Blocks as elements, but for cards.
+// Draws the blocks of a conversation as elements; tool calls are drawn in card.js.
 /** @import { Block, ChecklistFields, FooterFields, NoticeFields, PromptFields, ProposalFields, QuestionFields, RetryFields, TaskFields, ValuesFields, WordsFields } from "./messages.js" */
 /** @import { Action, Desk, Drawn } from "./types.js" */
 import { answeredByKeys, pause } from "./approval.js"
@@ -12,8 +12,8 @@ import { sanitised } from "./sanitise.js"
 import { marked, numbered, sourceList } from "./sources.js"
 
 /**
- * Makes what draws blocks of a kind. A kind without a case is a type error; the kernel whose blocks come also sends this
- * page, so there is no other kind.
+ * Returns a new object that draws a block of this kind. A kind without a case is a type error. There are no unknown
+ * kinds, because the kernel that sends the blocks also sends this code.
  * @param {Block["kind"]} kind @param {Desk} desk @returns {Drawn<any>}
  */
 export function drawing(kind, desk) {
@@ -44,11 +44,11 @@ export function drawing(kind, desk) {
   }
 }
 
-/** What the model says. @implements {Drawn<WordsFields>} */
+/** The model's text. @implements {Drawn<WordsFields>} */
 class Words {
   #text = h("div", { class: "am-text" })
   #growing = new Growing(this.#text)
-  /** The text with the numbers of its sources, which takes the place of the other once it is drawn. */
+  /** The text with the numbers of its sources; once it is drawn, it replaces the text without numbers. */
   #cited = { source: "", text: this.#text, growing: this.#growing }
   element = h("div", { class: "am-words" }, this.#text)
 
@@ -80,7 +80,7 @@ class Words {
   }
 }
 
-/** What the model thinks, folded; it is drawn when it is opened. @implements {Drawn<WordsFields>} */
+/** The model's reasoning, folded; it is drawn when it is opened. @implements {Drawn<WordsFields>} */
 class Thoughts {
   #summary = h("summary")
   #text = h("div", { class: "am-text" })
@@ -107,7 +107,7 @@ class Thoughts {
   }
 }
 
-/** What the person asked, and what can be done with it. @implements {Drawn<PromptFields>} */
+/** A prompt of the user, with buttons for actions on it. @implements {Drawn<PromptFields>} */
 class Prompt {
   #words = h("div", { class: "am-said" })
   #tools = h("div", { class: "am-tools" })
@@ -126,7 +126,7 @@ class Prompt {
   )
   /** @type {PromptFields | undefined} */
   #block
-  /** @type {Map<string, HTMLElement>} by what they do */
+  /** @type {Map<string, HTMLElement>} the buttons, by their actions */
   #buttons = new Map()
 
   /** @param {Desk} desk */
@@ -136,9 +136,9 @@ class Prompt {
 
   /** @param {PromptFields} block */
   update(block) {
-    if (this.#block?.text === block.text && this.#block.turn === block.turn) return // what is in use stays
+    if (this.#block?.text === block.text && this.#block.turn === block.turn) return // unchanged: do not replace elements that may be in use
     this.#block = block
-    this.element.hidden = Boolean(block.client) // its card says all
+    this.element.hidden = Boolean(block.client) // the card of the client's call shows everything
     put(this.#words, ...worded(block))
     this.#buttons.clear()
     put(this.#tools)
@@ -149,7 +149,7 @@ class Prompt {
     if (this.#tools.firstChild) this.#offer()
   }
 
-  /** Shows what can be done with the prompt, once the pointer or the focus comes near. */
+  /** Shows the buttons of the prompt, when the pointer or the focus enters it. */
   #offer() {
     const { desk } = this
     const { turn = null, text = "" } = this.#block ?? {}
@@ -175,7 +175,7 @@ class Prompt {
     box.focus()
   }
 
-  /** Runs a turn again; if others come after it, the person is told first what becomes of them. @param {number} turn */
+  /** Runs a turn again; if later turns exist, first tells the user what happens to them. @param {number} turn */
   #retry(turn) {
     const run = () => {
       this.#back()
@@ -192,7 +192,7 @@ class Prompt {
 }
 
 /**
- * Says what running a turn again does to the later ones, above the buttons.
+ * Returns a text that says what happens to later turns if a turn is run again, and the buttons to confirm or go back.
  * @param {Desk} desk @param {number} turn @param {() => void} run @param {() => void} back
  */
 function consent(desk, turn, run, back) {
@@ -202,7 +202,7 @@ function consent(desk, turn, run, back) {
   return [later ? h("p", { class: "am-hint" }, fate) : "", row]
 }
 
-/** What the values in a prompt became: one line that opens. @implements {Drawn<ValuesFields>} */
+/** The values that were inserted into a prompt: one line that opens. @implements {Drawn<ValuesFields>} */
 class Values {
   #summary = h("summary")
   #body = h("div", { class: "am-values-body" })
@@ -215,14 +215,14 @@ class Values {
   }
 }
 
-/** A table, which is Markdown. @param {string} text */
+/** Draws a table that is written in Markdown. @param {string} text */
 function table(text) {
   const element = h("div", { class: "am-text" })
   new Growing(element).draw(text, false, Infinity)
   return scrollable(element, "Table")
 }
 
-/** A proposed cell; it folds once the person has decided, and if it stands in the notebook. @implements {Drawn<ProposalFields>} */
+/** A proposed cell; it is folded when the user has decided, or if it is already in the notebook. @implements {Drawn<ProposalFields>} */
 class Proposal {
   #title = h("b")
   #state = h("span", { class: "am-word" })
@@ -248,7 +248,7 @@ class Proposal {
   }
 }
 
-/** The tasks of a plan; each opens to its parameters, attempts and summary. @implements {Drawn<ChecklistFields>} */
+/** The tasks of a plan; opening a task shows its parameters, attempts and summary. @implements {Drawn<ChecklistFields>} */
 class Checklist {
   #heading = h("p", { class: "am-plan-heading" })
   #list = h("ol", { class: "am-tasks" })
@@ -270,7 +270,7 @@ class Checklist {
     put(this.#list, ...[...this.#items.values()].map(({ item }) => item))
   }
 
-  /** Redraws a task if it has changed; what the reader opened stays open. @param {TaskFields} task @param {{ task: string, item: HTMLElement }} [before] */
+  /** Redraws a task if it has changed; details that the user opened stay open. @param {TaskFields} task @param {{ task: string, item: HTMLElement }} [before] */
   #item(task, before) {
     const now = JSON.stringify(task)
     if (before?.task === now) return before
@@ -292,20 +292,20 @@ class Checklist {
 /** @param {string} title @param {string} text */
 const part = (title, text) => (text ? [heading(title), h("pre", {}, text)] : [])
 
-/** Draws a prompt: what is laid out in columns in fixed-width type, what was attached folded. @param {PromptFields} block */
+/** Draws a prompt: text in columns in a fixed-width font, attachments folded. @param {PromptFields} block */
 function worded({ text, stretches, attached }) {
   const words = stretches.map(([part, columns]) => (columns ? scrollable(h("pre", {}, part), "Table") : part))
   const more = attached.map(([name, value]) => h("details", {}, h("summary", {}, name), scrollable(h("pre", {}, value), name)))
   return [...(words.length ? words : [text]), ...more]
 }
 
-/** Whether the last thing a person did was to send a changed plan: if it cannot be run, the keys stay with it. */
+/** Whether the user's last action was to send a changed plan: if that plan cannot be run, its box keeps the focus. */
 let mendsPlan = false
 
 /** @param {string} word */
 const capital = (word) => word.slice(0, 1).toUpperCase() + word.slice(1)
 
-/** What a tool asks the person. @implements {Drawn<QuestionFields>} */
+/** A question to the user, from a tool or from agentmagic. @implements {Drawn<QuestionFields>} */
 class Question {
   #words = h("p", { class: "am-asked" })
   #files = h("details", { class: "am-files", hidden: true, open: true })
@@ -338,7 +338,7 @@ class Question {
     if (block.ask) this.desk.announce(`${block.step ? "Paused" : "Question"}: ${block.text}`)
   }
 
-  /** Shows the text of the files that are to be approved: open until it is answered. @param {QuestionFields} block */
+  /** Shows the text of the files that the user must approve; the text is open until the question is answered. @param {QuestionFields} block */
   #show({ files, answer }) {
     if (files && !this.#files.firstChild) put(this.#files, h("summary", {}, "Their text"), scrollable(h("pre", {}, files), "Their text"))
     const isOpen = answer === null
@@ -351,7 +351,7 @@ class Question {
     hide(this.#place, this.element.classList.contains("am-open") && !this.desk.can("reply"), this.element)
   }
 
-  /** Shows what can be done before a request in step mode. @param {QuestionFields} block @param {string} [focused] */
+  /** Shows the buttons for a pause before a request, in step mode. @param {QuestionFields} block @param {string} [focused] */
   #pause(block, focused) {
     pause(this.#place, block, this.desk, block.suggested ? () => this.#rewrite(block) : null, focused)
   }
@@ -379,7 +379,7 @@ class Question {
     return h("div", { class: "am-row am-reply" }, box, button("Answer", send, "go"))
   }
 
-  /** The lines of a plan, to be changed before it is run; after one that cannot be run, the keys go there again. @param {string} id @param {string} text @param {QuestionFields["plan"]} state */
+  /** Returns a box to edit the lines of a plan before it is run. After an edit that cannot be run, it gets the focus again. @param {string} id @param {string} text @param {QuestionFields["plan"]} state */
   #plan(id, text, state) {
     const send = () => {
       mendsPlan = box.value !== text
@@ -401,7 +401,7 @@ class Question {
   }
 }
 
-/** Something to know: quiet, or with an edge where it matters. @implements {Drawn<NoticeFields | RetryFields>} */
+/** A notice: plain, or with a coloured edge if it is important. @implements {Drawn<NoticeFields | RetryFields>} */
 class Notice {
   element = h("p", { class: "am-notice" })
 
@@ -419,7 +419,7 @@ class Notice {
   }
 }
 
-/** What a turn took; a turn without any answer can be tried again. @implements {Drawn<FooterFields>} */
+/** The time, tokens and cost of a turn; a turn without an answer gets a button to try it again. @implements {Drawn<FooterFields>} */
 class Figures {
   element = h("div", { class: "am-figures" })
   /** @type {FooterFields | undefined} */
@@ -457,7 +457,7 @@ class Figures {
   }
 }
 
-/** Says how a turn ended; an error is told by its own notice. @param {FooterFields} block */
+/** Returns a text that says how a turn ended; "" for an error, which has its own notice. @param {FooterFields} block */
 export function ended({ stop }) {
   if (stop === "error" || stop === "timeout") return ""
   return stop === "cancelled" ? "Stopped" : "The answer is complete"

@@ -1,4 +1,4 @@
-// A tool call, from its first letter to its result.
+// The card of a tool call, from the first characters of its arguments to its result.
 /** @import { CardFields, CardState } from "./messages.js" */
 /** @import { Desk, Drawn } from "./types.js" */
 import { answeredByKeys, approval, take } from "./approval.js"
@@ -18,7 +18,7 @@ const WORDS = {
   interrupted: "interrupted",
 }
 
-/** Names of arguments that hold code, and in which language. */
+/** Names of arguments that contain code, each with the language of that code. */
 const CODE = new Map([["code", "python"], ["python", "python"], ["source", "python"], ["sql", "sql"], ["changes", "diff"], ["query", "sql"], ["command", "bash"]])
 
 /** @implements {Drawn<CardFields>} */
@@ -35,14 +35,14 @@ export class Card {
   #summary = h("summary", {}, icon(ICONS.chevron, "chevron"))
   /** @type {Record<"arguments" | "ask" | "result", HTMLElement> | undefined} made when the card is first opened */
   #sections
-  /** The turn of the agent that the call asks. */
+  /** The inner turn, if the tool is an agent. */
   inside = h("section", { class: "am-inside", role: "group" })
   #details = h("details", { ontoggle: () => this.#fill() }, this.#summary)
   #pictures = h("div", { class: "am-pictures am-section" })
   #bar = h("div", { class: "am-bar", hidden: true })
   /** @type {CardFields | undefined} */
   #block
-  /** @type {Partial<CardFields>} the block whose inside is drawn */
+  /** @type {Partial<CardFields>} the version of the block whose details are drawn */
   #filled = {}
   #touched = false
 
@@ -107,7 +107,7 @@ export class Card {
     if (block.state === "failed" && before) this.desk.announce(`${block.title || block.name} failed`)
   }
 
-  /** Makes room for the turn of an agent, which is drawn as it comes. @param {string} agent */
+  /** Prepares the place for the turn of an agent, whose blocks are drawn there as they arrive. @param {string} agent */
   #takeIn(agent) {
     this.#sections ??= this.#body()
     this.inside.setAttribute("aria-label", `What ${agent} does`)
@@ -122,7 +122,7 @@ export class Card {
     this.#bar.style.width = share === null ? "" : `${share * 100}%`
   }
 
-  /** Draws what is inside, once it can be seen. */
+  /** Draws the details of the card when it is open. */
   #fill() {
     const block = this.#block
     if (!block || !this.#details.open) return
@@ -133,7 +133,7 @@ export class Card {
       const asked = isFocused(sections.ask)
       put(sections.ask, block.ask && approval(block, this.desk))
       const again = sections.ask.firstElementChild
-      if (asked && again instanceof HTMLElement) take(again) // an edit that cannot be used is asked about again
+      if (asked && again instanceof HTMLElement) take(again) // the user is asked again after an invalid edit
     }
     const told = block.progress?.lines ?? ""
     if (before.result !== block.result || before.reason !== block.reason || (before.progress?.lines ?? "") !== told) {
@@ -153,7 +153,7 @@ export class Card {
   }
 }
 
-/** The header of many calls in a row, which opens them; those that wait for the person are seen all the same. */
+/** The header that folds and opens many calls in a row; calls that wait for the user stay visible. */
 export class Group {
   #words = h("span", { class: "am-name" })
   #names = h("span", { class: "am-short" })
@@ -172,7 +172,7 @@ export class Group {
     this.#counts,
   )
 
-  /** @param {Element[]} inside what is folded, in order @param {CardFields[]} calls the calls among it */
+  /** @param {Element[]} inside the elements to fold, in order @param {CardFields[]} calls the calls among them */
   update(inside, calls) {
     this.#inside = inside
     say(this.#words, `${calls.length} calls`)
@@ -180,7 +180,7 @@ export class Group {
     const states = tally(calls.map(({ state }) => state))
     if (this.#counted !== states.join()) put(this.#counts, ...states.map(([state, times]) => counted(state, times)))
     this.#counted = states.join()
-    // What the reader reads or has opened stays in sight when the group is made.
+    // When the group is created, elements that the user reads or has opened stay visible.
     this.#show(this.#open ?? inside.some((element) => !isWaiting(element) && (isFocused(element) || element.querySelector("details[open]"))))
   }
 
@@ -217,7 +217,7 @@ function counted(state, times) {
   return h("span", { class: "am-state" }, icon(ICONS[state], state), String(times), words)
 }
 
-/** @type {Record<CardState, string>} what is heard in the place of the icon */
+/** @type {Record<CardState, string>} the texts that screen readers read in place of the icon */
 const HEARD = {
   pending: "being prepared:",
   waiting: "waiting:",
@@ -245,7 +245,7 @@ function argument(name, text) {
   return h("pre", {}, html === null ? text : sanitised(html))
 }
 
-/** The images and frames of a result that stand open below the call. @param {Pick<CardFields, "result">} block */
+/** Returns the images and frames of a result that are always shown below the call. @param {Pick<CardFields, "result">} block */
 export const pictures = ({ result }) => result?.below ?? []
 
 /** @param {CardFields} block @param {Desk} desk */
@@ -261,7 +261,7 @@ function outcome({ result, more, reason, progress, traceback }, desk) {
   return [title, ...(forms.length ? forms : [h("p", { class: "am-hint" }, shown.length ? "shown below" : "nothing")]), all, raised]
 }
 
-/** Says a running time, to the second. @param {number} seconds */
+/** Returns a running time as text, in whole seconds. @param {number} seconds */
 export function elapsed(seconds) {
   const whole = Math.max(0, Math.floor(seconds))
   return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`

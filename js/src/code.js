@@ -1,4 +1,4 @@
-// Code: coloured, with buttons that copy it or put it into a cell.
+// Code blocks with syntax colours, and buttons that copy the code or put it into a cell.
 /** @import { FrontEnd } from "./types.js" */
 import hljs from "highlight.js/lib/core"
 import bash from "highlight.js/lib/languages/bash"
@@ -32,19 +32,19 @@ hljs.registerAliases("jsonc", { languageName: "json" })
 hljs.registerAliases(["toml", "cfg"], { languageName: "ini" })
 hljs.registerAliases(["ipython", "ipython3"], { languageName: "python" })
 
-/** Characters of code that are coloured at once; a longer piece stays plain. */
+/** Longest piece of code, in characters, that is coloured; a longer piece stays plain. */
 const LONGEST = 20_000
 const COPIED = 1_500
-/** The extension of JupyterLab, if it is there, before any notebook is; js/lab/src/code_blocks.ts says why here. */
+/** The name under which our JupyterLab extension offers its functions, if installed; js/lab/src/code_blocks.ts says why. */
 const FRONT_END = Symbol.for("agentmagic.front-end")
 
-/** Returns code as HTML with its words coloured, or null where the language is not known. @param {string} code @param {string} language */
+/** Returns code as HTML with syntax colours, or null if the language is unknown. @param {string} code @param {string} language */
 export function coloured(code, language) {
   if (!hljs.getLanguage(language) || code.length > LONGEST) return null
   return hljs.highlight(code, { language, ignoreIllegals: true }).value
 }
 
-/** Puts a head with the language and buttons above code. @param {HTMLElement} pre @param {string} language @param {string} [text] the code, if not what is shown */
+/** Puts a header with the language and buttons above code. @param {HTMLElement} pre @param {string} language @param {string} [text] the code, if it differs from the text shown */
 export function framed(pre, language, text) {
   const code = () => (text ?? pre.textContent ?? "").replace(/\n$/, "")
   const copy = button("Copy", () => copyFrom(copy, pre, code()), "quiet", { "aria-label": "Copy code" })
@@ -52,7 +52,7 @@ export function framed(pre, language, text) {
   return h("div", { class: "am-code" }, head, scrollable(pre, language ? `Code, ${language}` : "Code"))
 }
 
-/** Returns the buttons that put code into a cell, where the page can. @param {() => string} code */
+/** Returns the buttons that put code into a cell, if the page can do that. @param {() => string} code */
 function inserting(code) {
   const frontEnd = /** @type {FrontEnd | undefined} */ (/** @type {any} */ (globalThis)[FRONT_END])
   if (!frontEnd) return []
@@ -68,7 +68,7 @@ function inserting(code) {
   ]
 }
 
-/** Says on a button for a while what it did. @param {HTMLElement} made @param {string} words @param {string} label */
+/** Shows the result of an action on its button for a moment. @param {HTMLElement} made @param {string} words @param {string} label */
 function tell(made, words, label) {
   put(made, words)
   setTimeout(() => put(made, label), COPIED)
@@ -84,7 +84,7 @@ async function copyFrom(copy, pre, code) {
   tell(copy, "Copied", "Copy")
 }
 
-/** Copies where a page may not use the clipboard itself. @param {HTMLElement} pre */
+/** Copies code in pages that cannot use the clipboard API. @param {HTMLElement} pre */
 function copySelected(pre) {
   getSelection()?.selectAllChildren(pre)
   document.execCommand("copy")

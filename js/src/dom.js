@@ -1,11 +1,11 @@
-// Elements. All text that others wrote gets into the page by `put`, as text, or by markdown.js, sanitised.
+// Helpers for DOM elements. Untrusted text enters the page only as text, through `put`, or sanitised, through markdown.js.
 
 /** @typedef {Node | string | null | undefined | false} Child */
 
 const SVG = "http://www.w3.org/2000/svg"
 
 /**
- * Makes an element; `on...` properties are listeners, the others attributes (true: present, false or null: absent).
+ * Creates an element. Properties named `on...` are listeners; all others are attributes (true: present, false or null: absent).
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T} tag
  * @param {Record<string, any>} [properties]
@@ -22,8 +22,8 @@ export function h(tag, properties = {}, ...children) {
 }
 
 /**
- * Puts children in the place of those an element has; strings become text and nothing else. A child that stays is not
- * touched, so that it keeps its focus and a click that has begun.
+ * Replaces the children of an element; strings become text only. A child that stays is not touched, so that it keeps its
+ * focus and a click that has begun.
  * @template {Element} E
  * @param {E} element
  * @param {...Child} children
@@ -41,7 +41,7 @@ export function put(element, ...children) {
 }
 
 /**
- * Returns the element that was made under a name, or makes it: what a person has in hand stays when others change.
+ * Returns the element that was created under a name, or creates it, so that an element in use is not replaced.
  * @template {Element} E
  * @param {Map<string, E>} made @param {string} name @param {() => E} make
  * @returns {E}
@@ -52,11 +52,11 @@ export function once(made, name, make) {
   return element
 }
 
-/** Counts things in words. @param {number} number @param {string} thing */
+/** Returns a number with a noun, in the plural if needed: "2 turns". @param {number} number @param {string} thing */
 export const counted = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`
 
 /**
- * Changes an element's text where it differs, and hides an element that has none.
+ * Sets an element's text if it differs, and hides the element if the text is empty.
  * @param {HTMLElement} element @param {string} text
  */
 export function say(element, text) {
@@ -72,7 +72,7 @@ function asText(text) {
 }
 
 /**
- * Draws an icon of 16 by 16 points from its path, for the eye only.
+ * Returns an icon of 16 by 16 points, drawn from its path and hidden from screen readers.
  * @param {string} path @param {string} name
  */
 export function icon(path, name) {
@@ -86,14 +86,14 @@ export function icon(path, name) {
   return svg
 }
 
-/** Whether the focus is within an element, which may be part of a shadow tree. @param {Element} element */
+/** Returns whether an element, also one in a shadow tree, contains the focus. @param {Element} element */
 export function isFocused(element) {
   const root = /** @type {Document | ShadowRoot} */ (element.getRootNode())
   return element.contains(root.activeElement ?? null)
 }
 
 /**
- * Hides an element or shows it. A focus in it moves to another one: keys that are pressed nowhere are the notebook's.
+ * Hides or shows an element. If the element had the focus, `refuge` gets it; otherwise the next key would go to the notebook.
  * @param {HTMLElement} element @param {boolean} hidden @param {HTMLElement} refuge
  */
 export function hide(element, hidden, refuge) {
@@ -101,7 +101,7 @@ export function hide(element, hidden, refuge) {
   element.hidden = hidden
 }
 
-/** Lets what may be scrolled be scrolled by key, too. @template {HTMLElement} E @param {E} element @param {string} label @returns {E} */
+/** Makes a scrollable element reachable by keyboard. @template {HTMLElement} E @param {E} element @param {string} label @returns {E} */
 export function scrollable(element, label) {
   element.tabIndex = 0
   element.setAttribute("role", "group")
@@ -109,11 +109,11 @@ export function scrollable(element, label) {
   return element
 }
 
-/** A small title within a card; no heading, since it stands in the middle of another page. @param {string} words */
+/** Returns a small title for a card. It is not a heading element, because it is inside another page. @param {string} words */
 export const heading = (words) => h("p", { class: "am-heading" }, words)
 
 /**
- * A button of words; `kind` is "go" for the one to press, "quiet" for those seldom pressed.
+ * Returns a button with a text; `kind` is "go" for the main button, "quiet" for rarely used ones.
  * @param {string} label @param {() => void} onclick @param {string} [kind] @param {Record<string, any>} [properties]
  */
 export function button(label, onclick, kind = "", properties = {}) {
@@ -121,7 +121,7 @@ export function button(label, onclick, kind = "", properties = {}) {
 }
 
 /**
- * A button of one icon, its label heard and shown as a tip.
+ * Returns a button with an icon; screen readers read its label, which is also its tooltip.
  * @param {string} label @param {string} path @param {() => void} onclick
  */
 export function iconButton(label, path, onclick) {
@@ -130,8 +130,8 @@ export function iconButton(label, path, onclick) {
 }
 
 /**
- * A box to write in that grows with its text. Enter sends, with Ctrl and Cmd too, if there is a `send`; any other makes
- * a new line. Escape goes `back`.
+ * Returns a text box that grows with its text. If `send` is given, Enter calls it, also with Ctrl or Cmd; otherwise, and
+ * with other modifiers, Enter inserts a new line. Escape calls `back`.
  * @param {string} label @param {{text?: string, send?: () => void, back?: () => void}} [options]
  */
 export function writingBox(label, { text = "", send, back } = {}) {
@@ -143,7 +143,7 @@ export function writingBox(label, { text = "", send, back } = {}) {
   box.value = text
   box.addEventListener("input", fit)
   box.addEventListener("keydown", (event) => {
-    if (event.isComposing) return // this key chooses a word of an input method
+    if (event.isComposing) return // the key belongs to an input method, for example for Japanese
     if (event.key === "Escape") back?.()
     if (!send || event.key !== "Enter" || event.shiftKey || event.altKey) return
     event.preventDefault()
@@ -154,11 +154,11 @@ export function writingBox(label, { text = "", send, back } = {}) {
 }
 
 /**
- * What may stand before the caret of a box: the place where it begins, and the words with what each is.
+ * Completions for the text before the caret: the position where the completed word begins, and words with descriptions.
  * @typedef {{from: number, words: [word: string, about: string][]} | null} Offer
  */
 
-/** Offers words below what is written in a box; the arrow keys choose, Enter and Tab take, Escape closes. */
+/** Shows completions below a text box: the arrow keys choose one, Enter or Tab inserts it, Escape closes the list. */
 export class Suggestions {
   /** @type {Offer} */
   #offer = null
@@ -171,11 +171,11 @@ export class Suggestions {
     this.element = h("ul", { class: "am-suggestions", role: "listbox", "aria-label": "Suggestions", id: `am-${Math.random()}`, hidden: true })
     box.setAttribute("aria-autocomplete", "list")
     box.setAttribute("aria-controls", this.element.id)
-    // A text that was put into the box as a whole is not being written.
+    // Do not offer completions for a text that was put into the box as a whole.
     box.addEventListener("input", (event) => (event instanceof CustomEvent ? this.#close() : this.#look()))
     box.addEventListener("blur", () => this.#close())
-    box.addEventListener("keydown", (event) => this.#key(event), true) // before the box sends
-    // The box keeps the focus while a word is clicked.
+    box.addEventListener("keydown", (event) => this.#key(event), true) // capture, to run before the box sends its text
+    // Keep the focus in the box while a word is clicked.
     this.element.addEventListener("mousedown", (event) => event.preventDefault())
   }
 
@@ -231,7 +231,7 @@ export class Suggestions {
   }
 }
 
-/** Lets the up key bring back earlier texts in the first line of a box, and the down key go back. @param {HTMLTextAreaElement} box @param {() => string[]} earlier the last first */
+/** Lets the up key, in the first line of a box, restore earlier texts, and the down key go back. @param {HTMLTextAreaElement} box @param {() => string[]} earlier the earlier texts, newest first */
 export function recalling(box, earlier) {
   let place = -1
   let draft = ""
@@ -239,7 +239,7 @@ export function recalling(box, earlier) {
     const up = event.key === "ArrowUp"
     if (!(up || event.key === "ArrowDown") || event.shiftKey || event.altKey || event.ctrlKey || event.metaKey || event.isComposing) return
     const texts = earlier()
-    if (place >= 0 && box.value !== texts[place]) place = -1 // it was changed, and is a draft now
+    if (place >= 0 && box.value !== texts[place]) place = -1 // the restored text was edited, so it is a new draft
     const rest = up ? box.value.slice(0, box.selectionStart) : box.value.slice(box.selectionEnd)
     const next = place + (up ? 1 : -1)
     if (rest.includes("\n") || next < -1 || next >= texts.length) return
@@ -253,7 +253,7 @@ export function recalling(box, earlier) {
   })
 }
 
-/** A menu of items behind its words; it closes when one was pressed, with Escape and when the focus leaves. @param {HTMLElement} summary @param {HTMLElement} items */
+/** Returns a menu that opens from its summary; it closes after a click on an item, with Escape, and when it loses the focus. @param {HTMLElement} summary @param {HTMLElement} items */
 export function menu(summary, items) {
   const element = h("details", {}, summary, items)
   const close = () => element.removeAttribute("open")

@@ -1,13 +1,13 @@
-// Files that are pasted or dropped into the box, or chosen: each is sent to the kernel, which attaches it to the next message.
+// Files that the user pastes, drops or chooses: each is sent to the kernel, which attaches it to the next message.
 /** @import { Desk } from "./types.js" */
 import { h, iconButton, ICONS, isFocused, once, put } from "./dom.js"
 
-/** Bytes of a file; the kernel takes no more, as LONGEST_FILE in agentmagic/widgets/page_messages.py has it in base64. */
+/** Largest file, in bytes. LONGEST_FILE in agentmagic/widgets/page_messages.py is the same limit, in base64. */
 const LARGEST = 6_000_000
-/** What stands for the name of an image from the clipboard. */
+/** Matches the name that browsers give to an image from the clipboard. */
 const PASTED = /^image\.(png|jpe?g|gif|webp)$/i
 
-/** What goes with the next message: files and outputs, each with a button that removes it. */
+/** The attachments of the next message: files and outputs, each with a button that removes it. */
 export class Attached {
   #list = h("ul", { class: "am-chips", "aria-label": "Attached", hidden: true })
   #picker = h("input", { type: "file", multiple: true, hidden: true, tabindex: -1 })
@@ -15,7 +15,7 @@ export class Attached {
   #made = new Map()
   /** @type {Map<string, string>} the addresses of images by the names of their files */
   #pictures = new Map()
-  /** @type {Map<string, string>} files that are on their way to the kernel, with what is said of them */
+  /** @type {Map<string, string>} files that are being sent to the kernel, each with its status text */
   #sending = new Map()
   #drawn = ""
 
@@ -36,7 +36,7 @@ export class Attached {
     box.addEventListener("paste", (event) => this.#paste(event))
   }
 
-  /** Whether the kernel has not taken all files yet. */
+  /** Whether some files have not been accepted by the kernel yet. */
   get isSending() {
     return this.#sending.size > 0
   }
@@ -46,7 +46,7 @@ export class Attached {
     return (this.desk.state().attached ?? []).map(([name]) => name)
   }
 
-  /** Takes what is dropped on an element. @param {HTMLElement} place */
+  /** Accepts files that are dropped on an element. @param {HTMLElement} place */
   takeDropped(place) {
     const holds = (/** @type {DragEvent} */ { dataTransfer }) => this.desk.can("file") && dataTransfer?.types.includes("Files")
     const over = (/** @type {DragEvent} */ event) => {
@@ -64,7 +64,7 @@ export class Attached {
   /** @param {ClipboardEvent} event */
   #paste(event) {
     const { clipboardData: data } = event
-    // A table of a spreadsheet comes as text and as an image of itself.
+    // A table copied from a spreadsheet contains both text and an image of the table; use the text.
     if (!this.desk.can("file") || !data?.files.length || data.types.includes("text/plain")) return
     event.preventDefault()
     this.#take(data.files)
@@ -88,7 +88,7 @@ export class Attached {
     try {
       this.desk.act({ type: "file", name, data: await encoded(file) })
     } catch {
-      this.refused() // a folder, or a file that was moved
+      this.refused() // it is a folder, or the file was moved
       this.desk.complain(`${file.name} is not attached: it cannot be read.`)
     }
   }
@@ -103,7 +103,7 @@ export class Attached {
     }
   }
 
-  /** Shows what is attached now. */
+  /** Shows the present attachments. */
   update() {
     const { attached = [] } = this.desk.state()
     for (const [name] of attached) this.#sending.delete(name)
@@ -120,13 +120,13 @@ export class Attached {
     this.changed()
   }
 
-  /** The kernel has refused a file, and said why. */
+  /** Called when the kernel has refused a file; its reason is shown elsewhere. */
   refused() {
     this.#sending.clear()
     this.update()
   }
 
-  /** Lets the images go that are attached no more. @param {Set<string>} kept */
+  /** Frees the images that are no longer attached. @param {Set<string>} kept */
   #forget(kept) {
     for (const [name, address] of this.#pictures) {
       if (kept.has(name)) continue

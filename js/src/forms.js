@@ -1,11 +1,11 @@
-// What a tool sent back: text, JSON as a tree, tables, images.
+// Draws the results of tools: text, JSON as a tree, tables, images.
 /** @import { Form } from "./messages.js" */
 import { h, scrollable } from "./dom.js"
 import { isImage, sanitised } from "./sanitise.js"
 import { pageList } from "./sources.js"
 
 const LARGEST_TREE = 200_000
-/** Characters of a text that may be higher than its place. */
+/** Length of a text, in characters, from which it may be higher than its place. */
 const LONG = 600
 const MOST_CHILDREN = 100
 
@@ -49,7 +49,7 @@ function image({ type, data, name, width }) {
   return isImage(source) ? h("img", { src: source, alt: name || "image", width }) : h("p", { class: "am-hint" }, name || "image")
 }
 
-/** Returns JSON that has more than one level as a tree that opens and closes. @param {Extract<Form, {form: "text"}>} form */
+/** Returns a foldable tree for JSON that has more than one level. @param {Extract<Form, {form: "text"}>} form */
 function tree({ text, note }) {
   if (note || text.length > LARGEST_TREE || !/^[[{]/.test(text) || !text.includes("\n")) return null
   try {
@@ -59,7 +59,7 @@ function tree({ text, note }) {
   }
 }
 
-/** A number as it was written: the page's own would lose the digits of a long one. */
+/** A number in its original spelling: a JavaScript number would lose digits of a long one. */
 class Numeral {
   /** @param {string} source */
   constructor(source) {
@@ -79,7 +79,7 @@ function branches(value) {
   return more.length ? [...shown, rest(more)] : shown
 }
 
-/** The children beyond the first ones, drawn when asked for. @param {[string, unknown][]} entries */
+/** Returns a foldable part with the further children of a tree node, drawn when it is first opened. @param {[string, unknown][]} entries */
 function rest(entries) {
   return lazily(h("summary", {}, `${entries.length.toLocaleString("en")} more`), () =>
     entries.map(([name, item]) => branch(name, item)),
@@ -105,7 +105,7 @@ function leaf(value) {
   return h("span", { class: "am-atom" }, String(value))
 }
 
-/** A part whose inside is drawn when it is first opened. @param {HTMLElement} summary @param {() => HTMLElement[]} inside @param {boolean} [open] */
+/** Returns a foldable part whose content is drawn when it is first opened. @param {HTMLElement} summary @param {() => HTMLElement[]} inside @param {boolean} [open] */
 function lazily(summary, inside, open = false) {
   const body = h("div", { class: "am-branch" })
   const details = h("details", { ontoggle: () => details.open && !body.firstChild && body.append(...inside()) }, summary, body)

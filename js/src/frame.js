@@ -1,4 +1,4 @@
-// What stands around the conversation: in a cell a line below it, in the panel head, tabs and the box to write in.
+// The parts around a conversation: in a cell the status line below it; in the panel the header, tabs and message box.
 /** @import { CardFields, ConversationRow, ExportSession, State } from "./messages.js" */
 /** @import { Action, Desk, Early, Waits } from "./types.js" */
 import { isRisky } from "./approval.js"
@@ -15,15 +15,15 @@ import { Servers } from "./servers.js"
 const EXPORTS = [["markdown", "Markdown"], ["json", "JSON"], ["notebook", "Notebook"]]
 
 const MOST_SUGGESTED = 50
-/** The choice of a model that is not in the list. */
+/** The value of the menu item for a model that is not in the list. */
 const OTHER = "other"
-/** Characters of arguments that a line has room for. */
+/** Longest text of a call's arguments that fits on the status line, in characters. */
 const LONGEST_ARGUMENTS = 160
 
-/** Seconds after which it is said how long something takes. */
+/** Seconds after which the elapsed time of an activity is shown. */
 const LONG = 2
 
-/** The line of a turn under way: what it does, what it has taken so far, what it waits for, and Stop. */
+/** The status line of a running turn: its activity, its time and cost so far, the call that waits, and a Stop button. */
 export class Running {
   #icon = h("span", { class: "am-state" })
   #words = h("span", { class: "am-word" })
@@ -37,10 +37,10 @@ export class Running {
   #running = null
   /** @type {Waits | null} */
   #waits = null
-  /** What the button approves. */
+  /** The id of the approval request that the button answers. */
   #ask = ""
 
-  /** @param {Desk} desk @param {() => void} show goes to what waits */
+  /** @param {Desk} desk @param {() => void} show scrolls to the block that waits */
   constructor(desk, show) {
     this.desk = desk
     this.#stop = button("Stop", () => desk.act({ type: "stop" }), "small")
@@ -80,7 +80,7 @@ export class Running {
     return button("Approve", () => this.desk.act({ type: "approve", id }), "small am-go")
   }
 
-  /** Says what waits; where that is out of sight, with what is needed to answer it here. @param {Waits | null} waits */
+  /** Shows what waits for the user; if it is out of sight, with the arguments and buttons to answer it here. @param {Waits | null} waits */
   #drawWaits(waits) {
     const hidden = waits?.hidden ? waits : null
     const whole = hidden?.block.kind === "card" ? onOneLine(hidden.block) : null
@@ -88,7 +88,7 @@ export class Running {
     const words = hidden ? `${said(hidden.block)}${more}` : "waits for you"
     const inside = [this.#show, this.#approve].some(isFocused)
     const { ask = "" } = waits?.block ?? {}
-    if (ask !== this.#ask) this.#approve.replaceWith((this.#approve = this.#approving(ask))) // a click that has begun is for another call
+    if (ask !== this.#ask) this.#approve.replaceWith((this.#approve = this.#approving(ask))) // replace the button, so that a click that has begun does not approve another call
     this.#ask = ask
     if (waits) say(this.#words, words)
     say(this.#arguments, whole ?? "")
@@ -96,30 +96,30 @@ export class Running {
     this.#show.hidden = !hidden
     const go = hidden?.block.step ? "Go on" : "Approve"
     say(this.#approve, go)
-    this.#approve.hidden = whole === null || !this.desk.can("approve") // what is approved was shown, all of it
+    this.#approve.hidden = whole === null || !this.desk.can("approve") // only a call that is shown completely can be approved here
     if (hidden) this.#approve.setAttribute("aria-label", `${go} ${hidden.block.kind === "card" ? hidden.block.title || hidden.block.name : ""}`)
     if (inside && ![this.#show, this.#approve].some(isFocused)) this.element.focus({ preventScroll: true })
   }
 }
 
-/** Returns a call's arguments on one line, or null where that has no room for all of them, or for a risk. @param {CardFields} block */
+/** Returns a call's arguments on one line, or null if they do not fit, or if the call has a risk or a note. @param {CardFields} block */
 function onOneLine(block) {
   const { arguments: pairs, note } = block
   const line = pairs.map(([name, text]) => `${name}: ${text}`).join(", ")
   return note || isRisky(block) || line.length > LONGEST_ARGUMENTS || line.includes("\n") ? null : line
 }
 
-/** The place of the inspector among the tabs. */
+/** The index of the inspector among the tabs. */
 const INSPECTOR = 2
 
-/** The panel's head and tabs; `pages` are shown one at a time. */
+/** The panel's header and tabs, which show one of the `pages` at a time. */
 export class Head {
   #title = h("h2", { class: "am-title" })
   #model = h("select", { class: "am-model", "aria-label": "Model" })
   #free = h("input", { class: "am-model", "aria-label": "Name of the model", placeholder: "provider:model", spellcheck: "false", hidden: true })
   #models = h("span", { class: "am-models" }, this.#model, this.#free)
   #cost = h("span", { class: "am-hint am-cost" })
-  /** What has no room in the head. */
+  /** The parts that do not fit in the header and are moved to the menu. */
   #moved = h("div", { class: "am-moved" })
   #chats = h("div", { class: "am-chats" })
   #list = h("div", { class: "am-items" })
@@ -180,7 +180,7 @@ export class Head {
     this.#redraw("room", [title, model, models, cost, state.context, this.desk.can("chats")], () => this.fit())
   }
 
-  /** Moves what has no room in the head into the menu. */
+  /** Moves the parts that do not fit in the header into the menu. */
   fit() {
     const { head } = this
     if (!head.clientWidth || isFocused(this.#models)) return
@@ -191,7 +191,7 @@ export class Head {
     }
   }
 
-  /** Leaves out of the head the cost, or the model too. @param {number} moved */
+  /** Moves the first 0, 1 or 2 of cost and model from the header into the menu. @param {number} moved */
   #place(moved) {
     const [cost, models] = [moved > 0 && this.#cost, moved > 1 && this.#models]
     this.head.classList.toggle("am-tight", moved > 1)
@@ -199,7 +199,7 @@ export class Head {
     put(this.head, this.#chats, !models && this.#models, !cost && this.#cost, this.gauge.element, this.#menu)
   }
 
-  /** Draws a part anew only if what it shows changed, so that an open list keeps its focus. @param {string} part @param {unknown[]} shown @param {() => void} draw */
+  /** Redraws a part only if its content changed, so that an open list keeps its focus. @param {string} part @param {unknown[]} shown @param {() => void} draw */
   #redraw(part, shown, draw) {
     const now = JSON.stringify(shown)
     if (now === this.#drawn[part]) return
@@ -211,14 +211,14 @@ export class Head {
   #drawModels(model, models) {
     const names = models.includes(model) || !model ? models : [model, ...models]
     const options = names.map((name) => h("option", { value: name, selected: name === model }, name))
-    // Else the first of the list would look chosen, and could not be chosen.
+    // Without this option, the first model would look chosen, and the user could not choose it.
     const none = !model && names.length > 0 && h("option", { value: "", selected: true }, "Choose a model")
     put(this.#model, none, ...options, this.desk.can("model") && h("option", { value: OTHER }, "Other model…"))
     this.#model.hidden = !names.length || !this.#free.hidden
     this.#model.disabled = !this.desk.can("model")
   }
 
-  /** Made once: what changes elsewhere must not close an open menu. @returns {[needs: Action["type"][], item: HTMLElement][]} */
+  /** Creates the menu items, once, so that later changes do not close an open menu. @returns {[needs: Action["type"][], item: HTMLElement][]} */
   #menuItems() {
     const { desk } = this
     const as = (/** @type {ExportSession["form"]} */ form, /** @type {string} */ label) => button(label, () => desk.act({ type: "export", form }), "quiet", { "aria-label": `Export as ${label}` })
@@ -240,7 +240,7 @@ export class Head {
     this.#menu.hidden = this.#items.every(([, item]) => item.hidden)
   }
 
-  /** What runs without asking. @param {State} state */
+  /** Draws the choice of which calls run without asking. @param {State} state */
   #drawLevels({ level = "", levels = [] }) {
     const item = (/** @type {[string, string]} */ [name, words]) => {
       const made = once(this.#levelItems, name, () => button(words, () => this.desk.act(/** @type {Action} */ ({ type: "level", level: name })), "quiet"))
@@ -250,7 +250,7 @@ export class Head {
     put(this.#levels, h("span", { class: "am-hint" }, "Permission"), ...levels.map(item))
   }
 
-  /** The name of the conversation, which opens the list of the others, and a button for a new one. */
+  /** Draws the name of the conversation, which opens the list of other conversations, and a button for a new one. */
   #drawChats() {
     const { desk } = this
     const can = desk.can("chats")
@@ -275,7 +275,7 @@ export class Head {
     put(this.#list, head("Conversations"), ...(open ?? []), ...(saved?.length ? [head("Saved"), ...saved] : []))
   }
 
-  /** Changes the list of models for a box that takes any name, and back. */
+  /** Switches between the list of models and a text box for any model name. */
   #nameModel() {
     this.#model.hidden = true
     this.#free.hidden = false
@@ -294,7 +294,7 @@ export class Head {
     this.#free.hidden = true
   }
 
-  /** Asks before the conversation is cleared. @param {HTMLElement} from where the focus goes back to */
+  /** Asks the user before the conversation is cleared. @param {HTMLElement} from the element that gets the focus back */
   #askSure(from) {
     const close = () => ((this.#sure.hidden = true), from.focus({ preventScroll: true }))
     const clear = button("Clear all", () => (close(), this.desk.act({ type: "clear" })), "small")
@@ -323,7 +323,7 @@ export class Head {
     this.tabs[this.#shown]?.focus()
   }
 
-  /** Shows one of the pages. @param {number} shown */
+  /** Shows one of the pages. @param {number} shown its index */
   show(shown) {
     this.#shown = shown
     this.tabs.forEach((tab, place) => {
@@ -335,7 +335,7 @@ export class Head {
   }
 }
 
-/** The box that a prompt is written in. */
+/** The box in which the user writes a prompt. */
 export class Composer {
   #box = writingBox("Message", { send: () => this.#go() })
   #plan = h("input", { type: "checkbox" })
@@ -366,11 +366,11 @@ export class Composer {
     this.attached.update()
     this.attached.button.hidden = !actions.includes("file")
     this.#stop.hidden = !running || !this.desk.can("stop")
-    this.element.hidden = !actions.includes("send") // it stays, with what is typed there, when the kernel is gone
+    this.element.hidden = !actions.includes("send") // "send" stays when the kernel is gone, so that typed text is kept
     this.#weigh()
   }
 
-  /** Sends what was to wait until all files were attached. */
+  /** Sends the message that waited until all files were attached. */
   #goOn() {
     if (!this.#isWaiting || this.attached.isSending) return
     this.#isWaiting = false
@@ -385,20 +385,20 @@ export class Composer {
     this.#box.focus()
   }
 
-  /** Puts a prompt back that was not sent, before what is being written. @param {string} unsent */
+  /** Restores a prompt that was not sent, in front of the text in the box. @param {string} unsent */
   giveBack(unsent) {
     this.#box.value = [unsent, this.#box.value].filter(Boolean).join("\n\n")
     this.#box.dispatchEvent(new Event("input"))
   }
 
-  /** Writes a prompt into the box, to be read before it is sent. @param {string} prompt */
+  /** Writes a prompt into the box, so that the user can read it before sending it. @param {string} prompt */
   propose(prompt) {
     this.#box.value = prompt
     this.#box.focus()
     this.#box.dispatchEvent(new CustomEvent("input", { detail: "proposed" }))
   }
 
-  /** Sends and shows what was typed before this box was there. @param {Early} early */
+  /** Sends the messages, and shows the text, that the user typed before this box existed. @param {Early} early */
   takeOver({ sent, text, selection: [start, end] }) {
     if (!sent.length && !text) return
     const unsent = sent.filter((words) => !this.#submit(words))
@@ -416,7 +416,7 @@ export class Composer {
     this.#box.focus()
   }
 
-  /** Sends a message, or carries out a command; returns whether it could. @param {string} text */
+  /** Sends a message or runs a command; returns false if that is not possible now. @param {string} text */
   #submit(text) {
     if (!text.trim() || !this.desk.can("send")) return false
     this.#isWaiting = this.attached.isSending
@@ -433,7 +433,7 @@ export class Composer {
   }
 }
 
-/** Says what may stand at the caret: a command at the beginning, a variable behind an @. @param {string} before @param {State} state */
+/** Returns completions at the caret: commands at the beginning of the text, variables after an @. @param {string} before @param {State} state */
 function offer(before, { commands = [], prompts = [], names = [], actions = [] }) {
   const [, sign = "", typed = ""] = /^(\/)([\w-]*)$/.exec(before) ?? /(?:^|[^\w@.])(@)(\w*)$/.exec(before) ?? []
   const slashed = [...prompts, ...(actions.includes("command") ? commands : [])]
@@ -444,7 +444,7 @@ function offer(before, { commands = [], prompts = [], names = [], actions = [] }
   return { from: before.length - typed.length - 1, words: whole }
 }
 
-/** Lets a person go to the end of what they have scrolled away from. @param {HTMLElement} log @param {() => void} follow */
+/** Returns a button that scrolls to the end of the log; it is shown when the user has scrolled away from the end. @param {HTMLElement} log @param {() => void} follow */
 export function toTheEnd(log, follow) {
   const properties = { type: "button", class: "am-button am-end", hidden: true, "aria-label": "Go to the end", onclick: follow }
   const shown = h("button", properties, icon(ICONS.down, "button"))

@@ -1,9 +1,9 @@
-// How full the window of the model is, and a way to make room in it.
+// A gauge of how full the model's context window is, with a button to free space in it.
 /** @import { State } from "./messages.js" */
 /** @import { Desk } from "./types.js" */
 import { button, h, menu, put, say } from "./dom.js"
 
-/** The share of the window from which on the gauge warns; older turns are summarised at about this share. */
+/** The share of the window at which the gauge warns; older turns are summarised at about this share. */
 const FULL = 0.8
 
 export class Gauge {
@@ -39,5 +39,5 @@ export class Gauge {
   }
 }
 
-/** Says a number of tokens in few characters. @param {number} tokens */
+/** Returns a number of tokens as a short text. @param {number} tokens */
 const short = (tokens) => (tokens < 1_000 ? String(tokens) : tokens < 1_000_000 ? `${Math.round(tokens / 1_000)}k` : `${Math.round(tokens / 100_000) / 10}M`)

@@ -1,23 +1,23 @@
-// Markdown that is still being written. What stands above the last unit cannot change any more and is drawn
-// once; of the last one, which can, a list is drawn item by item, a table row by row and code line by line.
+// Draws Markdown while it is being written. Units (paragraphs, lists, tables, code) above the last one cannot change any
+// more and are drawn once. The last unit can change: a list is redrawn by items, a table by rows, and code by lines.
 /** @import { Token } from "markdown-it" */
 /** @import { Unit } from "./markdown.js" */
 import { coloured, framed } from "./code.js"
 import { elements, html, languageOf, units, withHead } from "./markdown.js"
 import { sanitised } from "./sanitise.js"
 
-/** Characters of code that are coloured together; what is before them is left as it is. */
+/** Characters of code that are coloured together; earlier code keeps its colours. */
 const STRETCH = 2_000
-/** Characters that are parsed at once, or more where they are all one unit. */
+/** Characters that are parsed at once; more if they all belong to one unit. */
 const PORTION = 4_000
-/** Units that are drawn at once; each time has its price. */
+/** Units that are drawn at once, because each drawing has a fixed cost. */
 const TOGETHER = 8
-/** Where the caret may stand, or in which. */
+/** Selects the elements in which the caret can be. */
 const FLOW = "p, ul, ol, li, blockquote, h1, h2, h3, h4, h5, h6"
-/** Characters of a text that is drawn anew at its end, where a link was defined below its use. */
+/** Longest text, in characters, that is redrawn at its end because a link was defined after its use. */
 const LONGEST_ANEW = 50_000
 
-/** Draws a text into an element as it grows. */
+/** Draws a growing text into an element. */
 export class Growing {
   /** @type {Last | null} */
   #last = null
@@ -38,7 +38,7 @@ export class Growing {
   }
 
   /**
-   * Draws the text so far; returns true where the time was too short for all of it.
+   * Draws the text so far; returns true if the time was too short for all of it.
    * @param {string} text @param {boolean} open whether more is to come @param {number} deadline
    * @returns {boolean}
    */
@@ -59,7 +59,7 @@ export class Growing {
   }
 
   /**
-   * Parses what is not settled, or the beginning of it; returns the last unit where it may change.
+   * Parses the part that can still change, or its beginning; returns the last unit if it can still change.
    * @param {string} text @param {boolean} open
    */
   #parse(text, open) {
@@ -83,7 +83,7 @@ export class Growing {
     return { last, partly }
   }
 
-  /** Draws what is settled, a unit at least; returns whether the time was too short. @param {number} deadline */
+  /** Draws the units that cannot change any more, at least one; returns whether the time was too short. @param {number} deadline */
   #drain(deadline) {
     while (this.#queue[0]) {
       if (this.#last?.takes(this.#queue[0].tokens)) this.#keep(/** @type {Unit} */ (this.#queue.shift()))
@@ -93,7 +93,7 @@ export class Growing {
     return false
   }
 
-  /** Leaves in the page what was drawn of a unit that was the last, brought up to date. @param {Unit} unit */
+  /** Updates the unit that was drawn as the last one, and keeps its elements: it is settled now. @param {Unit} unit */
   #keep(unit) {
     this.#last?.draw(unit.tokens, this.#env)
     this.#last?.finish?.()
@@ -116,7 +116,7 @@ export class Growing {
     this.#last.draw(unit.tokens, this.#env)
   }
 
-  /** Draws a short text again whose links were defined below their use. @param {string} text @param {number} deadline */
+  /** Draws the whole text again if links were defined after their use, unless the text is too long. @param {string} text @param {number} deadline */
   #anew(text, deadline) {
     if (!this.#late || text.length > LONGEST_ANEW) return false
     const env = this.#env
@@ -125,7 +125,7 @@ export class Growing {
     return this.draw(text, false, deadline)
   }
 
-  /** Sets the caret behind the last word while more is to come. */
+  /** Puts the caret after the last word while the text is still growing. */
   #moveCaret() {
     this.#caret?.classList.remove("am-caret")
     if (this.#caret?.className === "") this.#caret.removeAttribute("class")
@@ -152,15 +152,15 @@ export class Growing {
 }
 
 /**
- * The last unit of an open text.
+ * Draws the last unit of a text that is still growing.
  * @typedef {object} Last
  * @property {ChildNode[]} nodes in the page
- * @property {(tokens: Token[]) => boolean} takes whether it can go on with these tokens
+ * @property {(tokens: Token[]) => boolean} takes returns whether these tokens are a new version of the same unit
  * @property {(tokens: Token[], env: import("./markdown.js").Env) => void} draw
- * @property {() => void} [finish] called when nothing more comes
+ * @property {() => void} [finish] called when the unit is complete
  */
 
-/** What the head of a table is taken for until the row of dashes below it is whole. */
+/** The types that the head of a table is parsed as, until the row of dashes below it is complete. */
 const PROSE = ["paragraph_open", "heading_open"]
 const BY_PARTS = ["fence", "bullet_list_open", "ordered_list_open", "table_open"]
 
@@ -180,7 +180,7 @@ function lastOf(tokens) {
   }
 }
 
-/** A paragraph, a heading, a quotation: drawn as a whole. */
+/** Draws a paragraph, a heading or a quotation, each time as a whole. */
 class LastWords {
   /** @type {ChildNode[]} */
   nodes = [document.createComment("")]
@@ -204,7 +204,7 @@ class LastWords {
   }
 }
 
-/** A list or a table: only the rows whose HTML changed are drawn. */
+/** Draws a list or a table: only rows whose HTML changed are redrawn. */
 class LastRows {
   /** @type {ChildNode[]} */
   nodes = [document.createComment("")]
@@ -263,7 +263,7 @@ class LastRows {
     else parent.append(row)
   }
 
-  /** Parts the tokens of a list or table from those of its rows. @param {Token[]} tokens */
+  /** Splits the tokens of a list or table into those before, in and after its rows. @param {Token[]} tokens */
   #split(tokens) {
     const starts = tokens.flatMap((token, place) => (this.#isRow(token, tokens[0]) ? [place] : []))
     const begin = starts[this.parent === "tbody" ? 1 : 0] ?? tokens.length - 1
@@ -278,7 +278,7 @@ class LastRows {
   }
 }
 
-/** A fence: words are added to it, and coloured stretch by stretch. */
+/** Draws a code block: new text is added to its end, and coloured in stretches. */
 class LastCode {
   /** @type {ChildNode[]} */
   nodes
@@ -317,7 +317,7 @@ class LastCode {
     this.#colour(rest.slice(cut))
   }
 
-  /** Colours the whole at once: a string may have spanned two stretches. */
+  /** Colours the whole code again at its end, because a string may span two stretches. */
   finish() {
     if (!this.#begin || coloured(this.#drawn, this.language) === null) return
     this.#code.replaceChildren(this.#stretch)
@@ -340,7 +340,7 @@ function closing(tokens, start) {
   return tokens.length - 1
 }
 
-/** Returns where a line begins in a text. @param {string} text @param {number} line */
+/** Returns the index at which a line begins in a text. @param {string} text @param {number} line */
 function offset(text, line) {
   let place = 0
   for (let number = 0; number < line; number++) place = text.indexOf("\n", place) + 1

@@ -1,36 +1,36 @@
-// Keeps an answer in a cell where the reader reads while it grows. JupyterLab keeps the next cell, which is the active one, in
-// sight, and browsers keep what has the focus in its place: both would carry the answer away.
+// Keeps a growing answer in a cell at the same place on the screen, so that the user can read it. Otherwise JupyterLab
+// would scroll to keep the next cell visible, which is the active one, and browsers to keep the focused element in place.
 import { hostOf, scroller } from "./attention.js"
 
-/** Milliseconds after a key, a click or a turn of the wheel in which a person may have scrolled. */
+/** Milliseconds after a key, a click or the wheel in which scrolling counts as the user's. */
 const RECENT = 400
-/** Milliseconds after the answer has grown, or the turn has ended, in which the page scrolls because of that. */
+/** Milliseconds after the answer has grown, or the turn has ended, in which the page may scroll because of that. */
 const SETTLING = 1_000
-/** What a person scrolls with, or has scrolled by. */
+/** Events that may come from the user scrolling. */
 const INPUTS = ["wheel", "touchmove", "pointerdown", "keydown"]
 
 export class Hold {
   #running = false
-  /** Whether the turn was seen to run. */
+  /** Whether this view has seen the turn run. */
   #ran = false
   #over = new AbortController()
   #input = -Infinity
   #grown = -Infinity
-  /** Whether the person has gone to the end of the answer, and sees it as it grows. */
+  /** Whether the user has scrolled to the end of the answer, so that the view follows the end. */
   #follows = false
-  /** Whether the person writes in another cell, which stays in its place then. */
+  /** Whether the user is typing in another cell, which must then stay in its place. */
   #writes = false
   #seen = { top: 0, height: 0, scrolled: 0, isSeen: false }
 
-  /** @param {HTMLElement} element of the answer @param {HTMLElement} end what stands below it */
+  /** @param {HTMLElement} element the answer @param {HTMLElement} end the element at its end */
   constructor(element, end) {
     this.element = element
     this.end = end
     this.sizes = new ResizeObserver(() => this.#look())
-    this.#begin() // a turn may be over before the page has drawn anything of it
+    this.#begin() // begin at once: a short turn may be over before its first drawing
   }
 
-  /** @param {boolean} is whether a turn is under way */
+  /** @param {boolean} is whether a turn is running */
   run(is) {
     if (is === this.#running) return
     this.#running = is
@@ -63,7 +63,7 @@ export class Hold {
     this.#writes = writes || (this.#writes && event.type === "keydown")
   }
 
-  /** What is seen now is where the reader reads. */
+  /** Accepts the present scroll position as the one where the user reads. */
   accept() {
     const outer = this.#running ? scroller(this.element) : null
     if (outer) this.#note(outer)
@@ -81,17 +81,17 @@ export class Hold {
     else if (this.#writes || now - this.#grown > SETTLING) return
     else if (this.#follows) this.#scroll(outer, Math.max(0, this.#beyond(outer)))
     else if (isSeen && at.scrolled !== scrolled) this.#scroll(outer, at.top - top)
-    // The page had scrolled before the answer was drawn.
+    // The page scrolled before the answer was drawn.
     else if (at.height && !height && (at.isSeen || this.#isLast())) this.#scroll(outer, Math.min(0, at.top))
   }
 
-  /** Whether the page no longer scrolls because of the turn, or has not: an answer of before is not held. @param {number} now */
+  /** Returns whether the page no longer scrolls because of this turn; an answer that was there before is never held. @param {number} now */
   #isOver(now) {
     if (!this.#ran && !this.#isLast()) return true
     return this.#seen.height > 0 && now - this.#grown > SETTLING
   }
 
-  /** Whether the cell is the last that the person has run, and did nothing since: JupyterLab has made the next one active. */
+  /** Returns whether the user ran this cell last and did nothing since: then JupyterLab has made the next cell active. */
   #isLast() {
     const cell = hostOf(this.element)?.closest(".jp-Cell")
     return this.#input === -Infinity && Boolean(cell?.nextElementSibling?.classList.contains("jp-mod-active"))
@@ -104,7 +104,7 @@ export class Hold {
     this.#note(outer)
   }
 
-  /** Returns how many pixels of the answer's end are below what is seen. @param {Element} outer */
+  /** Returns how many pixels the answer's end is below the visible part. @param {Element} outer */
   #beyond(outer) {
     return this.end.getBoundingClientRect().bottom - outer.getBoundingClientRect().bottom
   }

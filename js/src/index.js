@@ -1,4 +1,4 @@
-// A view: follows the kernel, draws the conversation, sends back what a person does.
+// A view of a conversation: follows the kernel, draws the conversation, and sends the user's actions to the kernel.
 /** @import { Block, Message, State } from "./messages.js" */
 /** @import { Action, Desk, Early, Model, Waiting } from "./types.js" */
 import { Attention } from "./attention.js"
@@ -14,10 +14,10 @@ import { Setup } from "./setup.js"
 import { begun, follow, nothing } from "./state.js"
 
 const SECOND = 1_000
-/** Pixels; a container query would do the same, and cost a long session a second to open. */
+/** Width in pixels below which the view is narrow. A container query would delay opening a long session by a second. */
 const NARROW = 480
 
-/** What JupyterLab calls a kernel that is not the one any more that a view was made in. */
+/** JupyterLab's states of a kernel that has lost the session of a view. */
 const GONE = ["restarting", "autorestarting", "terminating", "dead"]
 
 const now = () => Date.now() / SECOND
@@ -35,15 +35,15 @@ export class View {
   #setup = new Setup(this.#desk())
   #lost = h("div", { class: "am-notice am-lost", role: "alert", hidden: true })
   #unheard = ""
-  /** The conversation that the person leaves for a fork of it. @type {string | null} */
+  /** The conversation that the user is leaving for its fork. @type {string | null} */
   #left = null
-  /** Whether JupyterLab has said that the kernel is gone. */
+  /** Whether JupyterLab has reported that the kernel is gone. */
   #isGone = false
   #wanted = false
-  /** Whether the person has had the turn of this cell run again, which moves the view into a new output. */
+  /** Whether the user has run the turn of this cell again, which moves the view into a new output. */
   #retried = false
 
-  /** @param {Model} model @param {(answered: boolean) => void} [answered] told whether there is a kernel behind it */
+  /** @param {Model} model @param {(answered: boolean) => void} [answered] called with whether the kernel answers */
   constructor(model, answered = () => {}) {
     this.model = model
     this.show = answered
@@ -80,14 +80,14 @@ export class View {
     this.link.hello()
   }
 
-  /** The view is in the page again, after a time without it. */
+  /** Called when the view is in the page again, after it was removed from it. */
   back() {
     this.log.back()
     if (this.#retried) this.#hold()
     this.takeEarly()
   }
 
-  /** Has the focus until the person takes it elsewhere: a button that had it goes, and the next key is not the notebook's. */
+  /** Focuses the view itself, because the button that had the focus is removed and the next key would go to the notebook. */
   #hold() {
     const { element } = this
     element.tabIndex = -1
@@ -95,12 +95,12 @@ export class View {
     element.focus({ preventScroll: true })
   }
 
-  /** Whether the kernel has answered, and the view is seen: its state is on its way before that. */
+  /** Whether the kernel has sent the view's state, and the view is visible. */
   get ready() {
     return this.#known.state.actions !== undefined && this.element.getClientRects().length > 0
   }
 
-  /** Takes over what was typed, and the keys, from the box that the JupyterLab extension has shown until now. */
+  /** Takes over the typed text and the focus from the box that the JupyterLab extension has shown until now. */
   takeEarly() {
     const root = this.element?.getRootNode()
     if (!this.composer || !(root instanceof ShadowRoot) || !this.ready) return
@@ -111,12 +111,12 @@ export class View {
     else if (early.focused) this.focus()
   }
 
-  /** Whether a block waits for the person. */
+  /** Whether a block waits for the user. */
   get waits() {
     return this.attention.waits !== null
   }
 
-  /** The person comes to this view: to what waits, else to the box. */
+  /** Moves the user to the block that waits, or else to the message box. */
   focus() {
     this.#wanted = !this.ready
     if (this.#wanted) return
@@ -173,7 +173,7 @@ export class View {
     return this.#root(panel, pin)
   }
 
-  /** Takes the keys of the browser's own search in the panel, whose conversation may not be drawn. @param {KeyboardEvent} event */
+  /** Handles the keys of the browser's search in the panel, because the browser cannot find text that is not drawn. @param {KeyboardEvent} event */
   #findByKey(event) {
     if (event.key.toLowerCase() !== "f" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return
     event.preventDefault()
@@ -212,7 +212,7 @@ export class View {
     }
   }
 
-  /** Says something where it is seen. @param {HTMLElement} place @param {string} words */
+  /** Shows a message in an element of the view. @param {HTMLElement} place @param {string} words */
   #say(place, words) {
     say(place, words)
     if (words) place.scrollIntoView({ block: "nearest" })
@@ -220,11 +220,11 @@ export class View {
 
   /** @param {Action} action */
   #act(action) {
-    if (action.type !== "file") say(this.#problem, "") // of several files, one may be too large
+    if (action.type !== "file") say(this.#problem, "") // keep the message: one of several files may be too large
     say(this.#told, "")
     if ("text" in action) this.#unheard = action.text
     this.#send(action)
-    this.link.hello() // a kernel that is gone answers neither
+    this.link.hello() // if the kernel is gone, this is not answered either
     this.#left = action.type === "fork" ? (this.#known.state.title ?? "") : null
     this.#retried = action.type === "retry" && !this.composer
     if (this.#retried) this.#hold()
@@ -236,7 +236,7 @@ export class View {
     try {
       this.model.send(content)
     } catch {
-      // The connection is gone. That is as if the kernel did not answer, which the link looks after.
+      // The connection is closed. The link handles this as a kernel that does not answer.
     }
   }
 
@@ -281,7 +281,7 @@ export class View {
     this.takeEarly()
   }
 
-  /** Shows the end of the fork that the person asked for, once the panel has turned to it. @param {State} state */
+  /** Scrolls to the end of the fork that the user asked for, once the panel shows it. @param {State} state */
   #arrive({ title }) {
     if (this.#left === null || title === this.#left) return
     this.#left = null
@@ -296,7 +296,7 @@ export class View {
     for (const line of this.running ?? []) line.update({ running }, waits)
   }
 
-  /** Says what waits, what was cleared, or what can be gone on with. @param {State} state */
+  /** Shows a note above the box: a waiting message, cleared turns, or a plan or conversation that can be continued. @param {State} state */
   #drawNote(state) {
     const { said = "", choices = [] } = noteOf(state) ?? {}
     if (said === this.#noted) return
@@ -311,14 +311,14 @@ export class View {
     return !this.#lost.hidden
   }
 
-  /** Names the panel's session and place in the page: what was typed in a cell is not for the docked panel. */
+  /** The key of the panel's session and place in the page, so that text typed in a cell is not moved to the docked panel. */
   get #key() {
     const root = this.element?.getRootNode()
     const isDocked = root instanceof ShadowRoot && root.host.closest(".agentmagic-dock") !== null
     return `${isDocked}/${this.model.widget_manager?.context?.path}/${this.#known.state.title}`
   }
 
-  /** Takes over what was typed in an earlier panel of the session. */
+  /** Takes over the text that was typed in an earlier panel of the session. */
   #takeTyped() {
     const words = door().typed.get(this.#key)
     if (!words || !this.composer || this.#isLost) return
@@ -331,14 +331,14 @@ export class View {
   }
 
   /**
-   * A cell whose turn is over gives way to its saved HTML when the kernel is gone. A turn under way stays, which is
-   * shown nowhere else, and a panel, for the words that are typed there.
+   * Handles that the kernel answers or does not. Without a kernel, a cell whose turn is over shows its saved HTML instead
+   * of the view. The view stays for a running turn, which is shown nowhere else, and for a panel, to keep its typed text.
    * @param {boolean} is whether the kernel answers
    */
   #answered(is) {
-    // Without subshells the messages of a panel wait for the cell under way, and are heard after it.
+    // In a kernel without subshells, the messages of a panel are answered after the running cell.
     if (!is && this.composer && this.kernel?.status === "busy") return
-    // A page that is loaded, or was offline, is being connected: whether the kernel answers is known after that.
+    // A page that was just loaded, or was offline, is still connecting. Only then can we know whether the kernel answers.
     if (!is && !this.#isGone && this.kernel && this.kernel.connectionStatus !== "connected") return
     if (is) this.#isGone = false
     this.attention.answered(is)
@@ -350,7 +350,7 @@ export class View {
     this.#unheard = ""
   }
 
-  /** Says in a view that its kernel is gone, and takes back what it did not hear. @param {boolean} is */
+  /** Shows or hides that the kernel is gone, and restores the message that the kernel did not receive. @param {boolean} is */
   #lose(is) {
     this.#lost.hidden = !is
     door().typed.delete(this.#key)
@@ -363,12 +363,12 @@ export class View {
     this.#drawState()
   }
 
-  /** Whether a map was under way. */
+  /** Returns whether a map was running. */
   #hasMap() {
     return [...this.#known.blocks.values()].some((block) => block.kind === "progress" && block.state === "running")
   }
 
-  /** What to do about a kernel that is gone. */
+  /** Returns what the user can do now that the kernel is gone. */
   #wayBack() {
     if (!this.composer && this.#hasMap()) return ["The kernel is gone, and the map ended with it. Answers that are in its file are kept: run the cell again."]
     if (!this.composer) return ["The kernel is gone. This is what the turn had shown by then."]
@@ -377,12 +377,12 @@ export class View {
     return [`${said} Define your agent and its tools again, then go on with the saved conversation.`, button("Start again", () => this.#startAgain(), "small")]
   }
 
-  /** Has the new kernel draw the session's panel in this place. */
+  /** Lets the new kernel draw the session's panel in this place. */
   async #startAgain() {
     const { kernel, model } = this
     const call = `start_again(${JSON.stringify(this.#known.state.title)}, ${JSON.stringify(model.get("name"))})`
     const code = `__import__("agentmagic.jupyter.panel.panels", fromlist=["start_again"]).${call}`
-    const [cell] = model.widget_manager?.context?.model?.cells ?? [] // by which the kernel finds a notebook that was renamed
+    const [cell] = model.widget_manager?.context?.model?.cells ?? [] // its id lets the kernel find a renamed notebook
     try {
       const { content } = (await kernel?.requestExecute({ code, store_history: false }, true, { cellId: cell?.id ?? "" }).done) ?? {}
       if (content?.status !== "ok") say(this.#problem, content?.evalue ?? "")
@@ -399,7 +399,7 @@ export class View {
 }
 
 /**
- * Returns what is said above the box, and what can be done about it, or null.
+ * Returns the note above the message box and its buttons, or null.
  * @param {State} state @returns {{said: string, choices: [label: string, action: Action][]} | null}
  */
 function noteOf({ note = "", cleared = 0, left = "", offered = null }) {
@@ -412,8 +412,8 @@ function noteOf({ note = "", cleared = 0, left = "", offered = null }) {
 }
 
 /**
- * Takes a model's messages from its connection. anywidget (0.11) drops them all, for good, if the model took more than two
- * seconds to load, as on a slow machine.
+ * Receives a model's messages directly from its connection. anywidget (0.11) drops all messages of a model that took more
+ * than two seconds to load, as on a slow machine.
  * @param {Model} model
  */
 async function hear(model) {
@@ -425,8 +425,8 @@ async function hear(model) {
 }
 
 /**
- * An anywidget without a picture of its own: it draws the views of its kernel, those too that came before it.
- * Each of them has put itself into the queue of this library; see `agentmagic.widgets.view`.
+ * Starts an anywidget that shows nothing itself: it draws all views of its kernel, including earlier ones.
+ * Each view has put itself into the queue of this library; see `agentmagic.widgets.view`.
  * @param {{model: Model}} context
  */
 function initialize({ model }) {
@@ -438,14 +438,14 @@ function initialize({ model }) {
     if (view.gone) return
     hear(view.model)
     view.close = open(view.model.get("name"), (answered) => Object.assign(new View(view.model, answered), { sheet }))
-    // The widgets of a notebook that is closed are not told so, and have no connection any more.
+    // When a notebook is closed, its widgets get no message and lose their connection, so close the view here.
     view.model.widget_manager?.context?.disposed.connect(() => view.close())
   }
   hear(model)
-  model.on("msg:custom", () => model.send({ type: "here" })) // the kernel asks whether a page is there
+  model.on("msg:custom", () => model.send({ type: "here" })) // the kernel asks whether a page exists
   const queues = (globalThis.agentmagic ??= {})
   const waiting = queues[model.get("name")] ?? []
-  // A page has the library of a kernel again for each notebook, or console, that it opens on that kernel.
+  // A page loads this library of a kernel again for each notebook or console that it opens on the kernel.
   if (!Array.isArray(waiting)) return
   queues[model.get("name")] = { push: show }
   for (const view of waiting) show(view)

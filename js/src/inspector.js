@@ -1,4 +1,4 @@
-// The inspector's tab: what a turn sent and received. Asked of the kernel while the tab is open, and not before.
+// The inspector tab: the requests and responses of a turn. They are requested from the kernel only while the tab is open.
 /** @import { InspectionPage, RequestPage } from "./messages.js" */
 /** @import { Desk } from "./types.js" */
 import { button, counted, h, put, say, scrollable } from "./dom.js"
@@ -27,13 +27,13 @@ export class Inspector {
     put(element, row, this.#heading, this.#found, this.#figures, this.#requests)
   }
 
-  /** The tab was opened or closed. @param {boolean} open */
+  /** Called when the tab is opened or closed. @param {boolean} open */
   show(open) {
     if (open && !this.#open) this.#ask(0)
     this.#open = open
   }
 
-  /** A turn has ended: an inspector that shows the last one shows the new one, unless the person reads or searches there. */
+  /** Called when a turn has ended: shows it if the last turn was shown, unless the user is reading or searching there. */
   turnOver() {
     const reads = this.#search.value !== "" || this.#requests.querySelector("[open]") !== null
     if (this.#open) this.#ask(this.#turn === this.#turns && !reads ? 0 : this.#turn)
@@ -46,7 +46,7 @@ export class Inspector {
     this.desk.act({ type: "inspect", turn })
   }
 
-  /** What the kernel answered; another view of the panel may have asked. @param {InspectionPage} found */
+  /** Shows the kernel's answer, unless it is for another view of the panel. @param {InspectionPage} found */
   receive(found) {
     if (!this.#asked) return
     this.#asked = false
@@ -55,7 +55,7 @@ export class Inspector {
     this.#turns = found.turns
     this.#earlier.disabled = found.turn <= 1
     this.#later.disabled = found.turn >= found.turns
-    if (same) return // but for the number of turns, and what is open stays open
+    if (same) return // only the number of turns changed: do not redraw, so that opened parts stay open
     this.#shown = found
     say(this.#heading, found.heading)
     put(this.#figures, ...(found.turn ? figures(found) : []), found.note && h("p", { class: "am-hint" }, found.note))
@@ -89,7 +89,7 @@ function figures({ meter, share, bars }) {
   return [h("p", {}, h("b", {}, "Context: "), meter), track, h("p", {}, h("b", {}, "Timeline")), h("ol", { class: "am-timeline", "aria-label": "Timeline" }, ...rows)]
 }
 
-/** Draws a request, with `words` only the lines in which they occur; null if they do not. @param {RequestPage} one @param {string} words */
+/** Draws a request; with `words` only the lines that contain them, or null if there are none. @param {RequestPage} one @param {string} words */
 function drawRequest({ title, tokens, counted, sent, sent_note, received, received_note }, words) {
   const [asked, answered] = [linesWith(sent, words), linesWith(received, words)]
   if (words && !asked && !answered) return null
@@ -121,7 +121,7 @@ function linesWith(text, words) {
   return text.split("\n").filter((line) => line.toLowerCase().includes(sought)).join("\n")
 }
 
-/** Splits a text at the words, which are marked. @param {string} text @param {string} words */
+/** Splits a text at the searched words, and marks these words. @param {string} text @param {string} words */
 function marked(text, words) {
   if (!words) return [text]
   const sought = words.toLowerCase()

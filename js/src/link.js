@@ -1,30 +1,30 @@
-// The wire: brings the kernel's messages into their order and asks for what is missing.
+// The connection of a view to its kernel: puts the kernel's messages in order, and asks for missing ones.
 /** @import { Frame, InspectionPage, Message, MessagePiece, UpToDate, ViewSnapshot } from "./messages.js" */
 
 const FIRST_WAIT = 60
 const LONGEST_WAIT = 10_000
 const QUIET = 3_000
-/** How often a hello may go unanswered, about four seconds in all, until the kernel counts as silent. */
+/** How many unanswered "hello" messages, about four seconds in all, mean that the kernel does not answer. */
 const MOST_UNANSWERED = 6
-/** Messages of which some pieces are waited for; of older ones pieces were lost. */
+/** The number of incomplete messages that are kept; pieces of older messages were lost. */
 const MOST_UNFINISHED = 8
 
 /**
  * @typedef {object} Ends
- * @property {(content: object) => void} send to the kernel
- * @property {(snapshot: ViewSnapshot) => void} begin with all there is
- * @property {(frame: Frame) => void} follow with the next frame
- * @property {(words: string) => void} complain of what the kernel refused
- * @property {(prompt: string) => void} giveBack what was not sent
- * @property {(words: string) => void} tell what the kernel did
- * @property {(found: InspectionPage) => void} inspected what a turn sent and received
- * @property {(heard: boolean) => void} answered whether the kernel answers; said again with every answer
- * @property {() => boolean} expecting whether more is to come: then silence is looked into
- * @property {(callback: () => void, wait: number) => any} [later] setTimeout, but for tests
+ * @property {(content: object) => void} send sends a message to the kernel
+ * @property {(snapshot: ViewSnapshot) => void} begin called with the whole state
+ * @property {(frame: Frame) => void} follow called with the next frame
+ * @property {(words: string) => void} complain called with the kernel's reason for a refusal
+ * @property {(prompt: string) => void} giveBack called with a prompt that was not sent
+ * @property {(words: string) => void} tell called with a message about an action of the kernel
+ * @property {(found: InspectionPage) => void} inspected called with the requests and responses of a turn
+ * @property {(heard: boolean) => void} answered called with whether the kernel answers, and again with every answer
+ * @property {() => boolean} expecting returns whether more messages must come, so that the link asks again after a silence
+ * @property {(callback: () => void, wait: number) => any} [later] setTimeout, replaced in tests
  * @property {(timer: any) => void} [forget] clearTimeout
  */
 
-/** Follows one feed; a view has one. */
+/** Follows the kernel's messages for one view. */
 export class Link {
   /** @type {Map<number, Frame>} */
   #early = new Map()
@@ -38,7 +38,7 @@ export class Link {
   #timer
 
   /**
-   * @param {string} name that the kernel's answers to this view bear
+   * @param {string} name the name of this view in the kernel's answers
    * @param {Ends} ends
    */
   constructor(name, ends) {
@@ -46,7 +46,7 @@ export class Link {
     this.ends = { later: setTimeout.bind(globalThis), forget: clearTimeout.bind(globalThis), ...ends }
   }
 
-  /** Asks for what this view has not seen, again and again until there is an answer. */
+  /** Asks the kernel for the messages that this view has not seen, repeatedly until it answers. */
   hello() {
     this.#asking = true
     if (this.#unanswered++ >= MOST_UNANSWERED) this.ends.answered(false)
@@ -55,7 +55,7 @@ export class Link {
     this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT)
   }
 
-  /** The kernel is gone, as others know it: that is said at once. */
+  /** Called when JupyterLab reports that the kernel is gone: reports this at once, without waiting for an answer. */
   lose() {
     this.#unanswered = MOST_UNANSWERED
     this.hello()
@@ -93,7 +93,7 @@ export class Link {
       this.#number = answer.n
       this.ends.begin(answer)
     }
-    if (answer.n > this.#number) return // said before something that is still on its way, or lost
+    if (answer.n > this.#number) return // frames before this answer are still on their way, or lost
     this.#asking = false
     this.#unanswered = 0
     this.#wait = FIRST_WAIT
@@ -115,7 +115,7 @@ export class Link {
     else this.#listen()
   }
 
-  /** Asks again after a long silence: the last message of a turn can be lost, too. */
+  /** Asks again after a long silence, because the last message of a turn can be lost, too. */
   #listen() {
     this.#in(QUIET, () => (this.ends.expecting() ? this.hello() : this.#listen()))
   }

@@ -1,31 +1,32 @@
-// The conversation: its blocks, each drawn for itself and only when it changed, in the time between two frames.
+// The conversation: draws each block separately, only when it changed, in the time between two frames.
 /** @import { Block, CardFields, State } from "./messages.js" */
 /** @import { Desk, Drawn } from "./types.js" */
 import { drawing } from "./blocks.js"
 import { Group, pictures } from "./card.js"
 import { button, h, put } from "./dom.js"
 
-/** Milliseconds that drawing may take at once, where that was too short for all that has come, and for many blocks. */
+/** Milliseconds for drawing in one frame: normally, if the last frame was too short for everything, and for many blocks. */
 const SHARE = 16
 const LATE_SHARE = 30
 const OPENING_SHARE = 40
-/** Blocks that change at once only when a session is opened. */
+/** So many blocks change at once only when a session is opened. */
 const OPENING = 50
 const AT_THE_END = 48
-/** Pixels above an answer whose beginning is held at the top. */
+/** Pixels between the top of the view and the beginning of an answer that is held there. */
 const ABOVE = 8
-/** Calls in a row that are shown one by one; more of them fold into a group. */
+/** How many calls in a row are shown one by one; more calls are folded into a group. */
 const MOST_CALLS = 4
 
 /** @param {Element | null} element */
 const keyOf = (element) => Number(/** @type {HTMLElement | null} */ (element)?.dataset.key ?? -1)
 
-/** What grows below an answer without being the next thing to read. */
+/** Kinds of blocks below an answer that are not the next thing to read. */
 const BESIDE = ["footer", "notice", "retry", "reasoning", "progress"]
 
 /**
- * How what is seen moves as the conversation grows: it follows the end until the beginning of the answer is at the top,
- * where it is held for the reader. A person who goes to the end stays there, and one who goes elsewhere is left alone.
+ * How the view scrolls while the conversation grows. "follow": it follows the end until the beginning of the answer
+ * reaches the top; then it is "held" there for reading. "end": the user went to the end, and the view stays there.
+ * "away": the user scrolled elsewhere, and the view does not move.
  * @typedef {"follow" | "held" | "end" | "away"} Move
  */
 
@@ -34,9 +35,9 @@ export class Log {
   #drawn = new Map()
   /** @type {Set<number>} */
   #dirty = new Set()
-  /** @type {Set<Element>} whose group may have changed */
+  /** @type {Set<Element>} the elements whose group may have changed */
   #regroup = new Set()
-  /** @type {WeakMap<Element, Group>} by their headers, which stand in the log too */
+  /** @type {WeakMap<Element, Group>} the groups by their headers, which are elements of the log, too */
   #groups = new WeakMap()
   #empty = h("div", { class: "am-empty-log" })
   #welcomed = ""
@@ -44,15 +45,15 @@ export class Log {
   #late = false
   /** @type {Move} */
   #move = "follow"
-  /** The key of the answer that grows at the end, or -1: nothing but figures and notices may stand below it. */
+  /** The key of the answer that grows at the end, or -1. Only blocks of the kinds in BESIDE can be below it. */
   #answer = -1
-  /** Whether a button of the pointer is pressed on it: what is under the pointer does not move until the click is over. */
+  /** Whether a pointer button is pressed on the log; then the log does not scroll until the click is over. */
   #pressed = false
   #top = 0
 
   /** @param {Desk} desk @param {() => ReadonlyMap<number, Block>} blocks @param {boolean} scrolls */
   constructor(desk, blocks, scrolls) {
-    /** Called when something was drawn. */
+    /** Called after blocks were drawn. */
     this.changed = () => {}
     this.desk = desk
     this.blocks = blocks
@@ -61,7 +62,7 @@ export class Log {
     this.element = scrolls ? this.#scroller() : this.log
   }
 
-  /** Shows a part of the log, its end as long as the person does not look at another. */
+  /** Returns the scrollable element around the log; it shows the end until the user scrolls elsewhere. */
   #scroller() {
     const properties = { class: "am-scroller", tabindex: 0, role: "region", "aria-label": "Messages" }
     const element = h("div", properties, this.log, this.#empty)
@@ -69,11 +70,11 @@ export class Log {
     element.addEventListener("pointerdown", () => this.#press())
     const sizes = new ResizeObserver(() => this.#grow())
     sizes.observe(this.log)
-    sizes.observe(element) // a line below it may take some of its height
+    sizes.observe(element) // the status line below it may take some of its height
     return element
   }
 
-  /** Says in a conversation without turns what it is, and proposes prompts. @param {State} state @param {(prompt: string) => void} propose */
+  /** Shows a welcome text and example prompts in a conversation without turns. @param {State} state @param {(prompt: string) => void} propose */
   welcome({ welcome = "", examples = [] }, propose) {
     const said = JSON.stringify([welcome, examples])
     if (said === this.#welcomed) return
@@ -88,15 +89,15 @@ export class Log {
     )
   }
 
-  /** Whether the end is shown as it grows. */
+  /** Whether the view follows the end as the conversation grows. */
   get following() {
     return this.#move === "follow" || this.#move === "end"
   }
 
   #scrolled() {
     const { scrollTop } = this.element
-    if (Math.abs(scrollTop - this.#top) < 1) return // that was no person
-    // What has grown since the end was gone to is not scrolled away from.
+    if (Math.abs(scrollTop - this.#top) < 1) return // our own scrolling, not the user's
+    // If the conversation has grown since the view went to the end, the user has not scrolled away from the end.
     const stays = this.following && (scrollTop >= this.#top || this.#isAtEnd())
     if (!stays) this.#move = this.#isAtEnd() ? "end" : "away"
     this.#top = scrollTop
@@ -115,7 +116,7 @@ export class Log {
     for (const type of ["pointerup", "pointercancel"]) addEventListener(type, release, { signal: over.signal })
   }
 
-  /** Shows the end of what has grown, or holds the beginning of the answer. */
+  /** Scrolls to the end of the grown log, or holds the beginning of the answer at the top. */
   #grow() {
     if (this.#pressed || !this.log.firstChild || !this.following) return
     const { element } = this
@@ -131,7 +132,7 @@ export class Log {
     this.#top = this.element.scrollTop
   }
 
-  /** Draws everything anew that is not the same. */
+  /** Redraws all blocks that are not the same objects as before. */
   restart() {
     for (const key of this.#drawn.keys()) if (!this.blocks().has(key)) this.#remove(key)
     for (const [key, block] of this.blocks()) if (this.#drawn.get(key)?.block !== block) this.#dirty.add(key)
@@ -148,7 +149,7 @@ export class Log {
     this.#plan()
   }
 
-  /** Notes the answer that grows at the end; a new prompt is followed, unless the person is elsewhere. @param {number} key @param {Block} [block] */
+  /** Finds the answer that grows at the end. A new prompt is followed, unless the user has scrolled elsewhere. @param {number} key @param {Block} [block] */
   #findAnswer(key, block) {
     if (!block && key === this.#answer) this.#answer = -1
     if (!block || block.within !== undefined || key < this.#answer || BESIDE.includes(block.kind)) return
@@ -156,7 +157,7 @@ export class Log {
     if (block.kind === "prompt" && !this.#drawn.has(key) && this.#move !== "away") this.#move = "follow"
   }
 
-  /** Shows what can be done now. */
+  /** Updates the buttons of all blocks to the actions that are possible now. */
   refresh() {
     for (const drawn of this.#drawn.values()) drawn.refresh?.()
   }
@@ -165,12 +166,12 @@ export class Log {
     for (const drawn of this.#drawn.values()) drawn.tick?.()
   }
 
-  /** Takes up the place where it was, which an element forgets while it is not in the page. */
+  /** Restores the scroll position, which an element loses when it is removed from the page. */
   back() {
     this.element.scrollTop = this.following ? this.element.scrollHeight : this.#top
   }
 
-  /** The blocks that are drawn, each with its element, in their order. */
+  /** Yields the visible drawn blocks with their elements, in order. */
   *drawn() {
     for (const [key, block] of [...this.blocks()].sort(([one], [other]) => one - other)) {
       const element = this.#drawn.get(key)?.element
@@ -178,7 +179,7 @@ export class Log {
     }
   }
 
-  /** Shows a block that may be folded, and stays there. @param {Element} element */
+  /** Unfolds a block, and stops following the end. @param {Element} element */
   stayAt(element) {
     this.#move = "away"
     for (let around = element.parentElement; around && around !== this.log; around = around.parentElement)
@@ -188,12 +189,12 @@ export class Log {
     if (header) this.#groups.get(header)?.open()
   }
 
-  /** Goes to the end, and follows what comes. */
+  /** Scrolls to the end, and follows the next answer. */
   follow() {
     this.#goTo("follow")
   }
 
-  /** Goes to the end and stays there. */
+  /** Scrolls to the end, and stays there. */
   stayAtEnd() {
     this.#goTo("end")
   }
@@ -205,7 +206,7 @@ export class Log {
     this.#scrollTo(this.element.scrollHeight)
   }
 
-  /** Returns where a block that waits is answered, once it is drawn as it is. @param {number} key */
+  /** Returns the element in which a waiting block is answered, or undefined if the block is not drawn up to date. @param {number} key */
   asking(key) {
     return this.#dirty.has(key) ? undefined : this.#drawn.get(key)?.asking
   }
@@ -221,7 +222,7 @@ export class Log {
     const opening = this.#dirty.size > OPENING
     const deadline = performance.now() + (opening ? OPENING_SHARE : this.#late ? LATE_SHARE : SHARE)
     const keys = [...this.#dirty].sort((one, other) => one - other)
-    if (opening && this.element !== this.log) keys.reverse() // the end of it is what is seen
+    if (opening && this.element !== this.log) keys.reverse() // draw the end first, which is visible
     for (const key of keys) {
       if (performance.now() > deadline) break
       if (!this.#drawBlock(key, deadline)) this.#dirty.delete(key)
@@ -245,13 +246,13 @@ export class Log {
     return Boolean(drawn.update(block, deadline))
   }
 
-  /** Takes a call whose pictures stand open out of its group, which may then be two. @param {Element} element */
+  /** Takes a call with visible pictures out of its group, which may split the group in two. @param {Element} element */
   #unfold(element) {
     element.classList.remove("am-grouped", "am-folded")
     for (const near of [element.previousElementSibling, element.nextElementSibling]) if (near) this.#regroup.add(near)
   }
 
-  /** Groups the calls in a row, around each element that was drawn or has lost a neighbour. */
+  /** Updates the groups of calls around each element that was drawn or has lost a neighbour. */
   #group() {
     while (this.#regroup.size) {
       const [element] = this.#regroup
@@ -261,7 +262,7 @@ export class Log {
     }
   }
 
-  /** Returns an element with those around it that may fold together. @param {Element} element */
+  /** Returns an element and its neighbours that can be folded together. @param {Element} element */
   #row(element) {
     if (!element.isConnected || !this.#folds(element)) return []
     const inner = this.#isInner(element)
@@ -273,13 +274,13 @@ export class Log {
     return row
   }
 
-  /** Whether a running tool made the call, or those of a group; of anything else, nothing. @param {Element} element */
+  /** Returns whether a running tool made the call, or the calls of a group; undefined for other elements. @param {Element} element */
   #isInner(element) {
     const block = this.blocks().get(Math.ceil(keyOf(element)))
     return block?.kind === "card" ? block.inner : undefined
   }
 
-  /** Whether it is a call, something thought between two calls, nothing to see, or a group's header. @param {Element} element */
+  /** Returns whether an element can be in a row of calls: a call, reasoning, a hidden element or a group's header. @param {Element} element */
   #folds(element) {
     const block = this.blocks().get(keyOf(element))
     const kind = block?.kind
@@ -287,7 +288,7 @@ export class Log {
     return kind === "card" || kind === "reasoning" || this.#groups.has(element) || element.hasAttribute("hidden")
   }
 
-  /** Folds what is between the first and the last call of a row, or unfolds it if the calls are few. @param {Element[]} row */
+  /** Folds a row from its first to its last call into a group, or unfolds it if there are few calls. @param {Element[]} row */
   #fold(row) {
     const [group = new Group(), ...others] = row.flatMap((element) => this.#groups.get(element) ?? [])
     for (const other of others) other.element.remove()
@@ -300,7 +301,7 @@ export class Log {
       return group.element.remove()
     }
     this.#groups.set(group.element, group)
-    group.element.dataset.key = String(keyOf(first) - 0.5) // blocks are placed by their keys
+    group.element.dataset.key = String(keyOf(first) - 0.5) // the key places the header before its first call
     if (first.previousElementSibling !== group.element) first.before(group.element)
     group.update(inside, calls)
   }
@@ -318,13 +319,13 @@ export class Log {
     return made
   }
 
-  /** Where a block stands: in the log, or inside the card of the agent whose turn it is of. @param {Block} block @returns {Element} */
+  /** Returns the parent of a block: the log, or the card of the agent whose turn the block belongs to. @param {Block} block @returns {Element} */
   #around({ within }) {
     const card = within === undefined ? undefined : this.blocks().get(within)
     return (card && within !== undefined && this.#drawingOf(within, card).inside) || this.log
   }
 
-  /** Puts an element where its key says, nearly always at one of the ends. @param {number} key @param {HTMLElement} element @param {Element} around */
+  /** Inserts an element in the order of the keys, nearly always at one of the ends. @param {number} key @param {HTMLElement} element @param {Element} around */
   #place(key, element, around) {
     if (key < keyOf(around.firstElementChild)) return void around.prepend(element)
     let last = around.lastElementChild

@@ -1,4 +1,4 @@
-// What a model wrote, from Markdown to elements: markdown-it makes no HTML of HTML, and sanitise.js checks the rest.
+// Converts a model's Markdown to elements: markdown-it escapes HTML in the text, and sanitise.js checks the output.
 /** @import { Token } from "markdown-it" */
 import MarkdownIt from "markdown-it"
 import { coloured, framed } from "./code.js"
@@ -54,23 +54,23 @@ md.core.ruler.after("inline", "tasks", (state) => {
   })
 })
 
-/** The name of a fence's language, as it is shown. @param {Token} token */
+/** Returns the language of a code block, as it is shown. @param {Token} token */
 export function languageOf(token) {
   return (token.info.trim().split(/\s+/)[0] ?? "").toLowerCase().slice(0, 30)
 }
 
-/** What links refer to; filled as text is parsed. @typedef {{references?: Record<string, any>, [other: string]: any}} Env */
+/** The link definitions of a text, filled while the text is parsed. @typedef {{references?: Record<string, any>, [other: string]: any}} Env */
 
 /**
- * A stretch of Markdown that stands by itself: a paragraph, a list, a table.
+ * A self-contained part of a Markdown text: a paragraph, a list, a table.
  * @typedef {object} Unit
  * @property {Token[]} tokens
- * @property {number} line where it begins
+ * @property {number} line the number of its first line
  */
 
 /**
- * Returns a text with the row of dashes written out that belongs below its last line, where that is the head of a table, or
- * above it: so a table is one from its first word on. Python's `with_head` does the same.
+ * Returns a text that ends with the head of a table with the row of dashes completed below it, so that the head is drawn
+ * as a table from its first word on. Other texts are unchanged. Python's `with_head` does the same.
  * @param {string} text
  */
 export function withHead(text) {
@@ -99,7 +99,7 @@ export function units(text, env) {
 /** Returns the HTML of some tokens, not sanitised yet. @param {Token[]} tokens @param {Env} env */
 export const html = (tokens, env) => md.renderer.render(tokens, md.options, env)
 
-/** Makes elements of HTML: sanitised, maths typeset, code framed. @param {string} source */
+/** Converts HTML to elements: sanitised, with formulas typeset and frames around code. @param {string} source */
 export function elements(source) {
   const page = sanitised(source)
   typeset(page)

@@ -1,4 +1,4 @@
-// TeX between dollars, as Jupyter's front ends know it, typeset as MathML: browsers draw it with fonts they have.
+// Typesets TeX between dollar signs, as in Jupyter's front ends, as MathML, which browsers draw with installed fonts.
 /** @import { MarkdownIt, Token } from "markdown-it" */
 import temml from "temml"
 import { sanitised } from "./sanitise.js"
@@ -9,7 +9,7 @@ const BLOCK = /^(?:\$\$(?<d>[\s\S]{1,5000}?)\$\$|\\\[(?<b>[\s\S]{1,5000}?)\\\])[
 const MOST_LINES = 100
 const MOST_KEPT = 300
 
-/** Teaches Markdown to leave maths alone, for `typeset` to find. @param {MarkdownIt} md */
+/** Makes the Markdown parser keep formulas unchanged, so that `typeset` finds them. @param {MarkdownIt} md */
 export function maths(md) {
   md.inline.ruler.before("escape", "maths", inline)
   md.block.ruler.before("fence", "maths_block", block, { alt: ["paragraph", "list", "blockquote"] })
@@ -56,7 +56,7 @@ function block(state, start, end, silent) {
 /** @type {Map<string, string>} */
 const kept = new Map()
 
-/** Typesets the maths in a piece of a page. @param {ParentNode} page */
+/** Typesets the formulas in a part of a page. @param {ParentNode} page */
 export function typeset(page) {
   for (const place of page.querySelectorAll(".am-maths")) {
     const tex = place.textContent ?? ""
@@ -81,6 +81,6 @@ function render(tex, displayMode) {
   try {
     return temml.renderToString(tex, { displayMode, throwOnError: true, maxExpand: 200, maxSize: [20, 200], trust: !SANITISE })
   } catch {
-    return "" // what is not TeX stays as it was written
+    return "" // invalid TeX stays as it was written
   }
 }

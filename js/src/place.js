@@ -1,36 +1,36 @@
-// Where views stand in a page: elements of a cell's saved HTML, which a view fills while its kernel is there.
+// The places of views in a page: elements in the saved HTML of a cell, which a view fills while its kernel answers.
 
-/** The place of a view, named by its `view`; without a kernel that answers nothing is seen of it. */
+/** The element for a view, whose name is in the attribute `view`; it is hidden unless the kernel answers. */
 const PLACE = "agentmagic-view"
-/** What a place bears if the person has come to it before its view is there. */
+/** The attribute of a place that the user went to before its view existed. */
 const WANTED = "data-wanted"
-/** What is read then: it stands aside while the kernel answers the view that it is `of`. */
+/** The element with the saved HTML; it is hidden while the kernel answers the view that its attribute `of` names. */
 const STATIC = "agentmagic-static"
 
 /**
- * @typedef {object} Shown a view that is drawn
+ * @typedef {object} Shown a drawn view
  * @property {HTMLElement} element
  * @property {CSSStyleSheet} sheet
- * @property {boolean} waits whether something in it waits for the person
- * @property {boolean} ready whether it can be typed in, or answered
- * @property {() => void} takeEarly called when there may be words that were typed before it was there
- * @property {() => void} back called when it is in the page again
- * @property {() => void} focus called when the person comes to it
+ * @property {boolean} waits whether a block in it waits for the user
+ * @property {boolean} ready whether the user can type or answer in it
+ * @property {() => void} takeEarly called when there may be text that was typed before the view existed
+ * @property {() => void} back called when the view is in the page again
+ * @property {() => void} focus called when the user goes to the view
  * @property {() => void} close
  */
 
-/** @typedef {(answered: (is: boolean) => void) => Shown} Make makes a view that says whether its kernel answers */
+/** @typedef {(answered: (is: boolean) => void) => Shown} Make makes a view, which reports through `answered` whether its kernel answers */
 
 /**
- * The views that can be drawn, by name. The last of several draws: each notebook of a kernel brings one.
+ * The functions that make views, by the name of the view. Each notebook of a kernel adds one; the last one is used.
  * @type {Map<string, Make[]>}
  */
 const makers = new Map()
-/** What was typed in panels whose kernel is gone, for the next panel of the same session. @type {Map<string, string>} */
+/** Text that was typed in panels whose kernel is gone, for the next panel of the same session. @type {Map<string, string>} */
 const typed = new Map()
-/** The names of those whose kernel answers. @type {Set<string>} */
+/** The names of views whose kernel answers. @type {Set<string>} */
 const alive = new Set()
-/** Views that were drawn and are not in the page now: JupyterLab takes out cells that are out of sight. @type {Map<string, Shown>} */
+/** Drawn views that are not in the page now, because JupyterLab removes cells that are out of sight. @type {Map<string, Shown>} */
 const idle = new Map()
 
 class Place extends HTMLElement {
@@ -38,7 +38,7 @@ class Place extends HTMLElement {
   shown
 
   connectedCallback() {
-    // JupyterLab's one-letter shortcuts stay out of what is written here.
+    // Keep JupyterLab's one-letter shortcuts from acting on text typed here.
     this.dataset.lmSuppressShortcuts = "true"
     this.fill()
   }
@@ -54,22 +54,22 @@ class Place extends HTMLElement {
     return this.getAttribute("view") ?? ""
   }
 
-  /** Whether something in the view waits for the person, also while JupyterLab has it out of the page. */
+  /** Whether a block in the view waits for the user, also while JupyterLab has removed the view from the page. */
   get waits() {
     return Boolean((this.shown ?? idle.get(this.name))?.waits)
   }
 
-  /** Whether the keys can go to the view. Until then the JupyterLab extension has a box of its own. */
+  /** Whether the view can get the focus. Until then, the JupyterLab extension shows its own box. */
   get ready() {
     return Boolean(this.shown?.ready)
   }
 
-  /** Has the view take over what was typed in that box, which is what the extension's `early` of this element returns. */
+  /** Lets the view take over the text typed in that box; the extension's method `early` of this element returns it. */
   takeEarly() {
     this.shown?.takeEarly()
   }
 
-  /** The JupyterLab extension calls this when the person comes to the view. @override */
+  /** Focuses the view, or notes the wish until it exists. Called by the JupyterLab extension. @override */
   focus() {
     this.toggleAttribute(WANTED, !this.shown)
     this.shown?.focus()
@@ -91,7 +91,7 @@ class Place extends HTMLElement {
 
   #root() {
     const shadow = this.attachShadow({ mode: "open" })
-    // In a cell, JupyterLab cancels line breaks, undo and redo that it hears of, for its own editor's sake.
+    // In a cell, JupyterLab cancels line breaks, undo and redo that it receives, because of its own editor.
     shadow.addEventListener("beforeinput", (event) => event.stopPropagation())
     return shadow
   }
@@ -119,12 +119,12 @@ class Static extends HTMLElement {
 const CELL = ".jp-CodeCell"
 const OUTPUTS = ".jp-Cell-outputArea:has(> .jp-OutputArea-child > .jp-OutputArea-output > agentmagic-view:not([hidden]))"
 /**
- * What Notebook 7 scrolls in a box, by itself, if an output is long when something is added to it. A call that waits
- * for an approval there would be out of sight at once. What a person puts in a box stays there: its icon says so.
+ * Selects outputs that Notebook 7 has put in a scrolling box by itself, because they are long. A call that waits for an
+ * approval would be out of sight there. Outputs that the user put in a box, which their icon shows, are not selected.
  */
 const BOXED = `[data-notebook] ${CELL}.jp-mod-outputsScrolled ${OUTPUTS}:not(:has(> .jp-OutputArea-promptOverlay [data-icon$=":expand"]))`
 
-/** Of the page around views. What JupyterLab puts around an output would keep a bar from the end of what is seen. */
+/** Styles for the page around views. JupyterLab's containers of outputs would keep the bar from sticking to the bottom. */
 const AROUND = `
 .jp-OutputArea-output:has(> agentmagic-view),
 .jp-OutputArea-child:has(> .jp-OutputArea-output > agentmagic-view),
@@ -155,7 +155,7 @@ ${BOXED}::after {
 }
 `
 
-/** Shows a view, or what is read without it. @param {string} name @param {boolean} is */
+/** Shows a view, or the saved HTML in its place. @param {string} name @param {boolean} is whether to show the view */
 function live(name, is) {
   if (is === alive.has(name)) return
   if (is) alive.add(name)
@@ -164,7 +164,7 @@ function live(name, is) {
 }
 
 /**
- * Lets a view be drawn wherever its name stands in the page, until the function that it returns is called.
+ * Draws a view at every place in the page with its name, until the returned function is called.
  * @param {string} name @param {Make} make
  */
 function open(name, make) {
@@ -177,7 +177,7 @@ function open(name, make) {
   }
 }
 
-/** Has a view drawn anew by the last of its makers, if there is one. @param {string} name */
+/** Draws a view again with the last of its makers, if there is one. @param {string} name */
 function renew(name) {
   idle.get(name)?.close()
   idle.delete(name)
@@ -193,7 +193,7 @@ const places = (name) => document.querySelectorAll(`${PLACE}[view="${CSS.escape(
 /** @param {string} name @returns {NodeListOf<Static>} */
 const statics = (name) => document.querySelectorAll(`${STATIC}[of="${CSS.escape(name)}"]`)
 
-/** The door that all kernels of a page share, whichever brought it: elements can be defined once. */
+/** Returns the functions that all kernels of a page share, because a page can define a custom element only once. */
 export function door() {
   if (!customElements.get(PLACE)) {
     customElements.define(PLACE, Object.assign(Place, { open, typed }))

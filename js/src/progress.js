@@ -1,10 +1,10 @@
-// How far a map has come: one prompt over many rows.
+// The progress of a map, which runs one prompt over many rows.
 /** @import { ProgressFields } from "./messages.js" */
 /** @import { Desk, Drawn } from "./types.js" */
 import { figures } from "./blocks.js"
 import { button, h, hide, icon, ICONS, put, say } from "./dom.js"
 
-/** The bar of a map, its figures, what went wrong, and Stop. @implements {Drawn<ProgressFields>} */
+/** The progress bar of a map, with its figures, its errors and a Stop button. @implements {Drawn<ProgressFields>} */
 export class Progress {
   #icon = h("span", { class: "am-state" })
   #heading = h("b")
@@ -47,7 +47,7 @@ export class Progress {
     this.refresh()
   }
 
-  /** Shows whether the map goes on: if the kernel is gone, it does not. */
+  /** Shows whether the map is still running; it is not if the kernel is gone. */
   refresh() {
     const runs = this.#block?.state === "running" && this.desk.can("stop-map")
     const state = this.#block?.state === "running" && !runs ? "interrupted" : (this.#block?.state ?? "running")

@@ -1,4 +1,4 @@
-// The last wall before the page: what DOMPurify lets through of the HTML that Markdown and maths become.
+// The last check before untrusted content enters the page: the HTML of Markdown and formulas that DOMPurify allows.
 import createDOMPurify from "dompurify"
 
 const TAGS = "a b blockquote br code del div em h1 h2 h3 h4 h5 h6 hr i img li ol p pre s span strong table tbody td th thead tr ul"
@@ -6,17 +6,17 @@ const MATHS =
   "math menclose merror mfrac mi mmultiscripts mn mo mover mpadded mphantom mprescripts mroot mrow ms mspace msqrt mstyle msub msubsup msup mtable mtd mtext mtr munder munderover none semantics"
 const MATHS_ATTRIBUTES =
   "accent accentunder class columnalign columnlines columnspacing columnspan depth display displaystyle fence form height largeop linethickness lspace lquote mathbackground mathcolor mathsize mathvariant maxsize minsize movablelimits notation rowalign rowlines rowspacing rowspan rquote rspace scriptlevel separator stretchy style symmetric voffset width"
-/** What tables and other values of Python have beside. */
+/** Further tags for tables and other Python values. */
 const RICH = "caption dd details dl dt kbd mark small sub summary sup tfoot u"
 const LINK = /^(https?:\/\/|mailto:)/i
 const IMAGE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*$/
 const CLASS = /^(am-[a-z-]+|hljs(-[a-z_]+)?|function_|class_|inherited__|constant_|language_|invoke__| )*$/
 const STYLE = /^[a-z0-9 :;.%#,-]*$/i
 
-/** Whether a link may stand in a page. @param {string} url */
+/** Returns whether a link is allowed. @param {string} url */
 export const isLink = (url) => LINK.test(url)
 
-/** Whether an image may be shown: only one that is in the text itself. @param {string} url */
+/** Returns whether an image is allowed: only images embedded in the text, so that nothing is loaded. @param {string} url */
 export const isImage = (url) => IMAGE.test(url)
 
 /** @type {{ html: import("dompurify").DOMPurify, rich: import("dompurify").DOMPurify, maths: import("dompurify").DOMPurify } | undefined} */

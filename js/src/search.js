@@ -1,19 +1,19 @@
-// Search in the conversation: what is found is counted, marked and gone to, also in closed cards and folded calls.
+// Search in the conversation: counts and marks the matches and scrolls to them, also in closed cards and folded calls.
 /** @import { Block } from "./messages.js" */
 /** @import { Log } from "./log.js" */
 import { h, iconButton, ICONS, say } from "./dom.js"
 
-/** Places that are counted; of more, the first. */
+/** The largest number of matches; further matches are ignored. */
 const MOST_FOUND = 1_000
-/** Milliseconds in which changes of the conversation are gathered before it is searched again. */
+/** Milliseconds for which changes of the conversation are collected before it is searched again. */
 const PAUSE = 200
-/** What is no part of the conversation, or is said again below. */
+/** Selects elements that are not searched: they are not part of the conversation, or their text is repeated below. */
 const BESIDE = "button, textarea, input, [hidden], .am-heard, .am-code-head, .am-tools, .am-figures, .am-short, svg"
-/** What parts words: no match goes from one to the next. */
+/** Selects elements that separate texts: no match continues from one into the next. */
 const APART = "p, li, td, th, pre, dt, dd, h1, h2, h3, h4, h5, h6, summary, div, span.am-name"
-/** Frames in which a place is brought into sight. */
+/** The number of frames in which the page scrolls to a match. */
 const MOST_FRAMES = 6
-/** Pixels above and below a place that is gone to. */
+/** Pixels that are kept free above and below the current match. */
 const ROOM = 60
 
 export class Search {
@@ -23,10 +23,10 @@ export class Search {
   #found = []
   #now = 0
   #timer = 0
-  /** @type {HTMLElement | null} what had the focus before */
+  /** @type {HTMLElement | null} the element that had the focus before the search */
   #before = null
 
-  /** @param {Log} log @param {() => void} back gives the focus back where nothing had it */
+  /** @param {Log} log @param {() => void} back called at the end if no element had the focus before */
   constructor(log, back) {
     this.log = log
     this.back = back
@@ -38,7 +38,7 @@ export class Search {
     log.changed = () => this.#again()
   }
 
-  /** @param {HTMLElement | null} from where the focus goes back to */
+  /** @param {HTMLElement | null} from the element that gets the focus back */
   open(from) {
     if (this.element.hidden) this.#before = from
     this.element.hidden = false
@@ -64,14 +64,14 @@ export class Search {
     else this.#step(event.shiftKey ? -1 : 1)
   }
 
-  /** Searches for other words, and goes to the last place: that is nearest to what was read. */
+  /** Searches for new words, and goes to the last match, which is nearest to the end of the conversation. */
   #look() {
     this.#mark(this.#find())
     this.#now = this.#found.length - 1
     this.#go()
   }
 
-  /** Searches again in a conversation that has changed, and stays at the same place. */
+  /** Searches again after the conversation has changed, and stays at the same match. */
   #again() {
     if (this.element.hidden || this.#timer) return
     this.#timer = window.setTimeout(() => {
@@ -122,7 +122,7 @@ export class Search {
     requestAnimationFrame(() => this.#scrollTo(range, MOST_FRAMES))
   }
 
-  /** Scrolls to a place, again in the next frames: sizes out of sight are guessed until they are drawn. @param {Range} range @param {number} frames */
+  /** Scrolls to a match, again in the next frames, because sizes of elements out of sight are estimates until drawn. @param {Range} range @param {number} frames */
   #scrollTo(range, frames) {
     const { element } = this.log
     const [seen, place] = [element.getBoundingClientRect(), range.getBoundingClientRect()]
@@ -152,12 +152,12 @@ export class Search {
   }
 }
 
-/** The highlights of all places, and of the one that is gone to; all views of a page share them. */
+/** The highlights of all matches and of the current match; all views of a page share them. */
 const MARKS = ["am-found", "am-found-now"]
 
 /** @param {string | undefined} name */
 function marks(name = "") {
-  if (!("highlights" in CSS)) return undefined // the place is scrolled to all the same
+  if (!("highlights" in CSS)) return undefined // matches are not marked, but the page still scrolls to them
   if (!CSS.highlights.has(name)) CSS.highlights.set(name, Object.assign(new Highlight(), { priority: MARKS.indexOf(name) }))
   return CSS.highlights.get(name)
 }
@@ -170,23 +170,23 @@ function said(value) {
   if (typeof value === "string") return value.length > LONGEST_DATA && /^[\w+/=]+$/.test(value) ? "" : value
   return value && typeof value === "object" ? Object.values(value).map(said).join("\n") : String(value ?? "")
 }
-/** Characters of a text that may be the data of an image. */
+/** Length from which a text, in characters, may be the data of an image. */
 const LONGEST_DATA = 1_000
 
-/** Opens all that is closed in an element, so that it is drawn; returns what closes it again. @param {Element} element */
+/** Opens all closed parts of an element, so that they are drawn; returns a function that closes them again. @param {Element} element */
 function opened(element) {
   /** @type {HTMLDetailsElement[]} */
   const all = []
   for (let closed; (closed = [...element.querySelectorAll("details")].filter((one) => !one.open)).length; all.push(...closed)) {
     for (const one of closed) {
       one.open = true
-      one.dispatchEvent(new Event("toggle")) // the browser's own comes later
+      one.dispatchEvent(new Event("toggle")) // the browser's own event comes later
     }
   }
   return () => all.forEach((one) => (one.open = false))
 }
 
-/** Returns where a pattern is found in what an element says. @param {Element} element @param {RegExp} wanted */
+/** Returns the ranges in which the text of an element matches a pattern. @param {Element} element @param {RegExp} wanted */
 function places(element, wanted) {
   const walker = document.createTreeWalker(element, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT, (node) =>
     node instanceof Element && node.matches(BESIDE) ? NodeFilter.FILTER_REJECT : node instanceof Text ? NodeFilter.FILTER_ACCEPT : NodeFilter.FILTER_SKIP,

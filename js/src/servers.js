@@ -1,4 +1,4 @@
-// The servers tab: what is connected, what it offers, what went wrong.
+// The servers tab: the MCP servers, their tools and their errors.
 /** @import { ServerRow } from "./messages.js" */
 /** @import { Desk } from "./types.js" */
 import { button, counted, h, isFocused, once, put, say } from "./dom.js"
@@ -6,7 +6,7 @@ import { button, counted, h, isFocused, once, put, say } from "./dom.js"
 const READY = "ready"
 const STARTING = "starting"
 
-/** Draws the tab; what a person has opened, typed or half clicked there stays when something else changes. */
+/** Draws the tab. Elements that the user has opened, typed in or begun to click stay when something else changes. */
 export class Servers {
   /** @type {Map<string, any>} */
   #made = new Map()
@@ -17,7 +17,7 @@ export class Servers {
     this.desk = desk
   }
 
-  /** @param {ServerRow[]} servers @param {string} web tells of the tools that the provider carries out */
+  /** @param {ServerRow[]} servers @param {string} web a text about the tools that the provider runs */
   update(servers, web) {
     const { place, desk } = this
     const focused = /** @type {ShadowRoot | Document} */ (place.getRootNode()).activeElement
@@ -70,7 +70,7 @@ export class Servers {
     return this.#once(`${type} ${name}`, () => button(words, () => desk.act({ type, server: name }), "", properties))
   }
 
-  /** A tool: whether the model is offered it, whether it runs without asking, and what it is. @param {string} server @param {ServerRow["tools"][number]} tool */
+  /** Draws a tool: whether it is offered to the model, whether it runs without asking, and its description. @param {string} server @param {ServerRow["tools"][number]} tool */
   #tool(server, [name, enabled, always, about = "", given = ""]) {
     const { desk } = this
     const change = () => desk.act({ type: "tool", server, name, enabled: box.checked })
@@ -113,7 +113,7 @@ function offer(tools) {
   return offered === tools.length ? words : `${offered} of ${words}`
 }
 
-/** Adds a server by its command line or address, as %mcp add does. @param {Desk} desk */
+/** Draws the line that adds a server by its command line or address, like %mcp add. @param {Desk} desk */
 function addition(desk) {
   const name = h("input", { class: "am-box", "aria-label": "Name of the server", placeholder: "name", spellcheck: "false" })
   const line = h("input", { class: "am-box am-mono", "aria-label": "Its command line or web address", placeholder: "npx -y server-x, or https://…", spellcheck: "false" })
@@ -124,7 +124,7 @@ function addition(desk) {
     name.value = line.value = ""
     name.focus()
   }
-  // Not a form: the page has none, so that no text of others can stand in one.
+  // Not a form element: the page contains none, so that no untrusted text can be inside a form.
   const form = h("div", { class: "am-addition", role: "form", "aria-label": "Add a server" }, name, line, button("Add server", send))
   form.addEventListener("keydown", (event) => event.key === "Enter" && event.target instanceof HTMLInputElement && send())
   return form

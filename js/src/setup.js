@@ -1,4 +1,5 @@
-// The card of a user without a key: what can answer, each way with its button. A key goes in one message, and is kept nowhere here.
+// The card for a user without a key: the ways to get a model, each with a button. A key is sent in one message, and is not
+// stored in the page.
 /** @import { SetupCard, State } from "./messages.js" */
 /** @import { Desk } from "./types.js" */
 import { button, h, heading, put } from "./dom.js"
@@ -57,7 +58,7 @@ export class Setup {
     )
   }
 
-  /** The box for a key, and what becomes of it. @param {SetupCard} card */
+  /** Returns the box for a key, and the choices of where it is stored. @param {SetupCard} card */
   #keyForm({ providers, keyring }) {
     put(this.#provider, ...providers.map(([name, about]) => h("option", { value: name }, about)))
     const keep = !keyring && button("Keep in the keyring", () => this.#send(true), "go")
@@ -66,7 +67,7 @@ export class Setup {
     return h("div", { class: "am-key-form" }, this.#key, this.#provider, this.#kept, this.#hint)
   }
 
-  /** Chooses the provider by how the key begins; of two that fit, the one that says more of it. */
+  /** Chooses the provider by the beginning of the key; if two providers match, the one with the longer prefix. */
   #typed() {
     const typed = this.#key.value.trim()
     const fitting = this.#card?.providers.filter(([, , , begin]) => begin && typed.startsWith(begin)) ?? []

@@ -1,14 +1,14 @@
-// The sources of an answer: numbers in its words that open to a page, and the list below it. Nothing is loaded of a page.
+// The sources of an answer: numbers in its text that open the source, and the list below it. The pages are not loaded.
 /** @import { PagesForm, SourceFields, WordsFields } from "./messages.js" */
 import { h, isFocused } from "./dom.js"
 import { isLink } from "./sanitise.js"
 
 const PRIVATE = 0xe000
-/** Stands for a number in Markdown, before the character that tells it: no text can know it. The first is white space to Markdown. */
+/** Marks a source number in Markdown; the next character encodes the number. It is random, so that no text can forge it. Markdown treats its first character as white space. */
 const MARK = `\u1680${String.fromCharCode(...crypto.getRandomValues(new Uint16Array(4)).map((one) => PRIVATE + (one % 6_400)))}`
 const MARKS = new RegExp(`\u1680?${MARK.slice(1)}([\ue000-\uf8ff])`)
 
-/** Returns a text with its numbers as marks. @param {string} text @param {NonNullable<WordsFields["marks"]>} marks */
+/** Returns a text with marks in place of its source numbers. @param {string} text @param {NonNullable<WordsFields["marks"]>} marks */
 export function marked(text, marks) {
   let done = 0
   const pieces = marks.map(([place, before, number]) => {
@@ -20,8 +20,8 @@ export function marked(text, marks) {
 }
 
 /**
- * Puts numbers in the place of the marks; each opens its source over the text.
- * @param {HTMLElement} text @param {SourceFields[]} sources @param {HTMLElement} place holds what is opened
+ * Replaces the marks by numbers; each number opens its source over the text.
+ * @param {HTMLElement} text @param {SourceFields[]} sources @param {HTMLElement} place the parent of an opened source
  */
 export function numbered(text, sources, place) {
   const walker = document.createTreeWalker(text, NodeFilter.SHOW_TEXT)
@@ -29,7 +29,7 @@ export function numbered(text, sources, place) {
   const nodes = []
   while (walker.nextNode()) if (MARKS.test(walker.currentNode.nodeValue ?? "")) nodes.push(/** @type {Text} */ (walker.currentNode))
   for (const node of nodes) {
-    const pieces = node.data.split(MARKS) // words and what tells a number, in turn
+    const pieces = node.data.split(MARKS) // alternately a text and the character of a number
     const made = pieces.map((piece, at) => (at % 2 ? numberOf(piece.charCodeAt(0) - PRIVATE, sources, place) : piece))
     node.replaceWith(...made.filter((one) => one !== ""))
   }
@@ -45,7 +45,7 @@ function numberOf(number, sources, place) {
   return element
 }
 
-/** Shows a source below its number, until the focus leaves it. @param {HTMLElement} number @param {SourceFields} source @param {HTMLElement} place */
+/** Shows a source below its number until the source loses the focus. @param {HTMLElement} number @param {SourceFields} source @param {HTMLElement} place */
 function open(number, source, place) {
   const card = h("div", { class: "am-source", role: "group", "aria-label": `Source ${source.number}`, tabindex: -1 }, ...page(source), ...quoted(source))
   const close = () => {
@@ -68,7 +68,7 @@ function open(number, source, place) {
   card.scrollIntoView({ block: "nearest" })
 }
 
-/** The list of the sources. @param {SourceFields[]} sources */
+/** Returns the list of the sources. @param {SourceFields[]} sources */
 export function sourceList(sources) {
   const entries = sources.map((source) => {
     const quotes = source.quotes.length > 0 && h("details", {}, h("summary", { class: "am-hint" }, "Quoted"), ...quoted(source))
@@ -78,11 +78,11 @@ export function sourceList(sources) {
   return h("div", { class: "am-sources" }, title, h("ol", {}, ...entries))
 }
 
-/** The pages that a search found. @param {PagesForm} form */
+/** Returns the list of pages that a web search found. @param {PagesForm} form */
 export const pageList = ({ pages }) =>
   h("ol", { class: "am-pages" }, ...pages.map(([title, address, link, text]) => h("li", {}, ...page({ title, address, link }), text && h("p", {}, text))))
 
-/** A page as a link, where one may lead to it, and its address. @param {{title: string, address: string, link: string}} page */
+/** Returns the title of a page, as a link if the link is allowed, and its address. @param {{title: string, address: string, link: string}} page */
 function page({ title, address, link }) {
   const properties = { href: link, target: "_blank", rel: "noopener noreferrer nofollow" }
   return [isLink(link) ? h("a", properties, title) : h("span", {}, title), " ", h("span", { class: "am-address" }, address)]

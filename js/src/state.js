@@ -1,4 +1,4 @@
-// What a view knows: blocks by their key and the session around them. Pure; tests run it without a page.
+// The data of a view: blocks by their key, and the state of the session. Pure functions; tests run them without a page.
 /** @import { Block, Frame, State, ViewSnapshot } from "./messages.js" */
 
 /**
@@ -12,7 +12,7 @@
 export const nothing = () => ({ blocks: new Map(), state: {}, ahead: 0 })
 
 /**
- * Takes all there is; of what was known before, what is the same stays the same object, and is not drawn anew.
+ * Returns the data of a snapshot. Blocks that are equal to earlier ones stay the same objects, so they are not redrawn.
  * @param {ViewSnapshot} snapshot @param {number} now @param {Map<number, Block>} [before] @returns {Known}
  */
 export function begun(snapshot, now, before = new Map()) {
@@ -31,8 +31,8 @@ function kept(block, before = {}) {
 const isSame = (one, other) => one === other || JSON.stringify(one) === JSON.stringify(other)
 
 /**
- * Takes a frame in, and returns the keys of the blocks that it touched.
- * @param {Known} known changed in place: a session can be long
+ * Applies a frame, and returns the keys of the blocks that it changed.
+ * @param {Known} known changed in place, because a session can be long
  * @param {Frame} frame
  */
 export function follow(known, frame) {

@@ -1,15 +1,15 @@
-// The mark of a page in which something waits: in its title, and in JupyterLab on the notebook's own tab.
+// The mark of a page in which a block waits for the user: in the page title, and in JupyterLab on the notebook's tab.
 
 const MARK = "(!) "
-/** What a tab of JupyterLab bears while something in its notebook waits; place.js has the style. */
+/** The attribute of a JupyterLab tab while a block in its notebook waits; place.js has the style. */
 const WAITS = "data-agentmagic-waits"
 
-/** What waits, with the id of the tab it is in, or "". @type {Map<object, string>} */
+/** The objects that wait, each with the id of its tab, or "". @type {Map<object, string>} */
 const waiting = new Map()
-/** JupyterLab writes the title anew when another notebook is chosen. */
+/** Restores the mark after JupyterLab rewrites the title for another notebook. */
 const titles = new MutationObserver(() => drawTitle())
 
-/** Marks the page while something waits in a tab, and no longer for null. @param {object} what @param {string | null} tab */
+/** Marks the page and a tab, because `what` waits there; if `tab` is null, removes that mark. @param {object} what @param {string | null} tab */
 export function mark(what, tab) {
   if (tab === null) waiting.delete(what)
   else waiting.set(what, tab)
@@ -22,7 +22,7 @@ export function mark(what, tab) {
   }
 }
 
-/** Returns the id of the tab that an element is in, or that the panel beside the notebook names. @param {Element} element */
+/** Returns the id of the tab that contains an element, or that the docked panel around it belongs to. @param {Element} element */
 export function tabOf(element) {
   const root = element.getRootNode()
   const host = root instanceof ShadowRoot ? root.host : element
@@ -30,8 +30,8 @@ export function tabOf(element) {
 }
 
 /**
- * Tells a person who looks elsewhere, if they have allowed it before: it is not asked for here.
- * @param {string} words @param {() => void} show called when the person chooses it
+ * Shows a desktop notification to a user who looks at another page, if the user has allowed that before.
+ * @param {string} words @param {() => void} show called when the user clicks the notification
  */
 export function notify(words, show) {
   if (globalThis.Notification?.permission !== "granted" || (!document.hidden && document.hasFocus())) return undefined
@@ -40,7 +40,7 @@ export function notify(words, show) {
     notification.addEventListener("click", () => (window.focus(), show(), notification.close()))
     return notification
   } catch {
-    return undefined // browsers of phones have them for service workers only
+    return undefined // browsers of phones allow notifications only for service workers
   }
 }
 

@@ -1,69 +1,69 @@
-// What the parts of a view know of each other; what travels between it and the kernel is in messages.d.ts.
+// Types shared by the parts of a view. The messages between a view and the kernel are in messages.d.ts.
 import type { CardFields, PageAction, QuestionFields, State } from "./messages.js"
 
 declare global {
-  /** False only in the build that shows what attacks would do; see build.js. */
+  /** False only in a test build that shows that attacks would work without sanitising; see build.js. */
   const SANITISE: boolean
-  /** By the name of a library, the views that wait for it, or what takes them once it is there. */
+  /** By the name of a library: the views that wait for it, or, once it is loaded, an object that accepts views. */
   var agentmagic: Record<string, Waiting[] | { push(view: Waiting): void }> | undefined
 }
 
-/** What a person does; `whole` asks for all of a card's result. */
+/** An action of the user; `whole` requests the complete result of a card. */
 export type Action = PageAction | { type: "whole"; key: number }
 
-/** What the parts of a view ask of it. */
+/** The methods of a view that its parts use. */
 export interface Desk {
   /** Sends an action to the kernel. */
   act(action: Action): void
   /** Whether the kernel carries out actions of this type. */
   can(type: Action["type"]): boolean
-  /** How many turns come after one. */
+  /** Returns the number of turns after this turn. */
   later(turn: number): number
-  /** Says something to those who hear the page rather than see it. */
+  /** Announces a text to users of screen readers. */
   announce(words: string): void
-  /** Says what could not be done; "" takes it back. */
+  /** Shows an error; "" removes it. */
   complain(words: string): void
-  /** The kernel's time, in seconds since 1970. */
+  /** Returns the kernel's time, in seconds since 1970. */
   now(): number
-  /** What is known of the session around the conversation. */
+  /** Returns the state of the session. */
   state(): State
-  /** What the person asked, the last first. */
+  /** Returns the user's prompts, newest first. */
   asked(): string[]
 }
 
-/** What was typed before a view was there: messages that were sent, and the text that is being written. */
+/** Input from before a view existed: messages that the user sent, and unfinished text. */
 export interface Early {
   sent: string[]
   text: string
   selection: [start: number, end: number]
-  /** Whether the keys go there. */
+  /** Whether the box with that text has the focus. */
   focused: boolean
 }
 
-/** What waits for the person: the first block of those that do, and how many more. */
+/** The blocks that wait for the user: the first one, and the number of others. */
 export interface Waits {
   block: CardFields | QuestionFields
   more: number
-  /** Whether none of them is in sight. */
+  /** Whether none of them is visible. */
   hidden: boolean
 }
 
-/** A block in the page. */
+/** A block that is drawn in the page. */
 export interface Drawn<B> {
   element: HTMLElement
-  /** Brings it up to date; returns true where there was no time to finish and it should be called again. */
+  /** Updates the elements of the block; returns true if the time was too short and it must be called again. */
   update(block: B, deadline: number): boolean | void
   /** Called about once a second while the block is open. */
   tick?(): void
-  /** The part that a person answers in while the block waits. */
+  /** The element in which the user answers while the block waits. */
   asking?: Element
-  /** Where the blocks of an agent's turn stand. */
+  /** The element for the blocks of an inner agent's turn. */
   inside?: Element
-  /** Shows what can be done now; what was typed or opened stays. */
+  /** Updates the buttons to the actions that are possible now; typed text and opened parts stay. */
   refresh?(): void
 }
 
-/** A view whose model has come into the page. */
+/** A view whose model has been loaded in the page. */
 export interface Waiting {
   model: Model
   gone: boolean
@@ -71,13 +71,13 @@ export interface Waiting {
 }
 
 /**
- * What agentmagic's extension of JupyterLab does for a view, of which js/lab/src/code_blocks.ts tells more. Both return
- * whether it was done.
+ * The functions of our JupyterLab extension that a view uses; see js/lab/src/code_blocks.ts. Both return whether they
+ * succeeded.
  */
 export interface FrontEnd {
-  /** Writes code at the cursor of the cell that the person was last in. */
+  /** Inserts code at the cursor of the cell that the user last edited. */
   insert(code: string, click: Event): boolean
-  /** Makes a cell of code. */
+  /** Creates a new cell with code. */
   newCell(code: string, click: Event): boolean
 }
 
@@ -87,7 +87,7 @@ export interface Model {
   send(content: unknown): void
   on(event: "msg:custom", callback: (message: any) => void): void
   off(event: "msg:custom", callback: (message: any) => void): void
-  /** Of JupyterLab and Notebook 7. */
+  /** Present in JupyterLab and Notebook 7. */
   widget_manager?: { kernel?: Kernel | null; context?: Context; get_model?(id: string): Promise<OwnModel> }
 }
 

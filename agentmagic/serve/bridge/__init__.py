@@ -1,1 +1,1 @@
-"""`python -m agentmagic bridge`: a served kernel for MCP clients that start a program and speak to it on stdio."""
+"""`python -m agentmagic bridge`: connects MCP clients that start a program and use its stdio to a served kernel."""

@@ -1,4 +1,4 @@
-"""What the bridge remembers of its client, so that the next kernel is told the same."""
+"""The state of the client that the bridge stores, so that it can restore this state in the next kernel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,29 +7,29 @@ from typing import Any, cast
 from agentmagic.serve.bridge.envelope import LISTEN, Envelope, RequestId
 
 MOST = 1000
-"""Subscriptions that are remembered."""
+"""How many subscriptions are stored."""
 
 _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
 @dataclass(slots=True)
 class ClientState:
-    """The client's handshake, and the requests whose effect is to last."""
+    """The client's handshake, and its requests that have a lasting effect."""
 
     handshake: Envelope | None = None
     version: str = ""
-    """The version of MCP that the handshake agreed on."""
+    """The MCP version that was agreed on in the handshake."""
     is_ready: bool = False
-    """Whether the client has said that its handshake is complete."""
+    """Whether the client has reported that its handshake is complete."""
     settings: dict[tuple[str, str], Envelope] = field(default_factory=dict[tuple[str, str], Envelope])
-    """The log level and the resources that the client watches, of a client with a handshake."""
+    """The requests of a client with a handshake that set its log level or subscribe to resources."""
     listening: dict[RequestId, Envelope] = field(default_factory=dict[RequestId, Envelope])
     """The open subscriptions of a stateless client."""
     acknowledged: set[RequestId] = field(default_factory=set[RequestId])
-    """The subscriptions that the client knows to be open."""
+    """The subscriptions that the client was told are open."""
 
     def remember(self, request: Envelope) -> None:
-        """Keep a request that the next kernel is to be asked too."""
+        """Store a request that must be sent to the next kernel, too; ignore other requests."""
         uri = str((request.params or {}).get("uri", ""))
         match request.method:
             case "logging/setLevel":
@@ -44,18 +44,18 @@ class ClientState:
                 pass
 
     def forget(self, number: RequestId) -> None:
-        """Drop a subscription that has ended."""
+        """Remove a subscription that has ended."""
         self.listening.pop(number, None)
         self.acknowledged.discard(number)
 
     def wants(self, level: str) -> bool:
-        """Return whether a log message of the bridge may be sent: a stateless client gets none."""
-        asked = self.settings.get(("level", ""))
-        least = (asked.params or {}).get("level") if asked else None
+        """Return whether the client wants log messages of this level; a stateless client gets none."""
+        request = self.settings.get(("level", ""))
+        least = (request.params or {}).get("level") if request else None
         return self.is_ready and (least not in _LEVELS or _LEVELS.index(level) >= _LEVELS.index(least))
 
 
 def wanted(request: Envelope) -> Mapping[str, Any]:
-    """Return what a subscription asks to be told of."""
-    asked: Any = (request.params or {}).get("notifications")
-    return cast("Mapping[str, Any]", asked) if isinstance(asked, dict) else {}
+    """Return the notifications that a subscription asks for."""
+    notifications: Any = (request.params or {}).get("notifications")
+    return cast("Mapping[str, Any]", notifications) if isinstance(notifications, dict) else {}

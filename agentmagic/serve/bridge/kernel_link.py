@@ -1,6 +1,6 @@
 """The bridge's connection to one served kernel: MCP over streamable HTTP, message by message.
 
-It needs only httpx2, because `import mcp` takes over a second, and a client waits for the bridge to start.
+It uses only httpx2: `import mcp` takes over a second, and the client waits until the bridge has started.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     import httpx2
 
 SECONDS = 30.0
-"""To connect and to send, and for the answers to what the bridge itself sends. A tool may take any time."""
+"""Timeout to connect, to send, and for answers to the bridge's own messages. A tool call has no timeout."""
 FAREWELL = 1.0
-"""Seconds for telling the kernel that the client is gone."""
+"""Timeout for telling the kernel that the client has gone, in seconds."""
 
 
 class LinkBroken(AgentMagicError):
-    """Raised if an answer does not come.
+    """Raised if the kernel's answer to a message does not arrive.
 
-    The `kind` is "dropped" (the answer), "lost" (one connection), "ended" (all of them) or "refused" (by the kernel).
+    `kind`: "dropped" if only this answer is missing, "lost" if one HTTP connection broke, "ended" if the whole
+    connection to the kernel is over, and "refused" if the kernel rejected the bridge.
     """
 
     code = "bridge-link"
@@ -38,7 +39,7 @@ class LinkBroken(AgentMagicError):
 
 
 class KernelLink:
-    """Sends messages to a served kernel, and yields what it sends back."""
+    """Sends messages to a served kernel, and yields the messages that come back."""
 
     def __init__(self, kernel: ServedKernel) -> None:
         import httpx2
@@ -48,7 +49,7 @@ class KernelLink:
         self.is_open = False
         """Whether the handshake is complete, so that the kernel may send requests."""
         self.listener: asyncio.Task[None] | None = None
-        """Reads what the kernel sends without being asked; it ends with the connection."""
+        """The task that reads messages sent by the kernel on its own; it ends with the connection."""
         self._headers: dict[str, str] = {}
         self._http = httpx2.AsyncClient(
             headers={
@@ -58,18 +59,18 @@ class KernelLink:
                 "content-type": "application/json",
             },
             timeout=httpx2.Timeout(SECONDS, read=None, pool=None),
-            # A connection is not used again at the time when the server, uvicorn, closes it: after 5 seconds.
+            # The server (uvicorn) closes an idle connection after 5 seconds. Do not reuse a connection near that time.
             limits=httpx2.Limits(max_connections=None, keepalive_expiry=2.0),
-            trust_env=False,  # no proxy stands before this machine
+            trust_env=False,  # use no proxy: the kernel is on this machine
         )
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection has been given up."""
+        """Whether `aclose` was called."""
         return self._http.is_closed
 
     async def ask(self, request: Envelope) -> AsyncIterator[Envelope]:
-        """Send a request, and yield what the kernel sends until it has answered. Raises LinkBroken."""
+        """Send a request, and yield the kernel's messages up to its answer. Raises LinkBroken."""
         headers = request.headers or self._headers
         async with self._sent("POST", content=request.line, headers=headers) as response:
             if response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -79,7 +80,7 @@ class KernelLink:
                         if message.is_answer:
                             return
                 raise LinkBroken(self._lost("broke off before the answer came"), "lost")
-            # To a stateless request, NOT_FOUND says that its method is unknown, and an answer says so too.
+            # For a stateless request, NOT_FOUND means that the method is unknown; the answer in the body says so, too.
             if response.status_code == HTTPStatus.NOT_FOUND and request.version is None:
                 raise self._refusal(response)
             answer = read(await self._body(response))
@@ -88,7 +89,7 @@ class KernelLink:
             yield _to(request, answer)
 
     async def begin(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Make the handshake with a client's parameters, and return the kernel's result. Raises LinkBroken."""
+        """Perform the handshake with the client's parameters, and return the kernel's result. Raises LinkBroken."""
         request = make(method="initialize", id="bridge", params=params)
         self._end_session()
         async with self._sent("POST", content=request.line) as response:
@@ -111,7 +112,7 @@ class KernelLink:
                 raise self._refusal(response)
 
     async def listen(self) -> AsyncIterator[Envelope]:
-        """Yield what the kernel sends without being asked. Ends if the kernel has nothing of the kind."""
+        """Yield messages that the kernel sends on its own. Stop at once if the kernel offers no such stream."""
         async with self._sent("GET", headers=self._headers) as response:
             if response.headers.get("content-type", "").startswith("text/event-stream"):
                 async for message in self._events(response):
@@ -174,7 +175,7 @@ class KernelLink:
         return bytes(body)
 
     def _refusal(self, response: "httpx2.Response") -> LinkBroken:
-        """Return what an HTTP status means that came without an answer."""
+        """Return the error for a response that has an HTTP status but contains no MCP answer."""
         name = label(self.kernel)
         match response.status_code:
             case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
@@ -186,13 +187,13 @@ class KernelLink:
             case status:
                 return LinkBroken(f"The kernel of {name} gave no answer, only HTTP status {status}.", "dropped")
 
-    def _lost(self, what: str) -> str:
+    def _lost(self, event: str) -> str:
         name = label(self.kernel)
-        return f"The connection to the kernel of {name} {what}. Look at what was done in it before you call again."
+        return f"The connection to the kernel of {name} {event}. Look at what was done in it before you call again."
 
 
 def _to(request: Envelope, message: Envelope) -> Envelope:
-    """Return a message that came for a request; an answer has the id of the request, also if the kernel left it out."""
+    """Return a message received for a request; an answer gets the request's id, even if the kernel left it out."""
     return message.changed(id=request.id) if message.is_answer and message.id != request.id else message
 
 

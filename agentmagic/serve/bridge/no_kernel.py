@@ -1,4 +1,4 @@
-"""The answers of a bridge that has no kernel: an MCP server without tools that says what to do."""
+"""The answers of a bridge without a kernel: it acts as an MCP server without tools, and says what the user can do."""
 
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +22,7 @@ _LISTS = {
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
 }
-# What the kernel will have: a client asks for nothing that the first answer does not name.
+# The capabilities of a later kernel: a client never uses a capability that the first answer did not name.
 _CAPABILITIES: dict[str, Any] = {
     "logging": {},
     "tools": {"listChanged": True},
@@ -32,16 +32,16 @@ _CAPABILITIES: dict[str, Any] = {
 
 def handshake(params: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """Return the result of `initialize`; `reason` says why there is no kernel, and what to do."""
-    asked = params.get("protocolVersion")
+    version = params.get("protocolVersion")
     return {
-        "protocolVersion": asked if asked in VERSIONS else VERSIONS[-1],
+        "protocolVersion": version if version in VERSIONS else VERSIONS[-1],
         "serverInfo": _server(),
         **_introduction(reason),
     }
 
 
 def with_changes(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result of `initialize` with what the bridge itself sends: log messages, and that tools changed."""
+    """Return the result of `initialize` with the bridge's own capabilities: log messages and changes of the tools."""
     logging: dict[str, Any] = {}
     capabilities = {"logging": logging, **_mapping(result.get("capabilities"))}
     tools = _mapping(capabilities.get("tools")) | {"listChanged": True}
@@ -49,19 +49,19 @@ def with_changes(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer(request: Envelope, reason: str) -> Envelope:
-    """Return what answers a request; of a subscription, that it is open."""
+    """Return the answer to a request; for a subscription, the notification that it is open."""
     number = cast("RequestId", request.id)
     complete = {"resultType": "complete"} if request.version else {}
-    uncached = complete | {"ttlMs": 0, "cacheScope": "private"} if request.version else {}
+    no_cache = complete | {"ttlMs": 0, "cacheScope": "private"} if request.version else {}
     match request.method:
         case "server/discover":
-            known = {"supportedVersions": [*VERSIONS, *STATELESS_VERSIONS]}
+            versions = {"supportedVersions": [*VERSIONS, *STATELESS_VERSIONS]}
             meta = {"_meta": {"io.modelcontextprotocol/serverInfo": _server()}}
-            return make(id=number, result={**known, **meta, **_introduction(reason), **uncached})
+            return make(id=number, result={**versions, **meta, **_introduction(reason), **no_cache})
         case "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe":
             return make(id=number, result=complete)
         case str(method) if method in _LISTS:
-            return make(id=number, result={_LISTS[method]: [], **uncached})
+            return make(id=number, result={_LISTS[method]: [], **no_cache})
         case method if method == LISTEN:
             params = {"notifications": wanted(request), "_meta": subscription(number)}
             return make(method="notifications/subscriptions/acknowledged", params=params)
@@ -77,7 +77,7 @@ def _introduction(reason: str) -> dict[str, Any]:
 def _server() -> dict[str, str]:
     try:
         return {"name": "agentmagic", "version": version("agentmagic")}
-    except PackageNotFoundError:  # run from its source
+    except PackageNotFoundError:  # run from source, not installed
         return {"name": "agentmagic", "version": ""}
 
 

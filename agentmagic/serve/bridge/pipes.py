@@ -1,7 +1,7 @@
 """The standard input and output of the bridge: lines of MCP messages, read and written in threads.
 
-Threads serve every kind of standard stream, on every system. They are daemons, so that a client that has stopped
-reading cannot keep the process alive.
+Threads work with every kind of standard stream, on every system. They are daemon threads, so that a client that has
+stopped reading cannot keep the process alive.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from agentmagic.serve.bridge.envelope import LARGEST
 
 _CHUNK = 64 * 1024
 _WAITING = 64
-"""Lines that are read ahead."""
+"""How many lines are read ahead."""
 _START = 4096
-"""Bytes of a line that is too long, in which the request may be named."""
+"""How many bytes are kept of a line that is too long; they may contain the request's id."""
 
 
 class Splitter:
-    """Cuts bytes into lines, in linear time; of a line that is too long only the start is kept."""
+    """Splits bytes into lines, in linear time. Only the start of a line that is too long is kept."""
 
     def __init__(self, longest: int = LARGEST) -> None:
         self._longest = longest
@@ -29,7 +29,7 @@ class Splitter:
         self._size = 0
 
     def feed(self, chunk: bytes) -> Iterator[tuple[bytes, bool]]:
-        """Yield the lines that this chunk completes, and whether each is whole."""
+        """Yield each line that this chunk completes, and whether the line is whole (not too long)."""
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             self._add(end)
@@ -46,13 +46,13 @@ class Splitter:
 
 
 class Pipes:
-    """The lines of the standard streams. From then on, what is printed goes to the standard error."""
+    """Reads and writes lines on the standard streams. Once created, printed text goes to the standard error instead."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[tuple[bytes, bool]] = asyncio.Queue(_WAITING)
         self.ended = asyncio.Event()
-        """Set when the client has closed its end."""
+        """Set when the client has closed its end of a pipe."""
         self._wire = os.dup(1)
         os.dup2(2, 1)  # only messages may reach the client
         self._unwritten: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
@@ -61,19 +61,19 @@ class Pipes:
             threading.Thread(target=work, name=f"agentmagic-bridge{work.__name__}", daemon=True).start()
 
     async def line(self) -> tuple[bytes, bool]:
-        """Return the next line, and whether it is whole."""
+        """Return the next line from the client, and whether the line is whole (not too long)."""
         return await self._lines.get()
 
     async def send(self, line: bytes) -> None:
-        """Write a line. It waits until the client has taken the line before."""
+        """Write a line, after earlier lines. Return when the pipe to the client has accepted the whole line."""
         async with self._turn:
-            written: asyncio.Future[None] = self._loop.create_future()
-            self._unwritten.put((line + b"\n", written))
-            await written
+            done: asyncio.Future[None] = self._loop.create_future()
+            self._unwritten.put((line + b"\n", done))
+            await done
 
     def _read(self) -> None:
         splitter = Splitter()
-        with suppress(OSError, RuntimeError):  # the loop is closed
+        with suppress(OSError, RuntimeError):  # RuntimeError: the loop is closed
             while chunk := os.read(0, _CHUNK):
                 for line in splitter.feed(chunk):
                     asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
@@ -81,22 +81,22 @@ class Pipes:
 
     def _write(self) -> None:
         while True:
-            line, written = self._unwritten.get()
+            line, done = self._unwritten.get()
             try:
-                left = memoryview(line)
-                while left:
-                    left = left[os.write(self._wire, left) :]
-            except OSError:  # the client is gone
+                remaining = memoryview(line)
+                while remaining:
+                    remaining = remaining[os.write(self._wire, remaining) :]
+            except OSError:  # the client has closed its end
                 self._end()
                 return
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_finish, written)
+                self._loop.call_soon_threadsafe(_finish, done)
 
     def _end(self) -> None:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.ended.set)
 
 
-def _finish(written: "asyncio.Future[None]") -> None:
-    if not written.done():
-        written.set_result(None)
+def _finish(done: "asyncio.Future[None]") -> None:
+    if not done.done():
+        done.set_result(None)

@@ -1,7 +1,7 @@
 """`python -m agentmagic bridge`: an MCP server on stdio that passes every message on to a served kernel, and back.
 
-The bridge outlives kernels. If the kernel ends, requests get an error that says so, and the next kernel of the same
-notebook is joined when it is served, with the handshake that the client once made. No request is sent twice.
+The bridge outlives kernels. If the kernel ends, open requests get an error that says so. When a kernel of the same
+notebook is served again, the bridge joins that kernel and repeats the client's handshake. No request is sent twice.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ from agentmagic.serve.bridge.selection import choose, label, lines
 from agentmagic.serve.kernels import ServedKernel
 
 POLL = 0.5
-"""Seconds between two looks at the files of served kernels."""
+"""Seconds between two checks of the files of served kernels."""
 ENDING = 1.0
-"""Seconds that a process may take to end after its connections have broken."""
+"""How long to wait for a process to end after its connections broke, in seconds."""
 HANDSHAKE = 10.0
-"""Seconds that a kernel may take for a handshake."""
+"""Timeout for the handshake with a kernel, in seconds."""
 MOST = 1000
-"""Requests under way."""
+"""The largest number of open requests."""
 
 _CHANGES = {"tools": "toolsListChanged", "resources": "resourcesListChanged", "prompts": "promptsListChanged"}
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -54,9 +54,9 @@ def show() -> None:
 
 
 def serve(notebook: str = "") -> None:
-    """Bridge standard input and output to the kernel of a notebook until the client closes its end.
+    """Connect standard input and output to the kernel of a notebook until the client closes its end.
 
-    Without a name it is the only kernel, or the one nearest to the current folder. Raises MissingExtra.
+    Without a name, use the only kernel, or the one nearest to the current folder. Raises MissingExtra.
     """
     if find_spec("httpx2") is None:
         raise MissingExtra("The bridge", "mcp")
@@ -70,20 +70,20 @@ async def _serve(notebook: str) -> None:
         for name in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(name, pipes.ended.set)
     work = asyncio.create_task(Bridge(notebook, pipes).run())
-    ended = asyncio.create_task(pipes.ended.wait())
+    end = asyncio.create_task(pipes.ended.wait())
     try:
-        await asyncio.wait((work, ended), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((work, end), return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             work.result()
     finally:
-        for task in (work, ended):
+        for task in (work, end):
             task.cancel()
-        await asyncio.gather(work, ended, return_exceptions=True)
+        await asyncio.gather(work, end, return_exceptions=True)
 
 
 @dataclass(eq=False, slots=True)
 class Passage:
-    """A request of the client that is with a kernel."""
+    """A client's request that was passed to a kernel and is not answered yet."""
 
     request: Envelope
     link: KernelLink
@@ -99,15 +99,15 @@ class Bridge:
         self._client = ClientState()
         self._link: KernelLink | None = None
         self._last: ServedKernel | None = None
-        """The kernel that was joined last; after it only kernels of its notebook are joined."""
+        """The kernel that was joined last; from then on, only kernels of its notebook are joined."""
         self._refusing: ServedKernel | None = None
-        """The kernel that refused us; it is not asked again."""
+        """The kernel that refused the bridge; the bridge does not try to join it again."""
         self._reason = ""
-        """Why there is no kernel, and what to do."""
+        """Why there is no kernel, and what the user can do."""
         self._joining = asyncio.Lock()
         self._passages: dict[RequestId, Passage] = {}
         self._questions: dict[RequestId, tuple[KernelLink, RequestId]] = {}
-        """The kernels' requests: our id, and theirs, so that an answer never reaches another kernel's question."""
+        """Open requests of kernels, by the bridge's id: the kernel's link and its own id, to pass the answer back."""
         self._asked = 0
         self._tasks = asyncio.TaskGroup()
 
@@ -135,31 +135,31 @@ class Bridge:
     async def _look(self) -> None:
         """Leave a kernel that is no longer served, and join one that is."""
         async with self._joining:
-            found = await asyncio.to_thread(kernels.find_all)
-            if self._link is not None and self._link.kernel not in found:
+            served = await asyncio.to_thread(kernels.find_all)
+            if self._link is not None and self._link.kernel not in served:
                 await self._lose(self._link, _ending(self._link.kernel))
             if self._link is not None:
                 return
             try:
-                kernel = self._choose(found)
+                kernel = self._choose(served)
             except UsageError as error:
                 self._reason = str(error)
             else:
                 if kernel != self._refusing:
                     await self._join(kernel)
 
-    def _choose(self, found: Sequence[ServedKernel]) -> ServedKernel:
-        """Return the kernel to join. Raises UsageError if there is none, or more than one."""
+    def _choose(self, served: Sequence[ServedKernel]) -> ServedKernel:
+        """Return the kernel to join. Raises UsageError if no kernel matches, or more than one."""
         last = self._last
         if last is None:
-            return choose(found, self._notebook)
-        same = [one for one in found if (one.folder, one.notebook) == (last.folder, last.notebook)]
+            return choose(served, self._notebook)
+        same = [one for one in served if (one.folder, one.notebook) == (last.folder, last.notebook)]
         if not same:
             raise UsageError(_ending(last))
         return same[-1]
 
     async def _join(self, kernel: ServedKernel) -> None:
-        """Connect to a kernel as the client did to the one before, and tell the client."""
+        """Connect to a kernel, repeat the client's handshake and subscriptions there, and notify the client."""
         link, client = KernelLink(kernel), self._client
         try:
             if client.handshake is not None:
@@ -181,7 +181,7 @@ class Bridge:
             self._pass_on(request, link)
 
     async def _begin(self, link: KernelLink, request: Envelope, version: str = "") -> dict[str, Any]:
-        """Make a client's handshake with a kernel, at the version that the client knows. Raises LinkBroken."""
+        """Perform the client's handshake with a kernel. Raises LinkBroken, also if the kernel's MCP version differs."""
         try:
             async with asyncio.timeout(HANDSHAKE):
                 result = await link.begin(request.params or {})
@@ -194,7 +194,7 @@ class Bridge:
         return result
 
     async def _open(self, link: KernelLink) -> None:
-        """Tell a kernel that the handshake is complete, and listen to it. Raises LinkBroken."""
+        """Tell a kernel that the handshake is complete, repeat the client's settings, and listen. Raises LinkBroken."""
         link.is_open = True
         await link.tell(make(method="notifications/initialized"))
         with suppress(LinkBroken, TimeoutError):
@@ -205,32 +205,32 @@ class Bridge:
         link.listener = self._tasks.create_task(self._listen(link))
 
     async def _listen(self, link: KernelLink) -> None:
-        """Pass on what the kernel sends without being asked."""
+        """Pass on the messages that the kernel sends on its own."""
         while not link.is_closed:
             with suppress(LinkBroken):
                 async for message in link.listen():
                     await self._deliver(link, message)
-                return  # the kernel sends nothing of the kind
+                return  # the kernel offers no such stream
             await asyncio.sleep(POLL)
 
     async def _lose(self, link: KernelLink, why: str) -> None:
-        """Give up a connection: its requests get an error, and its questions are withdrawn."""
+        """Give up a connection: answer its open requests with an error, and withdraw the kernel's questions."""
         if self._link is not link:
             return
         self._link, self._reason = None, why
         _note(why)
-        # All are taken out before the first await, in which others would still find them.
-        lost = {number: passage for number, passage in self._passages.items() if passage.link is link}
-        asked = [number for number, (asking, _) in self._questions.items() if asking is link]
-        for number, passage in lost.items():
+        # Remove all of them before the first await, because other tasks run during an await and would find them.
+        requests = {number: passage for number, passage in self._passages.items() if passage.link is link}
+        questions = [number for number, (asking, _) in self._questions.items() if asking is link]
+        for number, passage in requests.items():
             del self._passages[number]
             if passage.task is not None:
                 passage.task.cancel()
-        for number in asked:
+        for number in questions:
             del self._questions[number]
-        for number in (one for one in lost if one not in self._client.listening):
+        for number in (one for one in requests if one not in self._client.listening):
             await self._send(failure(number, why))
-        for number in asked:
+        for number in questions:
             await self._send(make(method="notifications/cancelled", params={"requestId": number, "reason": why}))
         await self._log("warning", why)
         self._tasks.create_task(link.aclose())
@@ -251,17 +251,17 @@ class Bridge:
             await self._notify(message)
 
     async def _reject(self, line: bytes, is_whole: bool) -> None:
-        """Answer a line that is not a message, if a request can be found in it."""
+        """Drop a line that is not a valid message; send an error if it contains the id of a request."""
         if not line.strip():
             return
-        what = "A line that is not an MCP message" if is_whole else f"A message over {LARGEST} bytes"
-        _note(f"{what} was dropped.")
-        if found := _ID.search(line[:4096]):
-            number = int(found[1]) if found[1] else found[2].decode("utf-8", "replace")
-            await self._send(failure(number, f"{what} was dropped.", UNREADABLE if is_whole else TOO_LONG))
+        subject = "A line that is not an MCP message" if is_whole else f"A message over {LARGEST} bytes"
+        _note(f"{subject} was dropped.")
+        if match := _ID.search(line[:4096]):
+            number = int(match[1]) if match[1] else match[2].decode("utf-8", "replace")
+            await self._send(failure(number, f"{subject} was dropped.", UNREADABLE if is_whole else TOO_LONG))
 
     async def _initialize(self, request: Envelope) -> None:
-        """Make the client's handshake with the kernel, or answer it if there is no kernel."""
+        """Perform the client's handshake with the kernel, or answer it without one."""
         async with self._joining:
             client, result = self._client, None
             client.handshake, client.is_ready = request, False
@@ -276,7 +276,7 @@ class Bridge:
             await self._send(make(id=request.id, result=result))
 
     async def _take(self, request: Envelope) -> None:
-        """Pass a request on, or answer it if there is no kernel."""
+        """Pass a request on to the kernel, or answer it without one."""
         number, client = cast("RequestId", request.id), self._client
         if len(self._passages) >= MOST:
             await self._send(failure(number, f"{MOST} requests are under way. Wait for their answers."))
@@ -286,7 +286,7 @@ class Bridge:
             await self._send(no_kernel.answer(request, self._reason))
             client.acknowledged.update({number} & client.listening.keys())
         elif request.method == "logging/setLevel" and "logging" not in self._link.capabilities:
-            await self._send(make(id=number, result={}))  # it holds for the messages of the bridge
+            await self._send(make(id=number, result={}))  # the level applies to the bridge's messages
         else:
             self._pass_on(request, self._link)
 
@@ -309,16 +309,16 @@ class Bridge:
         if link is not None and link.is_open and not is_stateless:
             await self._try(link.tell(message))
         if passage is not None and passage.task is not None:
-            passage.task.cancel()  # closes its connection, which is how a stateless request is cancelled
+            passage.task.cancel()  # closing its connection cancels a stateless request
 
     async def _answer(self, message: Envelope) -> None:
-        """Pass the client's answer to the kernel that asked."""
+        """Pass the client's answer to the kernel that sent the question."""
         link, number = self._questions.pop(cast("RequestId", message.id), (None, None))
         if link is not None and link is self._link:
             await self._try(link.tell(message.changed(id=number)))
 
     async def _try(self, sending: Coroutine[Any, Any, None]) -> None:
-        """Send what has no answer; if the kernel has gone, the next look at the files finds out."""
+        """Send a message that gets no answer. Errors are only noted: `_look` finds out whether the kernel has ended."""
         try:
             await sending
         except LinkBroken as error:
@@ -327,7 +327,7 @@ class Bridge:
     # Messages of the kernel
 
     async def _carry(self, passage: Passage) -> None:
-        """Send a request to its kernel, and pass on what comes back."""
+        """Send a request to its kernel, and pass on the messages that come back."""
         number = cast("RequestId", passage.request.id)
         try:
             async for message in passage.link.ask(passage.request):
@@ -342,7 +342,7 @@ class Bridge:
                 del self._passages[number]
 
     async def _settle(self, passage: Passage, answer: Envelope) -> None:
-        """Pass an answer on, unless the request has been cancelled or answered."""
+        """Pass an answer on to the client, unless the request was cancelled or already answered."""
         number = cast("RequestId", passage.request.id)
         if self._passages.get(number) is passage:
             del self._passages[number]
@@ -350,18 +350,18 @@ class Bridge:
             await self._send(answer)
 
     async def _fail(self, passage: Passage, error: LinkBroken) -> None:
-        """Answer a request whose answer did not come, with what became of the kernel."""
+        """Answer a request with an error, because its answer did not arrive; give up the link if the kernel is gone."""
         link, why = passage.link, ""
         if error.kind != "dropped" and await self._has_ended(link.kernel):
             why = _ending(link.kernel)
         elif error.kind in ("ended", "refused"):
             self._refusing, why = link.kernel if error.kind == "refused" else None, str(error)
-        if why:  # in a task of its own, which goes on if the client cancels this request
+        if why:  # in its own task, which continues if the client cancels this request
             await asyncio.shield(self._tasks.create_task(self._lose(link, why)))
         await self._settle(passage, failure(cast("RequestId", passage.request.id), str(error)))
 
     async def _has_ended(self, kernel: ServedKernel) -> bool:
-        """Return whether a kernel is no longer served, after the time that a process may take to end."""
+        """Return whether a kernel is no longer served; wait up to `ENDING` seconds for its process to end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ENDING):
                 while kernel in await asyncio.to_thread(kernels.find_all):  # noqa: ASYNC110  (a process tells nobody of its end)
@@ -370,7 +370,7 @@ class Bridge:
         return False
 
     async def _deliver(self, link: KernelLink, message: Envelope, request: Envelope | None = None) -> None:
-        """Pass a request or a notification of a kernel to the client, unless the kernel has been given up."""
+        """Pass a kernel's request or notification to the client, unless the link to that kernel was given up."""
         if message.is_answer or link is not self._link:
             return
         if message.is_request:
@@ -388,7 +388,11 @@ class Bridge:
             await self._send(message)
 
     async def _acknowledge(self, request: Envelope, message: Envelope) -> None:
-        """Pass on that a subscription is open; if the client knows it, a new kernel has it, whose lists may differ."""
+        """Tell the client that a subscription is open.
+
+        If the client knows that already, a new kernel has opened the subscription again. The lists of that kernel may
+        differ, so tell the client that they changed.
+        """
         number = cast("RequestId", request.id)
         if number not in self._client.acknowledged:
             self._client.acknowledged.add(number)
@@ -414,7 +418,7 @@ def _ending(kernel: ServedKernel) -> str:
 
 
 def _note(text: str) -> None:
-    """Write a line to the standard error, which clients keep in a log."""
+    """Write a line to the standard error, which clients store in a log."""
     with suppress(OSError):
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Which served kernel the bridge joins, and the list of all."""
+"""Selection of the served kernel that the bridge joins, and the list of all served kernels."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -13,37 +13,38 @@ COMMAND = "python -m agentmagic bridge"
 
 
 def label(kernel: ServedKernel) -> str:
-    """Return what a user calls a kernel: the name of its notebook, else its process."""
+    """Return a short name of a kernel for the user: the name of its notebook, or its process id."""
     return reveal(kernel.notebook, strictly=True) or f"process {kernel.process}"
 
 
 def lines(kernels: Iterable[ServedKernel]) -> list[str]:
-    """Return a line for each kernel: its notebook, and since when which process serves it."""
-    found = list(kernels)
-    if not found:
+    """Return a line for each kernel: its notebook, its process id, and when serving began."""
+    served = list(kernels)
+    if not served:
         return ["No kernel is served. Run %agent serve in a notebook."]
-    return [f"{_place(one)}  (process {one.process}, since {_time(one)})" for one in found]
+    return [f"{_place(one)}  (process {one.process}, since {_time(one)})" for one in served]
 
 
 def choose(kernels: Sequence[ServedKernel], notebook: str = "", here: Path | None = None) -> ServedKernel:
-    """Return the kernel of a notebook; without one the only kernel, or the one nearest to the folder `here`.
+    """Return the kernel of a notebook; without `notebook`, the only kernel or the one nearest to the folder `here`.
 
-    `notebook` is a path, a name with or without ".ipynb", or a process id. Of several kernels of one notebook it is
-    the newest. Raises UsageError if there is none, or more than one.
+    `notebook` is a path, a name with or without ".ipynb", or a process id. If one notebook has several kernels, the
+    newest is chosen. Raises UsageError if no kernel matches, or more than one.
     """
     here = here or Path.cwd()
-    kernels = list({one.path or one.process: one for one in kernels}.values())  # the newest of each notebook
+    # Keep only the newest kernel of each notebook.
+    kernels = list({one.path or one.process: one for one in kernels}.values())
     if not kernels and not notebook:
         raise UsageError("No kernel is served. Run %agent serve in a notebook.")
-    found = _named(kernels, notebook, here) if notebook else kernels
-    if not found:
+    matches = _named(kernels, notebook, here) if notebook else kernels
+    if not matches:
         others = f" These are served:\n{_commands(kernels)}" if kernels else ""
         raise UsageError(f"No kernel of {reveal(notebook, strictly=True)} is served. Run %agent serve in it.{others}")
-    if len(found) > 1:
-        found = _nearest(found, here) or found
-    if len(found) > 1:
-        raise UsageError(f"{len(found)} kernels are served. Start the bridge with one of them:\n{_commands(found)}")
-    return found[0]
+    if len(matches) > 1:
+        matches = _nearest(matches, here) or matches
+    if len(matches) > 1:
+        raise UsageError(f"{len(matches)} kernels are served. Start the bridge with one of them:\n{_commands(matches)}")
+    return matches[0]
 
 
 def _named(kernels: Iterable[ServedKernel], notebook: str, here: Path) -> list[ServedKernel]:
@@ -55,7 +56,7 @@ def _named(kernels: Iterable[ServedKernel], notebook: str, here: Path) -> list[S
 
 
 def _nearest(kernels: Iterable[ServedKernel], here: Path) -> list[ServedKernel]:
-    """Return the kernels in the nearest folder that holds `here`; if no folder does, those in `here` or below it."""
+    """Return the kernels in the nearest folder that contains `here`; if there are none, those in or below `here`."""
     here = _resolved(here)
     places = [(one, _resolved(Path(one.folder))) for one in kernels]
     above = [(len(place.parts), one) for one, place in places if here.is_relative_to(place)]
@@ -68,7 +69,7 @@ def _nearest(kernels: Iterable[ServedKernel], here: Path) -> list[ServedKernel]:
 def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
-    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL in the name
+    except (OSError, RuntimeError, ValueError):  # for example a loop of links, or a NUL in the name
         return path
 
 
@@ -84,5 +85,5 @@ def _time(kernel: ServedKernel) -> str:
 
 
 def _commands(kernels: Iterable[ServedKernel]) -> str:
-    named = [reveal(quote_word(one.path or str(one.process)), strictly=True) for one in kernels]
-    return "\n".join(f"{COMMAND} {one}" for one in named)
+    arguments = [reveal(quote_word(one.path or str(one.process)), strictly=True) for one in kernels]
+    return "\n".join(f"{COMMAND} {one}" for one in arguments)
